@@ -14,9 +14,9 @@ from rivertwice.errors import AuditError, FingerprintError, LostRaceError, Reque
 from rivertwice.instants import from_ms, to_iso, utc_now
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.retry import retry
+from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.keys import key_digest
-from rivertwice.timeline.ledger import read_ledger
-from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, select_on_path
+from rivertwice.timeline.lineage import Timeline, load_timeline, path_of
 from rivertwice.timeline.sequence import Entry, publish, read_sequence, select_head
 from rivertwice.timeline.served import publications_of, read_corrections
 from rivertwice.timeline.serving import Publication
@@ -180,8 +180,8 @@ def _audited_rows(home: PipelineHome, plan: BackfillPlan) -> int:
 def _check_head(home: PipelineHome, plan: BackfillPlan, entries: list[Entry]) -> None:
     head = select_head(entries)
     line = None if head is None else load_timeline(home, head)
-    ledger = [] if head is None else select_on_path(read_ledger(home), path_of(home, head))
-    check_head(plan, line, ledger[-1].batch_watermark_ms if ledger else 0)
+    last = None if head is None else newest_batch(home, path_of(home, head))
+    check_head(plan, line, 0 if last is None else last.batch_watermark_ms)
 
 
 def check_head(plan: BackfillPlan, line: Timeline | None, closed_ms: int) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome
 from rivertwice.delivery.model import Committed, DeliveredColumns, Line, Newest, Position, View
@@ -20,6 +19,7 @@ from rivertwice.instants import to_iso
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.windows import Window
 from rivertwice.store import delta
+from rivertwice.store.sql import is_among
 from rivertwice.store.stamps import log_stamp
 from rivertwice.timeline.intact import check_corrections
 from rivertwice.timeline.key_view import folded_views
@@ -133,7 +133,7 @@ class StoredSource:
             TableDamageError: rows of a publication are lost; without them the delivery would withdraw its windows.
         """
         place = self._home.tables.corrections
-        rows = delta.read(place, where=pc.field("_backfill").isin(pa.array(sorted(backfills))))
+        rows = delta.read(place, matching=is_among("_backfill", sorted(backfills))) if backfills else None
         published = [publication for publication in publications_of(self._entries) if publication.backfill in backfills]
         check_corrections(self._home.root.name, published, rows)
         return rows

@@ -29,6 +29,7 @@ from rivertwice.store.delta_counts import broken_files, rows_by
 from rivertwice.store.delta_log import TornEntry, find_torn
 from rivertwice.store.delta_mend import copy_as_mended, read_files, unnamed_files
 from rivertwice.stream.seal import app_of
+from rivertwice.timeline.committed import CommittedBatches
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.intact import (
     CHANGELOG,
@@ -113,7 +114,9 @@ def find_damage(home: PipelineHome, now: datetime) -> Findings:
         for timeline in list_timelines(home):
             path = select_on_path(rows, path_of(home, timeline))
             own_batches = {row.batch for row in path if row.timeline == timeline}
-            missing = [batch for batch in find_holes(path) if batch > min(own_batches, default=batch)]
+            missing = [
+                batch for batch in find_holes(CommittedBatches.of(path)) if batch > min(own_batches, default=batch)
+            ]
             if missing:
                 holes[timeline] = missing
             late = dict(zip((id(row) for row in path), late_watermarks_ms(path), strict=True))

@@ -37,13 +37,14 @@ from rivertwice.stream.at_rest import at_rest
 from rivertwice.stream.checkpoint import moved_to
 from rivertwice.stream.gaps import next_offsets, observe_gaps
 from rivertwice.stream.seal import seal_timeline
+from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.lineage import (
     Timeline,
     create_timeline,
     fork_of,
+    head_path,
     load_timeline,
     next_timeline_name,
-    path_ledger,
 )
 from rivertwice.timeline.sequence import head, last_seq, move_head
 
@@ -116,7 +117,8 @@ def _fork(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> st
     if gap.batch is None:  # no batch is committed, so there is no state to copy: the child begins again
         line = replace(parent, timeline=child, parent=None, first_batch=0, genesis=begin, created_at=now)
     else:
-        last = path_ledger(home)[-1]
+        last = newest_batch(home, head_path(home))
+        assert last is not None, "the gap is after a batch"
         if last.batch != gap.batch:
             message = (
                 f"batch {last.batch} of timeline {gap.timeline} is committed, but its checkpoint finished only batch "
@@ -171,10 +173,11 @@ def _move(home: PipelineHome, gap: Gap, accepted: Acceptance, now: datetime) -> 
         )
         raise LostRaceError(message)
     seal_timeline(home, gap.pipeline, gap.timeline)  # a driver that continues now cannot commit to the parent
-    rows = [row.batch for row in path_ledger(home)]
-    if rows[-1:] != ([] if gap.batch is None else [gap.batch]):
+    last = newest_batch(home, head_path(home))
+    newest = None if last is None else last.batch
+    if newest != gap.batch:
         message = (
-            f"timeline {gap.timeline} committed up to batch {rows[-1:]} after gap {gap.id} was accepted after batch "
+            f"timeline {gap.timeline} committed up to batch {newest} after gap {gap.id} was accepted after batch "
             f"{gap.batch}: somebody ran it meanwhile; nothing was moved; start the stream as it is"
         )
         raise LostRaceError(message)

@@ -56,6 +56,7 @@ from rivertwice.savepoint.state import StateDigest, describe_difference, read_st
 from rivertwice.savepoint.take import copy_committed
 from rivertwice.savepoint.trim import batches_in
 from rivertwice.stream.lease import lease_owner
+from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import Segment, head_path, path_of, select_on_path
 from rivertwice.waits import Deadline
@@ -249,10 +250,12 @@ def _wait_for_batches(attempt: Attempt) -> None:
     attempt.progress(f"waiting for {wanted} batches after batch {manifest.batch}")
 
     def enough() -> bool:
-        rows = [row for row in attempt.rows() if row.batch > manifest.batch]
-        if len(rows) >= wanted or lease_owner(attempt.home) is None:  # without a driver no batch will be committed
+        committed = committed_batches(attempt.home, attempt.path)
+        count = int((committed.numbers > manifest.batch).sum())
+        if count >= wanted or lease_owner(attempt.home) is None:  # without a driver no batch will be committed
             return True
-        return not _beyond(attempt, rows[-1].end_offsets if rows else manifest.offsets)
+        newest = newest_batches(attempt.home, committed, attempt.path, 1) if count else []
+        return not _beyond(attempt, newest[-1].end_offsets if newest else manifest.offsets)
 
     attempt.deadline.wait_until(enough)
 

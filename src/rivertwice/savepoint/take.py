@@ -25,6 +25,7 @@ from rivertwice.savepoint.manifest import Manifest, frozen_pins
 from rivertwice.savepoint.records import CHECKPOINT, MANIFEST, TAKING, encode_record
 from rivertwice.savepoint.trim import select_batch, select_surplus
 from rivertwice.stream.gaps import as_continued
+from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
 from rivertwice.timeline.sequence import head
@@ -70,9 +71,10 @@ def copy_committed(home: PipelineHome, timeline: str, target: Path) -> LedgerRow
         LedgerError: the checkpoint planned another range for the batch than the ledger recorded.
     """
     copy = hot_copy(home.checkpoint(timeline), target)
-    recorded = select_on_path(read_ledger(home), path_of(home, timeline))
+    batches = path_of(home, timeline)
+    batch = select_batch(copy.files, set(committed_batches(home, batches).numbers.tolist()))
+    recorded = [row for row in select_on_path(read_ledger(home, first_batch=batch), batches) if row.batch == batch]
     rows = {row.batch: row for row in as_continued(recorded, load_timeline(home, timeline))}
-    batch = select_batch(copy.files, rows.keys())
     for path in select_surplus(copy.files, batch):
         (target / path).unlink(missing_ok=True)
     planned = (target / "offsets" / str(batch)).read_text()

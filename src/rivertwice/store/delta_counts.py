@@ -27,6 +27,14 @@ def total_rows(path: Place) -> int | None:
     return None if any(count is None for count in counts) else sum(counts)
 
 
+def least_by_file(table: Table, column: str) -> dict[str, Any]:
+    """Return the live data files of a handle's version, each with the least value of a column; None where the log has none."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names, least = actions["path"].to_pylist(), f"min.{column}"
+    values = actions[least].to_pylist() if least in actions.column_names else [None] * len(names)
+    return dict(zip(names, values, strict=True))
+
+
 def rows_by(path: Place, columns: Sequence[str], *, above: tuple[str, int] | None = None) -> dict[tuple[Any, ...], int]:
     """Return the number of rows for each combination of values of some columns; empty if the table does not exist.
 

@@ -15,12 +15,13 @@ from rivertwice.log.addresses import encode_ends
 from rivertwice.pipeline.bundle import Bundle, build_bundle
 from rivertwice.pipeline.checked import CheckReport, check_bundle, read_verdict
 from rivertwice.pipeline.definition import Definition
+from rivertwice.timeline.committed import bundles_of
 from rivertwice.timeline.lineage import (
     Timeline,
     create_timeline,
     list_timelines,
     load_timeline,
-    timeline_ledger,
+    path_of,
 )
 from rivertwice.timeline.sequence import last_seq, move_head, read_sequence, select_head
 
@@ -76,7 +77,7 @@ def is_first_run(home: PipelineHome, bundle: Bundle, timeline: str | None) -> bo
     A definition that the checks refuse does not start. One that ran before the checks existed (an earlier release) continues: its
     results exist already, and a stop could lose records.
     """
-    return timeline is None or all(row.bundle != bundle.id for row in timeline_ledger(home, timeline))
+    return timeline is None or bundle.id not in bundles_of(home, path_of(home, timeline))
 
 
 def require_checked(

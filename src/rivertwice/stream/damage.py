@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from rivertwice.config import PipelineHome
 from rivertwice.errors import CheckpointError, LedgerError, RivertwiceError
 from rivertwice.store import delta
@@ -22,8 +24,9 @@ from rivertwice.store.base import is_temporary
 from rivertwice.stream.checkpoint import parse_offsets
 from rivertwice.stream.gaps import as_continued
 from rivertwice.stream.seal import app_of, check_sealed
+from rivertwice.timeline.committed import CommittedBatches, newest_batches
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline
+from rivertwice.timeline.lineage import Timeline, path_of
 from rivertwice.timeline.watermarks import WatermarkRule, watermarks_after
 
 _SMALL = ("", "sources/*/", "state/*/_metadata/", "state/*/*/_metadata/")
@@ -211,13 +214,34 @@ def sweep_unplanned(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow
     return True
 
 
+def newest_rows_of_run(home: PipelineHome, line: Timeline, committed: CommittedBatches) -> list[LedgerRow]:
+    """Return the ledger rows that a checkpoint is compared with: the newest, and for several sources those of their runs.
+
+    With several sources the watermark follows from all batches since the query started (`timeline.watermarks`).
+
+    Args:
+        home: the pipeline's home.
+        line: the timeline that is about to run.
+        committed: the batches of its path.
+    """
+    if not len(committed):
+        return []
+    first = max(0, len(committed) - _READ)
+    if committed.has_several_topics:
+        epochs = committed.table["epoch"].to_numpy()
+        others = np.flatnonzero(epochs[:first] != epochs[first])
+        first = int(others[-1]) if len(others) else 0
+    first = max(0, first - 1)  # a driver may have run the last batch of the one before it again
+    return newest_batches(home, committed, path_of(home, line.timeline), len(committed) - first)
+
+
 def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow], rule_of_row: RuleOfRow) -> None:
     """Refuse to start on a checkpoint or a changelog that contradicts the ledger.
 
     Args:
         home: the pipeline's home.
         line: the timeline that is about to run.
-        rows: the ledger of its path.
+        rows: the ledger of its path, or its end (`newest_rows_of_run`).
         rule_of_row: gives the watermark rule of the definition that made a batch.
 
     Raises:

@@ -34,7 +34,7 @@ from rivertwice.stream.batch_log import BatchLog
 from rivertwice.stream.begin import FIRST, require_checked, resolve_timeline
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
 from rivertwice.stream.context import DriverContext
-from rivertwice.stream.damage import check_checkpoint, sweep_unplanned
+from rivertwice.stream.damage import check_checkpoint, newest_rows_of_run, sweep_unplanned
 from rivertwice.stream.failures import DRAINED, POISON, RETENTION, classify_failure
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss
 from rivertwice.stream.heartbeat import HeartbeatThread
@@ -146,7 +146,8 @@ class Driver:
 
     def _resume(self, line: Timeline, bundle: Bundle) -> None:
         """Check that the checkpoint continues where the ledger ends, and report that position in the heartbeat."""
-        committed = require_rows(self._home, line.timeline)  # an earlier driver's, or the parent timeline's
+        # An earlier driver's, or the parent timeline's.
+        committed = newest_rows_of_run(self._home, line, require_rows(self._home, line.timeline))
         if committed:
             last = committed[-1]
             self.heartbeat.resume(last.end_offsets, last.batch, last.batch_watermark_ms)

@@ -20,8 +20,9 @@ from rivertwice.log.reader import first_stamps
 from rivertwice.pipeline.model import Definition
 from rivertwice.stream.begin import check_topics
 from rivertwice.stream.checkpoint import last_number, moved_to, read_initial_offsets, read_planned
+from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline, load_timeline, timeline_ledger
+from rivertwice.timeline.lineage import Timeline, load_timeline, path_of
 from rivertwice.timeline.sequence import head
 
 _log = logging.getLogger(__name__)
@@ -90,8 +91,9 @@ def _observe_gap(
 
 def _last_finished(home: PipelineHome, line: Timeline) -> LedgerRow | None:
     finished = last_number(home.checkpoint(line.timeline) / "commits")
-    rows = [row for row in timeline_ledger(home, line.timeline) if finished is not None and row.batch <= finished]
-    return rows[-1] if rows else None
+    path = path_of(home, line.timeline)
+    rows = [] if finished is None else newest_batches(home, committed_batches(home, path).before(finished + 1), path, 1)
+    return next((row for row in rows if finished is not None and row.batch <= finished), None)
 
 
 def check_reach(

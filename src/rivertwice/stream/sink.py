@@ -216,7 +216,7 @@ class Sink:
     def _replay(self, frame: Any, planned: PlannedBatch, start: Any) -> LedgerRow:
         """Compute a batch that is committed already, for its state only, and return its ledger row."""
         context, batch = self._context, planned.batch
-        committed = (row for row in read_ledger(context.home) if row.timeline == context.timeline.timeline)
+        committed = (row for row in read_ledger(context.home, batch) if row.timeline == context.timeline.timeline)
         recorded = next((row for row in committed if row.batch == batch), None)
         row = check_replay(recorded, planned, start)
         self._rows(frame, batch)

@@ -5,24 +5,26 @@ A `LedgerRow` of each batch costs 35 to 45 CPU-microseconds; a few columns of 10
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome
 from rivertwice.store import delta
-from rivertwice.timeline.ledger import METADATA_KEY, SCHEMA, LedgerRow, commits_missing, read_ledger
+from rivertwice.timeline.cursor import COLUMNS as COLUMNS
+from rivertwice.timeline.cursor import ROWS, Key, cursor_of, keys_from
+from rivertwice.timeline.cursor import SUMMED as SUMMED
+from rivertwice.timeline.ledger import METADATA_KEY, MOST, SCHEMA, LedgerRow, StoredKeys, commits_missing, read_ledger
 from rivertwice.timeline.lineage import Segment, head_path, load_timeline, select_on_path
 
-SUMMED = ("read", "bad", "accepted", "emitted")
 _NEWEST_COMMITS = 16
-COLUMNS = ("timeline", "batch", *SUMMED, "committed_at")
-_SCHEMA = pa.schema([SCHEMA.field(name) for name in COLUMNS])
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,7 @@ class CommittedBatches:
     @classmethod
     def of(cls, rows: Sequence[LedgerRow]) -> CommittedBatches:
         """Return the columns of ledger rows that are on one path, in order."""
-        columns = {name: pa.array([getattr(row, name) for row in rows], _SCHEMA.field(name).type) for name in COLUMNS}
-        return cls(pa.table(columns, schema=_SCHEMA), any(len(row.topic_ids) > 1 for row in rows))
+        return cls(table_of(rows), any(len(row.topic_ids) > 1 for row in rows))
 
     def __len__(self) -> int:
         """Return how many batches there are."""
@@ -49,12 +50,18 @@ class CommittedBatches:
 
     def __contains__(self, batch: tuple[str, int]) -> bool:
         """Say whether a batch, as (timeline, number), is one of them."""
-        return batch in self._places
+        return self._place(batch) is not None
 
     @cached_property
-    def _places(self) -> dict[tuple[str, int], int]:
-        keys = zip(self.table["timeline"].to_pylist(), self.table["batch"].to_pylist(), strict=True)
-        return {key: place for place, key in enumerate(keys)}
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """The batches' numbers; they rise along a path."""
+        numbers: npt.NDArray[np.int64] = self.table["batch"].to_numpy()
+        return numbers
+
+    def _place(self, batch: tuple[str, int]) -> int | None:
+        place = int(np.searchsorted(self.numbers, batch[1]))
+        is_there = place < len(self) and (self.table["timeline"][place].as_py(), int(self.numbers[place])) == batch
+        return place if is_there else None
 
     def committed_at(self, batch: tuple[str, int]) -> datetime:
         """Return when a batch was committed.
@@ -62,8 +69,30 @@ class CommittedBatches:
         Raises:
             KeyError: it is none of them.
         """
-        instant: datetime = self.table["committed_at"][self._places[batch]].as_py()
+        place = self._place(batch)
+        if place is None:
+            raise KeyError(batch)
+        instant: datetime = self.table["committed_at"][place].as_py()
         return instant
+
+    def before(self, batch: int) -> CommittedBatches:
+        """Return the batches with smaller numbers."""
+        return replace(self, table=self.table.slice(0, int(np.searchsorted(self.numbers, batch))))
+
+    def beyond(self, known: Mapping[str, int]) -> CommittedBatches:
+        """Return the batches that are newer than those of their timeline in `known`."""
+        after = [
+            self.table.filter((pc.field("timeline") == name) & (pc.field("batch") > known.get(name, -1)))
+            for name in self.newest_by_timeline()
+        ]
+        return replace(self, table=pa.concat_tables([self.table.slice(0, 0), *after]))
+
+    def newest_by_timeline(self) -> dict[str, int]:
+        """Return each timeline with its newest batch, in the path's order."""
+        names = pc.unique(self.table["timeline"]).to_pylist()
+        return {
+            name: pc.max(self.table["batch"].filter(pc.equal(self.table["timeline"], name))).as_py() for name in names
+        }
 
     @property
     def began_at(self) -> datetime | None:
@@ -81,12 +110,40 @@ def committed_batches(home: PipelineHome, path: Sequence[Segment] | None = None)
     A contradiction in the ledger (two different rows for a batch) is not looked for: whoever reads whole rows finds it.
     """
     path = head_path(home) if path is None else path
-    stored = delta.read(home.tables.ledger, columns=list(COLUMNS))
-    table = _SCHEMA.empty_table() if stored is None else stored.cast(_SCHEMA)
-    missing = CommittedBatches.of(commits_missing(home, _Keys(table))).table
-    parts = [_of_segment(pa.concat_tables([table, missing]), segment) for segment in path]
+    table = every_batch(home)
+    parts = [_of_segment(table, segment) for segment in path]
     several = any(len(load_timeline(home, segment.timeline).topic_ids) > 1 for segment in path)
-    return CommittedBatches(pa.concat_tables([_SCHEMA.empty_table(), *parts]), several)
+    return CommittedBatches(pa.concat_tables([ROWS.empty_table(), *parts]), several)
+
+
+def every_batch(home: PipelineHome) -> pa.Table:
+    """Return the committed batches of all timelines in columns, each once; those of a timeline mostly in order.
+
+    This process's cursor reads what was committed since its last look; rows that only the changelog's commits have are included.
+    """
+    table = cursor_of(home.tables.ledger).look()
+    missing = {(row.timeline, row.batch): row for row in commits_missing(home, _Keys(table))}
+    return pa.concat_tables([table, table_of(list(missing.values()))]) if missing else table
+
+
+def bundles_of(home: PipelineHome, path: Sequence[Segment]) -> set[str]:
+    """Return the bundles that made the batches of a path."""
+    names = ["timeline", "batch", "bundle"]
+    stored = delta.read(home.tables.ledger, columns=names)
+    if stored is None:
+        stored = SCHEMA.empty_table().select(names)
+    missing = [(row.timeline, row.batch, row.bundle) for row in commits_missing(home, StoredKeys(home))]
+    bundles = {bundle for name, batch, bundle in missing if any(part.contains(name, batch) for part in path)}
+    for part in path:
+        inside = (pc.field("timeline") == part.timeline) & (pc.field("batch") >= part.first)
+        rows = stored.filter(inside if part.last is None else inside & (pc.field("batch") <= part.last))
+        bundles |= set(pc.unique(rows["bundle"]).to_pylist())
+    return bundles
+
+
+def table_of(rows: Sequence[LedgerRow]) -> pa.Table:
+    """Return ledger rows in columns."""
+    return pa.table([pa.array([getattr(row, field.name) for row in rows], field.type) for field in ROWS], schema=ROWS)
 
 
 class _Keys:
@@ -94,27 +151,28 @@ class _Keys:
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
-        self._batches: dict[str, pa.Array] = {}
+        self._lowest = MOST
+        self._keys: set[Key] = set()
 
     def __contains__(self, key: object) -> bool:
-        timeline, batch = cast("tuple[str, int]", key)
-        if timeline not in self._batches:
-            self._batches[timeline] = self._table.filter(pc.field("timeline") == timeline)["batch"]
-        return bool(pc.index(self._batches[timeline], batch).as_py() >= 0)
+        _, batch = cast("Key", key)
+        if batch < self._lowest:  # the oldest commit is asked for first
+            self._lowest = batch
+            self._keys = set(keys_from(self._table, batch))
+        return key in self._keys
 
 
 def _of_segment(table: pa.Table, segment: Segment) -> pa.Table:
-    """Return the batches of a segment in order; a row that was copied twice counts once."""
+    """Return the batches of a segment in order."""
     batch = table["batch"]
     inside = pc.and_(pc.equal(table["timeline"], segment.timeline), pc.greater_equal(batch, segment.first))
     if segment.last is not None:
         inside = pc.and_(inside, pc.less_equal(batch, segment.last))
-    rows = table.filter(inside).sort_by("batch").combine_chunks()
-    if rows.num_rows < 2:
+    rows = table.filter(inside).combine_chunks()
+    numbers = rows["batch"].to_numpy()
+    if rows.num_rows < 2 or (numbers[1:] > numbers[:-1]).all():
         return rows
-    batches = rows["batch"].combine_chunks()
-    is_new = pc.not_equal(batches[1:], batches[:-1])
-    return rows.filter(pa.concat_arrays([pa.array([True]), is_new]))
+    return rows.sort_by("batch")
 
 
 def newest_batches(

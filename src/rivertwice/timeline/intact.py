@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,8 +21,9 @@ from rivertwice.errors import DamagedFileError, TableDamageError
 from rivertwice.store import delta
 from rivertwice.store.delta_counts import broken_files, rows_by, total_rows
 from rivertwice.store.files import read_json, replace_json
-from rivertwice.timeline.ledger import LedgerRow, heal_ledger, read_ledger
-from rivertwice.timeline.lineage import path_of, select_on_path
+from rivertwice.timeline.committed import CommittedBatches, committed_batches, every_batch, table_of
+from rivertwice.timeline.ledger import LedgerRow, heal_ledger
+from rivertwice.timeline.lineage import path_of
 from rivertwice.timeline.serving import Publication
 
 FORMAT = 1
@@ -33,6 +35,8 @@ _MEANING = {
     DEAD: "dead letters are missing, so they cannot be amended",
     LATE: "late rows are missing, so they are not reported",
 }
+_COUNTS = {CHANGELOG: "emitted", DEAD: "bad", LATE: "late_rows"}
+"""Table to the ledger's column with the number of rows that a batch wrote to it; null: not counted."""
 ByBatch = Mapping[tuple[str, int], int]
 
 
@@ -53,25 +57,35 @@ def expected_rows(row: LedgerRow) -> dict[str, int]:
     return counts if row.late_rows is None else {**counts, LATE: row.late_rows}
 
 
-def find_shortfalls(rows: Sequence[LedgerRow], row_counts: Mapping[str, ByBatch]) -> list[Shortfall]:
+def expected_totals(every: pa.Table) -> dict[str, int]:
+    """Return how many rows all batches wrote to each table. Pure."""
+    return {name: pc.sum(every[column]).as_py() or 0 for name, column in _COUNTS.items()}
+
+
+def find_shortfalls(batches: CommittedBatches, row_counts: Mapping[str, ByBatch]) -> list[Shortfall]:
     """Return which batches have fewer rows in a table than the ledger counted. Pure.
 
     Args:
-        rows: the committed batches that are checked.
+        batches: the committed batches that are checked.
         row_counts: table to (timeline, batch) to number of rows; only the tables named here are compared.
     """
-    return [
-        Shortfall(table, row.timeline, row.batch, expected, held)
-        for row in rows
-        for table, expected in expected_rows(row).items()
-        if table in row_counts and (held := row_counts[table].get((row.timeline, row.batch), 0)) < expected
-    ]
+    lost = []
+    for name in row_counts:
+        column = _COUNTS[name]
+        rows = batches.table.select(["timeline", "batch", column]).filter(pc.field(column) > 0)
+        for timeline, batch, expected in zip(*(rows[part].to_pylist() for part in rows.column_names), strict=True):
+            held = row_counts[name].get((timeline, batch), 0)
+            if held < expected:
+                lost.append(Shortfall(name, timeline, batch, expected, held))
+    return lost
 
 
-def find_holes(rows: Sequence[LedgerRow]) -> list[int]:
+def find_holes(batches: CommittedBatches) -> list[int]:
     """Return the batches that a path's ledger lacks between its first and its last. Pure."""
-    numbers = [row.batch for row in rows]
-    return sorted(set(range(numbers[0], numbers[-1])) - set(numbers)) if numbers else []
+    numbers = batches.numbers
+    if not len(batches) or len(batches) == numbers[-1] - numbers[0] + 1:
+        return []
+    return [int(number) for number in np.setdiff1d(np.arange(numbers[0], numbers[-1]), numbers)]
 
 
 def describe_shortfalls(pipeline: str, lost: Sequence[Shortfall]) -> str:
@@ -140,9 +154,7 @@ def require_whole_logs(home: PipelineHome) -> None:
 def check_rows(
     home: PipelineHome, path_rows: Sequence[LedgerRow], all_rows: Sequence[LedgerRow], *, remember: bool = True
 ) -> None:
-    """Check that each batch of a path has its rows, and remember up to which batch that is known.
-
-    The ledger's rows are read before the tables are counted: a commit in between adds rows, and never removes any.
+    """Check that each batch of a path has its rows (`check_committed`), for a caller that has read whole rows.
 
     Args:
         home: of the pipeline.
@@ -153,7 +165,24 @@ def check_rows(
     Raises:
         TableDamageError: rows, or batches of the ledger, are gone.
     """
-    holes = find_holes(path_rows)
+    check_committed(home, CommittedBatches.of(path_rows), table_of(all_rows), remember=remember)
+
+
+def check_committed(home: PipelineHome, committed: CommittedBatches, every: pa.Table, *, remember: bool = True) -> None:
+    """Check that each batch of a path has its rows, and remember up to which batch that is known.
+
+    The ledger's rows are read before the tables are counted: a commit in between adds rows, and never removes any.
+
+    Args:
+        home: of the pipeline.
+        committed: the path's batches.
+        every: those of all timelines; the tables' totals are compared with them (`committed.every_batch`).
+        remember: False stores no cursor.
+
+    Raises:
+        TableDamageError: rows, or batches of the ledger, are gone.
+    """
+    holes = find_holes(committed)
     if holes:
         message = (
             f"the ledger of {home.root.name} lacks batch {', '.join(map(str, holes[:8]))}, though later ones are committed: it is "
@@ -161,31 +190,30 @@ def check_rows(
         )
         raise TableDamageError(message)
     known = _read_cursor(home)
-    wanted = {name: sum(expected_rows(row).get(name, 0) for row in all_rows) for name in COUNTED}
+    wanted = expected_totals(every)
     totals = {name: total_rows(getattr(home.tables, name)) for name in COUNTED}
     whole = all(total is not None and total >= wanted[name] for name, total in totals.items())
-    rows = [row for row in path_rows if not whole or row.batch > known.get(row.timeline, -1)]
-    require_batches(home, rows, COUNTED)
-    newest = {row.timeline: row.batch for row in path_rows}
+    require_batches(home, committed.beyond(known) if whole else committed, COUNTED)
+    newest = committed.newest_by_timeline()
     if remember and newest and any(known.get(name) != batch for name, batch in newest.items()):
         replace_json(home.root / "intact.json", {"format": FORMAT, "checked": {**known, **newest}})
 
 
-def require_batches(home: PipelineHome, rows: Sequence[LedgerRow], names: Sequence[str] = (CHANGELOG,)) -> None:
+def require_batches(home: PipelineHome, batches: CommittedBatches, names: Sequence[str] = (CHANGELOG,)) -> None:
     """Check that tables hold the rows of some batches; only columns of their numbers are read, from the first of them on.
 
     Raises:
         TableDamageError: rows are gone.
     """
-    if not rows:
+    if not len(batches):
         return
-    above = ("_batch", min(row.batch for row in rows) - 1)
-    lost = find_shortfalls(rows, {name: _counted(home, name, above) for name in names})
+    above = ("_batch", int(batches.numbers[0]) - 1)
+    lost = find_shortfalls(batches, {name: _counted(home, name, above) for name in names})
     if lost:
         raise TableDamageError(describe_shortfalls(home.root.name, lost))
 
 
-def require_rows(home: PipelineHome, timeline: str) -> list[LedgerRow]:
+def require_rows(home: PipelineHome, timeline: str) -> CommittedBatches:
     """Return the committed batches on a timeline's path once it is known that the tables hold their rows.
 
     A batch that only the ledger's table lost is copied again from the changelog's commits, as far as those are kept.
@@ -194,20 +222,20 @@ def require_rows(home: PipelineHome, timeline: str) -> list[LedgerRow]:
         TableDamageError: rows, or batches of the ledger, are gone.
     """
     path = path_of(home, timeline)
-    rows = read_ledger(home)
-    if find_holes(select_on_path(rows, path)) and heal_ledger(home, whole=True):
-        rows = read_ledger(home)
-    committed = select_on_path(rows, path)
-    check_rows(home, committed, rows)
+    every = every_batch(home)
+    if find_holes(committed_batches(home, path)) and heal_ledger(home, whole=True):
+        every = every_batch(home)
+    committed = committed_batches(home, path)
+    check_committed(home, committed, every)
     return committed
 
 
-def check_stream_rows(home: PipelineHome, ledger: Sequence[LedgerRow], stream: pa.Table | None) -> None:
+def check_stream_rows(home: PipelineHome, batches: CommittedBatches, stream: pa.Table | None) -> None:
     """Check that the changelog's rows that will be served are all that the path's batches emitted.
 
     Args:
         home: of the pipeline.
-        ledger: the committed batches on the path.
+        batches: the committed batches on the path.
         stream: the changelog's rows on the path.
 
     Raises:
@@ -219,7 +247,7 @@ def check_stream_rows(home: PipelineHome, ledger: Sequence[LedgerRow], stream: p
         else []
     )
     emitted = {(row["_timeline"], row["_batch"]): row["count_all"] for row in counted}
-    lost = find_shortfalls(ledger, {CHANGELOG: emitted})
+    lost = find_shortfalls(batches, {CHANGELOG: emitted})
     if lost:
         raise TableDamageError(describe_shortfalls(home.root.name, lost))
 

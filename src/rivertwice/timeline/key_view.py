@@ -17,7 +17,8 @@ from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.fold_run import PARTITION_SHIFT
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.names import RECORD, ROW, SOURCE
-from rivertwice.timeline.lineage import load_timeline, path_ledger
+from rivertwice.timeline.committed import newest_batch
+from rivertwice.timeline.lineage import head_path, load_timeline
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import ServedStamp, read_provisional, read_served, served_stamp
 
@@ -69,9 +70,9 @@ def read_view(
 
 def _view_open(home: PipelineHome, definition: Definition, key: Mapping[str, Any] | None, sequence: int) -> KeyView:
     """Return the newest rows of the windows that are not closed yet."""
-    ledger = path_ledger(home)
+    last = newest_batch(home, head_path(home))
     rows = read_provisional(home, definition)
-    if rows is None or not ledger:
+    if rows is None or last is None:
         message = f"{definition.name} has no committed batch yet, so there is nothing to view; wait for its first"
         raise RequestError(message)
     window = definition.window
@@ -79,7 +80,7 @@ def _view_open(home: PipelineHome, definition: Definition, key: Mapping[str, Any
     ordered = rows.sort_by([(name, "ascending") for name in columns[: 2 + len(definition.keys)]]).to_pylist()
     wanted = {name: _text(value) for name, value in (key or {}).items()}
     shown = [row for row in ordered if all(_text(row[name]) == value for name, value in wanted.items())]
-    stamp = ServedStamp(sequence, ledger[-1].timeline, ledger[-1].batch)
+    stamp = ServedStamp(sequence, last.timeline, last.batch)
     return KeyView(stamp, columns, [{name: row[name] for name in columns} for row in shown])
 
 

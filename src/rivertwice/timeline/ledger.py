@@ -11,7 +11,7 @@ import json
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -25,7 +25,8 @@ from rivertwice.timeline.counts import BatchCounts
 FORMAT = 3
 READABLE = (1, 2, 3)
 METADATA_KEY = "ledger"
-_MOST = (1 << 63) - 1
+MOST = (1 << 63) - 1
+"""A number above that of any batch."""
 
 SCHEMA = pa.schema(
     [
@@ -185,16 +186,34 @@ def read_ledger(home: PipelineHome, first_batch: int | None = None) -> list[Ledg
         home: of the pipeline.
         first_batch: leave out batches of smaller numbers; later batches alone are read much faster.
     """
-    table = delta.read(home.tables.ledger, between=None if first_batch is None else ("batch", first_batch, _MOST))
+    table = delta.read(home.tables.ledger, between=None if first_batch is None else ("batch", first_batch, MOST))
     rows = [] if table is None else from_table(table)
     missing = commits_missing(home, {(row.timeline, row.batch) for row in rows})
     return rows + [row for row in missing if first_batch is None or row.batch >= first_batch]
 
 
-def read_keys(home: PipelineHome) -> set[tuple[str, int]]:
-    """Return (timeline, batch) of every row of the ledger's table."""
-    table = delta.read(home.tables.ledger, columns=["timeline", "batch"])
+def read_keys(home: PipelineHome, first_batch: int | None = None) -> set[tuple[str, int]]:
+    """Return (timeline, batch) of every row of the ledger's table, or of those from a batch on."""
+    between = None if first_batch is None else ("batch", first_batch, MOST)
+    table = delta.read(home.tables.ledger, columns=["timeline", "batch"], between=between)
     return set() if table is None else set(zip(table["timeline"].to_pylist(), table["batch"].to_pylist(), strict=True))
+
+
+class StoredKeys:
+    """Whether the ledger's table has a row for a batch, as (timeline, number); only rows from the least one asked for are read."""
+
+    def __init__(self, home: PipelineHome) -> None:
+        """Read nothing yet."""
+        self._home = home
+        self._lowest = MOST
+        self._keys: set[tuple[str, int]] = set()
+
+    def __contains__(self, key: object) -> bool:
+        """Say whether the table has it; the commits of the changelog are asked for oldest first, so one read suffices."""
+        _, batch = cast("tuple[str, int]", key)
+        if batch < self._lowest:
+            self._lowest, self._keys = batch, read_keys(self._home, batch)
+        return key in self._keys
 
 
 def commits_missing(home: PipelineHome, known: Container[tuple[str, int]], *, whole: bool = False) -> list[LedgerRow]:
@@ -229,6 +248,6 @@ def heal_ledger(home: PipelineHome, *, whole: bool = False) -> int:
 
     With `whole` every commit that the changelog still has is read, also those before one that the table has.
     """
-    missing = commits_missing(home, read_keys(home), whole=whole)
+    missing = commits_missing(home, StoredKeys(home), whole=whole)
     append_ledger(home, missing)
     return len(missing)

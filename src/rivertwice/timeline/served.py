@@ -19,10 +19,9 @@ from rivertwice.locks import lock
 from rivertwice.pipeline.definition import Definition
 from rivertwice.retry import retry
 from rivertwice.store import delta
-from rivertwice.timeline.committed import newest_batch
+from rivertwice.timeline.committed import committed_batches, newest_batch
 from rivertwice.timeline.intact import check_corrections, check_stream_rows
-from rivertwice.timeline.ledger import read_ledger
-from rivertwice.timeline.lineage import path_of, path_semantics, path_until, select_on_path
+from rivertwice.timeline.lineage import path_of, path_semantics, path_until
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served_change import Build, Change, find_change
 from rivertwice.timeline.served_export import export_lines as export_lines
@@ -136,15 +135,14 @@ def _write(build: Build, change: Change) -> ServedReport:
 
 def _write_whole(build: Build) -> ServedReport:
     home, definition = build.home, build.definition
-    ledger = select_on_path(read_ledger(home), build.path)
-    emitted = path_rows(home, build.path, ledger)
+    emitted = path_rows(home, build.path)
     if emitted is None:
         message = (
             f"the ledger of {home.root.name} has batch {build.last.batch} of {build.last.timeline}, but there is no changelog; "
             f"its rows are lost; what is served stays as it is; `rivertwice repair {home.root.name}` says what can be done"
         )
         raise LedgerError(message)
-    check_stream_rows(home, ledger, emitted)
+    check_stream_rows(home, committed_batches(home, build.path), emitted)
     stream = newest_rows(emitted, definition)
     publications, head = publications_of(build.entries), select_head(build.entries)
     assert head is not None, "there is a path"

@@ -26,6 +26,7 @@ from rivertwice.config import PipelineHome
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.store.sql import all_of, any_of, equals, is_after, is_between, is_within
+from rivertwice.timeline.committed import CommittedBatches
 from rivertwice.timeline.intact import check_corrections, check_stream_rows, require_batches
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import (
@@ -230,7 +231,7 @@ def _read_emitted(build: Build, span: _Span) -> pa.Table | None:
     if rows is None:
         return None
     emitted = rows.filter(is_on_path(span.gained))
-    check_stream_rows(build.home, span.fresh, emitted)
+    check_stream_rows(build.home, CommittedBatches.of(span.fresh), emitted)
     return emitted
 
 
@@ -267,7 +268,8 @@ def _newest_since(build: Build, span: _Span, emitted: pa.Table, since_ms: int, *
         if rows is not None:
             rows = rows.filter(is_on_path(build.path))
             first = min(build.last.batch, pc.min(rows["_batch"]).as_py() or 0) if rows.num_rows else build.last.batch
-            require_batches(build.home, select_on_path(read_ledger(build.home, first_batch=first), build.path))
+            wanted = select_on_path(read_ledger(build.home, first_batch=first), build.path)
+            require_batches(build.home, CommittedBatches.of(wanted))
     return None if rows is None else newest_rows(rows, definition)
 
 

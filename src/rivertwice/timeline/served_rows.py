@@ -12,10 +12,11 @@ import pyarrow.types as types
 from rivertwice.config import PipelineHome
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
-from rivertwice.store.sql import is_among
+from rivertwice.store.sql import is_after, is_among
+from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Segment, path_ledger, path_of, path_semantics, path_until
-from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence, select_head
+from rivertwice.timeline.lineage import Segment, head_path, path_of, path_semantics, path_until
+from rivertwice.timeline.sequence import PUBLICATION, Entry, select_head
 from rivertwice.timeline.serving import Publication, select_served, to_epoch_ms
 
 
@@ -26,16 +27,15 @@ def publications_of(entries: Sequence[Entry]) -> list[Publication]:
 
 def stream_rows(home: PipelineHome) -> pa.Table | None:
     """Return the changelog's rows on the head's path, of committed batches; None before the first batch."""
-    head = select_head(read_sequence(home))
-    return None if head is None else path_rows(home, path_of(home, head), path_ledger(home))
+    path = head_path(home)
+    last = newest_batch(home, path)
+    return None if last is None else path_rows(home, path_until(path, last.batch))
 
 
-def path_rows(home: PipelineHome, path: Sequence[Segment], ledger: Sequence[LedgerRow]) -> pa.Table | None:
-    """Return the changelog's rows on a path up to its last committed batch; None before the first batch."""
+def path_rows(home: PipelineHome, path: Sequence[Segment]) -> pa.Table | None:
+    """Return the changelog's rows on a path with an end (`lineage.path_until`); None if there is no changelog."""
     rows = delta.read(home.tables.changelog)
-    if rows is None or not ledger:
-        return None
-    return rows.filter(is_on_path(path_until(path, ledger[-1].batch)))
+    return None if rows is None else rows.filter(is_on_path(path))
 
 
 def is_on_path(path: Sequence[Segment]) -> pc.Expression:
@@ -80,12 +80,19 @@ def open_rows(newest: pa.Table, definition: Definition, watermark_ms: int) -> pa
 
 
 def read_provisional(home: PipelineHome, definition: Definition) -> pa.Table | None:
-    """Return the newest rows of windows that are not closed yet; None before the first batch. Only for emit: updates."""
-    ledger = path_ledger(home)
-    rows = stream_rows(home)
-    if rows is None or not ledger:
+    """Return the newest rows of windows that are not closed yet; None before the first batch. Only for emit: updates.
+
+    They are those of the last committed batch. Of the changelog, files without an open window are not read.
+    """
+    path = head_path(home)
+    last = newest_batch(home, path)
+    if last is None:
         return None
-    return open_rows(newest_rows(rows, definition), definition, ledger[-1].batch_watermark_ms)
+    closed_ms = definition.window.closed_ms(last.batch_watermark_ms)
+    rows = delta.read(home.tables.changelog, matching=is_after(definition.window.end_column, closed_ms))
+    if rows is None:
+        return None
+    return newest_rows(rows.filter(is_on_path(path_until(path, last.batch))), definition)
 
 
 def rows_served_by(
@@ -101,7 +108,7 @@ def rows_served_by(
     """
     head = select_head(entries)
     path = [] if head is None else path_of(home, head)
-    stream = path_rows(home, path, ledger)
+    stream = path_rows(home, path_until(path, ledger[-1].batch)) if ledger else None
     if stream is None:
         return None
     publications = publications_of(entries)

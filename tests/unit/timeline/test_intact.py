@@ -16,6 +16,7 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store import delta
 from rivertwice.store.delta_log import CUT, EMPTY, GONE, entry_path
 from rivertwice.timeline import intact
+from rivertwice.timeline.committed import CommittedBatches
 from rivertwice.timeline.intact import (
     Shortfall,
     check_rows,
@@ -37,19 +38,22 @@ def made(tmp_path):
 def test_rows_are_compared_per_batch_and_table_as_the_ledger_counts():
     rows = [ledger_row(0, emitted=2, bad=1, late_rows=3), ledger_row(1, emitted=1, bad=0, late_rows=None)]
     whole = {"changelog": {("t1", 0): 2, ("t1", 1): 1}, "dead_letters": {("t1", 0): 1}, "late_rows": {("t1", 0): 3}}
-    assert find_shortfalls(rows, whole) == []
-    assert find_shortfalls(rows, {**whole, "late_rows": {}}) == [Shortfall("late_rows", "t1", 0, 3, 0)]
-    assert find_shortfalls(rows, {"changelog": {("t1", 0): 1, ("t1", 1): 5}}) == [Shortfall("changelog", "t1", 0, 2, 1)]
+    batches = CommittedBatches.of(rows)
+    assert find_shortfalls(batches, whole) == []
+    assert find_shortfalls(batches, {**whole, "late_rows": {}}) == [Shortfall("late_rows", "t1", 0, 3, 0)]
+    assert find_shortfalls(batches, {"changelog": {("t1", 0): 1, ("t1", 1): 5}}) == [
+        Shortfall("changelog", "t1", 0, 2, 1)
+    ]
 
 
 def test_a_hole_in_the_ledger_is_seen():
-    assert find_holes([ledger_row(n) for n in (3, 4, 7, 8)]) == [5, 6]
-    assert find_holes([]) == []
+    assert find_holes(CommittedBatches.of([ledger_row(n) for n in (3, 4, 7, 8)])) == [5, 6]
+    assert find_holes(CommittedBatches.of([])) == []
 
 
 def test_whole_tables_pass_and_the_next_check_counts_only_the_new(made, monkeypatch):
     _, home, bundle = made
-    assert [row.batch for row in require_rows(home, "t1")] == list(range(6))
+    assert require_rows(home, "t1").numbers.tolist() == list(range(6))
     asked = []
     counted = intact.rows_by
     monkeypatch.setattr(intact, "rows_by", lambda *a, **k: (asked.append(k["above"]), counted(*a, **k))[1])
@@ -103,7 +107,7 @@ def test_a_batch_that_only_the_ledger_lost_is_copied_again(made):
     versions = [version for version, _ in delta.commits(home.tables.ledger, "nonce")]
     entry_path(home.tables.ledger, versions[2]).write_bytes(b"")
     assert [row.batch for row in read_ledger(home)] != list(range(6))
-    assert [row.batch for row in require_rows(home, "t1")] == list(range(6))
+    assert require_rows(home, "t1").numbers.tolist() == list(range(6))
 
 
 @pytest.mark.parametrize("how", [EMPTY, CUT, ZEROS])
