@@ -33,8 +33,13 @@ def is_between(column: str, first: int, last: int) -> str:
 
 
 def is_after(column: str, instant_ms: int) -> str:
-    """Return SQL that is true if a timestamp is after an instant (epoch ms)."""
-    return f"{quoted(column)} > {_instant(instant_ms)}"
+    """Return SQL that is true if a timestamp, in whole milliseconds, is after an instant (epoch ms)."""
+    return f"{quoted(column)} >= {_instant(instant_ms + 1)}"
+
+
+def is_before(column: str, instant_ms: int) -> str:
+    """Return SQL that is true if a timestamp is before an instant (epoch ms)."""
+    return f"{quoted(column)} < {_instant(instant_ms)}"
 
 
 def is_within(column: str, ranges: Sequence[tuple[int, int]]) -> str:

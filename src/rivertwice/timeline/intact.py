@@ -261,7 +261,15 @@ def check_corrections(pipeline: str, publications: Sequence[Publication], correc
         TableDamageError: rows are gone; what is served stays as it is.
     """
     counted = [] if corrections is None else pc.value_counts(corrections["_backfill"].combine_chunks()).to_pylist()
-    row_counts = {row["values"]: row["counts"] for row in counted}
+    check_correction_counts(pipeline, publications, {row["values"]: row["counts"] for row in counted})
+
+
+def check_correction_counts(pipeline: str, publications: Sequence[Publication], row_counts: Mapping[str, int]) -> None:
+    """Check the number of corrections by backfill, as `check_corrections` does.
+
+    Raises:
+        TableDamageError: rows are gone.
+    """
     short = [
         publication
         for publication in publications

@@ -23,7 +23,7 @@ from rivertwice.timeline.committed import committed_batches, newest_batch
 from rivertwice.timeline.intact import check_corrections, check_stream_rows
 from rivertwice.timeline.lineage import path_of, path_semantics, path_until
 from rivertwice.timeline.sequence import read_sequence, select_head
-from rivertwice.timeline.served_change import Build, Change, find_change
+from rivertwice.timeline.served_change import Change, find_change
 from rivertwice.timeline.served_export import export_lines as export_lines
 from rivertwice.timeline.served_rows import newest_by as newest_by
 from rivertwice.timeline.served_rows import newest_rows as newest_rows
@@ -33,6 +33,7 @@ from rivertwice.timeline.served_rows import read_corrections as read_corrections
 from rivertwice.timeline.served_rows import read_provisional as read_provisional
 from rivertwice.timeline.served_rows import rows_served_by as rows_served_by
 from rivertwice.timeline.served_rows import stream_rows as stream_rows
+from rivertwice.timeline.served_span import Build
 from rivertwice.timeline.served_stamp import METADATA_KEY as METADATA_KEY
 from rivertwice.timeline.served_stamp import ServedStamp as ServedStamp
 from rivertwice.timeline.served_stamp import provisional_stamp as provisional_stamp

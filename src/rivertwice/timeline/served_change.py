@@ -8,8 +8,9 @@ Three things change what a closed window serves, and each names its rows:
 - **Publications.** The windows of new publications are chosen again, from the corrections of those that cover them.
 - **The watermark.** A covered window that closes serves its publication's rows from then on.
 
-A change that is not of these has no increment, and the table is built whole: publications of sessions (a session covers by its
-key, and may reach from any past window), and publications that no longer count (a head that left an upgraded path).
+A change that is not of these has no increment, and the table is built whole: publications of sessions and head moves after such
+(a session covers by its key, and may reach from any past window), and publications that no longer count (a head that left an
+upgraded path).
 """
 
 from __future__ import annotations
@@ -22,62 +23,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.config import PipelineHome
-from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
-from rivertwice.store.sql import all_of, any_of, equals, is_after, is_between, is_within
+from rivertwice.store.delta_counts import rows_by
+from rivertwice.store.sql import all_of, any_of, equals, is_after, is_among, is_before, is_between, is_within
 from rivertwice.timeline.committed import CommittedBatches
-from rivertwice.timeline.intact import check_corrections, check_stream_rows, require_batches
-from rivertwice.timeline.ledger import LedgerRow, read_ledger
+from rivertwice.timeline.intact import check_correction_counts, check_corrections, check_stream_rows, require_batches
+from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.lineage import (
     Segment,
-    last_in_common,
-    path_of,
-    path_semantics,
-    path_until,
     select_on_path,
 )
-from rivertwice.timeline.sequence import Entry, select_head
-from rivertwice.timeline.served_ranges import Ranges, has_start, is_inside, joined, merged, overlaps
-from rivertwice.timeline.served_rows import is_on_path, newest_rows, open_rows, publications_of, read_corrections
+from rivertwice.timeline.served_ranges import Ranges, has_start, is_inside, joined, overlaps
+from rivertwice.timeline.served_rows import is_on_path, newest_rows, open_rows, read_corrections
+from rivertwice.timeline.served_span import Build, Span, find_newly_published, find_span
 from rivertwice.timeline.served_stamp import ServedStamp
-from rivertwice.timeline.serving import Publication, select_served, select_serving, to_epoch_ms
+from rivertwice.timeline.serving import select_served, select_serving, to_epoch_ms
 
 MOST_RANGES = 50
 """Ranges of one condition: more cost too much (`store.sql.is_within`); then the gaps between some are written again too."""
 _MS = timedelta(milliseconds=1)
-
-
-@dataclass(frozen=True)
-class Build:
-    """What a build is to show.
-
-    Attributes:
-        home: the pipeline's.
-        definition: what the head runs.
-        entries: the sequence.
-        path: the head's, up to the last batch (`lineage.path_until`).
-        last: the last committed batch on it.
-        served, provisional: handles that were opened before all that; None: the table does not exist.
-    """
-
-    home: PipelineHome
-    definition: Definition
-    entries: list[Entry]
-    path: list[Segment]
-    last: LedgerRow
-    served: delta.Table | None
-    provisional: delta.Table | None
-
-    @property
-    def stamp(self) -> ServedStamp:
-        """What the table will show."""
-        return ServedStamp(self.entries[-1].seq, self.last.timeline, self.last.batch)
-
-    @property
-    def closed_ms(self) -> int:
-        """The window end up to which rows are final."""
-        return self.definition.window.closed_ms(self.last.batch_watermark_ms)
 
 
 @dataclass(frozen=True)
@@ -97,29 +61,6 @@ class Change:
     still_open: pa.Table | None
 
 
-@dataclass(frozen=True)
-class _Span:
-    """The batches between what the table shows and what it is to show.
-
-    Attributes:
-        fork: the last batch that both have.
-        fork_ms, shown_ms: the window ends up to which rows were final at the fork, and at the stamp.
-        lost: batches that left the path.
-        gained: batches that joined it, with their ledger rows in `fresh`.
-        counted: the publications that the table shows, by their number.
-        counting: those that count now, oldest first.
-    """
-
-    fork: int
-    fork_ms: int
-    shown_ms: int
-    lost: list[Segment]
-    gained: list[Segment]
-    fresh: list[LedgerRow]
-    counted: frozenset[int]
-    counting: list[Publication]
-
-
 def find_change(build: Build, shown: ServedStamp, shown_open: ServedStamp | None) -> Change | None:
     """Return what changes since the stamps of both tables; None: only a whole build can say.
 
@@ -131,11 +72,12 @@ def find_change(build: Build, shown: ServedStamp, shown_open: ServedStamp | None
     Raises:
         TableDamageError: the changelog lost rows of the batches that are read, or the corrections those of a publication.
     """
-    span = _find_span(build, shown)
+    span = find_span(build, shown)
     if span is None or build.served is None:
         return None
-    ranges = _newly_published(span)
-    if ranges is None or (build.definition.session_keys is not None and span.counting):
+    ranges = find_newly_published(span)
+    has_claims = build.definition.session_keys is not None and bool(span.counting)
+    if ranges is None or (has_claims and (span.is_newly_published or span.lost)):
         return None
     emitted = _read_emitted(build, span)
     if emitted is None:
@@ -151,8 +93,11 @@ def find_change(build: Build, shown: ServedStamp, shown_open: ServedStamp | None
         return None
     else:
         still_open, stream, since_ms = None, emitted, min(span.shown_ms, closed_ms)
-    corrections = _read_published(build, span, ranges, since_ms)
-    window = build.definition.window
+    window, claims = build.definition.window, None
+    if has_claims:
+        corrections, claims = _read_claims(build, span, emitted, since_ms)
+    else:
+        corrections = _read_published(build, span, ranges, since_ms)
     added = select_served(
         stream,
         corrections,
@@ -161,6 +106,8 @@ def find_change(build: Build, shown: ServedStamp, shown_open: ServedStamp | None
         closed_ms=closed_ms,
         start_column=window.start_column,
         end_column=window.end_column,
+        session_keys=build.definition.session_keys,
+        claims=claims,
     )
     published = added.num_rows - added["_backfill"].null_count
     if pa.schema(build.served.schema().to_arrow()).names != added.schema.names:
@@ -172,60 +119,7 @@ def find_change(build: Build, shown: ServedStamp, shown_open: ServedStamp | None
     return Change(where, added, published, still_open)
 
 
-def _find_span(build: Build, shown: ServedStamp) -> _Span | None:
-    """Return the batches between; None if the ledger does not have them all, or there is no batch in common."""
-    home, window = build.home, build.definition.window
-    earlier = [entry for entry in build.entries if entry.seq <= shown.sequence]
-    head = select_head(earlier)
-    if head is None or shown.sequence > build.entries[-1].seq:
-        return None
-    whole_before = path_of(home, head)
-    before = path_until(whole_before, shown.batch)
-    fork = last_in_common(before, build.path)
-    if fork is None or (before[-1].timeline, before[-1].last) != (shown.timeline, shown.batch):
-        return None
-    rows = read_ledger(home, first_batch=fork)
-    after, known = select_on_path(rows, build.path), select_on_path(rows, before)
-    if not known or [row.batch for row in after] != list(range(fork, build.last.batch + 1)):
-        return None
-    publications = publications_of(build.entries)
-    semantics_before, semantics = path_semantics(home, whole_before), path_semantics(home, _head_path(build))
-    return _Span(
-        fork=fork,
-        fork_ms=window.closed_ms(after[0].batch_watermark_ms),
-        shown_ms=window.closed_ms(known[-1].batch_watermark_ms),
-        lost=_beyond(before, fork),
-        gained=_beyond(build.path, fork),
-        fresh=after[1:],
-        counted=frozenset(
-            entry.seq for entry in publications if entry.seq <= shown.sequence and entry.semantics in semantics_before
-        ),
-        counting=[entry for entry in publications if entry.semantics in semantics],
-    )
-
-
-def _head_path(build: Build) -> list[Segment]:
-    """Return the head's path with segments that have no batch yet: their definitions count too."""
-    head = select_head(build.entries)
-    return [] if head is None else path_of(build.home, head)
-
-
-def _beyond(path: Sequence[Segment], batch: int) -> list[Segment]:
-    return [Segment(part.timeline, max(part.first, batch + 1), part.last) for part in path if (part.last or 0) > batch]
-
-
-def _newly_published(span: _Span) -> Ranges | None:
-    """Return the window starts whose publication changed; None if one does not count any more. Pure."""
-    if span.counted - {publication.seq for publication in span.counting}:
-        return None
-    # Rows of a backfill that is published twice belong to its newest publication: they leave the windows of the older one.
-    backfills = {publication.backfill for publication in span.counting if publication.seq not in span.counted}
-    return merged(
-        pair for publication in span.counting if publication.backfill in backfills for pair in publication.ranges
-    )
-
-
-def _read_emitted(build: Build, span: _Span) -> pa.Table | None:
+def _read_emitted(build: Build, span: Span) -> pa.Table | None:
     """Return what the gained batches emitted, all of it."""
     rows = delta.read(build.home.tables.changelog, between=("_batch", span.fork + 1, build.last.batch))
     if rows is None:
@@ -235,7 +129,7 @@ def _read_emitted(build: Build, span: _Span) -> pa.Table | None:
     return emitted
 
 
-def _first_change_ms(build: Build, span: _Span, shown: ServedStamp, emitted: pa.Table) -> int:
+def _first_change_ms(build: Build, span: Span, shown: ServedStamp, emitted: pa.Table) -> int:
     """Return the window end up to which the newest rows are what they were (emit: updates).
 
     A batch emits no row of a window that was closed before it. That is checked: the rows of gained and lost batches say it too.
@@ -256,7 +150,7 @@ def _least_end(rows: pa.Table, end_column: str) -> list[int]:
     return [int(to_epoch_ms(rows[end_column]).min()) - 1] if rows.num_rows else []
 
 
-def _newest_since(build: Build, span: _Span, emitted: pa.Table, since_ms: int, *, has_open: bool) -> pa.Table | None:
+def _newest_since(build: Build, span: Span, emitted: pa.Table, since_ms: int, *, has_open: bool) -> pa.Table | None:
     """Return the newest rows of the windows that end after an instant: from `provisional` and the gained batches, if those are all."""
     definition = build.definition
     rows: pa.Table | None
@@ -273,7 +167,7 @@ def _newest_since(build: Build, span: _Span, emitted: pa.Table, since_ms: int, *
     return None if rows is None else newest_rows(rows, definition)
 
 
-def _read_published(build: Build, span: _Span, ranges: Ranges, since_ms: int) -> pa.Table | None:
+def _read_published(build: Build, span: Span, ranges: Ranges, since_ms: int) -> pa.Table | None:
     """Return the corrections of newly published windows and of those that close, of the publications that have any."""
     home, window = build.home, build.definition.window
     length, step = window.length // _MS, window.step // _MS
@@ -291,7 +185,29 @@ def _read_published(build: Build, span: _Span, ranges: Ranges, since_ms: int) ->
     return rows.filter(pa.array(changes | (to_epoch_ms(rows[window.end_column]) > since_ms)))
 
 
-def _condition(build: Build, span: _Span, covers: Ranges, since_ms: int) -> str | None:
+def _read_claims(build: Build, span: Span, emitted: pa.Table, since_ms: int) -> tuple[pa.Table | None, pa.Table | None]:
+    """Return the published sessions that close, and all published sessions that may cover these or newly emitted ones.
+
+    A session covers only those that it overlaps, so claims outside the time of all these rows cover none of them.
+    """
+    home, window = build.home, build.definition.window
+    place, ours = home.tables.corrections, is_among("_backfill", sorted({each.backfill for each in span.counting}))
+    counts = {str(name): count for (name,), count in rows_by(place, ("_backfill",)).items()}
+    check_correction_counts(home.root.name, span.counting, counts)
+    later = delta.read(place, matching=all_of([ours, is_after(window.end_column, since_ms)]))
+    if later is None:
+        return None, None
+    closing = later.filter(pa.array(to_epoch_ms(later[window.end_column]) <= build.closed_ms))
+    starts = [to_epoch_ms(rows[window.start_column]) for rows in (emitted, closing)]
+    ends = [to_epoch_ms(rows[window.end_column]) for rows in (emitted, closing)]
+    if not emitted.num_rows and not closing.num_rows:
+        return None, None
+    first, last = int(np.concatenate(starts).min()), int(np.concatenate(ends).max()) + 1
+    overlapping = all_of([ours, is_after(window.end_column, first - 1), is_before(window.start_column, last)])
+    return closing, delta.read(place, matching=overlapping)
+
+
+def _condition(build: Build, span: Span, covers: Ranges, since_ms: int) -> str | None:
     """Return the condition of all rows that go, which those that come match too; None if none goes. Pure.
 
     It is never null: of a published row, `_timeline` and `_batch` are, but its status decides before.
@@ -320,7 +236,7 @@ def _is_of(segment: Segment) -> str:
     )
 
 
-def _kept_in_gaps(build: Build, span: _Span, covers: Ranges, ranges: Ranges, since_ms: int) -> pa.Table:
+def _kept_in_gaps(build: Build, span: Span, covers: Ranges, ranges: Ranges, since_ms: int) -> pa.Table:
     """Return the rows that the condition takes away only because gaps between ranges are covered too."""
     window = build.definition.window
     rows = delta.read(build.home.tables.served, matching=is_within(window.start_column, covers), at=build.served)

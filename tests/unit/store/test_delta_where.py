@@ -10,7 +10,7 @@ import pytest
 
 from rivertwice.errors import LostRaceError
 from rivertwice.store import delta
-from rivertwice.store.sql import all_of, any_of, equals, is_after, is_among, is_between, is_within
+from rivertwice.store.sql import all_of, any_of, equals, is_after, is_among, is_before, is_between, is_within
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -48,6 +48,7 @@ def kept(table: pa.Table | None) -> list[int]:
     [
         (is_after("at time", 0), [1, 2_500, 9_000]),
         (is_after("at time", -1), [0, 1, 2_500, 9_000]),
+        (is_before("at time", 1), [-1, 0]),
         (is_within("at time", [(-1, 0), (1, 9_000)]), [-1, 1, 2_500]),
         (is_among("kind", ["it's", "y"]), [-1, 2_500]),
         (all_of([equals("kind", "x"), equals("who", "a"), is_between("n", 1, 4)]), [0, 9_000]),
