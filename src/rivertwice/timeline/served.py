@@ -10,15 +10,18 @@ import hashlib
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from pathlib import Path
 
 import pyarrow as pa
 
-from rivertwice.config import PipelineHome
+from rivertwice.config import PipelineHome, Place
 from rivertwice.errors import LedgerError, LostRaceError, ServiceError
 from rivertwice.locks import lock
 from rivertwice.pipeline.definition import Definition
 from rivertwice.retry import retry
 from rivertwice.store import delta
+from rivertwice.store.delta_counts import broken_files
+from rivertwice.store.delta_log import find_torn
 from rivertwice.timeline.committed import committed_batches, newest_batch
 from rivertwice.timeline.intact import check_corrections, check_stream_rows
 from rivertwice.timeline.lineage import path_of, path_semantics, path_until
@@ -82,7 +85,7 @@ def rebuild_served(home: PipelineHome, definition: Definition, *, force: bool = 
     """Make the served table show the newest sequence and the last committed batch, in one commit; not if rows are gone.
 
     1. Read sequence, path and the newest batch. 2. Stop if the table has that stamp already. 3. Find what changed since its
-    stamp; if that cannot be said, choose all rows. 4. Write what changed, or all, with the stamp in the commit. A crash before
+    stamp; if that cannot be said, or a table is damaged, choose all rows. 4. Write what changed, or all, with the stamp in the commit. A crash before
     a commit or after it does no harm. 5. For a pipeline that emits updates, overwrite `provisional`: a window that has just
     closed is in both for a moment, never in none.
 
@@ -117,8 +120,15 @@ def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> Serv
         # Steps 3 to 5.
         delta.require_whole(tables.changelog)
         delta.require_whole(tables.corrections)
-        change = None if force or shown is None else find_change(build, shown, *shown_open or [None])
+        is_kept = not force and shown is not None and all(_is_undamaged(table) for table in wanted)
+        change = find_change(build, shown, *shown_open or [None]) if is_kept and shown is not None else None
         return _write_whole(build) if change is None else _write(build, change)
+
+
+def _is_undamaged(table: Place) -> bool:
+    """Say whether a table holds what its commits wrote: what a power loss took from it is not kept on, but built again."""
+    is_torn = isinstance(table, Path) and bool(find_torn(table))
+    return not is_torn and not broken_files(table)
 
 
 def _write(build: Build, change: Change) -> ServedReport:

@@ -16,6 +16,8 @@ from rivertwice.config import PipelineHome
 from rivertwice.errors import TableDamageError
 from rivertwice.pipeline.bundle import Bundle
 from rivertwice.store import delta
+from rivertwice.store.delta_log import entry_path
+from rivertwice.store.orphans import live_files
 from rivertwice.timeline import served_change
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger
@@ -250,6 +252,24 @@ def test_rows_of_a_window_open_at_the_fork_that_are_gone_are_noticed(tmp_path: P
     delta.overwrite(world.home.tables.changelog, rows.filter(pa.compute.field("_batch") != 4))
     with pytest.raises(TableDamageError):
         rebuild_served(world.home, world.definition)
+
+
+@pytest.mark.parametrize("table", ["served", "provisional"])
+@pytest.mark.parametrize("how", ["torn", "gone"])
+def test_a_kept_table_that_a_power_loss_damaged_is_built_whole(tmp_path: Path, table: str, how: str) -> None:
+    world = GrowingHome(tmp_path, 6, "updates")
+    place = getattr(world.home.tables, table)
+    for _ in range(3):
+        rebuild_served(world.home, world.definition)
+        world.commit()
+    if how == "torn":
+        entry_path(place, 1).write_bytes(b"")
+    else:
+        handle = delta.open_table(place)
+        assert handle is not None
+        next(place / name for name in sorted(live_files(handle)) if (place / name).exists()).unlink()
+    assert rebuild_served(world.home, world.definition).way is Way.WHOLE
+    world.require_same_as_whole()
 
 
 @pytest.mark.parametrize("act", ["commit", "publish"])
