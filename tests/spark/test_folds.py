@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -20,6 +21,7 @@ from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
 from rivertwice.pipeline.compile import batch_rows, compile_batch, compile_stream
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition, parse_files
+from rivertwice.pipeline.fold_buckets import bucket_of, load_bucket
 from rivertwice.pipeline.relations import accepted
 from rivertwice.savepoint.state import read_state
 from rivertwice.stream.failures import classify_failure
@@ -47,8 +49,18 @@ def fold(state, event):
 """
 
 
-def define(fold: str) -> Definition:
-    return parse_files({"pipeline.yaml": YAML.encode(), "fold.py": fold.encode()}, "p")
+COUNT = """
+def fold(state, event):
+    if event["b"] == 0:
+        return None, []
+    state = {"i": (state or {"i": 0})["i"] + 1}
+    return state, [{"i": state["i"], "b": event["b"]}]
+"""
+
+
+def define(fold: str, buckets: int | None = None) -> Definition:
+    pins = "" if buckets is None else f"stream: {{fold_buckets: {buckets}}}\n"
+    return parse_files({"pipeline.yaml": (YAML + pins).encode(), "fold.py": fold.encode()}, "p")
 
 
 def write(folder: Path, number: int, offset: int, records: Sequence[Mapping[str, Any]]) -> int:
@@ -85,6 +97,79 @@ def stream(spark: SparkSession, definition: Definition, folder: Path) -> list[di
     return found
 
 
+def recompute(spark: SparkSession, definition: Definition, folder: Path) -> list[dict[str, Any]]:
+    _, source = definition.source
+    raw = spark.read.schema(RAW_SCHEMA).parquet(str(folder / "log"))
+    return compile_batch(spark, definition, accepted(decode(raw, source), source)).toArrow().to_pylist()
+
+
+def by_record(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: row["record"])
+
+
+def buckets_in(spark: SparkSession, checkpoint: Path, batch: int) -> dict[int, dict[str, Any]]:
+    """Return bucket to key to state, of a checkpoint after a batch."""
+    _ = spark.streams
+    rows = spark.read.format("statestore").option("batchId", batch).load(str(checkpoint)).collect()
+    states = [(row["key"][0], row["value"]["groupState"]) for row in rows]
+    return {
+        bucket: {key: json.loads(text) for key, text in load_bucket(state["states"]).items()}
+        for bucket, state in states
+    }
+
+
+KEYS = [f"k{number}é" for number in range(40)]
+BATCHES = [
+    [{"k": key, "b": 1} for key in KEYS for _ in range(3)],
+    [{"k": key, "b": number % 5} for number, key in enumerate(KEYS)],
+    [{"k": key, "b": 7} for key in KEYS[:20]],
+]
+
+
+def write_all(folder: Path, batches: Sequence[Sequence[Mapping[str, Any]]], offset: int = 0, first: int = 0) -> int:
+    for number, records in enumerate(batches, first):
+        offset = write(folder / "log", number, offset, records)
+    return offset
+
+
+@pytest.mark.parametrize("buckets", [0, 1, 16])
+def test_a_stream_in_buckets_gives_the_rows_of_a_batch(buckets: int, spark: SparkSession, tmp_path: Path) -> None:
+    definition = define(COUNT, buckets)
+    offset = write_all(tmp_path, BATCHES[:2])
+    ours = stream(spark, definition, tmp_path)
+    write_all(tmp_path, BATCHES[2:], offset, 2)
+    ours += stream(spark, definition, tmp_path)  # another query, on the checkpoint of the first
+    assert by_record(ours) == by_record(recompute(spark, definition, tmp_path))
+    assert Counter(row["i"] for row in ours) == {1: 40 + 4, 2: 40, 3: 40, 4: 32, 5: 16}
+    if buckets:
+        held = buckets_in(spark, tmp_path / "checkpoint", 1)
+        assert {key for states in held.values() for key in states} == {key_of(k) for n, k in enumerate(KEYS) if n % 5}
+        assert all(bucket_of(key, buckets) == bucket for bucket, states in held.items() for key in states)
+        gone = [{"k": key, "b": 0} for key in KEYS]
+        write_all(tmp_path, [gone], offset + 20, 3)
+        assert stream(spark, definition, tmp_path) == []
+        assert buckets_in(spark, tmp_path / "checkpoint", 3) == {}
+
+
+def key_of(key: str) -> str:
+    return json.dumps({"k": key}, ensure_ascii=False, separators=(",", ":"))
+
+
+@pytest.mark.parametrize(
+    ("begun", "resumed", "words"),
+    [(0, 16, "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"), (16, 0, "STATE_STORE"), (16, 32, "stored in 16 buckets")],
+)
+def test_a_checkpoint_of_another_layout_is_never_continued(
+    begun: int, resumed: int, words: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    offset = write_all(tmp_path, BATCHES[:1])
+    stream(spark, define(COUNT, begun), tmp_path)
+    write_all(tmp_path, BATCHES[1:2], offset, 1)
+    with pytest.raises(Exception, match=words) as caught:
+        stream(spark, define(COUNT, resumed), tmp_path)
+    assert classify_failure(caught.value) == "checkpoint"
+
+
 def test_every_value_crosses_whole_and_the_state_can_be_read_back(spark: SparkSession, tmp_path: Path) -> None:
     definition = define(ECHO)
     whole: list[dict[str, Any]] = [
@@ -95,12 +180,8 @@ def test_every_value_crosses_whole_and_the_state_can_be_read_back(spark: SparkSe
     offset = write(tmp_path / "log", 0, 0, whole)
     write(tmp_path / "log", 1, offset, list[dict[str, Any]]([{"d": 0.1}, {}]))
     ours = stream(spark, definition, tmp_path)
-    _, source = definition.source
-    raw = spark.read.schema(RAW_SCHEMA).parquet(str(tmp_path / "log"))
-    theirs = compile_batch(spark, definition, accepted(decode(raw, source), source)).toArrow().to_pylist()
-    key = lambda row: row["record"]  # noqa: E731
-    assert sorted(ours, key=key) == sorted(theirs, key=key)
-    rows = sorted(ours, key=key)
+    rows = by_record(ours)
+    assert rows == by_record(recompute(spark, definition, tmp_path))
     assert [row["record"] for row in rows] == [0, 1, 2, 3, 4]
     assert rows[0]["s"] is None
     assert {row["s"] for row in rows[1:]} == {"é'\"\u2028\0"}
@@ -114,6 +195,7 @@ def test_every_value_crosses_whole_and_the_state_can_be_read_back(spark: SparkSe
     assert {row["window_end"] for row in rows} == {datetime(2024, 1, 2, tzinfo=UTC)}
     state = read_state(spark, tmp_path / "checkpoint", 1)
     assert state.rows == 1
+    assert buckets_in(spark, tmp_path / "checkpoint", 0).keys() == {bucket_of(key_of("é'\""), 256)}
     assert state.stores != read_state(spark, tmp_path / "checkpoint", 0).stores
 
 

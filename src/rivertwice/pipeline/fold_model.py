@@ -68,6 +68,8 @@ def find_stray_fold_part(definition: DefinitionFile) -> str | None:
     given = [name for name in ("by", "state", "types", "deleted") if getattr(definition, name)]
     for name in (*given, *({"order"} & definition.model_fields_set)):
         return f"{name} is for folds; remove it, or give window: {{fold: 1 day, at: COLUMN}} and a fold.py"
+    if "fold_buckets" in definition.stream.model_fields_set:
+        return "stream.fold_buckets is for folds, which alone keep states in buckets; remove it"
     return next(filter(None, itertools.starmap(_source_conflict, definition.sources.items())), None)
 
 

@@ -23,16 +23,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
+from rivertwice.pipeline.fold_buckets import PER_KEY, require_buckets
+from rivertwice.pipeline.fold_follow import PLACE, follow_bucket, follow_key, follow_keys
 from rivertwice.pipeline.fold_order import NUMBER
-from rivertwice.pipeline.fold_run import Emitted, FoldRun, FoldSource, FoldSpec
+from rivertwice.pipeline.fold_run import Emitted, FoldSource, FoldSpec
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.names import RECORD, ROW, SOURCE
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PLACE = ("_source", "_partition", "_offset")
-"""The place of an event: number of its source, partition, offset. Within a batch events are folded in this order."""
 _NAMES = ["_source", "_us", RECORD, ROW, "_row"]
 _EMITTED = f"_source int, _us bigint, {RECORD} bigint, {ROW} int, _row string"
 _KEEP_NULLS = {"ignoreNullFields": "false"}
@@ -59,8 +59,12 @@ def fold_spec(definition: Definition) -> FoldSpec:
 
 
 def stream_fold(definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the fold's rows over the streaming accepted rows of each view; a key's state is one JSON text."""
-    spec = fold_spec(definition)
+    """Return the fold's rows over the streaming accepted rows of each view.
+
+    The state is one text for each bucket of keys, or for each key, as `stream.fold_buckets` says (`fold_buckets`). A stream that
+    exists already must be given the number that its timeline began with.
+    """
+    events, spec, buckets = packed(definition, rows), fold_spec(definition), definition.stream.fold_buckets
 
     def follow(_: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         old_state = state.get[0] if state.exists else None
@@ -71,9 +75,28 @@ def stream_fold(definition: Definition, rows: Mapping[str, DataFrame]) -> DataFr
             state.remove()
         yield from _frames(emitted, _NAMES)
 
-    grouped = packed(definition, rows).groupBy("_key")
-    emitted = grouped.applyInPandasWithState(follow, _EMITTED, "state string", "append", GroupStateTimeout.NoTimeout)
+    def follow_all(_: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        stored, old_text = state.get if state.exists else (buckets, None)
+        require_buckets(spec.name, stored, buckets)
+        text, emitted = follow_bucket(spec, old_text, frames)
+        if text is not None and text != old_text:
+            state.update((buckets, text))
+        elif text is None and old_text is not None:
+            state.remove()
+        yield from _frames(emitted, _NAMES)
+
+    if buckets == PER_KEY:
+        grouped, function, kept = events.groupBy("_key"), follow, "state string"
+    else:
+        events = events.withColumn("_bucket", bucket_column(buckets))
+        grouped, function, kept = events.groupBy("_bucket"), follow_all, "buckets int, states string"
+    emitted = grouped.applyInPandasWithState(function, _EMITTED, kept, "append", GroupStateTimeout.NoTimeout)
     return _typed(definition, emitted)
+
+
+def bucket_column(buckets: int) -> Column:
+    """Return the bucket of `_key`, as `fold_buckets.bucket_of` computes it."""
+    return (F.crc32(F.col("_key").cast("binary")) % F.lit(buckets)).cast("int")
 
 
 def batch_fold(definition: Definition, rows: Mapping[str, DataFrame], *order: str) -> DataFrame:
@@ -91,37 +114,6 @@ def numbered_fold(definition: Definition, events: DataFrame, *order: str | Colum
 
     sorted_rows = events.repartition("_key").sortWithinPartitions("_key", *order, *PLACE)
     return _typed(definition, sorted_rows.mapInPandas(follow, f"{_EMITTED}, {NUMBER} bigint"), NUMBER)
-
-
-def follow_key(spec: FoldSpec, state: str | None, frames: Iterable[pd.DataFrame]) -> tuple[str | None, list[Emitted]]:
-    """Return the state after all packed events of one key in a batch, and their rows; the events may come in any order."""
-    run = FoldRun(spec)
-    read: list[tuple[int, int, int, str]] = []
-    for frame in frames:
-        read += zip(*(frame[name].tolist() for name in (*PLACE, "_event")), strict=True)
-    out: list[Emitted] = []
-    for source, partition, offset, event in sorted(read):
-        state, emitted = run.step(state, event, partition, offset, source)
-        out += emitted
-    return state, out
-
-
-def follow_keys(spec: FoldSpec, frames: Iterable[pd.DataFrame]) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the numbered rows of packed events, which come key by key in order; a key may continue in the next frame."""
-    run = FoldRun(spec)
-    current: str | None = None
-    state: str | None = None
-    number = 0
-    for frame in frames:
-        out: list[tuple[Any, ...]] = []
-        columns = (frame[name].tolist() for name in ("_key", *PLACE, "_event"))
-        for key, source, partition, offset, event in zip(*columns, strict=True):
-            if key != current:
-                current, state, number = key, None, 0
-            state, emitted = run.step(state, event, partition, offset, source)
-            out += [(*row, number + further) for further, row in enumerate(emitted)]
-            number += len(emitted)
-        yield out
 
 
 def fold_otherwise(definition: Definition, events: DataFrame) -> dict[str, pa.Table]:

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.pipeline.bundle import build_bundle, load_bundle, load_bundle_definition
+from rivertwice.pipeline.fold_buckets import with_buckets
 from rivertwice.pipeline.model import Definition
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import load_timeline
 
 
 def current_fingerprint(settings: Settings, pipeline: str) -> dict[str, str]:
@@ -17,8 +19,9 @@ def current_fingerprint(settings: Settings, pipeline: str) -> dict[str, str]:
 
 
 def load_state_definition(home: PipelineHome, manifest: Manifest) -> Definition:
-    """Return the definition whose state a savepoint holds, from its bundle."""
-    return load_bundle_definition(home.bundles, manifest.bundle)
+    """Return the definition whose state a savepoint holds, from its bundle, with what its timeline froze of the state's layout."""
+    frozen = load_timeline(home, manifest.timeline).fold_buckets
+    return with_buckets(load_bundle_definition(home.bundles, manifest.bundle), frozen)
 
 
 def equivalent_bundles(home: PipelineHome, manifest: Manifest, rows: Sequence[LedgerRow]) -> set[str]:

@@ -15,6 +15,7 @@ from rivertwice.log.addresses import encode_ends
 from rivertwice.pipeline.bundle import Bundle, build_bundle
 from rivertwice.pipeline.checked import CheckReport, check_bundle, read_verdict
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.fold_buckets import buckets_at_genesis
 from rivertwice.timeline.committed import bundles_of
 from rivertwice.timeline.lineage import (
     Timeline,
@@ -164,6 +165,7 @@ def resolve_timeline(
                 cluster_id=kafka.cluster_id(settings),
                 topic_ids=topic_ids,
                 created_at=now,
+                fold_buckets=buckets_at_genesis(definition),
             ),
         )
     if plan.move:

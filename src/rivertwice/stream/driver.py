@@ -28,6 +28,7 @@ from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle_definit
 from rivertwice.pipeline.compile import batch_rows, compile_stream
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.engine import spark_session, watermark_confs
+from rivertwice.pipeline.fold_buckets import buckets_at_genesis, with_buckets
 from rivertwice.pipeline.relations import metric_names
 from rivertwice.printable import log_to_stdout
 from rivertwice.stream.batch_log import BatchLog
@@ -121,6 +122,7 @@ class Driver:
         self._require_checked(bundle)
         save_bundle(bundle, self._home.bundles)
         line = self._open_timeline(bundle)
+        self._definition = self._frozen(line)
         self._resume(line, bundle)
         check_reach(self._settings, self._home, self._definition, line, utc_now(), record=self._goal is None)
         spark = self._session()
@@ -143,6 +145,15 @@ class Driver:
                 text = "topic %s got partitions %s since %s began; each is read from its first record"
                 _log.warning(text, topic, added, line.timeline)
         return line
+
+    def _frozen(self, line: Timeline) -> Definition:
+        """Return the definition with what the timeline froze; the edited value counts for a new genesis only."""
+        definition = self._definition
+        wanted = buckets_at_genesis(definition)
+        if wanted != line.fold_buckets and "fold_buckets" in definition.stream.model_fields_set:
+            text = "stream.fold_buckets is %s, but %s began with %s, which stays: the state is laid out by it"
+            _log.warning(text, wanted, line.timeline, line.fold_buckets)
+        return with_buckets(definition, line.fold_buckets)
 
     def _resume(self, line: Timeline, bundle: Bundle) -> None:
         """Check that the checkpoint continues where the ledger ends, and report that position in the heartbeat."""

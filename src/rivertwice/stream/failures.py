@@ -60,6 +60,7 @@ _BY_TYPE: tuple[tuple[type[RivertwiceError], str], ...] = (
 )
 _BY_TEXT: tuple[tuple[str, str], ...] = (
     ("FoldError", POISON),
+    ("errors.CheckpointError", CHECKPOINT),  # of a worker: its text names the type
     ("OutOfMemoryError", "out_of_memory"),
     ("Some data may have been lost", RETENTION),
     ("offset was changed from", RETENTION),

@@ -37,6 +37,8 @@ class Timeline:
         first_batch: number of its own first batch (Spark continues to count from the parent's).
         genesis: topic to partition to the first offset of its own first batch.
         fingerprint: {"state", "semantics", "decode"} of the bundle.
+        fold_buckets: buckets of a fold's keys in the state, for ever; 0: a state for each key (`pipeline.fold_buckets`), or
+            no fold.
     """
 
     pipeline: str
@@ -49,6 +51,7 @@ class Timeline:
     cluster_id: str
     topic_ids: Mapping[str, str]
     created_at: datetime
+    fold_buckets: int = 0
 
 
 def fork_of(parent: Timeline, last: LedgerRow, name: str, now: datetime) -> Timeline:
@@ -95,6 +98,7 @@ def create_timeline(home: PipelineHome, line: Timeline) -> bool:
             "cluster_id": line.cluster_id,
             "topic_ids": line.topic_ids,
             "created_at": to_iso(line.created_at),
+            **({"fold_buckets": line.fold_buckets} if line.fold_buckets else {}),
         },
     )
 
@@ -124,6 +128,7 @@ def load_timeline(home: PipelineHome, timeline: str) -> Timeline:
         cluster_id=data["cluster_id"],
         topic_ids=data["topic_ids"],
         created_at=parse_iso(data["created_at"]),
+        fold_buckets=data.get("fold_buckets", 0),
     )
 
 

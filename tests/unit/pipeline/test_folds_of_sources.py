@@ -12,8 +12,9 @@ import yaml
 from rivertwice.errors import DefinitionError, FoldError
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.pipeline.fold_follow import PLACE, follow_key, follow_keys
 from rivertwice.pipeline.fold_run import FoldRun
-from rivertwice.pipeline.folds import PLACE, fold_spec, follow_key, follow_keys
+from rivertwice.pipeline.folds import fold_spec
 from rivertwice.pipeline.lint import contract_of, lint_definition
 
 YAML = """

@@ -54,6 +54,21 @@ def test_the_last_segment_has_no_end() -> None:
     assert not Segment("t1", 3, None).contains("t2", 10**9)
 
 
+def test_the_number_of_buckets_of_a_fold_is_handed_on_by_every_fork(home: PipelineHome) -> None:
+    line = replace(T1, fold_buckets=64)
+    child = fork_of(line, ledger_row(7, bundle="b2"), "t2", NOW)
+    for made in (line, child):
+        create_timeline(home, made)
+        assert load_timeline(home, made.timeline) == made
+        assert made.fold_buckets == 64
+
+
+def test_a_timeline_of_0_1_has_a_state_for_each_key(home: PipelineHome) -> None:
+    create_timeline(home, T1)
+    assert load_timeline(home, "t1").fold_buckets == 0
+    assert "fold_buckets" not in (home.timelines / "t1" / "timeline.json").read_text()
+
+
 def test_a_fork_goes_on_behind_its_parents_batch() -> None:
     made = fork_of(T1, ledger_row(7, bundle="b2"), "t2", NOW)
     assert (made.timeline, made.parent, made.first_batch) == ("t2", Fork("t1", 7), 8)
