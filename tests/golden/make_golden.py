@@ -1,6 +1,6 @@
 """Make the golden savepoint of a stored-format version: a small real home, its records, and what it must give for ever.
 
-Usage: PYTHONPATH=tests python tests/golden/make_golden.py --version 1
+Usage: PYTHONPATH=tests python tests/golden/make_golden.py --version 1 [--fold]
 Run it once when a stored format gets a new version, and commit the folder it writes. An older golden is never made
 anew: it is what an older release left on somebody's disk.
 """
@@ -37,11 +37,33 @@ from streams.synthetic import DriverProcess, run_to_end, wait_for_batch
 HERE = Path(__file__).parent
 BATCH = 30
 RECORDS = 120
+FOLD = """
+from decimal import Decimal
+
+
+def fold(state, event):
+    if event["amount"] < 0 and state is not None and state["n"] > 4:
+        return None, []  # forgets the key
+    state = state or {"n": 0, "total": 0, "mean": None, "last": None, "seen": {}}
+    state["n"] += 1
+    state["total"] += event["amount"]
+    state["mean"] = (Decimal(state["total"]) / state["n"]).quantize(Decimal("0.000001"))
+    state["last"] = event["at"]
+    state["seen"][event["id"]] = [event["amount"], "\u00e9\u2028"]
+    return state, [{"n": state["n"], "total": state["total"], "mean": state["mean"]}]
+"""
+FOLDED = {
+    "window": {"fold": "1 minute", "at": "at"},
+    "by": ["k"],
+    "state": {"n": "bigint", "total": "bigint", "mean": "decimal(20,6)", "last": "timestamp", "seen": "json"},
+    "columns": {"at": {}, "n": {}, "total": {}, "mean": {}},
+    "types": {"at": "timestamp", "n": "bigint", "total": "bigint", "mean": "decimal(20,6)"},
+}
 AT = 2  # the savepoint stands at this batch or the next
 
 
-def make_golden_project(folder: Path, name: str, bootstrap: str) -> Settings:
-    """Make the golden's project: lab_sums under another name, over a topic of its own."""
+def make_golden_project(folder: Path, name: str, bootstrap: str, *, fold: bool = False) -> Settings:
+    """Make the golden's project: lab_sums under another name, or a fold of its records, over a topic of its own."""
     settings = make_project(folder, {name: DEFINITION}, links=TO_RUN, bootstrap=bootstrap)
 
     def change(document: dict[str, Any]) -> None:
@@ -49,7 +71,18 @@ def make_golden_project(folder: Path, name: str, bootstrap: str) -> Settings:
         document["sources"]["events"]["topic"] = name
         document["stream"]["max_offsets_per_trigger"] = BATCH
 
+    def change_to_fold(document: dict[str, Any]) -> None:
+        for part in ("count_column", "late"):
+            del document[part]
+        del document["sources"]["events"]["watermark"]
+        document.update(FOLDED)
+
     edit_yaml(settings.definitions / name, change)
+    if fold:
+        edit_yaml(settings.definitions / name, change_to_fold)
+        for sql in ("transform.sql", "rows.sql"):
+            (settings.definitions / name / sql).unlink()
+        (settings.definitions / name / "fold.py").write_text(FOLD)
     return settings
 
 
@@ -73,13 +106,18 @@ def stream(settings: Settings, name: str) -> str:
     return taken.id
 
 
+def place(row: dict[str, Any]) -> tuple[object, ...]:
+    """Return what the expected rows are sorted by."""
+    return str(row["window_start"]), row["k"], row.get("record"), row.get("row")
+
+
 def expectations(settings: Settings, name: str, savepoint: str) -> dict[str, object]:
     """Return what a restore of this golden must give, as it was when it was made."""
     home = settings.pipeline(name)
     rows = path_ledger(home)
     rows_served = stream_rows(home)
     assert rows_served is not None
-    served = sorted(rows_served.to_pylist(), key=lambda row: (str(row["window_start"]), row["k"]))
+    served = sorted(rows_served.to_pylist(), key=place)
     manifest = json.loads((home.savepoints / savepoint / "manifest.json").read_text())
     from rivertwice.savepoint.catalogue import load_savepoint
 
@@ -133,18 +171,20 @@ def main() -> int:
     """Make one golden; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--version", type=int, required=True)
-    version = parser.parse_args().version
-    target = HERE / f"savepoint-v{version}"
+    parser.add_argument("--fold", action="store_true", help="of a fold, as fold-vN")
+    arguments = parser.parse_args()
+    version, fold = arguments.version, arguments.fold
+    target = HERE / f"{'fold' if fold else 'savepoint'}-v{version}"
     if target.exists():
         sys.stderr.write(f"{target.name} is there; a golden is never made anew\n")
         return 1
-    name = f"golden_sums_v{version}"
+    name = f"golden_{'fold' if fold else 'sums'}_v{version}"
     with tempfile.TemporaryDirectory() as temp:
         folder = Path(temp)
         broker = Settings(REPOSITORY, folder / "broker")
         bootstrap = start_broker(broker).bootstrap
         try:
-            settings = make_golden_project(folder, name, bootstrap)
+            settings = make_golden_project(folder, name, bootstrap, fold=fold)
             savepoint = stream(settings, name)
             expected = expectations(settings, name, savepoint)
         finally:

@@ -40,6 +40,11 @@ class ReplayTopics:
         """Source topic to scratch topic."""
         return {replay_topic.source: replay_topic.topic for replay_topic in self.topics}
 
+    @property
+    def bases(self) -> dict[str, Mapping[str, int]]:
+        """Source topic to partition to the source offset that is at offset 0 of its scratch topic."""
+        return {replay_topic.source: replay_topic.base for replay_topic in self.topics}
+
     def shift(self, offsets: StoredOffsets) -> dict[str, dict[str, int]]:
         """Return offsets of the source topics as offsets of the scratch topics; an offset before a `base` becomes 0."""
         return {

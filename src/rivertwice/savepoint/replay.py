@@ -230,8 +230,8 @@ def replay_recorded(
     """
     if not rows:
         return []
-    replayed = None if topic_override is None else topic_override.names
-    raw = kafka_stream(spark, settings, definition, replayed=replayed, max_offsets=0)
+    replayed, bases = (None, None) if topic_override is None else (topic_override.names, topic_override.bases)
+    raw = kafka_stream(spark, settings, definition, replayed=replayed, bases=bases, max_offsets=0)
     result = compile_stream(spark, definition, raw)
     aside = checkpoint_dir.parent / f".{checkpoint_dir.name}.recorded"
     if topic_override is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
@@ -20,6 +20,7 @@ def kafka_stream(
     *,
     genesis: Mapping[str, Mapping[str, int]] | None = None,
     replayed: Mapping[str, str] | None = None,
+    bases: Mapping[str, Mapping[str, int]] | None = None,
     max_offsets: int | None = None,
 ) -> DataFrame:
     """Return the raw stream: key, value, headers, topic, partition, offset, timestamp, timestampType.
@@ -32,6 +33,8 @@ def kafka_stream(
         definition: contains topics and rate.
         genesis: topic to partition to first offset; counts only for a new checkpoint.
         replayed: topic to the replay topic that is read instead; records still carry the original topic.
+        bases: topic to partition to the original offset that is at offset 0 of the replay topic; records still carry the
+            original offset, which a fold's rows contain.
         max_offsets: records per batch; None takes the definition's pin, 0 sets no limit.
     """
     subscribed = [(replayed or {}).get(topic, topic) for topic in definition.topics]
@@ -48,5 +51,14 @@ def kafka_stream(
         reader = reader.option("maxOffsetsPerTrigger", str(limit))
     raw = reader.load()
     for topic, scratch in (replayed or {}).items():
-        raw = raw.withColumn("topic", F.when(F.col("topic") == F.lit(scratch), F.lit(topic)).otherwise(F.col("topic")))
+        is_scratch = F.col("topic") == F.lit(scratch)
+        offset = F.col("offset") + _bases_by_partition((bases or {}).get(topic, {}))
+        raw = raw.withColumn("offset", F.when(is_scratch, offset).otherwise(F.col("offset")))
+        raw = raw.withColumn("topic", F.when(is_scratch, F.lit(topic)).otherwise(F.col("topic")))
     return raw
+
+
+def _bases_by_partition(bases: Mapping[str, int]) -> Column:
+    """Return a record's base by its partition; 0 for a partition that has none."""
+    known = [F.when(F.col("partition") == F.lit(int(p)), F.lit(base).cast("bigint")) for p, base in bases.items()]
+    return F.coalesce(*known, F.lit(0).cast("bigint"))
