@@ -12,21 +12,19 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from decimal import Context, localcontext
 from types import ModuleType
 from typing import Any
 
 from rivertwice.errors import FoldError
-from rivertwice.instants import EPOCH
-from rivertwice.pipeline.fold_values import FoldValueError, dump, load, settle_all
+from rivertwice.pipeline.fold_values import Fields, FoldValueError
 
 ERROR = "error"
 """The result column for the error that a fold raised; without this column the stream stops at the record."""
 SOURCE_MARK = "_source"
 """The field that names an event's source, if there are several sources."""
 PARTITION_SHIFT = 44
-_DIGITS = 76  # twice the longest decimal: no sum or product of two loses a digit
+_CONTEXT = Context(prec=76)  # twice the longest decimal: no sum or product of two loses a digit
 _MOST_TEXT = 500
 _PLACE = re.compile(r"0x[0-9a-f]+")
 
@@ -90,6 +88,9 @@ class FoldRun:
         """Run the text, once in a process."""
         self._spec = spec
         self._fold = load_fold(spec.text)
+        self._events = [Fields(source.event) for source in spec.sources]
+        self._state, self._rows = Fields(spec.state), Fields(spec.rows)
+        self._has_several_sources = len(spec.sources) > 1
 
     def step(
         self, state: str | None, event: str, partition: int, offset: int, source: int = 0
@@ -106,45 +107,46 @@ class FoldRun:
         Raises:
             FoldError: fold.py raised, or returned what was not declared, and there is no column `error`.
         """
-        spec, fold_source = self._spec, self._spec.sources[source]
-        fields = load(fold_source.event, event)
-        at: datetime = fields[fold_source.event_time]
-        filled = {**{name: fields[field] for name, field in fold_source.by.items()}, spec.at: at}
-        passed_event = {**fields, SOURCE_MARK: fold_source.view} if len(spec.sources) > 1 else dict(fields)
+        spec, fold_source, read = self._spec, self._spec.sources[source], self._events[source]
+        fields = read.parse(event)
+        us: int = fields[fold_source.event_time]
+        read.read(fields)
+        filled = {name: fields[field] for name, field in fold_source.by.items()}
+        filled[spec.at] = fields[fold_source.event_time]
+        if self._has_several_sources:
+            fields[SOURCE_MARK] = fold_source.view
         try:
-            with localcontext(Context(prec=_DIGITS)):
-                next_state, rows = self._called(
-                    None if state is None else load(spec.state, state), passed_event, filled
-                )
+            with localcontext(_CONTEXT):  # a copy: what the code changes of it ends with the event
+                next_state, rows = self._called(None if state is None else self._state.load(state), fields, filled)
         except Exception as error:  # the user's code may raise any exception
             if ERROR not in spec.rows:
                 raise FoldError(_stopped(spec.name, fold_source.topic, error, partition, offset)) from error
-            next_state, rows = state, [dump(spec.rows, dict.fromkeys(spec.rows) | filled | {ERROR: _error_text(error)})]
+            row = dict.fromkeys(spec.rows) | filled | {ERROR: _error_text(error)}
+            next_state, rows = state, [self._rows.dump(row)]
         record = partition << PARTITION_SHIFT | offset
-        us = (at - EPOCH) // timedelta(microseconds=1)
         return next_state, [(source, us, record, number, row) for number, row in enumerate(rows)]
 
     def _called(
         self, state: dict[str, Any] | None, event: dict[str, Any], filled: Mapping[str, Any]
     ) -> tuple[str | None, list[str]]:
-        spec = self._spec
         result = self._fold(state, event)
         if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], list | tuple):
             message = f"fold returned {type(result).__name__}, not (state or None, list of rows); return both"
             raise FoldValueError(message)
         after, rows = result
-        next_state = None if after is None else dump(spec.state, settle_all("state", spec.state, after))
-        return next_state, [dump(spec.rows, self._row(row, filled)) for row in rows]
+        next_state = None if after is None else self._state.save("state", after)
+        return next_state, [self._rows.dump(self._row(row, filled)) for row in rows]
 
     def _row(self, row: Any, filled: Mapping[str, Any]) -> dict[str, Any]:
-        settled = settle_all("row", self._spec.rows, row)
+        settled = self._rows.settle("row", row)
         for name, value in filled.items():
             if name in row and settled[name] != value:
                 message = (
                     f"the row's {name} is {settled[name]!r}, the event's is {value!r}; leave it out: it is filled in"
                 )
                 raise FoldValueError(message)
-        return {**settled, **filled}
+            settled[name] = value
+        return settled
 
 
 def _error_text(error: Exception) -> str:

@@ -17,7 +17,7 @@ from rivertwice.pipeline.definition import parse_files
 from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
 from rivertwice.pipeline.fold_code import check_fold, normalise_fold
 from rivertwice.pipeline.fold_run import FoldRun
-from rivertwice.pipeline.fold_values import FoldValueError, dump, load, settle
+from rivertwice.pipeline.fold_values import Fields, FoldValueError, settle
 from rivertwice.pipeline.folds import fold_spec
 from rivertwice.pipeline.kinds.stateful import FOREVER_MS
 from rivertwice.pipeline.lint import TopicFacts, contract_of, lint_definition
@@ -232,7 +232,8 @@ def test_a_value_is_the_same_after_it_was_written_and_read(kind: str) -> None:
     @given(st.none() | TYPES[kind])
     def check(value: Any) -> None:
         settled = settle("x", kind, value)
-        found = load({"x": kind}, dump({"x": kind}, {"x": settled}))["x"]
+        fields = Fields({"x": kind})
+        found = fields.load(fields.dump({"x": settled}))["x"]
         assert found == settled == value
         assert (type(found), repr(found)) == (type(settled), repr(settled))
 
