@@ -14,7 +14,8 @@ it. A timeline without a number is one of 0.1, or of another kind of windows: a 
 from __future__ import annotations
 
 import zlib
-from itertools import chain
+from bisect import bisect_left
+from collections.abc import Mapping
 
 from rivertwice.errors import CheckpointError
 from rivertwice.pipeline.model import Definition
@@ -42,25 +43,70 @@ def with_buckets(definition: Definition, buckets: int) -> Definition:
 
 def load_bucket(text: str | None) -> dict[str, str]:
     """Return key to state of a bucket's text, in the order of the keys; empty for None."""
-    if text is None:
-        return {}
-    lines = text.split("\n")
-    return dict(zip(lines[::2], lines[1::2], strict=True))
+    lines = iter([] if text is None else text.split("\n"))
+    return dict(zip(lines, lines, strict=True))
 
 
-def dump_bucket(states: dict[str, str]) -> str | None:
+def dump_bucket(states: Mapping[str, str]) -> str | None:
     """Return the text of a bucket; None if it has no key.
 
     Raises:
         ValueError: a key or a state has a line break, so it is no JSON that Spark or this package wrote.
     """
-    if not states:
-        return None
-    text = "\n".join(chain.from_iterable(sorted(states.items())))
-    if text.count("\n") != 2 * len(states) - 1:
+    return _joined([line for key in sorted(states) for line in (key, states[key])])
+
+
+class Bucket:
+    """The states of a bucket's keys while a batch is folded. Of a large bucket only the keys of the batch are looked at."""
+
+    def __init__(self, text: str | None) -> None:
+        """Take the text; None for a bucket that has no key."""
+        self._lines = [] if text is None else text.split("\n")
+        self._keys = self._lines[::2]
+        self._changed: dict[str, str | None] = {}
+
+    def get(self, key: str) -> str | None:
+        """Return the state of a key; None if it has none."""
+        if key in self._changed:
+            return self._changed[key]
+        place = self._place(key)
+        return None if place is None else self._lines[place]
+
+    def put(self, key: str, state: str | None) -> None:
+        """Keep the state of a key; None forgets the key."""
+        self._changed[key] = state
+
+    def text(self) -> str | None:
+        """Return the text with what was put, as `dump_bucket` does."""
+        lines, new, gone = self._lines.copy(), {}, False
+        for key, state in self._changed.items():
+            place = self._place(key)
+            if state is None:
+                gone = gone or place is not None
+            elif place is None:
+                new[key] = state
+            else:
+                lines[place] = state
+        if not new and not gone:
+            return _joined(lines)
+        states = {key: state for key, state in zip(self._keys, lines[1::2], strict=True) if self._is_kept(key)}
+        return dump_bucket(states | new)
+
+    def _place(self, key: str) -> int | None:
+        """Return the index of a key's state among the lines."""
+        index = bisect_left(self._keys, key)
+        return 2 * index + 1 if index < len(self._keys) and self._keys[index] == key else None
+
+    def _is_kept(self, key: str) -> bool:
+        return self._changed.get(key, "") is not None
+
+
+def _joined(lines: list[str]) -> str | None:
+    text = "\n".join(lines)
+    if lines and text.count("\n") != len(lines) - 1:
         message = "a key or a state of a fold has a line break, so its bucket could not be read again; report this"
         raise ValueError(message)
-    return text
+    return text if lines else None
 
 
 def require_buckets(name: str, stored: int, buckets: int) -> None:

@@ -1,6 +1,7 @@
 """Follow keys through packed events: a key or a bucket of keys in a micro-batch of the stream, sorted keys in a recompute.
 
-Events come as frames of pandas with the columns `_key` (JSON), `PLACE` and `_event` (JSON). Nothing is read or written.
+Events come as frames of pandas. A recompute gives the columns `_key` (JSON), `PLACE` and `_event` (JSON). The stream gives one
+column, `LINES`, because each column costs Spark as much time for a group as some ten events: place, key and event, in three lines.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.pipeline.fold_buckets import dump_bucket, load_bucket
+from rivertwice.pipeline.fold_buckets import Bucket
 from rivertwice.pipeline.fold_run import Emitted, FoldRun, FoldSpec
 
 if TYPE_CHECKING:
@@ -16,13 +17,15 @@ if TYPE_CHECKING:
 
 PLACE = ("_source", "_partition", "_offset")
 """The place of an event: number of its source, partition, offset. Within a batch events are folded in this order."""
+LINES = "_lines"
+"""The stream's column: the place as numbers with a blank between, `_key`, `_event`; JSON has no line break."""
 
 
 def follow_key(spec: FoldSpec, state: str | None, frames: Iterable[pd.DataFrame]) -> tuple[str | None, list[Emitted]]:
     """Return the state after all packed events of one key in a batch, and their rows; the events may come in any order."""
     step = FoldRun(spec).step
     out: list[Emitted] = []
-    for source, partition, offset, event in sorted(_rows(frames, "_event")):
+    for source, partition, offset, _, event in sorted(_events(frames)):
         state, emitted = step(state, event, partition, offset, source)
         out += emitted
     return state, out
@@ -37,17 +40,13 @@ def follow_bucket(spec: FoldSpec, text: str | None, frames: Iterable[pd.DataFram
         frames: the events; a key of another bucket is followed too, but would not be found again.
     """
     step = FoldRun(spec).step
-    states = load_bucket(text)
+    states = Bucket(text)
     out: list[Emitted] = []
-    for source, partition, offset, key, event in sorted(_rows(frames, "_key", "_event")):
-        old_state = states.get(key)
-        state, emitted = step(old_state, event, partition, offset, source)
-        if state is not None:
-            states[key] = state
-        elif old_state is not None:
-            del states[key]
+    for source, partition, offset, key, event in sorted(_events(frames)):
+        state, emitted = step(states.get(key), event, partition, offset, source)
+        states.put(key, state)
         out += emitted
-    return dump_bucket(states), out
+    return states.text(), out
 
 
 def follow_keys(spec: FoldSpec, frames: Iterable[pd.DataFrame]) -> Iterator[list[tuple[Any, ...]]]:
@@ -68,7 +67,10 @@ def follow_keys(spec: FoldSpec, frames: Iterable[pd.DataFrame]) -> Iterator[list
         yield out
 
 
-def _rows(frames: Iterable[pd.DataFrame], *names: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the place and other columns of each packed event."""
+def _events(frames: Iterable[pd.DataFrame]) -> Iterator[tuple[int, int, int, str, str]]:
+    """Yield source, partition, offset, key and event of each line of the stream."""
     for frame in frames:
-        yield from zip(*(frame[name].tolist() for name in (*PLACE, *names)), strict=True)
+        for lines in frame[LINES].tolist():
+            place, key, event = lines.split("\n")
+            source, partition, offset = place.split(" ")
+            yield int(source), int(partition), int(offset), key, event

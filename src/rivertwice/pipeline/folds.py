@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from rivertwice.pipeline.fold_buckets import PER_KEY, require_buckets
-from rivertwice.pipeline.fold_follow import PLACE, follow_bucket, follow_key, follow_keys
+from rivertwice.pipeline.fold_follow import LINES, PLACE, follow_bucket, follow_key, follow_keys
 from rivertwice.pipeline.fold_order import NUMBER
 from rivertwice.pipeline.fold_run import Emitted, FoldSource, FoldSpec
 from rivertwice.pipeline.model import Definition
@@ -64,7 +64,10 @@ def stream_fold(definition: Definition, rows: Mapping[str, DataFrame]) -> DataFr
     The state is one text for each bucket of keys, or for each key, as `stream.fold_buckets` says (`fold_buckets`). A stream that
     exists already must be given the number that its timeline began with.
     """
-    events, spec, buckets = packed(definition, rows), fold_spec(definition), definition.stream.fold_buckets
+    spec, buckets = fold_spec(definition), definition.stream.fold_buckets
+    place = F.concat_ws(" ", *(F.col(name).cast("string") for name in PLACE))
+    lines = F.concat_ws("\n", place, "_key", "_event").alias(LINES)
+    events = packed(definition, rows)
 
     def follow(_: Any, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         old_state = state.get[0] if state.exists else None
@@ -86,10 +89,10 @@ def stream_fold(definition: Definition, rows: Mapping[str, DataFrame]) -> DataFr
         yield from _frames(emitted, _NAMES)
 
     if buckets == PER_KEY:
-        grouped, function, kept = events.groupBy("_key"), follow, "state string"
+        grouped, function, kept = events.select("_key", lines).groupBy("_key"), follow, "state string"
     else:
-        events = events.withColumn("_bucket", bucket_column(buckets))
-        grouped, function, kept = events.groupBy("_bucket"), follow_all, "buckets int, states string"
+        grouped = events.select(bucket_column(buckets).alias("_bucket"), lines).groupBy("_bucket")
+        function, kept = follow_all, "buckets int, states string"
     emitted = grouped.applyInPandasWithState(function, _EMITTED, kept, "append", GroupStateTimeout.NoTimeout)
     return _typed(definition, emitted)
 

@@ -16,6 +16,7 @@ from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.pipeline.fold_buckets import (
     PER_KEY,
+    Bucket,
     bucket_of,
     buckets_at_genesis,
     dump_bucket,
@@ -23,7 +24,7 @@ from rivertwice.pipeline.fold_buckets import (
     require_buckets,
     with_buckets,
 )
-from rivertwice.pipeline.fold_follow import PLACE, follow_bucket, follow_key
+from rivertwice.pipeline.fold_follow import LINES, follow_bucket, follow_key
 from rivertwice.pipeline.fold_run import Emitted
 from rivertwice.pipeline.folds import fold_spec
 from rivertwice.stream.failures import CHECKPOINT, classify_failure
@@ -81,7 +82,9 @@ SPEC = fold_spec(define())
 
 
 def packed(events: list[Event]) -> pd.DataFrame:
-    return pd.DataFrame(events, columns=["_key", *PLACE, "_event"])
+    return pd.DataFrame(
+        {LINES: [f"{source} {part} {offset}\n{key}\n{event}" for key, source, part, offset, event in events]}
+    )
 
 
 @st.composite
@@ -157,7 +160,7 @@ def test_a_state_of_another_number_of_buckets_is_not_read() -> None:
     assert classify_failure(RuntimeError(worker)) == CHECKPOINT
 
 
-def test_the_number_of_buckets_is_the_timelines_and_no_part_of_a_fingerprint() -> None:
+def test_the_number_of_buckets_is_no_part_of_a_fingerprint() -> None:
     definition = define()
     assert (definition.stream.fold_buckets, buckets_at_genesis(definition)) == (256, 256)
     chosen = define(("keys: [k]", "stream: {fold_buckets: 0}\nkeys: [k]"))
@@ -193,3 +196,22 @@ def test_a_failed_event_changes_nothing_of_its_bucket() -> None:
     again, rows = follow_bucket(SPEC, text, [packed([(key, 0, 0, 1, json.dumps({**first, "v": 0}))])])
     assert again == text
     assert "ValueError: a" in rows[0][4]
+
+
+KEYS = [f'{{"k":{number}}}' for number in range(12)]
+
+
+@given(
+    st.dictionaries(st.sampled_from(KEYS), st.sampled_from(['{"n":1}', '{"n":2}'])),
+    st.lists(st.tuples(st.sampled_from(KEYS), st.none() | st.sampled_from(['{"n":3}', '{"n":4}'])), max_size=8),
+)
+def test_a_bucket_holds_what_was_put_and_forgets_what_is_none(
+    states: dict[str, str], puts: list[tuple[str, str | None]]
+) -> None:
+    bucket = Bucket(dump_bucket(states))
+    for key, state in puts:
+        assert bucket.get(key) == states.get(key)
+        bucket.put(key, state)
+        states = {name: value for name, value in {**states, key: state}.items() if value is not None}
+    assert [bucket.get(key) for key in KEYS] == [states.get(key) for key in KEYS]
+    assert bucket.text() == bucket.text() == dump_bucket(states)

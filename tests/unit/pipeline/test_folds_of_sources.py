@@ -12,7 +12,7 @@ import yaml
 from rivertwice.errors import DefinitionError, FoldError
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
-from rivertwice.pipeline.fold_follow import PLACE, follow_key, follow_keys
+from rivertwice.pipeline.fold_follow import LINES, PLACE, follow_key, follow_keys
 from rivertwice.pipeline.fold_run import FoldRun
 from rivertwice.pipeline.folds import fold_spec
 from rivertwice.pipeline.lint import contract_of, lint_definition
@@ -240,7 +240,11 @@ def told(emitted: list[Any]) -> list[tuple[Any, ...]]:
 def test_a_batch_is_folded_by_source_then_partition_then_offset() -> None:
     spec = fold_spec(define(fold=LISTING))
     frames = [packed_rows((7, 1, 0, 5, 2), (7, 0, 1, 9, "B")), packed_rows((7, 1, 0, 4, 1), (7, 0, 0, 3, "A"))]
-    state, rows = follow_key(spec, '{"seen":["x"]}', frames)
+    lines = [
+        pd.DataFrame({LINES: [f"{s} {p} {o}\n{key}\n{event}" for key, s, p, o, event in frame.itertuples(index=False)]})
+        for frame in frames
+    ]
+    state, rows = follow_key(spec, '{"seen":["x"]}', lines)
     assert told(rows) == [
         (0, 3, "x uA"),
         (0, 1 << 44 | 9, "x uA uB"),
