@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from rivertwice.errors import FoldError
-from rivertwice.pipeline.fold_values import Fields, FoldValueError
+from rivertwice.pipeline.fold_values import FoldValueError, prepare_fields
 
 ERROR = "error"
 """The result column for the error that a fold raised; without this column the stream stops at the record."""
@@ -88,8 +88,8 @@ class FoldRun:
         """Run the text, once in a process."""
         self._spec = spec
         self._fold = load_fold(spec.text)
-        self._events = [Fields(source.event) for source in spec.sources]
-        self._state, self._rows = Fields(spec.state), Fields(spec.rows)
+        self._events = [prepare_fields(source.event) for source in spec.sources]
+        self._state, self._rows = prepare_fields(spec.state), prepare_fields(spec.rows)
         self._has_several_sources = len(spec.sources) > 1
 
     def step(

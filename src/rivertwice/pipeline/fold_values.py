@@ -18,7 +18,7 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
-from functools import partial
+from functools import cache, partial
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
@@ -133,6 +133,16 @@ class Fields:
             message = f"the {what} has {unknown!r}, which is not declared; declare it, or use one of {self._text}"
             raise FoldValueError(message)
         return values
+
+
+def prepare_fields(types: Mapping[str, str]) -> Fields:
+    """Return the fields of these types, in their order; prepared once in a process, for a worker is asked once for each bucket."""
+    return _prepared(tuple(types.items()))
+
+
+@cache
+def _prepared(types: tuple[tuple[str, str], ...]) -> Fields:
+    return Fields(dict(types))
 
 
 _AS_JSON = frozenset({"string", "boolean", "int", "bigint", JSON})
