@@ -76,6 +76,16 @@ def write_checkpoint(home: PipelineHome, timeline: str, *, planned: int, finishe
     (root / "offsets" / "..9.77.tmp.crc").write_text("half")
 
 
+def catch_checkpoint_up(home: PipelineHome, timeline: str, *, finished: int) -> None:
+    """Finish batches in a checkpoint as a driver does, up to this one, with the watermark that follows from the ledger."""
+    root = home.checkpoint(timeline)
+    for batch in range(finished + 1):
+        (root / "offsets" / str(batch)).write_text(offsets_text(batch))
+        with_checksum(root / "offsets" / str(batch))
+        (root / "commits" / str(batch)).write_text(f'v1\n{{"nextBatchWatermarkMs":{1000 * batch}}}')
+        (root / "state/0/0" / f"{batch + 1}_aa.changelog").write_text(f"state of {batch}")
+
+
 def commit_batches(home: PipelineHome, rows: list[LedgerRow]) -> None:
     """Commit batches without result rows as the sink does: in the changelog, and copied into the ledger."""
     for one in rows:

@@ -8,17 +8,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.commands.frame import REFUSED, Frame, as_fields, as_table, example, pass_frame, to_plain
-from rivertwice.commands.operations import abandon_option, describe_steps, dry_run_option, give_up, unproved_option
+from rivertwice.commands.operations import (
+    abandon_option,
+    describe_base,
+    describe_steps,
+    dry_run_option,
+    give_up,
+    unproved_option,
+)
 
 if TYPE_CHECKING:
     from rivertwice.savepoint.operations.fall_back import FallBackPlan
-    from rivertwice.savepoint.operations.restore import RestorePlan
+    from rivertwice.savepoint.operations.restore_show import RestorePlan
 
 
 @click.command(
     epilog=example(
         "rivertwice savepoint restore flight_delays --dry-run",
         "rivertwice savepoint restore flight_delays sp-t1-120-0a1b2c3d --yes",
+        "rivertwice savepoint restore flight_delays --planned",
         "rivertwice savepoint restore flight_delays --from-beginning",
     )
 )
@@ -31,6 +39,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Use no savepoint: make the state again from all recorded batches, each compared.",
 )
+@click.option(
+    "--planned",
+    is_flag=True,
+    help="Take the savepoint now, of the drained stream: nothing is replayed, and the agent proves it afterwards.",
+)
 @dry_run_option
 @abandon_option
 @pass_frame
@@ -41,6 +54,7 @@ def restore(
     yes: bool,
     unproved: bool,
     from_beginning: bool,
+    planned: bool,
     dry_run: bool,
     abandon: bool,
 ) -> None:
@@ -48,21 +62,27 @@ def restore(
 
     The stream drains, the recorded batches since the savepoint are replayed and checked, the new timeline forks at
     the last committed batch, and the head moves to it. Without an id: resume a restore that was cut off, else take the
-    newest proved savepoint. From the beginning (where no savepoint can be trusted, or none is left) takes as long as
+    newest proved savepoint. Planned: the savepoint is taken now, of the drained stream, so nothing is replayed; use it where
+    the checkpoint is sound and the stop must be short. From the beginning (where no savepoint can be trusted, or none is left) takes as long as
     the stream's whole history; what Kafka no longer has is fed from the archive. Exit 1 if it cannot be done.
     """
     from rivertwice.savepoint.beginning import BEGINNING
-    from rivertwice.savepoint.operations.restore import restore_savepoint, show_restore
+    from rivertwice.savepoint.operations.restore import restore_savepoint
+    from rivertwice.savepoint.operations.restore_show import show_restore
     from rivertwice.savepoint.operations.steps import RESTORE
+    from rivertwice.savepoint.resting import RESTING
 
     frame.known_pipeline(name)
+    if planned and (savepoint_id is not None or from_beginning or abandon):
+        message = "--planned takes a savepoint itself, so neither an id nor --from-beginning; an interrupted one is given up by --abandon alone"
+        raise click.UsageError(message)
     if from_beginning and (savepoint_id is not None or unproved or abandon):
         message = "--from-beginning takes no savepoint, so neither an id nor --unproved; an interrupted one is given up by --abandon alone"
         raise click.UsageError(message)
     if abandon:
         give_up(frame, name, RESTORE, yes=yes, others=(savepoint_id, dry_run))
         return
-    chosen = BEGINNING if from_beginning else savepoint_id
+    chosen = BEGINNING if from_beginning else RESTING if planned else savepoint_id
     if dry_run:
         plan = show_restore(frame.settings, name, chosen, unproved=unproved)
         frame.emit(plan, lambda: describe_restore(plan))
@@ -70,7 +90,7 @@ def restore(
             raise SystemExit(REFUSED)
         return
     if not yes:
-        what = chosen or "the newest proved savepoint"
+        what = "a savepoint taken now" if planned else chosen or "the newest proved savepoint"
         click.confirm(f"Drain {name} and continue it from {what} on a new timeline?", abort=True, err=True)
     report = to_plain(restore_savepoint(frame.settings, name, chosen, unproved=unproved, progress=frame.progress))
     frame.emit(report, lambda: as_fields(report))
@@ -119,7 +139,7 @@ def describe_restore(plan: RestorePlan) -> str:
     """Return what a restore would do, for people."""
     source = {None: "", "kafka": ", from Kafka"}.get(plan.source, ", from the archive: Kafka lacks some")
     rows: list[list[Any]] = [
-        ["savepoint", f"{plan.savepoint} ({'proved' if plan.proved else 'taken, not proved'})"],
+        ["savepoint", _describe_savepoint(plan)],
         ["position", f"batch {plan.batch} of timeline {plan.timeline}"],
         ["new timeline", f"leaves {plan.parent} after its last batch, now {plan.forks_at}"],
         ["replayed and compared", f"{plan.replay} recorded batches{source}"],
@@ -129,12 +149,25 @@ def describe_restore(plan: RestorePlan) -> str:
         as_table(("what", "how much"), rows, title=f"restore of {plan.pipeline}: nothing was changed"),
         describe_steps(plan.steps, plan.resumes),
     ]
-    named = plan.savepoint if plan.savepoint.startswith("sp-") else "--from-beginning"
+    if plan.damage is not None:
+        parts.append(
+            f"the checkpoint is damaged: {plan.damage}; {plan.origin or 'no proved savepoint'} would be replayed instead"
+        )
+    named = plan.savepoint if plan.savepoint.startswith("sp-") else _WORDS[plan.savepoint]
     if plan.refusal is not None:
         parts.append(f"refused: {plan.refusal}")
     else:
         parts.append(f"to do it: rivertwice savepoint restore {plan.pipeline} {named}")
     return "\n\n".join(parts)
+
+
+_WORDS = {"beginning": "--from-beginning", "checkpoint": "--planned"}
+
+
+def _describe_savepoint(plan: RestorePlan) -> str:
+    if plan.savepoint == "checkpoint":
+        return describe_base(plan.savepoint, plan.origin)
+    return f"{plan.savepoint} ({'proved' if plan.proved else 'taken, not proved'})"
 
 
 def describe_fall_back(plan: FallBackPlan) -> str:

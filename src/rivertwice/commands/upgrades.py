@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.commands.frame import REFUSED, Frame, as_fields, as_table, example, pass_frame, to_plain
-from rivertwice.commands.operations import abandon_option, describe_steps, give_up, refuse_both, unproved_option
+from rivertwice.commands.operations import (
+    abandon_option,
+    describe_base,
+    describe_steps,
+    give_up,
+    refuse_both,
+    unproved_option,
+)
 
 if TYPE_CHECKING:
     from rivertwice.savepoint.operations.upgrade import UpgradePlan
@@ -30,7 +37,10 @@ _WAYS = {
 @click.argument("name")
 @click.option("--confirm", is_flag=True, help="Do it. Without this it only shows what would be done.")
 @click.option(
-    "--savepoint", "savepoint_id", metavar="ID", help="Build on this savepoint, not on the newest proved one."
+    "--savepoint",
+    "savepoint_id",
+    metavar="ID",
+    help="Build on this proved savepoint and replay what followed, instead of taking one now.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done; the same as without --confirm.")
 @unproved_option
@@ -41,9 +51,9 @@ def upgrade(
 ) -> None:
     """Continue NAME with its definition as it is now; shows first what changed and whether that can be done.
 
-    Filters, rules, schemas, late policy and watermark delay of one source may change: the stream drains, a proved savepoint
-    and the recorded batches after it give its state again, and a new timeline continues from there with the new definition.
-    What is served does not change. A change of what shapes the state (windows, keys, the transform) is refused. Exit 1 if it
+    Filters, rules, schemas, late policy and watermark delay of one source may change: the stream drains, a savepoint
+    of its checkpoint is taken, and a new timeline continues from there with the new definition; nothing is replayed. The agent
+    proves that savepoint afterwards; until then the newest proved one before it is kept. What is served does not change. A change of what shapes the state (windows, keys, the transform) is refused. Exit 1 if it
     cannot be done.
     """
     from rivertwice.savepoint.operations.steps import UPGRADE
@@ -61,7 +71,7 @@ def upgrade(
             report, lambda: f"{as_fields(report)}\n\ntake and prove a savepoint soon: {_ROTATE.format(name=name)}"
         )
         return
-    plan = show_upgrade(frame.settings, name, savepoint_id)
+    plan = show_upgrade(frame.settings, name, savepoint_id, unproved=unproved)
     frame.emit(plan, lambda: describe_plan(plan))
     if plan.refusal is not None:
         raise SystemExit(REFUSED)
@@ -77,7 +87,7 @@ def describe_plan(plan: UpgradePlan) -> str:
     rows: list[list[Any]] = [
         ["definition", f"bundle {plan.old_bundle[:12]} to {plan.new_bundle[:12]}: {_WAYS[plan.way]}"],
         ["new timeline", f"leaves {plan.timeline} after its last batch, now {plan.batch}"],
-        ["built on", plan.savepoint or "no proved savepoint"],
+        ["built on", describe_base(plan.savepoint, plan.origin)],
         ["replayed and compared", f"{plan.replay} recorded batches"],
         ["served", f"as now; {plan.publications} publications stay served"],
     ]

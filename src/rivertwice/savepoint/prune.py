@@ -275,7 +275,9 @@ def delete_savepoint(
 
 def _needed(home: PipelineHome) -> dict[str, str]:
     """Return savepoint id to the interrupted restore or rewind that will continue with it."""
-    return {operation.savepoint: operation.id for operation in read_operations(home) if operation.step < DONE}
+    return {
+        name: operation.id for operation in read_operations(home) if operation.step < DONE for name in operation.held
+    }
 
 
 def _only_prune(home: PipelineHome) -> AbstractContextManager[None]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import secrets
 import shutil
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -21,9 +22,10 @@ from rivertwice.errors import LedgerError, LostRaceError, SavepointError
 from rivertwice.instants import to_iso
 from rivertwice.savepoint.catalogue import WORKERS, Savepoint, load_savepoint, savepoint_store
 from rivertwice.savepoint.hotcopy import hash_tree, hot_copy
-from rivertwice.savepoint.manifest import Manifest, frozen_pins
+from rivertwice.savepoint.manifest import FileEntry, Manifest, frozen_pins
 from rivertwice.savepoint.records import CHECKPOINT, MANIFEST, TAKING, encode_record
 from rivertwice.savepoint.trim import select_batch, select_surplus
+from rivertwice.store.base import BlobStore
 from rivertwice.stream.gaps import as_continued
 from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
@@ -47,16 +49,43 @@ def take_savepoint(settings: Settings, pipeline: str, *, now: datetime, reason: 
             f"{pipeline} has no head timeline: it never ran, so there is nothing to save; `rivertwice start {pipeline}`"
         )
         raise SavepointError(message)
+    return save_checkpoint(home, timeline, now=now, reason=reason)
+
+
+def save_checkpoint(
+    home: PipelineHome,
+    timeline: str,
+    *,
+    now: datetime,
+    reason: str,
+    hold: Callable[[BlobStore, str], None] = lambda *_: None,
+) -> Savepoint:
+    """Take a savepoint of a timeline's checkpoint, at rest or while its query runs.
+
+    Args:
+        home: the pipeline's home.
+        timeline: whose checkpoint.
+        now: the present instant.
+        reason: why, for people.
+        hold: is called with the store and the savepoint's id before the manifest is put, so that its lease is there before
+            anybody can choose the savepoint.
+
+    Raises:
+        SavepointError: the timeline has no checkpoint or no committed batch yet.
+        LedgerError: the checkpoint and the ledger contradict each other.
+    """
     nonce = secrets.token_hex(4)
     staging = home.scratch / f"take-{nonce}"
     try:
         row = copy_committed(home, timeline, staging)
-        manifest = _manifest(home, row, staging, nonce=nonce, reason=reason, now=now)
+        name = f"sp-{row.timeline}-{row.batch}-{nonce}"
+        manifest = describe_row(home, row, savepoint=name, reason=reason, files=hash_tree(staging), now=now)
+        hold(savepoint_store(home), name)
         _publish(home, manifest, staging)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     _log.info(
-        "savepoint %s of %s: %s files, %s bytes", manifest.savepoint, pipeline, len(manifest.files), manifest.size
+        "savepoint %s of %s: %s files, %s bytes", manifest.savepoint, row.pipeline, len(manifest.files), manifest.size
     )
     return load_savepoint(home, manifest.savepoint)
 
@@ -87,14 +116,23 @@ def copy_committed(home: PipelineHome, timeline: str, target: Path) -> LedgerRow
     return rows[batch]
 
 
-def _manifest(home: PipelineHome, row: LedgerRow, staging: Path, *, nonce: str, reason: str, now: datetime) -> Manifest:
+def describe_row(
+    home: PipelineHome,
+    row: LedgerRow,
+    *,
+    savepoint: str,
+    reason: str,
+    files: Mapping[str, FileEntry],
+    now: datetime | None = None,
+) -> Manifest:
+    """Return the manifest of a savepoint that stands at a ledger row; without `now` it is as old as the row."""
     return Manifest(
-        savepoint=f"sp-{row.timeline}-{row.batch}-{nonce}",
+        savepoint=savepoint,
         pipeline=row.pipeline,
         timeline=row.timeline,
         batch=row.batch,
         epoch=row.epoch,
-        created_at=now,
+        created_at=row.committed_at if now is None else now,
         reason=reason,
         offsets=row.end_offsets,
         offsets_text=row.offsets_text,
@@ -104,7 +142,7 @@ def _manifest(home: PipelineHome, row: LedgerRow, staging: Path, *, nonce: str, 
         bundle=row.bundle,
         fingerprint=load_timeline(home, row.timeline).fingerprint,
         pins=frozen_pins(row.offsets_text),
-        files=hash_tree(staging),
+        files=files,
     )
 
 

@@ -235,6 +235,25 @@ def newest_rows_of_run(home: PipelineHome, line: Timeline, committed: CommittedB
     return newest_batches(home, committed, path_of(home, line.timeline), len(committed) - first)
 
 
+def find_unfit(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow], rule_of_row: RuleOfRow) -> str | None:
+    """Return why a timeline's checkpoint at rest cannot be continued as it is, or None if it is whole.
+
+    It is compared as at a start. The timeline may be sealed.
+
+    Args:
+        home: the pipeline's home.
+        line: the timeline.
+        rows: the batches of its path that the changelog has.
+        rule_of_row: gives the watermark rule of the definition that made a batch.
+    """
+    checkpoint = home.checkpoint(line.timeline)
+    view = read_view(checkpoint)
+    finished, committed = max(view.commits, default=-1), rows[-1].batch if rows else -1
+    if finished > committed:
+        return f"it has finished batch {finished} (commits), but the changelog ends at batch {committed}"
+    return find_damage(view, as_continued(rows, line), rule_of_row) or find_bad_checksum(checkpoint)
+
+
 def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow], rule_of_row: RuleOfRow) -> None:
     """Refuse to start on a checkpoint or a changelog that contradicts the ledger.
 

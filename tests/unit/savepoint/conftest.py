@@ -8,12 +8,13 @@ import pytest
 
 from homes.operations import patch_effect
 from homes.rewind import DEFINITION, RewindWorld, make_template
-from homes.savepoint import FINGERPRINT, NOW, commit_batches, make_home, row
+from homes.savepoint import FINGERPRINT, NOW, catch_checkpoint_up, commit_batches, make_home, row
 from rivertwice.instants import utc_now
 from rivertwice.savepoint.operations import restore_checks, rewind, rewind_observe
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent
+from rivertwice.timeline.watermarks import WatermarkRule
 
 
 @pytest.fixture
@@ -52,6 +53,16 @@ def world(tmp_path, monkeypatch):
     patch_effect(monkeypatch, "replay_source", from_kafka)
     patch_effect(monkeypatch, "replay_recorded", replay_files)
     return settings, home, taken, begin
+
+
+@pytest.fixture
+def planned_world(world, monkeypatch):
+    """The same home, whose live checkpoint has finished batch 6, the last one committed; whoever replays is counted."""
+    settings, home, taken, _ = world
+    catch_checkpoint_up(home, "t1", finished=6)
+    patch_effect(monkeypatch, "load_bundle_definition", lambda *_: None)
+    patch_effect(monkeypatch, "rule_of", lambda *_: WatermarkRule({"flights": 0}))
+    return settings, home, taken
 
 
 @pytest.fixture(scope="session")

@@ -50,6 +50,34 @@ def test_a_restore_is_shown_step_by_step_and_changes_nothing(world, run):
     assert files_of(home) == before
 
 
+def test_a_planned_restore_is_shown_with_what_proves_it_afterwards(planned_world, run):
+    _, home, taken = planned_world
+    before = files_of(home)
+    shown = run("savepoint", "restore", "p", "--planned", "--dry-run")
+    assert shown.exit_code == 0, shown.output
+    assert f"a savepoint of the drained checkpoint, proved afterwards from {taken.id}" in shown.output
+    assert "to do it: rivertwice savepoint restore p --planned" in shown.output
+    plan = json.loads(run("savepoint", "restore", "p", "--planned", "--dry-run", output="json").stdout)
+    assert (plan["savepoint"], plan["origin"], plan["replay"], plan["damage"]) == ("checkpoint", taken.id, 0, None)
+    assert [step["number"] for step in plan["steps"]] == [2, 3, 4, 5, 6, 7, 8]
+    (home.checkpoint("t1") / "offsets/6").write_text("x")
+    assert "the checkpoint is damaged" in run("savepoint", "restore", "p", "--planned", "--dry-run").output
+    (home.checkpoint("t1") / "offsets/6").write_bytes(before[home.checkpoint("t1") / "offsets/6"])
+    assert files_of(home) == before
+
+
+def test_a_planned_restore_by_its_option_replays_no_batch(planned_world, run):
+    _, home, taken = planned_world
+    done = run("savepoint", "restore", "p", "--planned", "--yes", output="json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert (report["forked_at"], report["replayed"], head(home)) == (6, 0, "t2")
+    assert report["savepoint"] != taken.id
+    for others in ((taken.id,), ("--from-beginning",), ("--abandon",)):
+        refused = run("savepoint", "restore", "p", "--planned", "--yes", *others)
+        assert (refused.exit_code, "takes a savepoint itself" in refused.output) == (2, True)
+
+
 def test_a_restore_that_would_be_refused_says_why_and_exits_1(world, run):
     _, home, _, begin = world
     begin[0] = 71

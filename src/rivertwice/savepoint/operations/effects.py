@@ -25,8 +25,10 @@ from rivertwice.savepoint.operations.drain import (
     hold_stream,
     let_go_of_stream,
 )
+from rivertwice.savepoint.operations.fork import rows_of
 from rivertwice.savepoint.operations.record import (
     Operation,
+    Restore,
     forget_operation,
     only_operation,
     read_operations,
@@ -34,6 +36,7 @@ from rivertwice.savepoint.operations.record import (
 )
 from rivertwice.savepoint.operations.steps import Plan, R, Step
 from rivertwice.savepoint.records import lease_savepoint, release_savepoint
+from rivertwice.savepoint.resting import RESTING, resting_of
 from rivertwice.store import delta
 from rivertwice.stream.lease import lease_owner
 from rivertwice.stream.seal import app_of, is_sealed, seal_timeline
@@ -77,9 +80,9 @@ class HomeGround:
         let_go_of_stream(self.home, record.id)
 
     def release(self, record: Operation) -> None:
-        """End the lease."""
-        if record.savepoint != BEGINNING:
-            release_savepoint(savepoint_store(self.home), record.savepoint, record.id)
+        """End the leases."""
+        for name in record.held:
+            release_savepoint(savepoint_store(self.home), name, record.id)
 
     def clear(self, record: Operation) -> None:
         """Delete the operation's scratch folder."""
@@ -152,10 +155,10 @@ class OperationEffects(HomeGround, ABC, Generic[R]):
         forget_operation(self.home, record)
 
     def lease(self, record: R) -> Generator[str | int]:
-        """Load the savepoint and lease it against prune; the beginning needs no lease."""
+        """Load the savepoint, and lease all that the operation needs against prune."""
         self.savepoint = load(self.home, record)
-        if record.savepoint != BEGINNING:
-            lease_savepoint(self.savepoint.store, record.savepoint, record.id, now=utc_now(), length=LEASE)
+        for name in record.held:
+            lease_savepoint(self.savepoint.store, name, record.id, now=utc_now(), length=LEASE)
         yield from ()
 
     def do(self, step: Step, record: R) -> Generator[str | int, None, R]:
@@ -242,13 +245,16 @@ def finish(steps: Generator[Any, None, Result]) -> Result:
 
 
 def load(home: PipelineHome, record: Operation) -> Savepoint:
-    """Return the savepoint, or the beginning, that is the base of an operation.
+    """Return the base of an operation: the savepoint, the beginning, or the checkpoint at rest.
 
     Raises:
-        SavepointError: it was deleted, or is damaged.
+        SavepointError: it was deleted, or is damaged; or nothing is committed yet.
     """
-    if record.savepoint == BEGINNING:
+    if isinstance(record, Restore) and record.savepoint == BEGINNING:
         return beginning_of(home, record.parent)
+    if isinstance(record, Restore) and record.savepoint == RESTING:
+        rows = rows_of(home, record.parent)
+        return resting_of(home, record.parent, rows[-1] if rows else None)
     return load_savepoint(home, record.savepoint)
 
 

@@ -269,7 +269,7 @@ def select_unfinished(operations: Sequence[Operation], plan: Plan[R], savepoint:
     if not unfinished:
         return None
     interrupted = unfinished[-1]
-    if isinstance(interrupted, plan.record) and savepoint in (None, interrupted.savepoint):
+    if isinstance(interrupted, plan.record) and (savepoint is None or interrupted.is_based_on(savepoint)):
         return interrupted
     cut_off = plan_of(interrupted)
     message = (

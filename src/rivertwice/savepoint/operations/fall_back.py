@@ -35,7 +35,8 @@ from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints
 from rivertwice.savepoint.operations.effects import abandon_operation
 from rivertwice.savepoint.operations.engine import ShownStep
 from rivertwice.savepoint.operations.record import DONE, FallBackReport, read_restores, write_fall_back
-from rivertwice.savepoint.operations.restore import RestorePlan, RestoreReport, restore_savepoint, show_restore
+from rivertwice.savepoint.operations.restore import RestoreReport, restore_savepoint
+from rivertwice.savepoint.operations.restore_show import RestorePlan, show_restore
 from rivertwice.savepoint.operations.steps import RESTORE
 from rivertwice.savepoint.plan import is_on_path
 from rivertwice.stream.lease import lease_owner

@@ -13,6 +13,8 @@ from rivertwice.errors import LostRaceError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.locks import lock_or_refuse
 from rivertwice.processes import Started
+from rivertwice.savepoint.beginning import BEGINNING
+from rivertwice.savepoint.resting import RESTING
 from rivertwice.store.files import read_json, replace_json
 
 FORMAT = 1
@@ -31,7 +33,7 @@ class Restore:
 
     Attributes:
         id: `restore-<8 hex>`.
-        savepoint: a savepoint's id, or `beginning`.
+        savepoint: a savepoint's id, or `beginning`, or `checkpoint` until a planned one has taken its savepoint.
         parent, child: the head timeline it began with, and the one it makes.
         was_running: whether the stream was wanted running before, so that it can be wanted again.
         step: number of the last step that is done.
@@ -39,6 +41,8 @@ class Restore:
         replayed: how many recorded batches were replayed.
         bundle: for an upgrade, the definition that the child runs; None: the parent's.
         rewritten_by: the erasure that rewrote the archive, so that all records are read from it; None: Kafka's count, too.
+        planned: it was asked for without replay: its savepoint is taken of the parent's own checkpoint at rest.
+        origin: for a planned one, the proved savepoint from which that one is proved afterwards, and to which people can go back.
     """
 
     id: str
@@ -52,6 +56,18 @@ class Restore:
     replayed: int = 0
     bundle: str | None = None
     rewritten_by: str | None = None
+    planned: bool = False
+    origin: str | None = None
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Ids of the savepoints that it needs until it is done."""
+        names = (self.savepoint, self.origin)
+        return tuple(name for name in names if name is not None and name not in (BEGINNING, RESTING))
+
+    def is_based_on(self, savepoint: str) -> bool:
+        """Say whether asking for this base again means this operation."""
+        return savepoint == self.savepoint or (self.planned and savepoint == RESTING)
 
     @property
     def serving(self) -> str:
@@ -95,6 +111,15 @@ class Rewind:
     batches: int = 0
     records: int = 0
     comparison: Mapping[str, Any] | None = None
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Ids of the savepoints that it needs until it is done."""
+        return (self.savepoint,)
+
+    def is_based_on(self, savepoint: str) -> bool:
+        """Say whether asking for this base again means this operation."""
+        return savepoint == self.savepoint
 
     @property
     def serving(self) -> str:

@@ -13,35 +13,44 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from rivertwice.config import Settings
-from rivertwice.errors import LostRaceError, RequestError, RivertwiceError, SavepointError
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import LostRaceError, RequestError, SavepointError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import Bundle
 from rivertwice.pipeline.model import Definition
 from rivertwice.progress import Progress, report_nothing
 from rivertwice.savepoint.beginning import BEGINNING, make_empty_checkpoint
 from rivertwice.savepoint.bundles import load_state_definition
-from rivertwice.savepoint.catalogue import PROVED, download, verify_files
+from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, verify_files
 from rivertwice.savepoint.feed import plan_feed, replay_source
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.drain import DRAIN_S
-from rivertwice.savepoint.operations.effects import OperationEffects, finish, load
+from rivertwice.savepoint.operations.effects import LEASE, OperationEffects, finish
 from rivertwice.savepoint.operations.fork import is_same_fork, plan_child, plan_fork, rows_of
+from rivertwice.savepoint.operations.planned import (
+    choose_origin,
+    find_unfit_checkpoint,
+    select_way_back,
+    take_at_rest,
+)
 from rivertwice.savepoint.operations.record import (
     CHECKED,
     CREATED,
+    DONE,
     DRAINED,
     FORKED,
     REPLAYED,
     Restore,
     only_operation,
-    read_operations,
+    read_restores,
 )
 from rivertwice.savepoint.operations.restore_checks import check_restore, choose_savepoint
-from rivertwice.savepoint.operations.steps import RESTORE, UPGRADE
+from rivertwice.savepoint.operations.steps import Plan, select_plan
 from rivertwice.savepoint.plan import ReplayPlan
 from rivertwice.savepoint.prove import session_of
+from rivertwice.savepoint.records import release_savepoint
 from rivertwice.savepoint.replay import replay_recorded
+from rivertwice.savepoint.resting import RESTING
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import create_timeline, load_timeline, next_timeline_name
 from rivertwice.timeline.sequence import head
@@ -72,37 +81,6 @@ class RestoreReport:
     replayed: int
     resumed: bool
     running: bool
-
-
-@dataclass(frozen=True)
-class RestorePlan:
-    """What a restore would do; nothing is done.
-
-    Attributes:
-        savepoint: a savepoint's id, or `beginning`.
-        proved: whether it is proved; the beginning needs no proof, for every batch is compared.
-        timeline, batch: the savepoint's timeline and batch; -1 before the first batch.
-        parent: the head, which the new timeline would leave.
-        forks_at: the parent's last committed batch as known now; a running stream commits more until it is drained.
-        replay: how many recorded batches would be replayed and compared.
-        source: `kafka`, or `replay topic`, which is fed from the archive if Kafka no longer has the records.
-        resumes: the interrupted restore that would be resumed, or None.
-        steps: what would be done, in order.
-        refusal: why it cannot be done now, or None.
-    """
-
-    pipeline: str
-    savepoint: str
-    proved: bool
-    timeline: str
-    batch: int
-    parent: str
-    forks_at: int | None
-    replay: int | None
-    source: str | None
-    resumes: str | None
-    steps: tuple[engine.ShownStep, ...]
-    refusal: str | None
 
 
 @dataclass
@@ -138,14 +116,14 @@ class RestoreEffects(OperationEffects[Restore]):
     def begin(self, savepoint: str | None) -> Restore:
         """Decide what is to be done."""
         parent = head(self.home)
-        chosen = (
-            BEGINNING
-            if savepoint == BEGINNING
-            else choose_savepoint(self.home, savepoint, parent, unproved=self.unproved).id
-        )
-        if parent is None:
+        chosen = savepoint
+        if savepoint is None or savepoint not in (BEGINNING, RESTING):
+            chosen = choose_savepoint(self.home, savepoint, parent, unproved=self.unproved).id
+        if parent is None or chosen is None:
             message = f"{self.pipeline} has no head timeline, so there is nothing to restore; start the stream first"
             raise SavepointError(message)
+        planned = chosen == RESTING
+        origin = choose_origin(self.home, parent, unproved=self.unproved) if planned else None
         return Restore(
             id=f"restore-{secrets.token_hex(4)}",
             savepoint=chosen,
@@ -155,14 +133,18 @@ class RestoreEffects(OperationEffects[Restore]):
             started_at=utc_now(),
             bundle=self.bundle,
             rewritten_by=self.rewritten_by,
+            planned=planned,
+            origin=None if origin is None else origin.id,
         )
 
     def check(self, restore: Restore) -> Restore:
-        """Refuse what cannot be restored; read every byte of the savepoint once."""
+        """Refuse what cannot be restored; read every byte of the savepoints that it needs once."""
         check_restore(self.settings, self.home, self.savepoint.manifest, restore)
-        if restore.step < CHECKED and restore.savepoint != BEGINNING:
-            verify_files(self.savepoint)
-        self.progress(f"{restore.id}: {restore.savepoint} into timeline {restore.child}")
+        if restore.step < CHECKED:
+            for name in restore.held:
+                verify_files(load_savepoint(self.home, name))
+        base = f"the checkpoint of timeline {restore.parent}" if restore.savepoint == RESTING else restore.savepoint
+        self.progress(f"{restore.id}: {base} into timeline {restore.child}")
         return restore
 
     def stop(self, restore: Restore) -> Restore:
@@ -170,15 +152,38 @@ class RestoreEffects(OperationEffects[Restore]):
         return restore if restore.rewritten_by is not None else super().stop(restore)
 
     def decide_fork(self, restore: Restore) -> Restore:
-        """Decide the fork at the parent's last batch."""
-        return plan_fork(restore, self.last_batch(restore))
+        """Decide the fork at the parent's last batch; a planned one takes its savepoint there."""
+        forked = plan_fork(restore, self.last_batch(restore))
+        is_based = restore.savepoint != RESTING and (
+            forked == restore or self.savepoint.manifest.batch == forked.forked_at
+        )
+        return forked if is_based or not restore.planned else self._take(forked)
+
+    def _take(self, restore: Restore) -> Restore:
+        """Take the savepoint of the resting checkpoint; if that is damaged, the base is the newest proved one."""
+        rows = rows_of(self.home, restore.parent)
+        problem = find_unfit_checkpoint(self.home, restore.parent, rows)
+        before = self.savepoint
+        if problem is None:
+            self.savepoint = take_at_rest(self.home, restore, LEASE)
+            self.progress(
+                f"took {self.savepoint.id} at batch {self.savepoint.manifest.batch}; the fork is batch {restore.forked_at}"
+            )
+        else:
+            self.savepoint = select_way_back(restore, list_savepoints(self.home), problem)
+            self.progress(
+                f"the checkpoint of {restore.parent} is damaged ({problem}); {self.savepoint.id} is replayed instead"
+            )
+        if before.id in restore.held and before.id not in (self.savepoint.id, restore.origin):
+            release_savepoint(before.store, before.id, restore.id)  # taken at an earlier batch
+        return replace(restore, savepoint=self.savepoint.id)
 
     def last_batch(self, record: Restore) -> int:
         """Return the parent's last batch in the changelog."""
         return rows_of(self.home, record.parent)[-1].batch
 
     def replay(self, restore: Restore) -> Restore:
-        """Make the child's checkpoint from the savepoint and the recorded batches after it."""
+        """Make the child's checkpoint from the savepoint and the recorded batches after it, if there are any."""
         home, manifest = self.home, self.savepoint.manifest
         if restore.step >= REPLAYED and home.checkpoint(restore.child).exists():
             return restore
@@ -248,6 +253,7 @@ class RestoreEffects(OperationEffects[Restore]):
     def reason(self, record: Restore) -> str:
         """Return the reason why the head moves."""
         act = "restore from" if record.bundle is None else f"upgrade to bundle {record.bundle[:12]} from"
+        act = f"planned {act}" if record.planned else act
         return f"{act} {record.savepoint} ({record.id})"
 
 
@@ -269,7 +275,8 @@ def restore_savepoint(
     Args:
         settings: the settings of the home.
         pipeline: the pipeline's name.
-        savepoint_id: which savepoint, or `BEGINNING`; None resumes an interrupted restore, or takes the newest proved one.
+        savepoint_id: which savepoint, or `BEGINNING`, or `RESTING` for a planned one, whose savepoint is taken now; None resumes an
+            interrupted restore, or takes the newest proved one.
         progress: is called with a line for every step.
         spark: the session to use; None starts the pipeline's own.
         drain_seconds: how long to wait for a running driver.
@@ -301,7 +308,8 @@ def restore_savepoint(
         rewritten_by=rewritten_by,
     )
     with only_operation(home):
-        ran = finish(engine.run(RESTORE if upgrade_to is None else UPGRADE, effects, savepoint_id))
+        plan = choose_plan(home, savepoint_id, upgrade=upgrade_to is not None)
+        ran = finish(engine.run(plan, effects, savepoint_id))
     return RestoreReport(
         operation=ran.record.id,
         savepoint=ran.record.savepoint,
@@ -314,51 +322,11 @@ def restore_savepoint(
     )
 
 
-def show_restore(
-    settings: Settings, pipeline: str, savepoint_id: str | None = None, *, unproved: bool = False
-) -> RestorePlan:
-    """Return what a restore would do; nothing is done. The savepoint's bytes are read only by the restore itself.
-
-    Raises:
-        SavepointError: there is nothing to restore: no head, no such savepoint, or none is proved.
-        RequestError: another operation is not finished.
-    """
-    home = settings.pipeline(pipeline)
-    effects = RestoreEffects(settings, home, unproved=unproved)
-    interrupted = engine.select_unfinished(read_operations(home), RESTORE, savepoint_id, pipeline)
-    restore = interrupted or effects.begin(savepoint_id)
-    savepoint = load(home, restore)
-    manifest = savepoint.manifest
-    refusal, source = None, None
-    try:
-        rows = check_restore(settings, home, manifest, restore, remember=False)
-        definition = load_state_definition(home, manifest)
-        plan = plan_feed(
-            settings,
-            home,
-            definition,
-            manifest,
-            rows,
-            until=rows[-1].batch,
-            archive_only=restore.rewritten_by is not None,
-        )
-        source = plan.source
-    except RivertwiceError as error:
-        refusal, rows = str(error), rows_of(home, restore.parent)
-    return RestorePlan(
-        pipeline=pipeline,
-        savepoint=restore.savepoint,
-        proved=restore.savepoint == BEGINNING or savepoint.status == PROVED,
-        timeline=manifest.timeline,
-        batch=manifest.batch,
-        parent=restore.parent,
-        forks_at=rows[-1].batch if rows else None,
-        replay=sum(row.batch > manifest.batch for row in rows),
-        source=source,
-        resumes=None if interrupted is None else interrupted.id,
-        steps=engine.explain(RESTORE, interrupted),
-        refusal=refusal,
-    )
+def choose_plan(home: PipelineHome, savepoint_id: str | None, *, upgrade: bool) -> Plan[Restore]:
+    """Return the plan of what is asked for, or of the restore that would be resumed."""
+    unfinished = [restore for restore in read_restores(home) if restore.step < DONE]
+    planned = unfinished[-1].planned if unfinished else savepoint_id == RESTING
+    return select_plan(planned=planned, upgrade=upgrade)
 
 
 def require_same_aim(interrupted: Restore, bundle: str | None) -> None:

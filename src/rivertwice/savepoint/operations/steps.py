@@ -1,7 +1,8 @@
 """The steps of each operation, in order. Values only: `engine` runs them, the effects do the work.
 
 A restore serves exactly what was served before: up to L, the parent's last batch, the path is the same. An upgrade is a restore
-whose child runs another definition. A rewind goes back to the savepoint's own batch and computes again what followed.
+whose child runs another definition. A planned one of either takes its savepoint of the parent's own checkpoint at L, so nothing is
+replayed. A rewind goes back to the savepoint's own batch and computes again what followed.
 """
 
 from __future__ import annotations
@@ -127,6 +128,28 @@ UPGRADE = replace(
     ),
 )
 
+_TAKEN = replace(
+    RESTORE.steps[2],
+    name="savepoint taken",
+    does="compare the parent's checkpoint with the ledger and take a savepoint of it at the parent's last batch, where the fork is; "
+    "a damaged one: take the newest proved savepoint instead",
+)
+_FETCHED = replace(
+    RESTORE.steps[3],
+    name="savepoint restored",
+    does="fetch that savepoint: nothing is replayed (from an older one: the recorded batches up to the fork, each compared)",
+)
+
+
+def _planned(plan: Plan[Restore], noun: str) -> Plan[Restore]:
+    checked, drained, _, _, *others = plan.steps
+    also = replace(checked, does=f"{checked.does}; read every byte of the newest proved savepoint")
+    return replace(plan, noun=noun, steps=(also, drained, _TAKEN, _FETCHED, *others))
+
+
+PLANNED_RESTORE = _planned(RESTORE, "planned restore")
+PLANNED_UPGRADE = _planned(UPGRADE, "planned upgrade")
+
 REWIND = Plan(
     Rewind,
     "rewind",
@@ -154,9 +177,18 @@ REWIND = Plan(
     ),
 )
 
-PLANS: tuple[Plan[Any], ...] = (RESTORE, REWIND)
+PLANS: tuple[Plan[Any], ...] = (RESTORE, PLANNED_RESTORE, REWIND)
 
 
 def plan_of(record: Operation) -> Plan[Any]:
     """Return the plan of a stored record; an upgrade's is a restore's."""
-    return next(plan for plan in PLANS if isinstance(record, plan.record))
+    if isinstance(record, Restore):
+        return select_plan(planned=record.planned, upgrade=False)
+    return REWIND
+
+
+def select_plan(*, planned: bool, upgrade: bool) -> Plan[Restore]:
+    """Return the plan of a restore or an upgrade. All have the same numbers, so that what is stored is resumed by any of them."""
+    if upgrade:
+        return PLANNED_UPGRADE if planned else UPGRADE
+    return PLANNED_RESTORE if planned else RESTORE

@@ -1,8 +1,9 @@
 """Upgrade: let a changed definition continue from the state of the old one, on a new timeline.
 
-It is a restore whose child runs the new definition (`steps.UPGRADE`): the parent is drained, the recorded batches since a proved
-savepoint are replayed under the old definition and compared, the child forks at the parent's last committed batch L and becomes
-the head. The old definition reads the records up to L, the new one those after it. No record is read by both, and none is left
+It is a restore whose child runs the new definition: the parent is drained, a savepoint of its checkpoint is taken at its last
+committed batch L, the child forks there from that savepoint and becomes the head (`steps.PLANNED_UPGRADE`). The savepoint is proved
+afterwards, in the background. With a named savepoint, or where the checkpoint is damaged, the recorded batches since a proved
+savepoint are replayed under the old definition and compared instead (`steps.UPGRADE`). The old definition reads the records up to L, the new one those after it. No record is read by both, and none is left
 out. What is served does not change: windows that the old one emitted stay, and so do their published corrections. A window that
 both definitions made is NOT_COMPARABLE (mixed) until a backfill computes it by the new one.
 """
@@ -21,15 +22,18 @@ from rivertwice.pipeline.checked import check_bundle
 from rivertwice.pipeline.fingerprint import ChangedComponent
 from rivertwice.pipeline.upgrade import UpgradeDecision, decide_upgrade
 from rivertwice.progress import Progress, report_nothing
-from rivertwice.savepoint.catalogue import load_savepoint
+from rivertwice.savepoint.catalogue import Savepoint
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.drain import DRAIN_S
+from rivertwice.savepoint.operations.effects import load
+from rivertwice.savepoint.operations.planned import choose_origin
 from rivertwice.savepoint.operations.record import DONE, Restore, read_operations, read_restores
 from rivertwice.savepoint.operations.restore import RestoreReport, require_same_aim, restore_savepoint
 from rivertwice.savepoint.operations.restore_checks import choose_savepoint, require_way
-from rivertwice.savepoint.operations.steps import UPGRADE
+from rivertwice.savepoint.operations.steps import UPGRADE, select_plan
 from rivertwice.savepoint.plan import require_fingerprint
 from rivertwice.savepoint.prove import session_of
+from rivertwice.savepoint.resting import RESTING, resting_of
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, path_semantics, timeline_ledger
 from rivertwice.timeline.sequence import head, read_sequence
 from rivertwice.timeline.served import publications_of
@@ -47,7 +51,8 @@ class UpgradePlan:
         changes: components of the definition that differ. obstacles: component to the reason why it cannot be carried over.
         timeline, batch: where the new timeline would fork, as known now; a running stream commits more until it is drained.
         old_bundle, new_bundle: their ids.
-        savepoint: the savepoint that it would start from; None if none is proved.
+        savepoint: the savepoint that it would start from, or `checkpoint`: one that it would take; None if none is proved.
+        origin: if it would take one, the proved savepoint from which that one is proved afterwards; None: none is proved.
         replay: how many recorded batches would be replayed.
         publications: how many publications are still served.
         resumes: the interrupted upgrade that would be resumed, or None.
@@ -64,6 +69,7 @@ class UpgradePlan:
     old_bundle: str
     new_bundle: str
     savepoint: str | None
+    origin: str | None
     replay: int
     publications: int
     resumes: str | None
@@ -80,7 +86,9 @@ class UpgradeReport:
     restore: RestoreReport
 
 
-def show_upgrade(settings: Settings, pipeline: str, savepoint_id: str | None = None) -> UpgradePlan:
+def show_upgrade(
+    settings: Settings, pipeline: str, savepoint_id: str | None = None, *, unproved: bool = False
+) -> UpgradePlan:
     """Return what an upgrade to the definition as it is in the project now would do.
 
     Raises:
@@ -94,8 +102,10 @@ def show_upgrade(settings: Settings, pipeline: str, savepoint_id: str | None = N
     rows = timeline_ledger(home, line.timeline)
     serving = path_semantics(home, path_of(home, line.timeline))
     last = rows[-1].batch if rows else None
-    chosen = None if savepoint_id is None else load_savepoint(home, savepoint_id)
     refusal: str | None = None
+    base: Savepoint | None = None
+    origin: str | None = None
+    planned = savepoint_id is None if interrupted is None else interrupted.planned
     try:
         unfinished = engine.select_unfinished(read_operations(home), UPGRADE, None, pipeline)
         if unfinished is not None:
@@ -103,14 +113,15 @@ def show_upgrade(settings: Settings, pipeline: str, savepoint_id: str | None = N
         if interrupted is None:
             require_way(decision, pipeline)
             _require_checked(settings, home, new, None)
-        if chosen is None:
-            chosen = choose_savepoint(
-                home,
-                None if interrupted is None else interrupted.savepoint,
-                line.timeline,
-                unproved=interrupted is not None,
-            )
-        require_fingerprint(chosen.manifest, line.fingerprint)
+        if interrupted is not None:
+            base, origin = load(home, interrupted), interrupted.origin
+        elif planned:
+            base = resting_of(home, line.timeline, rows[-1] if rows else None)
+            newest = choose_origin(home, line.timeline, unproved=unproved)
+            origin = None if newest is None else newest.id
+        else:
+            base = choose_savepoint(home, savepoint_id, line.timeline, unproved=unproved)
+        require_fingerprint(base.manifest, line.fingerprint)
     except RivertwiceError as error:
         refusal = str(error)
     return UpgradePlan(
@@ -122,11 +133,12 @@ def show_upgrade(settings: Settings, pipeline: str, savepoint_id: str | None = N
         batch=last,
         old_bundle=line.bundle,
         new_bundle=new.id,
-        savepoint=None if chosen is None else chosen.id,
-        replay=0 if chosen is None else sum(row.batch > chosen.manifest.batch for row in rows),
+        savepoint=None if base is None else base.id,
+        origin=origin,
+        replay=0 if base is None else sum(row.batch > base.manifest.batch for row in rows),
         publications=sum(each.semantics in serving for each in publications_of(read_sequence(home))),
         resumes=None if interrupted is None else interrupted.id,
-        steps=engine.explain(UPGRADE, interrupted),
+        steps=engine.explain(select_plan(planned=planned, upgrade=True), interrupted),
         refusal=refusal,
     )
 
@@ -143,7 +155,7 @@ def upgrade_stream(
 ) -> UpgradeReport:
     """Upgrade to the definition as it is in the project now, or resume the upgrade that was interrupted.
 
-    The arguments and errors are those of `restore_savepoint`.
+    The arguments and errors are those of `restore_savepoint`; without a savepoint's id it is planned: nothing is replayed.
 
     Raises:
         FingerprintError: the new definition cannot continue from the old one's state.
@@ -152,14 +164,16 @@ def upgrade_stream(
     """
     home = settings.pipeline(pipeline)
     _, new, decision = _observe(settings, home)
+    base = savepoint_id
     if _cut_off(home, new.id) is None:  # one that was interrupted after the head's move sees no change
         require_way(decision, pipeline)
         _require_checked(settings, home, new, spark)
+        base = savepoint_id or RESTING
     save_bundle(new, home.bundles)
     report = restore_savepoint(
         settings,
         pipeline,
-        savepoint_id,
+        base,
         unproved=unproved,
         progress=progress,
         spark=spark,

@@ -1,0 +1,68 @@
+"""A timeline's own checkpoint at rest as the base of a restore: nothing is to be replayed.
+
+A planned restore or upgrade begins with it. Once the driver has drained, a savepoint of that very checkpoint is taken and takes its
+place. Until then the base is only described, by the ledger row at which the checkpoint stands.
+"""
+
+from __future__ import annotations
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import FingerprintError, SavepointError
+from rivertwice.savepoint.catalogue import Savepoint, savepoint_store
+from rivertwice.savepoint.take import describe_row
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import Timeline, load_timeline
+
+RESTING = "checkpoint"
+"""Used in the place of a savepoint's id until the savepoint is taken; ids of savepoints begin with `sp-`."""
+
+
+def resting_of(home: PipelineHome, parent: str, last: LedgerRow | None) -> Savepoint:
+    """Return where a timeline's checkpoint stands, as a savepoint without files.
+
+    Args:
+        home: the pipeline's home.
+        parent: the timeline.
+        last: the last committed batch of its path; None if there is none.
+
+    Raises:
+        SavepointError: no batch is committed, so there is no state to continue from.
+        FingerprintError: the checkpoint still has the state of another definition.
+    """
+    line = load_timeline(home, parent)
+    if last is None:
+        message = (
+            f"{line.pipeline} has committed no batch yet, so its checkpoint holds no state; nothing was done; start the stream, "
+            "and repeat this after its first batch"
+        )
+        raise SavepointError(message)
+    require_own_state(line, load_timeline(home, last.timeline), last)
+    return Savepoint(
+        describe_row(home, last, savepoint=RESTING, reason="the checkpoint at rest", files={}), savepoint_store(home)
+    )
+
+
+def require_own_state(line: Timeline, of_last: Timeline, last: LedgerRow) -> None:
+    """Check that a checkpoint's state was made by the definition of its timeline, and ends where the timeline continues. Pure.
+
+    Args:
+        line: the timeline whose checkpoint it is.
+        of_last: the timeline that owns the last batch of its path.
+        last: that batch.
+
+    Raises:
+        FingerprintError: the timeline was made by an upgrade and has no batch yet.
+        SavepointError: the timeline was made by an accepted gap and has no batch yet.
+    """
+    if line.fingerprint != of_last.fingerprint:
+        message = (
+            f"timeline {line.timeline} of {line.pipeline} was made by an upgrade and has no batch yet: its checkpoint still has the "
+            f"state of the definition before; nothing was done; start the stream, and repeat this after its first batch"
+        )
+        raise FingerprintError(message)
+    if last.timeline != line.timeline and last.end_offsets != line.genesis:
+        message = (
+            f"timeline {line.timeline} of {line.pipeline} was made by an accepted gap and has no batch yet: its checkpoint is not "
+            f"what the ledger recorded for batch {last.batch}; nothing was done; start the stream, and repeat this after its first batch"
+        )
+        raise SavepointError(message)
