@@ -24,7 +24,7 @@ from rivertwice.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.savepoint.bundles import load_state_definition
-from rivertwice.savepoint.prove import session_of
+from rivertwice.savepoint.sessions import session_of
 from rivertwice.savepoint.state import read_state
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store import delta

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rivertwice.savepoint import feed
+from rivertwice.savepoint import feed, prove_origin
 from rivertwice.savepoint.operations import (
     catch_up,
     drain,
@@ -25,6 +25,7 @@ from rivertwice.savepoint.operations import (
 MODULES: tuple[ModuleType, ...] = (
     effects,
     feed,
+    prove_origin,
     drain,
     fork,
     planned,

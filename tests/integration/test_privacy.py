@@ -21,7 +21,7 @@ from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.privacy.erase import begin_erasure, new_erasure, plan_erasure, resume_erasure
 from rivertwice.privacy.record import Erasure, read_erasures, read_value
 from rivertwice.savepoint.catalogue import list_savepoints
-from rivertwice.savepoint.prove import session_of
+from rivertwice.savepoint.sessions import session_of
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head

@@ -26,8 +26,9 @@ from rivertwice.log.archive import extend_archive
 from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, verify_files
 from rivertwice.savepoint.operations.restore import restore_savepoint
-from rivertwice.savepoint.prove import prove_savepoint, session_of
+from rivertwice.savepoint.prove import prove_savepoint
 from rivertwice.savepoint.replay import replay_recorded
+from rivertwice.savepoint.sessions import session_of
 from rivertwice.savepoint.state import read_state
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store import delta

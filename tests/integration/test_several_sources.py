@@ -42,7 +42,8 @@ from rivertwice.savepoint.beginning import BEGINNING
 from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.operations.restore import restore_savepoint
-from rivertwice.savepoint.prove import prove_savepoint, session_of
+from rivertwice.savepoint.prove import prove_savepoint
+from rivertwice.savepoint.sessions import session_of
 from rivertwice.savepoint.state import describe_difference, read_state
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.counts import total_of

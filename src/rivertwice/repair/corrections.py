@@ -22,7 +22,7 @@ from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
 from rivertwice.progress import Progress
 from rivertwice.repair.model import Damage, LostCorrections
-from rivertwice.savepoint.prove import session_of
+from rivertwice.savepoint.sessions import session_of
 from rivertwice.store import delta
 from rivertwice.store.delta_mend import delete_where, read_files, unnamed_files
 from rivertwice.timeline.intact import CORRECTIONS

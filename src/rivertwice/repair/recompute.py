@@ -21,8 +21,8 @@ from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import Savepoint, download, survey_savepoints
 from rivertwice.savepoint.feed import plan_feed, replay_source
 from rivertwice.savepoint.plan import is_on_path, require_recorded
-from rivertwice.savepoint.prove import session_of
 from rivertwice.savepoint.replay import replay_recorded
+from rivertwice.savepoint.sessions import session_of
 from rivertwice.timeline.intact import CHANGELOG, DEAD
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import Segment, load_timeline, path_of, select_on_path

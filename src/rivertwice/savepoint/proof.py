@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from rivertwice.instants import to_iso, utc_now
+from rivertwice.progress import Progress
 from rivertwice.savepoint.catalogue import Savepoint
+from rivertwice.savepoint.records import ATTEMPTS, PROOF, encode_record, read_record
 
 
 @dataclass(frozen=True)
@@ -61,3 +64,27 @@ def unproved(savepoint: Savepoint, reason: str, began: float) -> Proof:
         reason=reason,
         made_at=to_iso(utc_now()),
     )
+
+
+def note_proof(savepoint: Savepoint, proof: Proof, progress: Progress) -> Proof:
+    """Record a proof, or an attempt that gave no proof."""
+    if proof.proved:
+        savepoint.store.put_if_absent(f"{savepoint.id}/{PROOF}", encode_record(asdict(proof)))
+    else:
+        record_attempt(savepoint, asdict(proof))
+    progress(proof.reason)
+    return proof
+
+
+def record_attempt(savepoint: Savepoint, values: dict[str, object]) -> None:
+    """Record an attempt that gave no proof."""
+    key = f"{savepoint.id}/{ATTEMPTS}/{secrets.token_hex(4)}.json"
+    savepoint.store.put_if_absent(key, encode_record(values))
+
+
+def last_attempt(savepoint: Savepoint) -> str | None:
+    """Return the reason of the newest attempt that gave no proof; None if there was none."""
+    records = [read_record(savepoint.store, key) for key in savepoint.store.list(f"{savepoint.id}/{ATTEMPTS}/")]
+    known = [record for record in records if record is not None]
+    newest = max(known, key=lambda record: str(record.get("made_at", "")), default=None)
+    return None if newest is None else str(newest.get("reason", ""))

@@ -18,7 +18,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import StoredOffsets
 from rivertwice.pipeline.model import Definition
 from rivertwice.progress import Progress, report_nothing
+from rivertwice.savepoint.awaiting import select_awaiting
 from rivertwice.savepoint.budget import (
     ProofBudget,
     decide_over_batches,
@@ -42,6 +43,7 @@ from rivertwice.savepoint.bundles import current_fingerprint, load_state_definit
 from rivertwice.savepoint.catalogue import Savepoint, download, list_savepoints, load_savepoint
 from rivertwice.savepoint.feed import plan_feed, replay_source
 from rivertwice.savepoint.manifest import Manifest
+from rivertwice.savepoint.operations.record import read_operations
 from rivertwice.savepoint.plan import (
     ReplayPlan,
     is_on_path,
@@ -49,9 +51,11 @@ from rivertwice.savepoint.plan import (
     require_recorded,
     select_proof_end,
 )
-from rivertwice.savepoint.proof import Proof, describe_proof, unproved
-from rivertwice.savepoint.records import ATTEMPTS, PROOF, encode_record, lease_savepoint, release_savepoint
+from rivertwice.savepoint.proof import Proof, describe_proof, note_proof, record_attempt, unproved
+from rivertwice.savepoint.prove_origin import find_awaiting, prove_from_origin
+from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.replay import ReplayedBatch, replay_recorded
+from rivertwice.savepoint.sessions import session_of
 from rivertwice.savepoint.state import StateDigest, describe_difference, read_state
 from rivertwice.savepoint.take import copy_committed
 from rivertwice.savepoint.trim import batches_in
@@ -82,6 +86,9 @@ def prove_savepoint(
 ) -> Proof:
     """Prove a savepoint; a proved one is proved again, and its first proof stays.
 
+    The savepoint of a planned restore or upgrade is proved from its origin, the batches before it are replayed: what follows it was
+    computed from it, or by another definition.
+
     Args:
         settings: the settings of the home.
         pipeline: the pipeline's name.
@@ -100,6 +107,9 @@ def prove_savepoint(
     """
     home = settings.pipeline(pipeline)
     savepoint = load_savepoint(home, savepoint_id)
+    awaiting = find_awaiting(home, savepoint)
+    if awaiting is not None:
+        return prove_from_origin(settings, home, awaiting, savepoint, progress=progress, spark=spark)
     budget = replace(
         budget,
         batches=budget.batches if batches is None else batches,
@@ -109,7 +119,7 @@ def prove_savepoint(
     require_fingerprint(savepoint.manifest, current_fingerprint(settings, pipeline))
     too_large = decide_over_bytes(savepoint.manifest.size, budget)
     if too_large is not None:
-        return _note(savepoint, unproved(savepoint, too_large, attempt.began), progress)
+        return note_proof(savepoint, unproved(savepoint, too_large, attempt.began), progress)
     lease_savepoint(savepoint.store, savepoint.id, attempt.holder, now=utc_now(), length=LEASE)
     try:
         progress(f"fetching {savepoint.id}: {len(savepoint.manifest.files)} files, {savepoint.manifest.size} bytes")
@@ -117,23 +127,13 @@ def prove_savepoint(
         proof = _prove(attempt, spark or session_of(settings, attempt.definition))
         # The lease may have run out, by a slow replay or a clock that was set. It is renewed, so prune and this see each other.
         lease_savepoint(savepoint.store, savepoint.id, attempt.holder, now=utc_now(), length=LEASE)
-        return _note(savepoint, proof, progress)
+        return note_proof(savepoint, proof, progress)
     except ReplayMismatchError as error:
-        _record_attempt(savepoint, {"proved": False, "reason": str(error), "made_at": to_iso(utc_now())})
+        record_attempt(savepoint, {"proved": False, "reason": str(error), "made_at": to_iso(utc_now())})
         raise
     finally:
         shutil.rmtree(attempt.scratch, ignore_errors=True)
         release_savepoint(savepoint.store, savepoint.id, attempt.holder)
-
-
-def _note(savepoint: Savepoint, proof: Proof, progress: Progress) -> Proof:
-    """Record a proof, or an attempt that gave no proof."""
-    if proof.proved:
-        savepoint.store.put_if_absent(f"{savepoint.id}/{PROOF}", encode_record(asdict(proof)))
-    else:
-        _record_attempt(savepoint, asdict(proof))
-    progress(proof.reason)
-    return proof
 
 
 @dataclass(frozen=True)
@@ -189,23 +189,6 @@ class Attempt:
     def rows(self) -> list[LedgerRow]:
         """Return the batches of the path that are committed now."""
         return select_on_path(read_ledger(self.home), self.path)
-
-
-def session_of(settings: Settings, definition: Definition) -> SparkSession:
-    """Return a Spark session with a pipeline's pins, for replays."""
-    from rivertwice.pipeline.engine import spark_session, watermark_confs
-
-    pins = definition.stream
-    return spark_session(
-        settings,
-        f"rivertwice-replay-{definition.name}",
-        shuffle_partitions=pins.shuffle_partitions,
-        extra={
-            "spark.sql.streaming.minBatchesToRetain": str(pins.min_batches_to_retain),
-            "spark.sql.streaming.pollingDelay": "10ms",
-            **watermark_confs(definition),
-        },
-    )
 
 
 def _prove(attempt: Attempt, spark: SparkSession) -> Proof:
@@ -295,7 +278,10 @@ def prove_rotation(
     first = prove_savepoint(settings, pipeline, savepoint_id, budget=budget, progress=progress, spark=spark)
     if first.proved:
         return [first]
-    older = select_retry(_alike(list_savepoints(settings.pipeline(pipeline)), savepoint_id), {savepoint_id})
+    home = settings.pipeline(pipeline)
+    savepoints = list_savepoints(home)
+    waiting = {restore.savepoint for restore in select_awaiting(read_operations(home), savepoints, head_path(home))}
+    older = select_retry(_alike(savepoints, savepoint_id), {savepoint_id, *waiting})
     if older is None:
         return [first]
     progress(f"{older.id} was not proved by its rotation; trying it again")
@@ -327,8 +313,3 @@ def _beyond(attempt: Attempt, offsets: StoredOffsets) -> bool:
         for topic in attempt.definition.topics
         for p, end in kafka.end_offsets(attempt.settings, topic).items()
     )
-
-
-def _record_attempt(savepoint: Savepoint, values: dict[str, object]) -> None:
-    key = f"{savepoint.id}/{ATTEMPTS}/{secrets.token_hex(4)}.json"
-    savepoint.store.put_if_absent(key, encode_record(values))

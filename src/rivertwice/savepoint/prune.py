@@ -19,6 +19,7 @@ from rivertwice.config import PipelineHome
 from rivertwice.errors import RequestError, SavepointError
 from rivertwice.instants import to_iso
 from rivertwice.locks import lock
+from rivertwice.savepoint.awaiting import protect_awaiting, select_awaiting
 from rivertwice.savepoint.catalogue import (
     PROVED,
     Savepoint,
@@ -81,8 +82,9 @@ def select_protected(
     needed: Mapping[str, str] | None = None,
     damaged: Collection[str] = (),
     path: Sequence[Segment] = (),
+    awaiting: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the savepoints that must stay, each with the reason: newest proved, newest, pinned, leased, needed.
+    """Return the savepoints that must stay, each with the reason: newest proved, newest, pinned, leased, needed, awaiting a proof.
 
     After a rewind the newest proved one may lie on batches that no longer count. A restore needs one of the head's path, so the
     newest proved one of that path stays too, and older ones may be deleted because it exists.
@@ -93,9 +95,12 @@ def select_protected(
         needed: savepoint id to the interrupted restore that will continue with it.
         damaged: ids whose bytes differ from their manifest; such a savepoint cannot be the newest proved one.
         path: the head's path.
+        awaiting: savepoint id to the reason why it stays until a planned operation's savepoint is proved.
     """
     newest_first = sorted(savepoints, key=lambda s: (s.manifest.created_at, s.id), reverse=True)
-    protected = select_held(newest_first, now=now, needed=needed)
+    existing = {savepoint.id for savepoint in savepoints}
+    protected = {name: why for name, why in (awaiting or {}).items() if name in existing}
+    protected |= select_held(newest_first, now=now, needed=needed)
     for savepoint in newest_first[:1]:
         protected[savepoint.id] = "newest"
     proved = [s for s in newest_first if s.status == PROVED and s.id not in damaged]
@@ -145,7 +150,9 @@ def prune_savepoints(home: PipelineHome, *, keep: int, now: datetime) -> PruneRe
 
 def protected_savepoints(home: PipelineHome, *, now: datetime) -> dict[str, str]:
     """Return savepoint id to the reason why a prune would keep it now, whatever is asked for."""
-    return select_protected(list_savepoints(home), now=now, needed=_needed(home), path=head_path(home))
+    savepoints = list_savepoints(home)
+    awaiting = _awaiting(home, savepoints)
+    return select_protected(savepoints, now=now, needed=_needed(home), path=head_path(home), awaiting=awaiting)
 
 
 def held_savepoints(home: PipelineHome, *, now: datetime) -> dict[str, str]:
@@ -187,7 +194,8 @@ def _prune(home: PipelineHome, store: BlobStore, *, keep: int, now: datetime) ->
     protected, going = _decide_verified(home, savepoints, keep=keep, now=now)
     deleted, remaining = [], []
     for savepoint in going:
-        if delete_savepoint(store, savepoint.id, now=now, proved=savepoint.status == PROVED, needed=_needed(home)):
+        needed = {**_awaiting(home, savepoints), **_needed(home)}
+        if delete_savepoint(store, savepoint.id, now=now, proved=savepoint.status == PROVED, needed=needed):
             deleted.append(savepoint.id)
         else:
             remaining.append(savepoint.id)
@@ -204,7 +212,10 @@ def _decide_verified(
     needed = _needed(home)
     damaged: list[str] = []
     while True:
-        protected = select_protected(savepoints, now=now, needed=needed, damaged=damaged, path=head_path(home))
+        awaiting = _awaiting(home, savepoints)
+        protected = select_protected(
+            savepoints, now=now, needed=needed, damaged=damaged, path=head_path(home), awaiting=awaiting
+        )
         going = select_prunable(savepoints, protected, keep=keep)
         trusted = next((savepoint for savepoint in savepoints if protected.get(savepoint.id) == NEWEST_PROVED), None)
         if trusted is None or all(savepoint.status != PROVED for savepoint in going):
@@ -239,7 +250,7 @@ def find_holder(
     if pinned:
         return "pinned"
     if needed:
-        return "needed by a restore or a rewind"
+        return "needed by a restore, a rewind or a proof"
     return "proved meanwhile" if proved_since else None
 
 
@@ -278,6 +289,11 @@ def _needed(home: PipelineHome) -> dict[str, str]:
     return {
         name: operation.id for operation in read_operations(home) if operation.step < DONE for name in operation.held
     }
+
+
+def _awaiting(home: PipelineHome, savepoints: Sequence[Savepoint]) -> Mapping[str, str]:
+    """Return savepoint id to the reason why it stays until a planned operation's savepoint is proved."""
+    return protect_awaiting(select_awaiting(read_operations(home), savepoints, head_path(home)))
 
 
 def _only_prune(home: PipelineHome) -> AbstractContextManager[None]:

@@ -15,7 +15,8 @@ from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import list_savepoints
-from rivertwice.savepoint.prove import prove_savepoint, session_of
+from rivertwice.savepoint.prove import prove_savepoint
+from rivertwice.savepoint.sessions import session_of
 
 _ALL = 100_000
 

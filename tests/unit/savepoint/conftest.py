@@ -32,6 +32,7 @@ def world(tmp_path, monkeypatch):
         for one in rows:
             (checkpoint / "offsets" / str(one.batch)).write_text(one.offsets_text)
             (checkpoint / "commits" / str(one.batch)).write_text("v1\n{}")
+        return list(rows)
 
     @contextmanager
     def from_kafka(*_args, **_named):

@@ -39,13 +39,13 @@ def replay_while(monkeypatch, meanwhile):
 def test_the_lease_still_holds_when_the_proof_is_put(taken, monkeypatch):
     settings, home, savepoint = taken
     held = []
-    real = prove_module._note
+    real = prove_module.note_proof
 
     def noted(*args):
         held.extend(lease.holder for lease in read_leases(savepoint.store, savepoint.id))
         return real(*args)
 
-    monkeypatch.setattr(prove_module, "_note", noted)
+    monkeypatch.setattr(prove_module, "note_proof", noted)
     replay_while(monkeypatch, lambda attempt: None)
     assert prove_savepoint(settings, "p", savepoint.id).proved
     assert [holder.partition("-")[0] for holder in held] == ["prove"]

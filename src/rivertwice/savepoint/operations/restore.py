@@ -47,10 +47,10 @@ from rivertwice.savepoint.operations.record import (
 from rivertwice.savepoint.operations.restore_checks import check_restore, choose_savepoint
 from rivertwice.savepoint.operations.steps import Plan, select_plan
 from rivertwice.savepoint.plan import ReplayPlan
-from rivertwice.savepoint.prove import session_of
 from rivertwice.savepoint.records import release_savepoint
 from rivertwice.savepoint.replay import replay_recorded
 from rivertwice.savepoint.resting import RESTING
+from rivertwice.savepoint.sessions import session_of
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import create_timeline, load_timeline, next_timeline_name
 from rivertwice.timeline.sequence import head

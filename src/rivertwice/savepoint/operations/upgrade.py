@@ -32,8 +32,8 @@ from rivertwice.savepoint.operations.restore import RestoreReport, require_same_
 from rivertwice.savepoint.operations.restore_checks import choose_savepoint, require_way
 from rivertwice.savepoint.operations.steps import UPGRADE, select_plan
 from rivertwice.savepoint.plan import require_fingerprint
-from rivertwice.savepoint.prove import session_of
 from rivertwice.savepoint.resting import RESTING, resting_of
+from rivertwice.savepoint.sessions import session_of
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, path_semantics, timeline_ledger
 from rivertwice.timeline.sequence import head, read_sequence
 from rivertwice.timeline.served import publications_of
