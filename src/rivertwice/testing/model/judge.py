@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NoReturn
 
 from rivertwice.log.addresses import OffsetRanges
+from rivertwice.savepoint.operations.record import DONE, Operation, Restore
 from rivertwice.store.lease_terms import Held
 from rivertwice.stream.catch_up import covers
 from rivertwice.supervise.memory import Memory
@@ -49,6 +50,11 @@ class ViolationError(Exception):
     def __str__(self) -> str:
         """Return both as one line."""
         return ": ".join(self.args)
+
+
+def is_planned(operation: Operation) -> bool:
+    """Say whether an operation takes its savepoint itself."""
+    return isinstance(operation, Restore) and operation.planned
 
 
 def fail(invariant: str, detail: object) -> NoReturn:
@@ -222,7 +228,7 @@ class Judge:
         elif head is not None:
             self._check_caught_up(head, target)
         if head is not None and head != target:
-            self._check_child(target)
+            self._check_child(target, planned=self._check_way_back(target))
 
     def _check_caught_up(self, head: str, target: str) -> None:
         """Check that a rewind's timeline has read what the head has, and has closed what the head has."""
@@ -230,7 +236,19 @@ class Judge:
         if not covers(new.end_offsets, old.end_offsets):
             fail("a rewind catches up before the head moves", f"{new.end_offsets} of {old.end_offsets}")
 
-    def _check_child(self, target: str) -> None:
+    def _check_way_back(self, target: str) -> bool:
+        """Check that a planned restore's origin exists and is proved when the head moves; say whether it is a planned one."""
+        world = self.world
+        planned = [
+            operation for operation in world.operations.values() if operation.child == target and is_planned(operation)
+        ]
+        for operation in planned:
+            missing = [name for name in operation.held if name not in world.savepoints]
+            if missing or len(operation.held) < 1 or operation.origin is None:  # type: ignore[union-attr]
+                fail("a planned restore has a way back", f"{operation.id}: {operation.held}, missing {missing}")
+        return bool(planned)
+
+    def _check_child(self, target: str, *, planned: bool) -> None:
         keys, line = self.path(target), self.world.timelines[target]
         checkpoint = self.world.checkpoints.get(target)
         if not keys or checkpoint is None or max(checkpoint.commits, default=-1) < line.first_batch - 1:
@@ -238,7 +256,10 @@ class Judge:
                 "a child continues where its parent ended",
                 f"{target} has no checkpoint at batch {line.first_batch - 1}",
             )
-        if keys[0][1] == line.first_batch - 1 and checkpoint.state.get(keys[0][1]) != self.made[keys[0]].state:
+        state = checkpoint.state.get(keys[0][1])
+        if planned and self.damaged and state is None:
+            return  # a file of the state is gone: its start finds that, and the agent goes the way back
+        if keys[0][1] == line.first_batch - 1 and state != self.made[keys[0]].state:
             fail("a restored state is the recorded one", f"{target} at batch {keys[0][1]}")
 
     def _check_publication(self, entry: Entry, head: str | None) -> None:
@@ -327,6 +348,8 @@ class Judge:
             fail("prune spares the pinned and the leased", saved.name)
         if saved.name in world.needed():
             fail("prune spares what a restore needs", saved.name)
+        if saved.name in self._ways_back():
+            fail("prune spares the way back until the proof", saved.name)
         if saved.proof is not None and not saved.rotten:
             newer = [
                 savepoint
@@ -340,6 +363,18 @@ class Judge:
                 savepoint.manifest.created_at >= saved.manifest.created_at for savepoint in newer if savepoint.manifest
             ):
                 fail("prune spares the newest proved", saved.name)
+
+    def _ways_back(self) -> set[str]:
+        """Return the savepoints that planned restores on the head's path need until theirs is proved."""
+        world = self.world
+        head = world.head()
+        counting = {key[0] for key in (self.path(head) if head is not None else [])} | {head}
+        names: set[str] = set()
+        for operation in world.operations.values():
+            base = world.savepoints.get(operation.savepoint)
+            if is_planned(operation) and operation.step == DONE and operation.child in counting and base is not None:
+                names |= set(operation.held) if base.proof is None else set()
+        return names
 
     def archived(self, chunk: OffsetRanges) -> None:
         """Check that the archive grows without gap and overlap."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from rivertwice.log import archive
-from rivertwice.savepoint import prune
+from rivertwice.savepoint import awaiting, prune
 from rivertwice.stream.catch_up import covers
 from rivertwice.supervise import decide
 from rivertwice.supervise.backoff import BackoffPolicy
@@ -61,6 +61,27 @@ UNSEEN = replace(
 GIVEN_UP = Focus(stories=(("restore", "restore", "abandon", "abandon"),), prelude=("take", "prove"), deadly=True)
 AGAIN = Focus(
     stories=(("restore", "restore", "restore", "restore"),), prelude=("take", "prove"), people=True, deadly=True
+)
+PLANNED = Focus(
+    stories=(("planned", "planned", "planned"), ("planned", "abandon", "planned", "restore")),
+    prelude=("take", "prove"),
+    deadly=True,
+)
+PLANNED_PRUNES = Focus(
+    stories=(
+        ("planned", "take", "prove", "prove", "prune", "prune"),
+        ("planned", "take", "prove", "prune", "prove", "prune", "prove", "prune"),
+    ),
+    prelude=("take", "prove"),
+)
+_TAKEN = "catch planned at take: manifest put"
+PLANNED_CROWD = replace(
+    PLANNED_PRUNES,
+    stories=(
+        ("planned", _TAKEN, "take", "prune", "hold planned", "prune"),
+        ("planned", _TAKEN, "take", "hold planned", "prune", "prune"),
+    ),
+    crowd=True,
 )
 REWINDS = Focus(
     stories=(("rewind", "rewind", "rewind"), ("rewind", "give up", "rewind"), ("rewind", "give up", "give up")),
@@ -125,6 +146,13 @@ def _unprotected(*reasons: str) -> Any:
         }
 
     return select
+
+
+def _only(reason: str) -> Any:
+    def protect(restores: Any) -> dict[str, str]:
+        return {name: why for name, why in awaiting.protect_awaiting(restores).items() if why.startswith(reason)}
+
+    return protect
 
 
 def _unheld(reason: str) -> Any:
@@ -278,6 +306,48 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a sealed restore is given up",
         "abandoned when sealed",
         focus=GIVEN_UP,
+    ),
+    # a planned restore
+    Mutation(
+        "a planned restore leaves out the batch that its savepoint lacks",
+        "restore forks at the savepoint",
+        focus=PLANNED,
+    ),
+    Mutation(
+        "a planned restore begins without a proved savepoint",
+        "planned without a way back",
+        focus=replace(PLANNED, prelude=("take",)),
+    ),
+    Mutation(
+        "a planned restore writes into the timeline it came from", "restored into the same timeline", focus=PLANNED
+    ),
+    Mutation(
+        "a planned restore's head moves though the parent went on",
+        "moved without a last look",
+        focus=replace(PLANNED, people=True),
+    ),
+    Mutation(
+        "a planned restore does not seal its parent",
+        "parent not sealed",
+        focus=replace(TWO_HOSTS, stories=(("standby", "planned", "planned"), ("standby", "planned", "standby"))),
+    ),
+    Mutation(
+        "a planned restore's savepoint is taken without a lease", "planned savepoint not leased", focus=PLANNED_CROWD
+    ),
+    Mutation(
+        "prune forgets what a planned restore's savepoint is proved from",
+        rules={"protect_awaiting": _only("waits")},
+        focus=PLANNED_PRUNES,
+    ),
+    Mutation(
+        "prune forgets the savepoint that waits for its proof",
+        rules={"protect_awaiting": _only("kept")},
+        focus=PLANNED_PRUNES,
+    ),
+    Mutation(
+        "a planned restore that is done awaits no proof",
+        rules={"select_awaiting": lambda *_: []},
+        focus=PLANNED_PRUNES,
     ),
     # rewind
     Mutation("a rewind's head moves before it has caught up", "rewind does not catch up", focus=REWINDS),

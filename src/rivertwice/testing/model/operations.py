@@ -12,6 +12,7 @@ from rivertwice.errors import LostRaceError, ServiceError
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.record import RECORDED, Operation
 from rivertwice.savepoint.operations.steps import PLANS, Plan, R, Step
+from rivertwice.savepoint.resting import RESTING
 from rivertwice.stream.seal import SEALED
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.saved import Saved
@@ -68,9 +69,10 @@ class WorldEffects(ABC, Generic[R]):
         """Decide what is to be done."""
 
     def lease(self, record: R) -> Generator[str | int]:
-        """Load the savepoint and keep prune away from it."""
-        self.saved = load_saved(self.world, record.savepoint)
-        yield from lease_saved(self.world, self.me, self.saved, record.id, LEASE)
+        """Load the savepoint, and keep prune away from all that the operation needs."""
+        self.saved = None if record.savepoint == RESTING else load_saved(self.world, record.savepoint)
+        for name in record.held:
+            yield from lease_saved(self.world, self.me, load_saved(self.world, name), record.id, LEASE)
 
     @abstractmethod
     def do(self, step: Step, record: R) -> Generator[str | int, None, R]:
@@ -95,10 +97,11 @@ class WorldEffects(ABC, Generic[R]):
             self.world.drain = None
 
     def release(self, record: Operation) -> None:
-        """End the lease."""
-        saved = self.world.savepoints.get(record.savepoint)
-        if saved is not None:
-            self.world.release(saved, self.me, record.id)
+        """End the leases."""
+        for name in record.held:
+            saved = self.world.savepoints.get(name)
+            if saved is not None:
+                self.world.release(saved, self.me, record.id)
 
     def clear(self, record: Operation) -> None:
         """Remove nothing: the model has no scratch folder."""

@@ -40,7 +40,7 @@ def make_peace(world: World, step: Callable[[Process], None]) -> str:
         for kind in ("agent", "keeper"):
             if kind not in kinds:
                 world.spawn(kind)
-        if number % 8 or {"restore", "fall-back", "abandon", "rewind", "give up"} & kinds:
+        if number % 8 or {"restore", "planned", "fall-back", "abandon", "rewind", "give up"} & kinds:
             continue
         put_definition_back(world)  # a driver that had read another one may have begun the timeline since
         ending = people.look(late=number > ROUNDS // 2)

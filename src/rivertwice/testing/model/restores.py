@@ -15,15 +15,30 @@ from rivertwice.savepoint.operations.record import (
     REPLAYED,
     Restore,
 )
-from rivertwice.savepoint.operations.steps import RESTORE, Step
+from rivertwice.savepoint.operations.steps import Plan, Step, select_plan
 from rivertwice.savepoint.plan import is_on_path
+from rivertwice.savepoint.resting import RESTING
+from rivertwice.stream.damage import CheckpointView
+from rivertwice.testing.model.checkpoints import view_of
 from rivertwice.testing.model.operations import WorldEffects, abandon_operation, run_operation
 from rivertwice.testing.model.process import Process, Steps, point
-from rivertwice.testing.model.savepoints import fetch, load_saved, newest, plan_rows, replay, replay_in_one
-from rivertwice.testing.model.stream import TOPIC
+from rivertwice.testing.model.savepoints import (
+    describe_row,
+    fetch,
+    load_saved,
+    newest,
+    plan_rows,
+    replay,
+    replay_in_one,
+    save_checkpoint,
+)
+from rivertwice.testing.model.stream import DELAY_MS, TOPIC
 from rivertwice.testing.model.world import Checkpoint, World
 from rivertwice.timeline.lineage import fork_of
+from rivertwice.timeline.watermarks import WatermarkRule
 
+TAKEN_AT = point("planned restore: its savepoint taken")
+DAMAGED = point("planned restore: checkpoint is damaged, the proved savepoint is its base")
 REPLAYED_AT = point("restore: replayed and compared")
 RENAMED = point("restore: checkpoint renamed")
 CREATED_AT = point("restore: child's record put")
@@ -34,7 +49,17 @@ RESTORED = point("fall-back: restored")
 
 def run_restore(world: World, me: Process) -> Steps:
     """Restore the newest proved savepoint, or continue what was interrupted."""
-    yield from run_operation(RESTORE, RestoreEffects(world, me, Restore), None)
+    yield from run_operation(_plan(world), RestoreEffects(world, me, Restore), None)
+
+
+def run_planned(world: World, me: Process) -> Steps:
+    """Restore from a savepoint that is taken now, of the drained checkpoint, or continue that."""
+    yield from run_operation(_plan(world, planned=True), RestoreEffects(world, me, Restore), RESTING)
+
+
+def _plan(world: World, *, planned: bool = False) -> Plan[Restore]:
+    unfinished = world.unfinished(Restore)
+    return select_plan(planned=unfinished[-1].planned if unfinished else planned, upgrade=False)
 
 
 def run_fall_back(world: World, me: Process) -> Steps:
@@ -66,7 +91,7 @@ def _try_all(world: World, me: Process) -> Any:
     for name in names:
         try:
             effects = RestoreEffects(world, me, Restore, keep_intent=True)
-            restore = yield from run_operation(RESTORE, effects, name)
+            restore = yield from run_operation(_plan(world), effects, name)
         except SavepointError:
             if world.unfinished(Restore):
                 yield from run_abandon(world, me)
@@ -78,7 +103,7 @@ def _try_all(world: World, me: Process) -> Any:
 
 def run_abandon(world: World, me: Process) -> Steps:
     """Give an interrupted restore up."""
-    yield from abandon_operation(RESTORE, RestoreEffects(world, me, Restore))
+    yield from abandon_operation(_plan(world), RestoreEffects(world, me, Restore))
 
 
 class RestoreEffects(WorldEffects[Restore]):
@@ -88,6 +113,8 @@ class RestoreEffects(WorldEffects[Restore]):
         """Decide what is to be done."""
         world = self.world
         parent = world.head()
+        if savepoint == RESTING:
+            return self.begin_planned(parent)
         name = savepoint
         if name is None:
             path = [] if parent is None else world.rules.trace_path(parent, world.timelines.__getitem__)
@@ -110,6 +137,28 @@ class RestoreEffects(WorldEffects[Restore]):
         world.nonce += 1
         return Restore(f"restore-{world.nonce:08x}", name, parent, world.free_name(), self.is_wanted(), world.now)
 
+    def begin_planned(self, parent: str | None) -> Restore:
+        """Begin a planned restore: with the newest proved savepoint of the parent's definition as the way back."""
+        world = self.world
+        if parent is None or not world.path_rows(parent):
+            message = "there is no head, or it has no batch"
+            raise SavepointError(message)
+        origin = newest(world, proved=True, path=world.rules.trace_path(parent, world.timelines.__getitem__))
+        if origin is None and world.broken != "planned without a way back":
+            message = "no savepoint is proved, so there would be no way back"
+            raise SavepointError(message)
+        world.nonce += 1
+        return Restore(
+            f"restore-{world.nonce:08x}",
+            RESTING,
+            parent,
+            world.free_name(),
+            self.is_wanted(),
+            world.now,
+            planned=True,
+            origin=None if origin is None else origin.name,
+        )
+
     def do(self, step: Step, record: Restore) -> Generator[str | int, None, Restore]:
         """Do a step."""
         if step.number == CHECKED:
@@ -118,8 +167,10 @@ class RestoreEffects(WorldEffects[Restore]):
         if step.number == DRAINED:
             return (yield from self.stop(record))
         if step.number == FORKED:
-            planned: Restore = self.world.rules.plan_fork(record, self.world.path_rows(record.parent)[-1].batch)
-            return planned
+            forked: Restore = self.world.rules.plan_fork(record, self.world.path_rows(record.parent)[-1].batch)
+            taken = None if self.saved is None else self.saved.view().manifest.batch
+            is_based = taken is not None and (forked == record or taken == forked.forked_at)
+            return forked if is_based or not record.planned else (yield from self.take(forked))
         if step.number == REPLAYED:
             return (yield from self.replay(record))
         return (yield from self.create(record))
@@ -127,22 +178,45 @@ class RestoreEffects(WorldEffects[Restore]):
     def check(self, restore: Restore) -> None:
         """Refuse what cannot be restored."""
         world, rules = self.world, self.world.rules
-        assert self.saved is not None
-        manifest = self.saved.view().manifest
+        last = world.path_rows(restore.parent)[-1]
+        resting = describe_row(world, RESTING, last, world.now)
+        manifest = resting if self.saved is None else self.saved.view().manifest
         rules.require_fingerprint(manifest, world.fingerprint())
         rules.require_on_path(manifest, rules.trace_path(restore.parent, world.timelines.__getitem__))
         rules.check_topics(manifest.topic_ids, {TOPIC: world.topic_id}, "model")
-        last = world.path_rows(restore.parent)[-1]
         end = {partition: bounds[1] for partition, bounds in last.ranges(TOPIC).items()}
         rules.require_reach(end, dict(enumerate(world.begin)), batch=last.batch, topic=TOPIC)
         if restore.step < CHECKED:
-            fetch(world, self.saved)
+            for name in restore.held:
+                fetch(world, load_saved(world, name))
+
+    def take(self, restore: Restore) -> Generator[str | int, None, Restore]:
+        """Take the savepoint of the resting checkpoint; if that is damaged, the base is the origin."""
+        world, before = self.world, self.saved
+        rows = world.path_rows(restore.parent)
+        checkpoint = world.checkpoints.get(restore.parent)
+        view = CheckpointView(None, frozenset(), frozenset(), {}) if checkpoint is None else view_of(checkpoint)
+        problem = world.rules.find_damage(view, rows, lambda _: WatermarkRule({TOPIC: DELAY_MS}))
+        if problem is None:
+            self.saved = yield from save_checkpoint(world, self.me, restore.parent, holder=restore.id)
+            yield TAKEN_AT
+        elif restore.origin is None:
+            message = f"{restore.parent} is damaged ({problem}), and there is no way back"
+            raise SavepointError(message)
+        else:
+            world.report_damage(problem)
+            self.saved = load_saved(world, restore.origin)
+            yield DAMAGED
+        assert self.saved is not None
+        if before is not None and before.name in restore.held and before.name not in (self.saved.name, restore.origin):
+            world.release(before, self.me, restore.id)
+        return replace(restore, savepoint=self.saved.name)
 
     def replay(self, restore: Restore) -> Generator[str | int, None, Restore]:
         """Make the child's checkpoint."""
         world, saved = self.world, self.saved
         assert saved is not None
-        manifest = saved.view().manifest
+        manifest = load_saved(world, saved.name).view().manifest
         if restore.step >= REPLAYED and restore.child in world.checkpoints:
             return restore
         world.checkpoints.pop(restore.child, None)

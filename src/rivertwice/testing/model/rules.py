@@ -11,6 +11,7 @@ from rivertwice.backfill.plan import plan_backfill
 from rivertwice.log.addresses import plan_chunks
 from rivertwice.log.archive import check_unmoved, plan_extension
 from rivertwice.savepoint import (
+    awaiting,
     plan,
     prune,
     trim,
@@ -60,6 +61,9 @@ class Rules:
     select_protected: Rule = prune.select_protected
     select_prunable: Rule = prune.select_prunable
     find_holder: Rule = prune.find_holder
+    select_awaiting: Rule = awaiting.select_awaiting
+    protect_awaiting: Rule = awaiting.protect_awaiting
+    select_origin: Rule = awaiting.select_origin
     plan_fork: Rule = fork.plan_fork
     is_same_fork: Rule = fork.is_same_fork
     find_refusals: Rule = rewind_plan.find_refusals

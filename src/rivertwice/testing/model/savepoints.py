@@ -8,6 +8,7 @@ from typing import Any
 
 from rivertwice.errors import LedgerError, LogGapError, LostRaceError, ReplayMismatchError, SavepointError
 from rivertwice.savepoint.manifest import Manifest
+from rivertwice.savepoint.operations.record import Restore
 from rivertwice.savepoint.plan import KAFKA, ReplayPlan, is_on_path
 from rivertwice.stream.checkpoint import parse_offsets
 from rivertwice.testing.model.checkpoints import compute_planned
@@ -19,6 +20,7 @@ from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Segment
 
 LEASE = timedelta(hours=1)
+HOLD = timedelta(hours=6)
 ABANDONED = timedelta(hours=1)
 COPIED_COMMITS = point("copy: commits copied")
 COPIED_OFFSETS = point("copy: offsets copied")
@@ -36,6 +38,7 @@ FETCHED = point("prove: fetched")
 WAITS = point("prove: waits for batches")
 REPLAYED = point("prove: replayed and compared")
 PROVED = point("prove: proof put")
+PROVED_FROM_ORIGIN = point("prove: proof of a planned restore's savepoint put")
 RELEASED = point("prove: lease released")
 LISTED = point("prune: savepoints listed")
 MARK_PUT = point("prune: mark put")
@@ -82,6 +85,11 @@ def run_take(world: World, me: Process) -> Steps:
     if timeline is None:
         message = "there is no head timeline"
         raise SavepointError(message)
+    yield from save_checkpoint(world, me, timeline, holder="")
+
+
+def save_checkpoint(world: World, me: Process, timeline: str, *, holder: str) -> Any:
+    """Take a savepoint of a timeline's checkpoint, and return it; with a holder its lease is there before its manifest."""
     copy, row = yield from copy_committed(world, timeline)
     world.nonce += 1
     name = f"sp-{row.timeline}-{row.batch}-{world.nonce:08x}"
@@ -89,8 +97,10 @@ def run_take(world: World, me: Process) -> Steps:
     saved.taking = world.now
     created_at = world.now
     yield MARKED
+    if holder and world.broken != "planned savepoint not leased":
+        yield from lease_saved(world, me, saved, holder, HOLD)
     if world.broken == "manifest before the files":
-        world.put_manifest(saved, _manifest(world, name, row, created_at))
+        world.put_manifest(saved, describe_row(world, name, row, created_at))
         yield TAKEN
     saved.content = copy
     yield FILES
@@ -98,7 +108,7 @@ def run_take(world: World, me: Process) -> Steps:
         message = f"prune cleared {name} while it was copied"
         raise LostRaceError(message)
     yield MARK_SEEN
-    world.put_manifest(saved, _manifest(world, name, row, created_at))
+    world.put_manifest(saved, describe_row(world, name, row, created_at))
     yield TAKEN
     if saved.taking is None or world.savepoints.get(name) is not saved:
         saved.manifest = None
@@ -106,9 +116,11 @@ def run_take(world: World, me: Process) -> Steps:
         raise LostRaceError(message)
     saved.taking = None
     yield UNMARKED
+    return saved
 
 
-def _manifest(world: World, name: str, row: LedgerRow, created_at: Any) -> Manifest:
+def describe_row(world: World, name: str, row: LedgerRow, created_at: Any) -> Manifest:
+    """Return the manifest of a savepoint at a ledger row."""
     return Manifest(
         savepoint=name,
         pipeline="model",
@@ -262,8 +274,12 @@ def run_prove(world: World, me: Process) -> Steps:
     saved = fitting[me.pid % len(fitting)]
     manifest = saved.manifest
     assert manifest is not None
-    world.rules.require_fingerprint(manifest, world.fingerprint())
+    awaiting = [restore for restore in world.awaiting() if restore.savepoint == saved.name]
     holder = f"prove-{me.name}"
+    if awaiting:
+        yield from _prove_from_origin(world, me, saved, awaiting[-1], holder)
+        return
+    world.rules.require_fingerprint(manifest, world.fingerprint())
     yield from lease_saved(world, me, saved, holder, LEASE)
     try:
         proof, state = yield from _prove(world, saved, manifest)
@@ -308,6 +324,45 @@ def _prove(world: World, saved: Saved, manifest: Manifest) -> Any:
     return ({"batches": len(plan.rows), "last": last} if plan.rows else None), state
 
 
+def _prove_from_origin(world: World, me: Process, saved: Saved, restore: Restore, holder: str) -> Steps:
+    """Prove a planned restore's savepoint: replay the batches between a proved savepoint and this one."""
+    manifest = saved.view().manifest
+    path = world.rules.trace_path(manifest.timeline, world.timelines.__getitem__)
+    views = [other.view() for other in world.savepoints.values() if other.exists]
+    view = world.rules.select_origin(restore, saved.view(), views, path)
+    if view is None:
+        message = f"no proved savepoint before {saved.name}"
+        raise SavepointError(message)
+    origin = world.savepoints[view.id]
+    try:
+        for each in (saved, origin):
+            yield from lease_saved(world, me, each, holder, HOLD)
+        work, second = fetch(world, origin), fetch(world, saved)
+        yield FETCHED
+        plan = plan_rows(world, view.manifest, world.path_rows(manifest.timeline), manifest.batch)
+        replay(world, work, plan, view.manifest)
+        state = second.state.get(manifest.batch)
+        if state is None:
+            message = f"{saved.name} holds no state of batch {manifest.batch}"
+            raise SavepointError(message)
+        if work.state[manifest.batch] != state and world.broken != "hashes not compared":
+            message = f"the state after batch {manifest.batch} differs"
+            world.judge.replay_differed(message)
+            raise ReplayMismatchError(message)
+        yield REPLAYED
+        yield from lease_saved(world, me, saved, holder, HOLD)  # it may have run out
+        if saved.proof is None:
+            world.put_proof(saved, {"batches": len(plan.rows), "last": manifest.batch}, state)
+            yield PROVED_FROM_ORIGIN
+    except (SavepointError, LogGapError, LedgerError):
+        for each in (saved, origin):
+            world.release(each, me, holder)
+        raise
+    for each in (saved, origin):
+        world.release(each, me, holder)
+    yield RELEASED
+
+
 def run_prune(world: World, me: Process) -> Steps:
     """Delete what is neither protected nor among the newest, and what died half-way."""
     if world.broken != "prune without its lock" and not world.lock("prune", me):
@@ -318,7 +373,10 @@ def run_prune(world: World, me: Process) -> Steps:
     needed = dict.fromkeys(_restoring(world), "a restore") if world.broken != "prune forgets restores" else {}
     head = world.head()
     path = [] if head is None else world.rules.trace_path(head, world.timelines.__getitem__)
-    protected = world.rules.select_protected(views, now=world.now, needed=needed, damaged=damaged, path=path)
+    awaiting = world.rules.protect_awaiting(world.awaiting())
+    protected = world.rules.select_protected(
+        views, now=world.now, needed=needed, damaged=damaged, path=path, awaiting=awaiting
+    )
     chosen = world.rules.select_prunable(views, protected, keep=0)
     yield LISTED
     for view in chosen:
@@ -346,7 +404,8 @@ def _delete(world: World, saved: Saved, *, proved: bool | None) -> Steps:
             saved.view().leases if saved.manifest is not None else (),
             pinned=saved.pinned,
             proved_since=saved.proof is not None and proved is not True,
-            needed=saved.name in _restoring(world) and world.broken != "prune forgets restores",
+            needed=(saved.name in _restoring(world) and world.broken != "prune forgets restores")
+            or saved.name in world.rules.protect_awaiting(world.awaiting()),
             now=world.now,
         )
         unchecked = world.broken == "prune finishes marks unseen" and proved is None

@@ -30,6 +30,7 @@ ACTORS: dict[str, Callable[..., Any]] = {
     "prove": savepoints.run_prove,
     "prune": savepoints.run_prune,
     "restore": restores.run_restore,
+    "planned": restores.run_planned,
     "fall-back": restores.run_fall_back,
     "abandon": restores.run_abandon,
     "rewind": rewinds.run_rewind,
@@ -50,6 +51,10 @@ STORIES = (
     ("driver", "agent", "keeper"),
     ("fence", "standby", "fence", "standby"),
     ("take", "prove", "standby", "restore"),
+    ("take", "prove", "planned", "prove", "planned"),
+    ("take", "prove", "planned", "prove", "prove", "prune", "take", "prove", "prune"),
+    ("take", "prove", "planned", "abandon", "restore", "planned"),
+    ("take", "prove", "standby", "planned", "prune", "restore"),
     ("take", "prove", "rewind", "rewind"),
     ("take", "prove", "rewind", "give up", "rewind", "prune"),
     (),
@@ -77,7 +82,8 @@ class Focus:
     """What the schedules of a mutation do, so that the broken part is exercised.
 
     Attributes:
-        stories: what is started, instead of any; None leaves it to the seed.
+        stories: what is started, instead of any; None leaves it to the seed. `hold KIND` stops a process of that kind, `catch KIND at
+            POINT` stops it at that point.
         shared: two hosts share the pipeline.
         wild: clocks jump, files rot, topics go.
         sick: the transform has a bug from the beginning.
@@ -147,7 +153,7 @@ class Run:
         if self.random.random() < 0.3:
             self.plan += self.random.choice(stories)
         self.next_at = self.random.randint(20, 60)
-        wanted = {"restore", "prune", "rewind"} & set(self.plan)
+        wanted = {"restore", "planned", "prune", "rewind"} & set(self.plan)
         self.calm = self.random.randint(90, 150) if wanted and self.random.random() < 0.8 else 0
         self.prelude = ["prove", "take"] * (self.random.randint(1, 2) if self.calm else 0)
         if focus.prelude is not None:
@@ -156,7 +162,12 @@ class Run:
             self.crash_share = 0.12
         if focus.sleepy:
             self.pause_share = 0.12
-        self.length += self.calm + (500 if focus.sick else 0) + 150 * self.plan.count("rewind")
+        self.length += (
+            self.calm
+            + (500 if focus.sick else 0)
+            + 150 * self.plan.count("rewind")
+            + 120 * min(2, self.plan.count("planned"))
+        )
 
     def decide(self, number: int) -> Decision:
         """Draw the next decision."""
@@ -191,6 +202,8 @@ class Run:
     def _story(self, number: int) -> Decision | None:
         """Start what the story has next, once it is its turn."""
         draw, world = self.random, self.world
+        if self.plan and self.plan[0].startswith("catch "):
+            return self._catch(*self.plan[0].removeprefix("catch ").split(" at ", 1))
         if self.plan and number >= self.next_at and (world.commits or number > 100):
             busy = not self.crowd and any(process.kind in TASKS for process in world.processes.values())
             if not busy or draw.random() < 0.08:
@@ -206,6 +219,14 @@ class Run:
                     return ("spawn", self.plan[0])
                 return ("spawn", self.plan.pop(0))
         return None
+
+    def _catch(self, kind: str, at: str) -> Decision | None:
+        """Stop a process of a kind once it has reached a point; until then the story waits."""
+        reached = [p.name for p in self.world.processes.values() if p.kind == kind and p.at >= 0 and POINTS[p.at] == at]
+        if not reached:
+            return None
+        self.plan.pop(0)
+        return ("pause", reached[0])
 
     def _again(self) -> Decision | None:
         """Let a person continue a rewind that stopped, or give it up."""

@@ -12,7 +12,7 @@ from rivertwice.backfill.model import BackfillPlan
 from rivertwice.errors import LogGapError, LostRaceError
 from rivertwice.log.addresses import OffsetRanges
 from rivertwice.savepoint.manifest import Manifest
-from rivertwice.savepoint.operations.record import DONE, Operation
+from rivertwice.savepoint.operations.record import DONE, Operation, Restore
 from rivertwice.store.lease_terms import Held
 from rivertwice.supervise.memory import Memory
 from rivertwice.testing.model.judge import Judge
@@ -374,7 +374,15 @@ class World:
 
     def needed(self) -> list[str]:
         """Return the savepoints that an interrupted operation will continue with."""
-        return [operation.savepoint for operation in self.operations.values() if operation.step < DONE]
+        return [name for operation in self.operations.values() if operation.step < DONE for name in operation.held]
+
+    def awaiting(self) -> list[Restore]:
+        """Return the planned restores whose savepoint is not proved yet, by the product's rule."""
+        views = [saved.view() for saved in self.savepoints.values() if saved.manifest is not None]
+        head = self.head()
+        path = [] if head is None else self.rules.trace_path(head, self.timelines.__getitem__)
+        awaiting: list[Restore] = self.rules.select_awaiting(list(self.operations.values()), views, path)
+        return awaiting
 
     def fingerprint(self) -> dict[str, str]:
         """Return the hashes of the definition as it is now."""
