@@ -38,7 +38,7 @@ from rivertwice.reconcile.rederive import derive_ranges
 from rivertwice.reconcile.view import observe_head
 from rivertwice.retention.accept import accept_gap
 from rivertwice.retention.view import view_retention
-from rivertwice.savepoint.beginning import BEGINNING
+from rivertwice.savepoint.bases import BEGINNING
 from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.operations.restore import restore_savepoint

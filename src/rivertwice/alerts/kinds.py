@@ -95,6 +95,14 @@ KINDS: Mapping[str, AlertKind] = {
         "what is served is right; after damage of the checkpoint all batches since would be read again",
         ("savepoint", "list", PIPELINE),
     ),
+    "recovery": AlertKind(
+        "what is served is right; after damage of the checkpoint the stream would stand for longer than was promised",
+        ("savepoint", "list", PIPELINE),
+    ),
+    "unproved_start": AlertKind(
+        "what was served before the planned restore or upgrade is right; whether the state after it is, is not proved",
+        ("savepoint", "list", PIPELINE),
+    ),
     "dead_share": AlertKind("served numbers lack the records that could not be decoded", ("dead", "list", PIPELINE)),
     "dead_unattended": AlertKind(
         "served numbers lack the dead letters until somebody amends them and the window is backfilled",

@@ -66,11 +66,10 @@ def restore(
     the checkpoint is sound and the stop must be short. From the beginning (where no savepoint can be trusted, or none is left) takes as long as
     the stream's whole history; what Kafka no longer has is fed from the archive. Exit 1 if it cannot be done.
     """
-    from rivertwice.savepoint.beginning import BEGINNING
+    from rivertwice.savepoint.bases import BEGINNING, RESTING
     from rivertwice.savepoint.operations.restore import restore_savepoint
     from rivertwice.savepoint.operations.restore_show import show_restore
     from rivertwice.savepoint.operations.steps import RESTORE
-    from rivertwice.savepoint.resting import RESTING
 
     frame.known_pipeline(name)
     if planned and (savepoint_id is not None or from_beginning or abandon):

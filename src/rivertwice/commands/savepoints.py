@@ -125,15 +125,14 @@ def prune(frame: Frame, name: str, keep: int | None, dry_run: bool) -> None:
     """Delete old savepoints. The newest proved, the pinned and those in use are never deleted."""
     from rivertwice.instants import utc_now
     from rivertwice.savepoint.catalogue import list_savepoints
-    from rivertwice.savepoint.prune import KEPT, prune_savepoints, select_protected, select_prunable
-    from rivertwice.timeline.lineage import head_path
+    from rivertwice.savepoint.prune import KEPT, protected_savepoints, prune_savepoints, select_prunable
 
     keep = KEPT if keep is None else keep
 
     home, now = frame.settings.pipeline(frame.known_pipeline(name)), utc_now()
     if dry_run:
         savepoints = list_savepoints(home)
-        protected = select_protected(savepoints, now=now, path=head_path(home))
+        protected = protected_savepoints(home, now=now)
         would = [item.id for item in select_prunable(savepoints, protected, keep=keep)]
         frame.emit({"would_delete": would}, f"would delete: {', '.join(would) or 'nothing'}")
         return

@@ -182,10 +182,29 @@ def _status_text(view: dict[str, Any]) -> str:
     lines.append(as_table(headers, rows))
     lines += [f"{item['name']}: given up: {item['given_up']}" for item in view["pipelines"] if item["given_up"]]
     lines += [patience for item in view["pipelines"] if (patience := _patience_text(item))]
+    lines += [text for item in view["pipelines"] for text in recovery_texts(item)]
     for item in view["pipelines"]:
         summary = (item["retention"] or {}).get("summary")
         lines += [f"{item['name']}: retention: {summary}"] if summary else []
     return "\n".join(lines)
+
+
+def recovery_texts(item: dict[str, Any]) -> list[str]:
+    """Return what people must know of a pipeline's recovery: its objective, and savepoints that wait for their proof. Pure."""
+    recovery = item["recovery"]
+    if not recovery or "error" in recovery:
+        return []
+    texts = [
+        f"{item['name']}: {each['savepoint']} waits for its proof; the way back is {each['origin'] or 'not there: none was proved before'}"
+        for each in recovery["awaiting"]
+    ]
+    if recovery["objective_s"] is not None:
+        state = "over its objective of" if recovery["over"] else "its objective is"
+        texts.append(
+            f"{item['name']}: a fall-back would take about {recovery['seconds']:.0f} s ({recovery['batches']} batches to replay), "
+            f"{state} {recovery['objective_s']:.0f} s"
+        )
+    return texts
 
 
 def _patience_text(item: dict[str, Any]) -> str | None:

@@ -57,6 +57,7 @@ class Measures:
         savepoint_age_s, savepoint_bytes: newest proved savepoint; without one the age is the first batch's, for all
             batches since would have to be read again.
         unproved: savepoints that are newer than it.
+        recovery_s: what a fall-back to the newest proved savepoint would take now; recovery_objective_s: what it may take.
         failures: driver failures in a row.
         retention_left_share: share that is left of the time until Kafka deletes what only Kafka has; the worst of all claims.
         delivery_lag: sink to committed batches that it does not have yet; a sink whose position is not known is left out.
@@ -98,6 +99,8 @@ class Measures:
     savepoint_age_s: float | None = None
     savepoint_bytes: int | None = None
     unproved: int = 0
+    recovery_s: float | None = None
+    recovery_objective_s: float | None = None
     failures: int = 0
     retention_left_share: float | None = None
     partition_lag: Mapping[str, int] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from rivertwice.metrics.model import Measures
-from rivertwice.metrics.rules import FIRING, RULES, AlertState
+from rivertwice.metrics.rules import FIRING, RULES, AlertRule, AlertState
 from rivertwice.pipeline.limits import AlertLimits
 
 PREFIX = "rivertwice_"
@@ -39,6 +39,8 @@ GAUGES: tuple[tuple[str, str, str], ...] = (
     ("savepoint_age_s", "savepoint_age_seconds", "Age of the newest proved savepoint"),
     ("savepoint_bytes", "savepoint_bytes", "Bytes of the newest proved savepoint"),
     ("unproved", "savepoints_unproved", "Savepoints newer than the newest proved one"),
+    ("recovery_s", "recovery_seconds", "What a fall-back to the newest proved savepoint would take now"),
+    ("recovery_objective_s", "recovery_objective_seconds", "What a fall-back may take: stream.recovery"),
     ("failures", "driver_failures", "Driver failures in a row"),
     ("retention_left_share", "retention_left_share", "Time left until Kafka deletes what only Kafka has, worst claim"),
 )
@@ -133,18 +135,26 @@ def exposition(measured: Sequence[Measures], alerts: Mapping[str, Sequence[Alert
     return generate_latest(registry).decode()
 
 
+def bound_of(rule: AlertRule, pipeline: str, limits: AlertLimits, metric: Mapping[str, str]) -> str | None:
+    """Return a rule's bound in Prometheus' words: a number, or the metric that has it; None without a limit."""
+    if rule.limit_figure:
+        return f'{metric[rule.limit_figure]}{{pipeline="{pipeline}"}}'
+    limit = limits.number(rule.limit)
+    return None if limit is None else f"{limit:g}"
+
+
 def alerting_rules(limits: Mapping[str, AlertLimits]) -> str:
     """Return the alerts of pipelines as a Prometheus rules file (YAML), so that its own alert manager sends them."""
     metric = {attribute: PREFIX + name for attribute, name, _ in GAUGES}
     rules = []
     for pipeline, own in sorted(limits.items()):
         for rule in RULES:
-            limit = own.number(rule.limit)
+            limit = bound_of(rule, pipeline, own, metric)
             if limit is not None:
                 rules.append(
                     {
                         "alert": f"Rivertwice{''.join(part.title() for part in rule.name.split('_'))}",
-                        "expr": f'{metric[rule.figure]}{{pipeline="{pipeline}"}} > {limit:g}',
+                        "expr": f'{metric[rule.figure]}{{pipeline="{pipeline}"}} > {limit}',
                         "labels": {"severity": rule.severity, "pipeline": pipeline},
                         "annotations": {"summary": rule.meaning, "description": rule.remedy},
                     }

@@ -18,10 +18,11 @@ class AlertRule:
     Attributes:
         name: stable; also the alert's kind.
         figure: attribute of `Measures`, and metric `rivertwice_<figure>`.
-        limit: attribute of `AlertLimits`.
+        limit: attribute of `AlertLimits`; empty if `limit_figure` has the limit.
         severity: `critical` needs a person now.
         meaning: what it means for the results.
         remedy: what to look at first.
+        limit_figure: attribute of `Measures` that has the limit.
     """
 
     name: str
@@ -30,6 +31,7 @@ class AlertRule:
     severity: str
     meaning: str
     remedy: str
+    limit_figure: str = ""
 
 
 RULES: tuple[AlertRule, ...] = (
@@ -48,6 +50,16 @@ RULES: tuple[AlertRule, ...] = (
         "critical",
         "no savepoint was proved for so long: a damaged checkpoint would cost all batches since",
         "look at the runs of rotate__PIPELINE, or `rivertwice savepoint take` and `prove`",
+    ),
+    AlertRule(
+        "recovery",
+        "recovery_s",
+        "",
+        "warning",
+        "a fall-back to the newest proved savepoint would take longer than stream.recovery allows",
+        "look at `rivertwice agent events` (savepoint_due, savepoint_failed) and logs/savepoints.log; batches that are fewer and "
+        "larger are replayed faster",
+        "recovery_objective_s",
     ),
     AlertRule(
         "lag",
@@ -112,7 +124,7 @@ def judge_alerts(measures: Measures, limits: AlertLimits) -> list[AlertState]:
 
 def _judge(rule: AlertRule, measures: Measures, limits: AlertLimits) -> AlertState:
     value = getattr(measures, rule.figure)
-    limit = limits.number(rule.limit)
+    limit = getattr(measures, rule.limit_figure) if rule.limit_figure else limits.number(rule.limit)
     if limit is None or measures.desired != "running":
         state = OFF
     elif value is None:

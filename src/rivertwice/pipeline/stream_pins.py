@@ -1,19 +1,21 @@
-"""Settings that shape the checkpoint of a stream."""
+"""Settings that shape the checkpoint of a stream, and how soon it must be back."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from rivertwice.pipeline.durations import Duration
 from rivertwice.pipeline.strict import Strict
 
 NO_TIME = timedelta(0)
+LEAST_RECOVERY = timedelta(minutes=1)
+"""A fall-back that replays nothing starts two Spark sessions, the replay's and the stream's."""
 
 
 class StreamPins(Strict):
-    """Settings that shape the checkpoint; most cannot change during a timeline's life."""
+    """Settings that shape the checkpoint, most of which cannot change during a timeline's life, and the recovery objective."""
 
     max_offsets_per_trigger: int = Field(default=10_000, ge=1, description="Records per micro-batch, at most.")
     trigger: Duration = Field(default=NO_TIME, description="Interval between micro-batches; 0 s: as soon as possible.")
@@ -27,6 +29,22 @@ class StreamPins(Strict):
     min_batches_to_retain: int = Field(
         default=200, ge=100, description="Number of batches that the checkpoint can go back."
     )
+
+    recovery: Duration | None = Field(
+        default=None,
+        description="A fall-back to the newest proved savepoint should take no longer: the agent takes and proves savepoints "
+        "for it. At least 1 minute; without it the schedule alone takes them. It touches no result and no fingerprint.",
+    )
+
+    @field_validator("recovery")
+    @classmethod
+    def _require_reachable(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and value < LEAST_RECOVERY:
+            message = (
+                "a fall-back starts Spark twice, so no objective below 1 minute can be kept; write '1 minute' or more"
+            )
+            raise ValueError(message)
+        return value
 
     @property
     def trigger_seconds(self) -> float:

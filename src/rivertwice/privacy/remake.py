@@ -7,7 +7,8 @@ import shutil
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.progress import Progress
-from rivertwice.savepoint.beginning import BEGINNING, beginning_of
+from rivertwice.savepoint.bases import BEGINNING
+from rivertwice.savepoint.beginning import beginning_of
 from rivertwice.savepoint.bundles import current_fingerprint, equivalent_bundles
 from rivertwice.savepoint.operations.record import DONE, Restore, read_operations, read_restores
 from rivertwice.savepoint.operations.restore import restore_savepoint

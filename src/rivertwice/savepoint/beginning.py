@@ -11,12 +11,11 @@ import uuid
 from pathlib import Path
 
 from rivertwice.config import PipelineHome
+from rivertwice.savepoint.bases import BEGINNING
 from rivertwice.savepoint.catalogue import Savepoint, savepoint_store
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.timeline.lineage import load_timeline, path_of
 
-BEGINNING = "beginning"
-"""Used in the place of a savepoint's id; ids of savepoints begin with `sp-`."""
 _BEFORE_ALL = -1
 
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
+from typing import TYPE_CHECKING
 
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.progress import Progress
 from rivertwice.savepoint.catalogue import Savepoint
 from rivertwice.savepoint.records import ATTEMPTS, PROOF, encode_record, read_record
+
+if TYPE_CHECKING:
+    from rivertwice.savepoint.replay import ReplayedBatch
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,7 @@ class Proof:
         last_batch: the batch at which the states were compared.
         state_rows: rows of decoded state, equal on both sides.
         source: where the records came from, `kafka` or `replay topic`.
+        batch_s: median seconds to replay a batch, without the first, in which the query starts; None if fewer than two were replayed.
     """
 
     savepoint: str
@@ -35,6 +42,12 @@ class Proof:
     replay_seconds: float
     reason: str
     made_at: str
+    batch_s: float | None = None
+
+
+def measure_batch(replayed: Sequence[ReplayedBatch]) -> float | None:
+    """Return the median seconds of replayed batches, without the first, in which the query starts."""
+    return round(median(batch.seconds for batch in replayed[1:]), 4) if len(replayed) > 1 else None
 
 
 def describe_proof(batches: int, last: int, state_rows: int, *, exhausted: bool) -> str:

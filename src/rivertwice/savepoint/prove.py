@@ -51,7 +51,7 @@ from rivertwice.savepoint.plan import (
     require_recorded,
     select_proof_end,
 )
-from rivertwice.savepoint.proof import Proof, describe_proof, note_proof, record_attempt, unproved
+from rivertwice.savepoint.proof import Proof, describe_proof, measure_batch, note_proof, record_attempt, unproved
 from rivertwice.savepoint.prove_origin import find_awaiting, prove_from_origin
 from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.replay import ReplayedBatch, replay_recorded
@@ -203,7 +203,8 @@ def _prove(attempt: Attempt, spark: SparkSession) -> Proof:
         return unproved(attempt.savepoint, too_many, attempt.began)
     plan = plan_feed(attempt.settings, attempt.home, attempt.definition, manifest, rows, until=last)
     replay_began = time.monotonic()
-    done = len(_replay(attempt, spark, plan, rows))
+    replayed = _replay(attempt, spark, plan, rows)
+    done = len(replayed)
     replay_seconds = round(time.monotonic() - replay_began, 3)
     if done < len(plan.rows):
         reason = describe_out_of_time(done, len(plan.rows), attempt.budget)
@@ -224,6 +225,7 @@ def _prove(attempt: Attempt, spark: SparkSession) -> Proof:
         replay_seconds=replay_seconds,
         reason=describe_proof(done, last, state.rows, exhausted=exhausted),
         made_at=to_iso(utc_now()),
+        batch_s=measure_batch(replayed),
     )
 
 

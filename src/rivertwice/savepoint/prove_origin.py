@@ -25,7 +25,7 @@ from rivertwice.savepoint.catalogue import Savepoint, download, list_savepoints
 from rivertwice.savepoint.feed import plan_feed, replay_source
 from rivertwice.savepoint.operations.record import Restore, read_operations
 from rivertwice.savepoint.plan import require_recorded
-from rivertwice.savepoint.proof import Proof, note_proof, record_attempt
+from rivertwice.savepoint.proof import Proof, measure_batch, note_proof, record_attempt
 from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.replay import replay_recorded
 from rivertwice.savepoint.sessions import session_of
@@ -137,4 +137,5 @@ def _prove(
         reason=f"proved: {len(done)} recorded batches since {origin.id} replayed equal, and the state after batch {last} "
         f"({state.rows} rows) is equal",
         made_at=to_iso(utc_now()),
+        batch_s=measure_batch(done),
     )

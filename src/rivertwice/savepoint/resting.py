@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import FingerprintError, SavepointError
+from rivertwice.savepoint.bases import RESTING
 from rivertwice.savepoint.catalogue import Savepoint, savepoint_store
 from rivertwice.savepoint.take import describe_row
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline, load_timeline
-
-RESTING = "checkpoint"
-"""Used in the place of a savepoint's id until the savepoint is taken; ids of savepoints begin with `sp-`."""
 
 
 def resting_of(home: PipelineHome, parent: str, last: LedgerRow | None) -> Savepoint:

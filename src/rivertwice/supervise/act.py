@@ -36,7 +36,7 @@ def start_driver(settings: Settings, name: str, now: datetime) -> tuple[DriverRe
     home = settings.pipeline(name)
     home.drain.unlink(missing_ok=True)
     command = [*DRIVER, "--pipeline", require_name(name, "pipeline")]
-    child = _start_detached(settings, command, home.logs / "driver.log", f"{START_LINE}{to_iso(now)} ====")
+    child = start_logged(settings, command, home.logs / "driver.log", f"{START_LINE}{to_iso(now)} ====")
     return DriverRef(child.pid, _start_of(child), None, now), child
 
 
@@ -54,7 +54,7 @@ def start_fall_back(
     """
     command = [*FALL_BACK, "--pipeline", require_name(name, "pipeline"), "--since", to_iso(damaged_at)]
     log = settings.pipeline(name).logs / "restore.log"
-    child = _start_detached(settings, command, log, f"==== rivertwice agent falls back {to_iso(now)} ====")
+    child = start_logged(settings, command, log, f"==== rivertwice agent falls back {to_iso(now)} ====")
     return FallBack(child.pid, _start_of(child), now, attempt), child
 
 
@@ -63,7 +63,8 @@ def _start_of(child: subprocess.Popen[bytes]) -> Started:
     return started_of(child.pid) or NEVER_SEEN
 
 
-def _start_detached(settings: Settings, command: list[str], path: Path, headline: str) -> subprocess.Popen[bytes]:
+def start_logged(settings: Settings, command: list[str], path: Path, headline: str) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own, whose output goes into a log under a headline."""
     with open_log(path) as log:
         log.write(f"{headline}\n".encode())
         log.flush()

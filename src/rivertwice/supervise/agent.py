@@ -53,6 +53,7 @@ from rivertwice.supervise.memory import (
     save_memory,
 )
 from rivertwice.supervise.observe import observe, observe_fall_back
+from rivertwice.supervise.savepoints import SavepointKeeper
 from rivertwice.supervise.served import ServedKeeper
 from rivertwice.supervise.upkeep import UpkeepKeeper
 from rivertwice.timeline.intent import read_intent
@@ -230,6 +231,8 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         keeper.start()
         RetentionKeeper(settings, lambda: supervised_names(settings), stop).start()
         UpkeepKeeper(settings, lambda: supervised_names(settings), stop).start()
+        savepoints = SavepointKeeper(settings, lambda: supervised_names(settings), stop)
+        savepoints.start()
         AlertKeeper(settings, lambda: supervised_names(settings), stop).start()
         FastKeeper(settings, lambda: supervised_names(settings), stop).start()
         delivery = DeliveryKeeper(settings, lambda: supervised_names(settings), stop)
@@ -257,6 +260,7 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         drivers_state = "drivers are left running" if drain_s is None else _drain(settings, drain_s)
         keeper.join(timeout=30.0)
         delivery.join(timeout=30.0)
+        savepoints.join(timeout=15.0)
         sender.join(timeout=15.0)
         with disk.noted():
             record_event(settings, "agent_stop", None, f"agent stops; {drivers_state}", utc_now())

@@ -27,12 +27,13 @@ def pipeline_names(settings: Settings) -> list[str]:
 
 
 def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
-    """Return what is wanted and what is true of a pipeline: its stream, and reconcile, savepoint, retention. Never guessed."""
+    """Return what is wanted and what is true of a pipeline: its stream, and reconcile, savepoint, recovery, retention. Never guessed."""
     home = settings.pipeline(name)
     return {
         **view_stream(settings, name, now),
         "reconcile": _try(lambda: _reconcile(home)),
         "savepoint": _try(lambda: _savepoint(home)),
+        "recovery": _try(lambda: _recovery(settings, name)),
         "retention": _try(lambda: last_retention(settings, name, now)),
     }
 
@@ -130,6 +131,24 @@ def _savepoint(home: PipelineHome) -> dict[str, Any] | None:
     if newest is None:
         return None
     return {"id": newest.id, "timeline": newest.manifest.timeline, "batch": newest.manifest.batch}
+
+
+def _recovery(settings: Settings, name: str) -> dict[str, Any] | None:
+    """Return how long a fall-back would take now, and what waits for its proof; None before the first batch."""
+    from rivertwice.savepoint.recovery_view import view_recovery
+
+    view = view_recovery(settings, name)
+    if view.estimate is None:
+        return None
+    return {
+        "seconds": view.estimate.seconds,
+        "batches": view.estimate.batches,
+        "batch_s": view.estimate.batch_s,
+        "measured": view.estimate.measured,
+        "objective_s": None if view.objective is None else view.objective.total_seconds(),
+        "over": view.is_over,
+        "awaiting": [{"savepoint": each.savepoint, "origin": each.origin} for each in view.awaiting],
+    }
 
 
 def _try(ask: Callable[[], Any]) -> Any:

@@ -17,7 +17,7 @@ from rivertwice.supervise.alerting import select_edges
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 QUIET = Measures(
     "lab_sums", NOW, desired="running", state="running", backpressure_s=0.0, savepoint_age_s=60.0, lag_records=0,
-    latency_s=0.5, dead_share=0.0, dead_oldest_s=0.0,
+    latency_s=0.5, dead_share=0.0, dead_oldest_s=0.0, recovery_s=30.0, recovery_objective_s=120.0,
 )  # fmt: skip
 LIMITS = AlertLimits(lag=100, latency=timedelta(seconds=2))
 
@@ -35,6 +35,7 @@ def test_a_healthy_stream_fires_nothing() -> None:
     [
         ("backpressure", "backpressure_s", 300.0, 300.1),
         ("savepoint_stale", "savepoint_age_s", 7200.0, 7200.1),
+        ("recovery", "recovery_s", 120.0, 120.1),
         ("lag", "lag_records", 100, 101),
         ("latency", "latency_s", 2.0, 2.01),
         ("dead_share", "dead_share", 0.01, 0.0101),
@@ -51,6 +52,7 @@ def test_every_rule_is_tried_above() -> None:
     assert {rule.name for rule in RULES} == {
         "backpressure",
         "savepoint_stale",
+        "recovery",
         "lag",
         "latency",
         "dead_share",
@@ -60,6 +62,22 @@ def test_every_rule_is_tried_above() -> None:
 
 def test_a_figure_that_is_not_known_is_unknown_and_not_ok() -> None:
     assert states(replace(QUIET, lag_records=None))["lag"] == UNKNOWN
+
+
+def test_without_an_objective_a_long_recovery_fires_nothing() -> None:
+    assert states(replace(QUIET, recovery_s=1e9, recovery_objective_s=None))["recovery"] == OFF
+
+
+def test_prometheus_compares_the_recovery_with_its_own_metric() -> None:
+    (rule,) = [
+        each
+        for each in yaml.safe_load(alerting_rules({"p": LIMITS}))["groups"][0]["rules"]
+        if "Recovery" in each["alert"]
+    ]
+    assert (
+        rule["expr"]
+        == 'rivertwice_recovery_seconds{pipeline="p"} > rivertwice_recovery_objective_seconds{pipeline="p"}'
+    )
 
 
 def test_without_a_limit_an_alert_is_off() -> None:
@@ -102,7 +120,7 @@ def test_the_exposition_leaves_out_what_is_not_known() -> None:
 def test_the_rules_file_has_an_alert_per_limit_over_a_metric_that_exists() -> None:
     document = yaml.safe_load(alerting_rules({"lab_sums": LIMITS, "other": AlertLimits()}))
     rules = document["groups"][0]["rules"]
-    assert len(rules) == 6 + 4
+    assert len(rules) == 7 + 5
     names = {"rivertwice_" + name for _, name, _ in GAUGES}
     assert {rule["expr"].partition("{")[0] for rule in rules} <= names
     assert 'rivertwice_latency_seconds{pipeline="lab_sums"} > 2' in [rule["expr"] for rule in rules]

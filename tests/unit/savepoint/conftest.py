@@ -12,6 +12,7 @@ from homes.savepoint import FINGERPRINT, NOW, catch_checkpoint_up, commit_batche
 from rivertwice.instants import utc_now
 from rivertwice.savepoint.operations import restore_checks, rewind, rewind_observe
 from rivertwice.savepoint.records import encode_record
+from rivertwice.savepoint.replay import ReplayedBatch
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.watermarks import WatermarkRule
@@ -32,7 +33,7 @@ def world(tmp_path, monkeypatch):
         for one in rows:
             (checkpoint / "offsets" / str(one.batch)).write_text(one.offsets_text)
             (checkpoint / "commits" / str(one.batch)).write_text("v1\n{}")
-        return list(rows)
+        return [ReplayedBatch(one.batch, one.digest, one.emitted, one.read, 0.25) for one in rows]
 
     @contextmanager
     def from_kafka(*_args, **_named):

@@ -10,6 +10,7 @@ from homes.operations import Crash, die_around, patch_effect
 from homes.savepoint import add_timeline, catch_checkpoint_up, commit_batches, row
 from rivertwice.errors import FingerprintError, LostRaceError, RequestError, SavepointError
 from rivertwice.instants import utc_now
+from rivertwice.savepoint.bases import RESTING
 from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint, verify_files
 from rivertwice.savepoint.operations import record as steps
 from rivertwice.savepoint.operations.effects import abandon_operation
@@ -18,7 +19,7 @@ from rivertwice.savepoint.operations.record import Restore, read_operations, wri
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.operations.steps import RESTORE
 from rivertwice.savepoint.records import encode_record
-from rivertwice.savepoint.resting import RESTING, require_own_state
+from rivertwice.savepoint.resting import require_own_state
 from rivertwice.timeline.intent import read_intent
 from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
@@ -57,7 +58,7 @@ def check_planned(home, report, taken):
     assert (done.step, done.planned, done.origin, done.savepoint) == (steps.DONE, True, taken.id, base.id)
 
 
-def test_a_planned_restore_takes_its_savepoint_at_the_fork_and_replays_none(planned_world, replays):
+def test_a_planned_restore_takes_its_savepoint_at_the_fork_replaying_none(planned_world, replays):
     settings, home, taken = planned_world
     before = [asdict(r) for r in path_ledger(home)]
     report = restore_savepoint(settings, "p", RESTING)
@@ -189,7 +190,7 @@ def test_a_rotten_proved_savepoint_refuses_a_planned_restore_untouched(planned_w
     assert (intent.desired, head(home), read_operations(home)) == ("running", "t1", [])
 
 
-def test_damage_without_a_proved_savepoint_ends_it_and_says_how_to_give_up(planned_world):
+def test_damage_without_a_proved_savepoint_ends_it_and_names_the_way_out(planned_world):
     settings, home, taken = planned_world
     taken.store.delete(f"{taken.id}/proof.json")
     (home.checkpoint("t1") / "offsets/5").write_text("x")

@@ -11,6 +11,7 @@ from homes.savepoint import add_timeline, catch_checkpoint_up, commit_batches, r
 from rivertwice.errors import ReplayMismatchError, SavepointError
 from rivertwice.instants import utc_now
 from rivertwice.savepoint.awaiting import select_awaiting
+from rivertwice.savepoint.bases import RESTING
 from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint
 from rivertwice.savepoint.operations import record as steps
 from rivertwice.savepoint.operations.record import Restore, read_operations
@@ -19,7 +20,6 @@ from rivertwice.savepoint.proof import last_attempt
 from rivertwice.savepoint.prove import prove_savepoint
 from rivertwice.savepoint.prune import prune_savepoints
 from rivertwice.savepoint.records import encode_record
-from rivertwice.savepoint.resting import RESTING
 from rivertwice.savepoint.state import StateDigest
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import Fork, Segment
@@ -52,6 +52,7 @@ def test_it_is_proved_by_the_batches_since_the_proved_one_before_it(restored):
     settings, home, origin, base = restored
     proof = prove_savepoint(settings, "p", base.id)
     assert (proof.proved, proof.batches, proof.last_batch, proof.source) == (True, 3, 6, "kafka")
+    assert proof.batch_s == 0.25
     assert f"since {origin.id} replayed equal" in proof.reason
     assert load_savepoint(home, base.id).status == "proved"
     assert [each.leases for each in list_savepoints(home)] == [(), ()]

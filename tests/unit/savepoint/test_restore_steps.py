@@ -10,7 +10,7 @@ from homes.operations import Crash, die_around, patch_effect
 from homes.savepoint import add_timeline, commit_batches, row
 from rivertwice.errors import FingerprintError, LogGapError, LostRaceError, RequestError, SavepointError, ServiceError
 from rivertwice.instants import utc_now
-from rivertwice.savepoint.beginning import BEGINNING
+from rivertwice.savepoint.bases import BEGINNING
 from rivertwice.savepoint.operations import record as steps
 from rivertwice.savepoint.operations.fork import last_in_changelog
 from rivertwice.savepoint.operations.record import only_operation, read_operations

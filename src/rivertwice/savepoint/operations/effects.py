@@ -15,7 +15,8 @@ from typing import Any, Generic, TypeVar
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import utc_now
 from rivertwice.progress import Progress, report_nothing
-from rivertwice.savepoint.beginning import BEGINNING, beginning_of
+from rivertwice.savepoint.bases import BEGINNING, RESTING
+from rivertwice.savepoint.beginning import beginning_of
 from rivertwice.savepoint.catalogue import Savepoint, load_savepoint, savepoint_store
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.drain import (
@@ -36,7 +37,7 @@ from rivertwice.savepoint.operations.record import (
 )
 from rivertwice.savepoint.operations.steps import Plan, R, Step
 from rivertwice.savepoint.records import lease_savepoint, release_savepoint
-from rivertwice.savepoint.resting import RESTING, resting_of
+from rivertwice.savepoint.resting import resting_of
 from rivertwice.store import delta
 from rivertwice.stream.lease import lease_owner
 from rivertwice.stream.seal import app_of, is_sealed, seal_timeline

@@ -13,8 +13,7 @@ from rivertwice.errors import LostRaceError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.locks import lock_or_refuse
 from rivertwice.processes import Started
-from rivertwice.savepoint.beginning import BEGINNING
-from rivertwice.savepoint.resting import RESTING
+from rivertwice.savepoint.bases import BEGINNING, RESTING
 from rivertwice.store.files import read_json, replace_json
 
 FORMAT = 1

@@ -19,7 +19,8 @@ from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import Bundle
 from rivertwice.pipeline.model import Definition
 from rivertwice.progress import Progress, report_nothing
-from rivertwice.savepoint.beginning import BEGINNING, make_empty_checkpoint
+from rivertwice.savepoint.bases import BEGINNING, RESTING
+from rivertwice.savepoint.beginning import make_empty_checkpoint
 from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, verify_files
 from rivertwice.savepoint.feed import plan_feed, replay_source
@@ -49,7 +50,6 @@ from rivertwice.savepoint.operations.steps import Plan, select_plan
 from rivertwice.savepoint.plan import ReplayPlan
 from rivertwice.savepoint.records import release_savepoint
 from rivertwice.savepoint.replay import replay_recorded
-from rivertwice.savepoint.resting import RESTING
 from rivertwice.savepoint.sessions import session_of
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import create_timeline, load_timeline, next_timeline_name

@@ -9,7 +9,7 @@ from rivertwice.errors import FingerprintError, RequestError, SavepointError
 from rivertwice.log import kafka
 from rivertwice.pipeline.bundle import Bundle, load_bundle
 from rivertwice.pipeline.upgrade import REFUSED, SAME, UpgradeDecision, decide_upgrade
-from rivertwice.savepoint.beginning import BEGINNING
+from rivertwice.savepoint.bases import BEGINNING
 from rivertwice.savepoint.bundles import current_fingerprint, equivalent_bundles
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints, load_savepoint, select_newest
 from rivertwice.savepoint.manifest import Manifest

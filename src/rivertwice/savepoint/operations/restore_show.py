@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RivertwiceError
-from rivertwice.savepoint.beginning import BEGINNING
+from rivertwice.savepoint.bases import BEGINNING, RESTING
 from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import PROVED
 from rivertwice.savepoint.feed import plan_feed
@@ -17,7 +17,6 @@ from rivertwice.savepoint.operations.planned import find_unfit_checkpoint
 from rivertwice.savepoint.operations.record import Restore, read_operations
 from rivertwice.savepoint.operations.restore import RestoreEffects, choose_plan
 from rivertwice.savepoint.operations.restore_checks import check_restore
-from rivertwice.savepoint.resting import RESTING
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.ledger import LedgerRow
 

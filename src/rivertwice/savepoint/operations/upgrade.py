@@ -22,6 +22,7 @@ from rivertwice.pipeline.checked import check_bundle
 from rivertwice.pipeline.fingerprint import ChangedComponent
 from rivertwice.pipeline.upgrade import UpgradeDecision, decide_upgrade
 from rivertwice.progress import Progress, report_nothing
+from rivertwice.savepoint.bases import RESTING
 from rivertwice.savepoint.catalogue import Savepoint
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.drain import DRAIN_S
@@ -32,7 +33,7 @@ from rivertwice.savepoint.operations.restore import RestoreReport, require_same_
 from rivertwice.savepoint.operations.restore_checks import choose_savepoint, require_way
 from rivertwice.savepoint.operations.steps import UPGRADE, select_plan
 from rivertwice.savepoint.plan import require_fingerprint
-from rivertwice.savepoint.resting import RESTING, resting_of
+from rivertwice.savepoint.resting import resting_of
 from rivertwice.savepoint.sessions import session_of
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, path_semantics, timeline_ledger
 from rivertwice.timeline.sequence import head, read_sequence

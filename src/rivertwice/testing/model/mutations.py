@@ -69,8 +69,8 @@ PLANNED = Focus(
 )
 PLANNED_PRUNES = Focus(
     stories=(
-        ("planned", "take", "prove", "prove", "prune", "prune"),
-        ("planned", "take", "prove", "prune", "prove", "prune", "prove", "prune"),
+        ("planned", "planned", "planned", "take", "prove", "prove", "prune", "prune"),
+        ("planned", "planned", "planned", "take", "prove", "prune", "prove", "prune"),
     ),
     prelude=("take", "prove"),
 )

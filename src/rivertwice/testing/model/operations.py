@@ -9,10 +9,10 @@ from datetime import timedelta
 from typing import Any, Generic
 
 from rivertwice.errors import LostRaceError, ServiceError
+from rivertwice.savepoint.bases import RESTING
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.record import RECORDED, Operation
 from rivertwice.savepoint.operations.steps import PLANS, Plan, R, Step
-from rivertwice.savepoint.resting import RESTING
 from rivertwice.stream.seal import SEALED
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.saved import Saved

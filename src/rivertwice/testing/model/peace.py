@@ -16,6 +16,8 @@ from rivertwice.timeline.intent import Intent
 
 ROUNDS = 700
 END = "the end of the log"
+WORKS = "at work"
+MOST_PROOFS = 4
 
 
 def make_peace(world: World, step: Callable[[Process], None]) -> str:
@@ -40,11 +42,11 @@ def make_peace(world: World, step: Callable[[Process], None]) -> str:
         for kind in ("agent", "keeper"):
             if kind not in kinds:
                 world.spawn(kind)
-        if number % 8 or {"restore", "planned", "fall-back", "abandon", "rewind", "give up"} & kinds:
+        if number % 8 or {"prove", "restore", "planned", "fall-back", "abandon", "rewind", "give up"} & kinds:
             continue
         put_definition_back(world)  # a driver that had read another one may have begun the timeline since
         ending = people.look(late=number > ROUNDS // 2)
-        if ending:
+        if ending and ending != WORKS:
             return ending
     memory = world.memory
     return fail(
@@ -66,7 +68,7 @@ class People:
     def __init__(self, world: World) -> None:
         """Watch a world."""
         self.world = world
-        self.asked = self.restores = self.rewinds = 0
+        self.asked = self.restores = self.rewinds = self.proofs = 0
 
     def look(self, *, late: bool) -> str:
         """Look once, and act; return how it ended, empty if it did not end."""
@@ -82,7 +84,7 @@ class People:
             world.spawn("rewind" if self.rewinds < 6 or moved or self.rewinds % 2 else "give up")
             return reason_to_stand(world) if self.rewinds > 12 else ""
         if is_at_end(world):
-            return END
+            return self.prove() or END
         if not must_ask(world):
             return reason_to_stand(world) if late else ""
         self.asked += 1
@@ -92,6 +94,24 @@ class People:
             world.spawn("restore")  # the agent's own fall-back was refused; a person does it
         else:
             world.intent = Intent("running", "a person", world.now)
+        return ""
+
+    def prove(self) -> str:
+        """Let the agent prove what a planned restore took; return why that cannot be, or what is still to be done.
+
+        Raises:
+            ViolationError: it cannot be proved, and nothing was broken that would say why.
+        """
+        world = self.world
+        if not world.awaiting():
+            return ""
+        self.proofs += 1
+        if self.proofs <= MOST_PROOFS:
+            world.spawn("prove")
+            return WORKS
+        broken = any(saved.rotten for saved in world.savepoints.values()) or world.judge.damaged or any(world.begin)
+        if not broken:
+            fail("a planned restore's savepoint is proved in the end", world.awaiting())
         return ""
 
 

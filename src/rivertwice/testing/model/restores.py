@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from rivertwice.errors import LostRaceError, RivertwiceError, SavepointError, ServiceError
+from rivertwice.savepoint.bases import RESTING
+from rivertwice.savepoint.operations.engine import HEAD_MOVED
 from rivertwice.savepoint.operations.fall_back import moved_since, select_candidates
 from rivertwice.savepoint.operations.record import (
     CHECKED,
@@ -17,7 +19,6 @@ from rivertwice.savepoint.operations.record import (
 )
 from rivertwice.savepoint.operations.steps import Plan, Step, select_plan
 from rivertwice.savepoint.plan import is_on_path
-from rivertwice.savepoint.resting import RESTING
 from rivertwice.stream.damage import CheckpointView
 from rivertwice.testing.model.checkpoints import view_of
 from rivertwice.testing.model.operations import WorldEffects, abandon_operation, run_operation
@@ -42,7 +43,6 @@ DAMAGED = point("planned restore: checkpoint is damaged, the proved savepoint is
 REPLAYED_AT = point("restore: replayed and compared")
 RENAMED = point("restore: checkpoint renamed")
 CREATED_AT = point("restore: child's record put")
-MOVED_EARLY = point("restore: head moved too early")
 REFUSED = point("fall-back: refused")
 RESTORED = point("fall-back: restored")
 
@@ -246,7 +246,7 @@ class RestoreEffects(WorldEffects[Restore]):
         line = fork_of(parent, last, restore.child, world.now)
         if world.broken == "head moved before the record":
             world.move_head(restore.child, "too early", world.last_seq())
-            yield MOVED_EARLY
+            yield HEAD_MOVED
         recorded = world.timelines.setdefault(restore.child, line)
         if not world.rules.is_same_fork(recorded, restore):
             self._take_another_child(restore)

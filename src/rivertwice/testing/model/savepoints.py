@@ -271,7 +271,10 @@ def run_prove(world: World, me: Process) -> Steps:
     fitting = [savepoint for savepoint in world.savepoints.values() if savepoint.exists and savepoint.proof is None]
     if not fitting:
         return
-    saved = fitting[me.pid % len(fitting)]
+    waiting = [
+        savepoint for savepoint in fitting if savepoint.name in {restore.savepoint for restore in world.awaiting()}
+    ]
+    saved = waiting[-1] if waiting and me.pid % 3 else fitting[me.pid % len(fitting)]
     manifest = saved.manifest
     assert manifest is not None
     awaiting = [restore for restore in world.awaiting() if restore.savepoint == saved.name]

@@ -1,0 +1,160 @@
+"""How long a fall-back would take now, and when the next savepoint is due for the recovery objective. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import median
+
+from rivertwice.savepoint.catalogue import PROVED, Savepoint
+from rivertwice.savepoint.plan import is_on_path
+from rivertwice.timeline.lineage import Segment
+
+BATCH_S = 0.5
+"""Seconds to replay a recorded batch, before any proof has measured it."""
+START_S = 25.0
+"""Seconds of a fall-back that do not depend on the batches: Spark for the replay, Spark for the stream, the savepoint's files."""
+SHARE = 0.5
+"""A savepoint is due once this share of the objective is used up: to take and prove one needs time, and batches go on."""
+BETWEEN = timedelta(minutes=2)
+LONGEST_WAIT = timedelta(minutes=30)
+_MEASURED = 5  # newest proofs that are looked at
+
+WAIT, ROTATE, PROVE = "wait", "rotate", "prove"
+
+
+@dataclass(frozen=True)
+class RecoveryEstimate:
+    """How long a fall-back would take now.
+
+    Attributes:
+        savepoint: the newest proved savepoint that it could use; None: there is none, so all batches would be replayed.
+        batches: recorded batches after it, which would be replayed.
+        batch_s: seconds for each of them.
+        measured: whether proofs have measured that; else it is `BATCH_S`.
+    """
+
+    savepoint: str | None
+    batches: int
+    batch_s: float
+    measured: bool
+
+    @property
+    def seconds(self) -> float:
+        """The whole of it."""
+        return round(START_S + self.batches * self.batch_s, 1)
+
+
+@dataclass(frozen=True)
+class KeepUpMemory:
+    """What the agent remembers of the jobs that it started for a pipeline's savepoints.
+
+    Attributes:
+        busy: a job runs.
+        failures: jobs in a row that did not prove what they should.
+        last_end: when the last one ended.
+    """
+
+    busy: bool = False
+    failures: int = 0
+    last_end: datetime | None = None
+
+
+@dataclass(frozen=True)
+class KeepUpDecision:
+    """What the agent does about a pipeline's savepoints: `wait`, `rotate` (take one, prove it, prune), or `prove` one that waits."""
+
+    kind: str
+    reason: str
+    savepoint: str | None = None
+
+
+def measured_batch_s(savepoints: Sequence[Savepoint]) -> float | None:
+    """Return the median seconds to replay a batch over the newest proofs that have measured it; None if none has."""
+    proofs = [
+        savepoint.proof
+        for savepoint in savepoints
+        if savepoint.proof is not None and savepoint.proof.get("batch_s") is not None
+    ]
+    newest = sorted(proofs, key=lambda proof: str(proof.get("made_at", "")))[-_MEASURED:]
+    return median(float(proof["batch_s"]) for proof in newest) if newest else None
+
+
+def estimate_recovery(
+    savepoints: Sequence[Savepoint], path: Sequence[Segment], fingerprint: Mapping[str, str], last: int
+) -> RecoveryEstimate:
+    """Return how long a fall-back would take now.
+
+    Args:
+        savepoints: all that exist.
+        path: the head's path.
+        fingerprint: of the head's definition; a fall-back refuses savepoints of another one.
+        last: the last committed batch.
+    """
+    usable = [
+        savepoint
+        for savepoint in savepoints
+        if savepoint.status == PROVED
+        and is_on_path(savepoint.manifest, path)
+        and savepoint.manifest.fingerprint == fingerprint
+    ]
+    newest = max(usable, key=lambda savepoint: (savepoint.manifest.batch, savepoint.id), default=None)
+    measured = measured_batch_s(savepoints)
+    return RecoveryEstimate(
+        savepoint=None if newest is None else newest.id,
+        batches=last + 1 if newest is None else max(0, last - newest.manifest.batch),
+        batch_s=BATCH_S if measured is None else measured,
+        measured=measured is not None,
+    )
+
+
+def batches_within(objective: timedelta, batch_s: float) -> int:
+    """Return after how many batches the next savepoint is due."""
+    return max(1, math.floor((SHARE * objective.total_seconds() - START_S) / batch_s)) if batch_s > 0 else 1
+
+
+def decide_keep_up(
+    estimate: RecoveryEstimate | None,
+    objective: timedelta | None,
+    awaiting: Sequence[str],
+    memory: KeepUpMemory,
+    now: datetime,
+    *,
+    wanted: bool,
+) -> KeepUpDecision:
+    """Decide whether a savepoint is due now, or one of a planned restore must be proved.
+
+    Args:
+        estimate: how long a fall-back would take; None: no batch is committed yet.
+        objective: `stream.recovery` of the definition; None: the schedule alone takes savepoints.
+        awaiting: savepoints of planned restores that are not proved yet, oldest first.
+        memory: of the jobs before.
+        now: the present instant.
+        wanted: the stream is wanted running.
+    """
+    if memory.busy:
+        return KeepUpDecision(WAIT, "a job is at work")
+    pause = _pause(memory)
+    if memory.last_end is not None and memory.last_end <= now < memory.last_end + pause:
+        return KeepUpDecision(WAIT, f"the last job ended {int((now - memory.last_end).total_seconds())} s ago")
+    if awaiting:
+        return KeepUpDecision(
+            PROVE, f"{awaiting[-1]}, from which the head's timeline began, is not proved yet", awaiting[-1]
+        )
+    if estimate is None or objective is None or not wanted:
+        return KeepUpDecision(WAIT, "no recovery objective, or a stream that is not wanted running")
+    due_at = batches_within(objective, estimate.batch_s)
+    if estimate.batches < due_at:
+        return KeepUpDecision(WAIT, f"{estimate.batches} batches would be replayed, a savepoint is due at {due_at}")
+    reason = (
+        f"a fall-back would take about {estimate.seconds:.0f} s now ({estimate.batches} batches after "
+        f"{estimate.savepoint or 'the beginning'}), the objective is {objective.total_seconds():.0f} s"
+    )
+    return KeepUpDecision(ROTATE, reason)
+
+
+def _pause(memory: KeepUpMemory) -> timedelta:
+    """Return how long after a job none is started: longer after each that failed."""
+    return min(LONGEST_WAIT, BETWEEN * (1 << min(memory.failures, 6)))
