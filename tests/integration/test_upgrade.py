@@ -86,8 +86,10 @@ def test_a_changed_definition_resumes_the_old_state_and_serves_the_same(
     last = path_ledger(home)[-1].batch
     plan = command(settings, "upgrade", NAME)
     assert (plan["way"], {one["component"] for one in plan["changes"]}) == ("resume", {"rows", "watermark"})
-    assert (plan["timeline"], plan["batch"], plan["savepoint"], plan["publications"]) == ("t1", last, taken.id, 1)
+    assert (plan["timeline"], plan["batch"], plan["publications"]) == ("t1", last, 1)
+    assert (plan["savepoint"], plan["origin"], plan["replay"]) == ("checkpoint", taken.id, 0)
     done = command(settings, "upgrade", NAME, "--confirm")
+    assert done["replayed"] == 0
     assert (done["parent"], done["forked_at"], done["timeline"], sorted(done["changed"])) == (
         "t1",
         last,
@@ -102,6 +104,11 @@ def test_a_changed_definition_resumes_the_old_state_and_serves_the_same(
     assert sum(row.read for row in rows) == FIRST + SECOND
     now = {(row["window_start"], row["origin"]): row for row in served_rows(settings)}
     assert all(now[row["window_start"], row["origin"]] == row for row in published)
+
+    # The savepoint that the new timeline began from is proved by the old definition, though the new one runs.
+    proof = command(settings, "savepoint", "prove", NAME, done["savepoint"])
+    assert (proof["proved"], proof["batches"]) == (True, last - taken.manifest.batch)
+    assert f"since {taken.id} replayed equal" in proof["reason"]
 
     # Every row has its cause: of the old definition, of the new one, or of both.
     report = command(settings, "reconcile", NAME)

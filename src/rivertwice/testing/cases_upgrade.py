@@ -5,7 +5,7 @@ from __future__ import annotations
 from rivertwice.pipeline.bundle import build_bundle
 from rivertwice.savepoint.operations import record as steps
 from rivertwice.savepoint.operations.record import read_restores
-from rivertwice.savepoint.operations.steps import UPGRADE
+from rivertwice.savepoint.operations.steps import PLANNED_UPGRADE
 from rivertwice.testing.cases import case, require
 from rivertwice.testing.lab import PIPELINE, Lab
 from rivertwice.testing.savepoint_runs import Moment, begin, kill_at, prove_listed, run_command, take
@@ -37,8 +37,8 @@ def upgraded(lab: Lab) -> None:
         def is_reached(step: int = step) -> bool:
             return any(step <= operation.step < steps.DONE for operation in read_restores(lab.home))
 
-        struck += kill_at(lab, COMMAND, Moment(UPGRADE.name_of(step), is_reached))
-    lab.fact("steps", ", ".join(UPGRADE.name_of(step) for step in chosen))
+        struck += kill_at(lab, COMMAND, Moment(PLANNED_UPGRADE.name_of(step), is_reached))
+    lab.fact("steps", ", ".join(PLANNED_UPGRADE.name_of(step) for step in chosen))
     lab.fact("struck", f"{struck}/{KILLS}")
     if any(operation.step < steps.DONE for operation in read_restores(lab.home)) or head(lab.home) == "t1":
         run_command(lab, *COMMAND)
