@@ -15,6 +15,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import ReplayMismatchError, RivertwiceError, SavepointError
 from rivertwice.instants import to_iso, utc_now
@@ -29,7 +32,7 @@ from rivertwice.savepoint.proof import Proof, measure_batch, note_proof, record_
 from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.replay import replay_recorded
 from rivertwice.savepoint.sessions import session_of
-from rivertwice.savepoint.state import describe_difference, read_state
+from rivertwice.savepoint.state import StateDigest, describe_difference, read_state
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.lineage import head_path, path_of, select_on_path
 
@@ -117,7 +120,7 @@ def _prove(
     replay_seconds = round(time.monotonic() - replay_began, 3)
     progress(f"comparing the state after batch {last}")
     state = read_state(session, replayed, last)
-    difference = describe_difference(state, read_state(session, second, last))
+    difference = describe_difference(state, _load(session, savepoint, second))
     if difference is not None:
         message = (
             f"{difference}, although every batch since {origin.id} gave the recorded rows: the checkpoint of which {savepoint.id} was "
@@ -139,3 +142,20 @@ def _prove(
         made_at=to_iso(utc_now()),
         batch_s=measure_batch(done),
     )
+
+
+def _load(session: SparkSession, savepoint: Savepoint, checkpoint: Path) -> StateDigest:
+    """Return the state that a savepoint holds.
+
+    Raises:
+        ReplayMismatchError: Spark cannot load it: a file of it had rotted before the savepoint was taken.
+    """
+    try:
+        return read_state(session, checkpoint, savepoint.manifest.batch)
+    except (Py4JError, PySparkException) as error:
+        first_line = str(error).strip().partition("\n")[0][:300]
+        message = (
+            f"the state of {savepoint.id} does not load ({first_line}), although its files are what its manifest says: the checkpoint of "
+            "which it was taken was damaged; do not build on it"
+        )
+        raise ReplayMismatchError(message) from error
