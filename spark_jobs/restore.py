@@ -1,7 +1,7 @@
 """Restore a savepoint into a new timeline that serves exactly what the old one served.
 
-Usage: spark-submit spark_jobs/restore.py --pipeline NAME [--savepoint ID [--unproved]]
-Without an id an interrupted restore is resumed, else the newest proved savepoint is taken.
+Usage: spark-submit spark_jobs/restore.py --pipeline NAME [--savepoint ID | --planned] [--unproved]
+Without an id an interrupted restore is resumed, else the newest proved savepoint is taken. Planned: one is taken now, and nothing replayed.
 Exit codes: 0 restored and the head moved, 1 refused or failed (run it again: it goes on where it stopped).
 """
 
@@ -13,6 +13,7 @@ import sys
 
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
+from rivertwice.savepoint.bases import RESTING
 from rivertwice.savepoint.operations.restore import restore_savepoint
 
 _log = logging.getLogger("rivertwice.restore")
@@ -23,6 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="restore", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--pipeline", required=True, help="name of the pipeline")
     parser.add_argument("--savepoint", default=None, help="id of the savepoint")
+    parser.add_argument("--planned", action="store_true", help="take the savepoint now, of the drained stream")
     parser.add_argument("--unproved", action="store_true", help="accept one that is not proved")
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
@@ -31,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
         report = restore_savepoint(
             Settings.from_env(),
             arguments.pipeline,
-            arguments.savepoint,
+            RESTING if arguments.planned else arguments.savepoint,
             unproved=arguments.unproved,
             progress=_log.info,
         )

@@ -28,7 +28,7 @@ from rivertwice.metrics.figures import (
 from rivertwice.metrics.model import BatchFigures, Measures
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.reconcile.results import newest_reconcile
-from rivertwice.savepoint.catalogue import PROVED, list_savepoints, select_newest
+from rivertwice.savepoint.catalogue import PROVED, select_newest
 from rivertwice.savepoint.recovery_view import view_recovery
 from rivertwice.store.trees import sizes_below
 from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batches
@@ -66,8 +66,7 @@ def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetim
     measures = _from_dead_letters(measures, home, committed, now)
     measures = _from_delivery(measures, home, definition)
     measures = _from_checkpoint(measures, home)
-    measures = _from_savepoints(measures, home, committed.began_at, now)
-    measures = _from_recovery(measures, settings, name, definition)
+    measures = _from_savepoints(measures, settings, definition, committed.began_at, now)
     return replace(_from_reconcile(measures, home, now), latency_s=_latency(measures))
 
 
@@ -172,12 +171,18 @@ def _from_checkpoint(measures: Measures, home: PipelineHome) -> Measures:
     )
 
 
-def _from_savepoints(measures: Measures, home: PipelineHome, first: datetime | None, now: datetime) -> Measures:
+def _from_savepoints(
+    measures: Measures, settings: Settings, definition: Definition, first: datetime | None, now: datetime
+) -> Measures:
+    objective = definition.stream.recovery
+    measures = replace(measures, recovery_objective_s=None if objective is None else objective.total_seconds())
     try:
-        savepoints = list_savepoints(home)
+        view = view_recovery(settings, definition.name)
     except RivertwiceError as error:
         LOG.warning("the savepoints of %s are not known now: %s", measures.pipeline, error)
         return measures
+    savepoints = view.savepoints
+    measures = replace(measures, recovery_s=None if view.estimate is None else view.estimate.seconds)
     newest = select_newest(savepoints, proved=True)
     if newest is None:
         age = None if first is None else (now - first).total_seconds()
@@ -188,20 +193,6 @@ def _from_savepoints(measures: Measures, home: PipelineHome, first: datetime | N
         savepoint_age_s=(now - since).total_seconds(),
         savepoint_bytes=newest.manifest.size,
         unproved=sum(each.manifest.created_at > since and each.status != PROVED for each in savepoints),
-    )
-
-
-def _from_recovery(measures: Measures, settings: Settings, name: str, definition: Definition) -> Measures:
-    objective = definition.stream.recovery
-    try:
-        estimate = view_recovery(settings, name).estimate
-    except RivertwiceError as error:
-        LOG.warning("the recovery of %s is not known now: %s", measures.pipeline, error)
-        estimate = None
-    return replace(
-        measures,
-        recovery_s=None if estimate is None else estimate.seconds,
-        recovery_objective_s=None if objective is None else objective.total_seconds(),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RivertwiceError
@@ -19,6 +20,9 @@ from rivertwice.timeline.intent import Heartbeat
 from rivertwice.timeline.lineage import path_of
 from rivertwice.timeline.sequence import last_seq, read_sequence, select_head
 
+if TYPE_CHECKING:
+    from rivertwice.savepoint.recovery_view import RecoveryView
+
 
 def pipeline_names(settings: Settings) -> list[str]:
     """Return the names of all definitions and of everything that has state here, sorted."""
@@ -29,11 +33,12 @@ def pipeline_names(settings: Settings) -> list[str]:
 def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
     """Return what is wanted and what is true of a pipeline: its stream, and reconcile, savepoint, recovery, retention. Never guessed."""
     home = settings.pipeline(name)
+    recovery = cache(lambda: _view_recovery(settings, name))
     return {
         **view_stream(settings, name, now),
         "reconcile": _try(lambda: _reconcile(home)),
-        "savepoint": _try(lambda: _savepoint(home)),
-        "recovery": _try(lambda: _recovery(settings, name)),
+        "savepoint": _try(lambda: _savepoint(recovery())),
+        "recovery": _try(lambda: _recovery(recovery())),
         "retention": _try(lambda: last_retention(settings, name, now)),
     }
 
@@ -124,20 +129,23 @@ def _reconcile(home: PipelineHome) -> Any:
     return newest_reconcile(home)
 
 
-def _savepoint(home: PipelineHome) -> dict[str, Any] | None:
-    from rivertwice.savepoint.catalogue import list_savepoints, select_newest
+def _view_recovery(settings: Settings, name: str) -> RecoveryView:
+    from rivertwice.savepoint.recovery_view import view_recovery
 
-    newest = select_newest(list_savepoints(home), proved=True)
+    return view_recovery(settings, name)
+
+
+def _savepoint(view: RecoveryView) -> dict[str, Any] | None:
+    from rivertwice.savepoint.catalogue import select_newest
+
+    newest = select_newest(view.savepoints, proved=True)
     if newest is None:
         return None
     return {"id": newest.id, "timeline": newest.manifest.timeline, "batch": newest.manifest.batch}
 
 
-def _recovery(settings: Settings, name: str) -> dict[str, Any] | None:
+def _recovery(view: RecoveryView) -> dict[str, Any] | None:
     """Return how long a fall-back would take now, and what waits for its proof; None before the first batch."""
-    from rivertwice.savepoint.recovery_view import view_recovery
-
-    view = view_recovery(settings, name)
     if view.estimate is None:
         return None
     return {

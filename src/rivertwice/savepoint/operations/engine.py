@@ -208,7 +208,7 @@ def abandon(plan: Plan[R], ground: Ground) -> Generator[str | int, None, Abandon
     running = is_intent_ours(interrupted, ground.intent())
     if running:
         ground.want("running", f"{interrupted.id} (given up)")
-    return Abandoned(abandoned, plan.name_of(interrupted.step), str(head), running)
+    return Abandoned(abandoned, plan_of(interrupted).name_of(interrupted.step), str(head), running)
 
 
 def explain(plan: Plan[R], interrupted: R | None) -> tuple[ShownStep, ...]:
