@@ -335,7 +335,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a planned restore's savepoint is taken without a lease", "planned savepoint not leased", focus=PLANNED_CROWD
     ),
     Mutation(
-        "prune forgets what a planned restore's savepoint is proved from",
+        "prune forgets the origin of a planned restore's savepoint",
         rules={"protect_awaiting": _only("waits")},
         focus=PLANNED_PRUNES,
     ),
