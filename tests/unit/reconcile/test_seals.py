@@ -149,7 +149,7 @@ def test_batches_with_records_of_windows_that_are_not_settled_are_read() -> None
     assert select_batches(seen, Scope(20, SIZE)) == [1, 3]
 
 
-def test_batches_of_windows_that_are_judged_again_are_read_and_those_that_emitted_them() -> None:
+def test_batches_that_emitted_windows_that_are_judged_again_are_read() -> None:
     seen = zones((0, 1, 8), (3, 12, 14), (10, None, None), (20, 15, 25), (20, 3, 9), (20, 26, 27))
     assert select_batches(seen, Scope(20, SIZE, ((0, 10),))) == [0, 1, 2, 3, 4, 5]
     assert select_batches(zones((0, 30, 38), (40, 41, 42), (50, 60, 61)), Scope(70, SIZE, ((30, 31),))) == [0, 1, 2]
