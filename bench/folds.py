@@ -1,9 +1,9 @@
 """What a fold costs by the number of its buckets: records a CPU-second of the process tree in later batches. Report only.
 
-`python -m bench.folds [--keys 20000] [--buckets 0 256] [--per-batch 20000] [--batches 12]`. In each batch no key has two records. A
+`python -m bench.folds [--keys 20000] [--buckets 0 64] [--per-batch 20000] [--batches 12]`. In each batch no key has two records. A
 fold keeps a count, a sum, a maximum and a time of each key. With more keys than records in a batch, all keys are written first, in
 batches of 250,000. 0 buckets is a state for each key, the layout of 0.1; of it only a third of the batches is run. The first third
-of the batches is left out. The query is the driver's, from the records' bytes to the rows in the driver's Python; Kafka and the
+of the batches is left out, and before all runs the JVM is warmed by a run that is not measured. The query is the driver's, from the records' bytes to the rows in the driver's Python; Kafka and the
 tables are left out, so that one session serves all numbers. The last column is what the last batch wrote of the state, compressed.
 """
 
@@ -35,6 +35,7 @@ from rivertwice.pipeline.fold_buckets import with_buckets
 
 NAME = "bench_folds"
 SEED_BATCH = 250_000
+WARM_BATCHES = 5
 STRIDE = 7_919  # a prime that divides no number of keys here, so that no batch has a key twice
 START_MS = 1_767_225_600_000
 YAML = """
@@ -153,6 +154,15 @@ def run_stream(
     )
 
 
+def warm_up(spark: SparkSession, definition: Definition, root: Path, per_batch: int) -> None:
+    """Run some batches that are not measured, so that the first number of buckets does not pay for the JVM's compiler."""
+    sizes = [per_batch] * WARM_BATCHES
+    log = root / "log-warm"
+    log.mkdir()
+    write_log(log, per_batch, sizes)
+    run_stream(spark, definition, log, root / "warm", sizes, 1)
+
+
 def by_part(root: psutil.Process, spent: dict[tuple[int, float], float]) -> dict[str, float]:
     """Return the CPU-seconds of the JVM, of this process and of the workers."""
     jvm = {child.pid for child in root.children() if child.name() == "java"}
@@ -172,7 +182,7 @@ def main() -> None:
     """Run every number of buckets and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.folds", description=__doc__)
     parser.add_argument("--keys", type=int, default=20_000)
-    parser.add_argument("--buckets", type=int, nargs="*", default=[0, 256])
+    parser.add_argument("--buckets", type=int, nargs="*", default=[0, 64])
     parser.add_argument("--per-batch", type=int, default=20_000)
     parser.add_argument("--batches", type=int, default=12)
     arguments = parser.parse_args()
@@ -188,6 +198,7 @@ def main() -> None:
         log.mkdir()
         sizes = list(batches_of(keys, per_batch, arguments.batches))
         write_log(log, keys, sizes)
+        warm_up(spark, definition, root, per_batch)
         for buckets in arguments.buckets:
             count = arguments.batches if buckets else max(2, arguments.batches // 3)
             seeds = len(sizes) - arguments.batches

@@ -195,7 +195,7 @@ def test_every_value_crosses_whole_and_the_state_can_be_read_back(spark: SparkSe
     assert {row["window_end"] for row in rows} == {datetime(2024, 1, 2, tzinfo=UTC)}
     state = read_state(spark, tmp_path / "checkpoint", 1)
     assert state.rows == 1
-    assert buckets_in(spark, tmp_path / "checkpoint", 0).keys() == {bucket_of(key_of("é'\""), 256)}
+    assert buckets_in(spark, tmp_path / "checkpoint", 0).keys() == {bucket_of(key_of("é'\""), 64)}
     assert state.stores != read_state(spark, tmp_path / "checkpoint", 0).stores
 
 

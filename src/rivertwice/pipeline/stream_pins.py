@@ -21,7 +21,7 @@ class StreamPins(Strict):
     trigger: Duration = Field(default=NO_TIME, description="Interval between micro-batches; 0 s: as soon as possible.")
     shuffle_partitions: int = Field(default=2, ge=1, le=200, description="State partitions; frozen in the checkpoint.")
     fold_buckets: int = Field(
-        default=256,
+        default=64,
         ge=0,
         le=65_536,
         description="For folds: buckets that the keys' states are kept in; 0: each key's state by itself. Frozen in the checkpoint.",

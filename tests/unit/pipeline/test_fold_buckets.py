@@ -162,14 +162,14 @@ def test_a_state_of_another_number_of_buckets_is_not_read() -> None:
 
 def test_the_number_of_buckets_is_no_part_of_a_fingerprint() -> None:
     definition = define()
-    assert (definition.stream.fold_buckets, buckets_at_genesis(definition)) == (256, 256)
+    assert (definition.stream.fold_buckets, buckets_at_genesis(definition)) == (64, 64)
     chosen = define(("keys: [k]", "stream: {fold_buckets: 0}\nkeys: [k]"))
     assert buckets_at_genesis(chosen) == PER_KEY
     assert fingerprint_of(chosen).hashes() == fingerprint_of(definition).hashes()
-    frozen = with_buckets(definition, 64)
-    assert frozen.stream.fold_buckets == 64
-    assert with_buckets(frozen, 256) == definition
-    assert with_buckets(frozen, 64) is frozen
+    frozen = with_buckets(definition, 8)
+    assert frozen.stream.fold_buckets == 8
+    assert with_buckets(frozen, 64) == definition
+    assert with_buckets(frozen, 8) is frozen
 
 
 def test_windows_that_are_no_fold_have_no_buckets() -> None:
