@@ -1,6 +1,6 @@
 """How long a stream stands for a planned restore of a long history, and for one that replays; in one run. Report only.
 
-`PYTHONPATH=tests python -m bench.planned --folder DIR [--batches 1000] [--replayed 60] [--prepare-seconds 280]`
+`PYTHONPATH=tests python -m bench.planned --folder DIR [--batches 1000] [--replayed 60] [--prepare-seconds 280] [--ways planned replaying]`
 
 A stream of batches of one record each runs until it has so many batches after a proved savepoint. That takes long: it is cut off after
 the given seconds, and the same command goes on with the same folder. Then both ways are measured on that stream: from the request to
@@ -11,6 +11,8 @@ returns; the agent would need up to half a second more. CPU-seconds are those of
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +25,7 @@ from rivertwice.config import Settings
 from rivertwice.embedded.broker import start_broker, stop_broker
 from rivertwice.instants import utc_now
 from rivertwice.savepoint.bases import RESTING
-from rivertwice.savepoint.catalogue import PROVED, list_savepoints
+from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.prove import prove_savepoint
 from rivertwice.savepoint.take import take_savepoint
@@ -103,14 +105,19 @@ def measure_stop(settings: Settings, savepoint: str) -> Stop:
     return Stop(report.replayed, ended - drained[0], restored - drained[0], restore_cpu_s, driver_cpu_s)
 
 
+def proved_savepoints(settings: Settings) -> list[Savepoint]:
+    """Return the proved savepoints, oldest first."""
+    return [savepoint for savepoint in list_savepoints(settings.pipeline(NAME)) if savepoint.status == PROVED]
+
+
 def prepare(settings: Settings, batches: int, seconds: float) -> bool:
     """Let the stream have so many batches after a proved savepoint; return whether it has."""
-    if not any(savepoint.status == PROVED for savepoint in list_savepoints(settings.pipeline(NAME))):
+    if not proved_savepoints(settings):
         run_until(settings, FIRST, PATIENCE_S)
         taken = take_savepoint(settings, NAME, now=utc_now(), reason="bench")
         run_until(settings, taken.manifest.batch + 4, PATIENCE_S)
         print(prove_savepoint(settings, NAME, taken.id, wait_seconds=0.0).reason, flush=True)
-    (proved,) = [savepoint for savepoint in list_savepoints(settings.pipeline(NAME)) if savepoint.status == PROVED]
+    proved = proved_savepoints(settings)[-1]
     wanted = proved.manifest.batch + batches
     reached = last_batch(settings)
     if reached < wanted:
@@ -133,8 +140,10 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="kept from one run to the next")
     parser.add_argument("--batches", type=int, default=1000)
     parser.add_argument("--replayed", type=int, default=60)
+    parser.add_argument("--ways", nargs="+", choices=("planned", "replaying"), default=("planned", "replaying"))
     parser.add_argument("--prepare-seconds", type=float, default=280.0)
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left running
     is_new = not (arguments.folder / "project").exists()
     broker = start_broker(Settings(Settings.from_env().project, arguments.folder / "broker"))
     try:
@@ -143,17 +152,18 @@ def main() -> None:
             records = flights(arguments.batches + 3 * arguments.replayed, start=BEGINS)
             produce(settings, NAME, records)
         settings = Settings(arguments.folder / "project", arguments.folder / "home", broker.bootstrap, "local[2]")
-        if not prepare(settings, arguments.batches, arguments.prepare_seconds):
-            print("not there yet: run the same command again")
-            return
-        (proved,) = [savepoint for savepoint in list_savepoints(settings.pipeline(NAME)) if savepoint.status == PROVED]
-        behind = last_batch(settings) - proved.manifest.batch
-        print(describe("planned", behind, measure_stop(settings, RESTING)), flush=True)
-        taken = take_savepoint(settings, NAME, now=utc_now(), reason="bench")
-        run_until(settings, taken.manifest.batch + arguments.replayed, PATIENCE_S)
-        print(prove_savepoint(settings, NAME, taken.id, wait_seconds=0.0).reason, flush=True)
-        stop = measure_stop(settings, taken.id)
-        print(describe("replaying", stop.replayed, stop))
+        if "planned" in arguments.ways:
+            if not prepare(settings, arguments.batches, arguments.prepare_seconds):
+                print("not there yet: run the same command again")
+                return
+            behind = last_batch(settings) - proved_savepoints(settings)[-1].manifest.batch
+            print(describe("planned", behind, measure_stop(settings, RESTING)), flush=True)
+            taken = take_savepoint(settings, NAME, now=utc_now(), reason="bench")
+            run_until(settings, taken.manifest.batch + arguments.replayed, PATIENCE_S)
+            print(prove_savepoint(settings, NAME, taken.id, wait_seconds=0.0).reason, flush=True)
+        if "replaying" in arguments.ways:
+            stop = measure_stop(settings, proved_savepoints(settings)[-1].id)
+            print(describe("replaying", stop.replayed, stop))
     finally:
         stop_broker(Settings(Settings.from_env().project, arguments.folder / "broker"))
 
