@@ -4,8 +4,9 @@
 2. Extend the archive to the end of the log, so that a recompute reads none of the records from Kafka any more.
 3. Find the value again. Any obstacle ends the erasure here; the request stays, and is resumed later.
 4. Rewrite the archive, a day at a time.
-5. For each pipeline: rewrite its tables; put the digests of the rewritten batches into the ledger; for a fold, make its state
-   again from the rewritten archive, every batch compared with the ledger (`savepoint.restore` from the beginning).
+5. For each pipeline: remove the seals of its reconciles; rewrite its tables; put the digests of the rewritten batches into the
+   ledger; for a fold, make its state again from the rewritten archive, every batch compared with the ledger (`savepoint.restore`
+   from the beginning).
 6. Remove the savepoints that would bring the value back, and for a fold the checkpoints of the timelines that it left.
 7. Delete, from every table, the files that its newest version does not name, and the log that names them. Then look again: a
    value that came back meanwhile (by a rebuild of `served` that had begun before) is erased again, from step 4. Overwrite the
@@ -45,6 +46,7 @@ from rivertwice.privacy.remains import describe_left, forget_copies, mask_append
 from rivertwice.privacy.remake import find_obstacle, remake_state, remove_left_checkpoints
 from rivertwice.privacy.rewrite import archived_by_day, own_tables, rewrite_archive, rewrite_tables
 from rivertwice.progress import Progress
+from rivertwice.reconcile.seals.table import forget_seals
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.prune import held_savepoints, protected_savepoints, remove_savepoints
 from rivertwice.store import delta
@@ -277,6 +279,7 @@ def _rewrite_all(
         note_sums(settings, topic)
     for name, definition in definitions.items():
         home = settings.pipeline(name)
+        forget_seals(home)
         rewrite_tables(home, definition, redactor, progress, check)  # step 5
         going = {*plan.savepoints.get(name, ()), *first_plan["savepoints"].get(name, ())}
         is_made_again = definition.window.kind.keeps_every_key and any(
@@ -290,6 +293,8 @@ def _rewrite_all(
     for path in _all_tables(settings, definitions, topics):  # step 7
         check()
         purge(path)
+    for name in definitions:
+        forget_seals(settings.pipeline(name))  # one that a reconcile put meanwhile is of the rows before
 
 
 _ROUNDS = 3

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from rivertwice.config import PipelineHome
+from rivertwice.errors import LostRaceError
 from rivertwice.reconcile.seals.model import COLUMNS, FORMAT, Seal, seal_of
+from rivertwice.retry import retry
 from rivertwice.store import delta
 
+_TRIES = 5
 SCHEMA = pa.schema(
     [
         ("_format", pa.int32()),
@@ -32,6 +35,13 @@ def store_seal(home: PipelineHome, seal: Seal) -> None:
     if delta.applied_version(home.tables.seals, app) is None:
         row = {"_format": FORMAT, **{name: getattr(seal, name) for name in COLUMNS}, "state": seal.state()}
         delta.append(home.tables.seals, pa.Table.from_pylist([row], schema=SCHEMA), transactions={app: 1})
+
+
+def forget_seals(home: PipelineHome) -> None:
+    """Remove all seals, so that the next reconcile judges everything: rows that were compared are about to be others."""
+    table = delta.open_table(home.tables.seals)
+    if table is not None:
+        retry(LostRaceError, tries=_TRIES)(delta.replace_rows, home.tables.seals, SCHEMA.empty_table())
 
 
 def read_seals(home: PipelineHome) -> Sequence[Seal]:
