@@ -26,7 +26,7 @@ from rivertwice.timeline.served import rebuild_served
 from simulated.windows import SIZE, START, World, random_batches
 
 pytestmark = pytest.mark.spark
-HISTORIES = int(os.environ.get("RIVERTWICE_HISTORIES", "4"))
+HISTORIES = int(os.environ.get("RIVERTWICE_HISTORIES", "3"))
 
 
 def run(spark: SparkSession, settings: Settings, *, full: bool = False) -> ReconcileReport:
