@@ -9,7 +9,6 @@ from rivertwice.errors import RequestError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
-_US = timedelta(microseconds=1)
 
 
 def utc_now() -> datetime:
@@ -23,11 +22,6 @@ def to_ms(instant: datetime) -> int:
         message = f"{instant!r} has no time zone, so it names no instant; give it one, for instance a trailing Z"
         raise RequestError(message)
     return (instant - EPOCH) // _MS
-
-
-def to_us(instant: datetime) -> int:
-    """Return epoch microseconds of an aware instant."""
-    return (instant - EPOCH) // _US
 
 
 def from_ms(epoch_ms: int) -> datetime:

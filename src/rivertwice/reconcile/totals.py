@@ -14,7 +14,7 @@ from rivertwice.reconcile.gaps import Doubts, count_readable
 from rivertwice.reconcile.judge_head import Judged
 from rivertwice.reconcile.kinds.judge import Judge
 from rivertwice.reconcile.model import Verdict
-from rivertwice.reconcile.seals.merge import Counts, count_rows, merge_counts, plus, replaced_verdicts, sealed_pairs
+from rivertwice.reconcile.seals.merge import Counts, merge_counts, plus, replaced_verdicts, sealed_pairs
 from rivertwice.reconcile.seals.model import Seal
 from rivertwice.reconcile.seals.touched import SettledRows, TouchedRows
 from rivertwice.reconcile.view import HeadView
@@ -76,7 +76,7 @@ def add_up(
     evidence = judged.evidence
     records = count_records(judged.derived, judged.dead_counts, judged.pairs, view.first_new)
     own = [(verdict.pair, verdict.verdict) for verdict in verdicts]
-    counts: Counts = count_rows(own)
+    counts: Counts = merge_counts({}, own, ())
     before: Counts = {}
     if seal is not None:
         assert view.prefix is not None, "a run that builds on a seal has a view that begins there"

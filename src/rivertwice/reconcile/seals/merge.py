@@ -31,13 +31,6 @@ def sealed_pairs(seal: Seal) -> list[PairCount]:
     ]
 
 
-def count_rows(rows: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    """Return pair to verdict to number, with every verdict named, of (pair, verdict)."""
-    counted = Counter(rows)
-    pairs = sorted({pair for pair, _ in counted}, reverse=True)  # the stream before what is served
-    return {pair: {verdict: counted[pair, verdict] for verdict in VERDICTS} for pair in pairs}
-
-
 def replaced_verdicts(
     stored: Mapping[str, Mapping[RowId, StoredVerdict]], scope: Scope, touched: Sequence[Verdict]
 ) -> list[tuple[str, str]]:
