@@ -17,10 +17,9 @@ VERDICT = {
     "pair": "stream",
     "window_start": pd.Timestamp("2013-06-30T10:00Z"),
     "window_end": pd.Timestamp("2013-06-30T11:00Z"),
-    "key": '{"origin": "JFK"}',
-    "presence": "both",
     "verdict": "AGREES",
-    "reason": "",
+    "presence": "both",
+    "rows": 4,
     "late": 0,
     "dead": 0,
     "unexplained": 0,
@@ -57,7 +56,7 @@ VERDICT_FAULTS: list[tuple[str, str, list[dict[str, Any]]]] = [
     ("missing or too many", "critical", [{**VERDICT, "unexplained": 1}]),
     ("never negative", "critical", [{**VERDICT, "late": -1}]),
     ("more late records than records", "critical", [{**VERDICT, "late_share": 1.5}]),
-    ("judged once per pair", "critical", [VERDICT, VERDICT]),
+    ("each verdict once per pair", "critical", [VERDICT, VERDICT]),
 ]
 BALANCE_FAULTS: list[tuple[str, str, list[dict[str, Any]]]] = [
     ("documented columns", "critical", [{**ACCOUNT, "surprise": 1}]),

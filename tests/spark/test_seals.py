@@ -40,7 +40,7 @@ def stored(settings: Settings, report: ReconcileReport) -> dict[str, Any]:
     assert newest is not None
     assert newest["run"] == report.run
     rows = verdict_rows(home, report.run)
-    names = ("pair", "window_start", "window_end", "key", "verdict", "reason", "late", "dead")
+    names = ("pair", "window_start", "window_end", "key", "verdict", "reason", "late", "dead", "rows")
     causes = ("pair", "cause", "window_start", "key", "topic", "partition", "offset", "batch", "event_time", "detail")
     return {
         "verdicts": sorted(tuple(map(str, (row[name] for name in names))) for row in rows),

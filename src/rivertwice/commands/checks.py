@@ -88,7 +88,10 @@ def exit_code_of_gate(gate: Mapping[str, Any]) -> int:
 def verdicts(
     frame: Frame, name: str, run_id: str | None, pair: str | None, verdict: str | None, causes: bool, last: int
 ) -> None:
-    """Show the verdicts of a reconcile, or the cause of every differing row."""
+    """Show the verdicts of a reconcile, or the cause of every differing row.
+
+    Rows of a window that agree, or that are open, are shown as one without a key; `rows` says how many they are.
+    """
     from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
@@ -106,7 +109,7 @@ def verdicts(
     headers = (
         ("pair", "window_start", "key", "cause", "topic", "partition", "offset", "event_time", "batch")
         if causes
-        else ("pair", "window_start", "key", "verdict", "late", "dead", "reason")
+        else ("pair", "window_start", "key", "rows", "verdict", "late", "dead", "reason")
     )
     frame.emit(
         {"run": run_id, "rows": shown, "total": len(chosen)},

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from rivertwice.timeline.judgements import rows_of
+
 
 @dataclass(frozen=True)
 class Delay:
@@ -41,7 +43,11 @@ def mean_delay(rows: pa.Table) -> Delay:
 
 def count_verdicts(rows: Iterable[Mapping[str, Any]], pair: str) -> Counter[str]:
     """Return how many result rows (window and key) have each verdict, for one pair."""
-    return Counter(str(row["verdict"]) for row in rows if row["pair"] == pair)
+    counts: Counter[str] = Counter()
+    for row in rows:
+        if row["pair"] == pair:
+            counts[str(row["verdict"])] += rows_of(row)
+    return counts
 
 
 def late_addresses(causes: Iterable[Mapping[str, Any]], pair: str = "stream") -> set[tuple[str, int, int]]:

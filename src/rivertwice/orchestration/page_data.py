@@ -17,6 +17,7 @@ from rivertwice.supervise.health import OK, classify_health, observe_stream
 from rivertwice.supervise.lag_words import lag_text, stale_lag_text
 from rivertwice.supervise.view import view_stream
 from rivertwice.timeline.committed import committed_batches, newest_batches
+from rivertwice.timeline.judgements import rows_of
 from rivertwice.timeline.lineage import head_path
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import served_stamp
@@ -78,13 +79,21 @@ def _ledger(home: PipelineHome) -> dict[str, Any] | None:
 def describe_windows(
     verdicts: Iterable[Mapping[str, Any]], causes: Iterable[Mapping[str, Any]], limit: int = WINDOWS
 ) -> dict[str, Any]:
-    """Return the result rows whose verdict is not AGREES in some pair, most serious first, with their causes by address."""
-    rows: dict[tuple[Any, str], dict[str, Any]] = {}
+    """Return the result rows whose verdict is not AGREES in some pair, most serious first, with their causes by address.
+
+    All rows of a window that agree, or are open, have one verdict without a key. It holds for a row that has none of its own.
+    """
+    rows: dict[tuple[Any, str | None], dict[str, Any]] = {}
+    others: dict[Any, dict[str, str]] = {}
     for verdict in verdicts:
         place = (verdict["window_start"], verdict["key"])
+        if verdict["key"] is None:
+            others.setdefault(verdict["window_start"], {})[verdict["pair"]] = verdict["verdict"]
         row = rows.setdefault(
-            place, {"start": verdict["window_start"], "key": verdict["key"], "pairs": {}, "late": 0, "reason": ""}
+            place,
+            {"start": verdict["window_start"], "key": verdict["key"], "pairs": {}, "late": 0, "reason": "", "rows": 0},
         )
+        row["rows"] = max(row["rows"], rows_of(verdict))
         row["pairs"][verdict["pair"]] = verdict["verdict"]
         row["late"] = max(row["late"], verdict["late"])
         row["reason"] = row["reason"] or verdict["reason"]
@@ -92,9 +101,16 @@ def describe_windows(
     for cause in causes:
         address = (cause["cause"], cause["topic"], cause["partition"], cause["offset"])
         by_place.setdefault((cause["window_start"], cause["key"]), {}).setdefault(address, cause)
+    for row in rows.values():
+        row["pairs"] = {**others.get(row["start"], {}), **row["pairs"]}
     differing = [row for row in rows.values() if any(word != AGREES for word in row["pairs"].values())]
     differing.sort(
-        key=lambda row: (min(_gravity(word) for word in row["pairs"].values()), -row["late"], row["start"], row["key"])
+        key=lambda row: (
+            min(_gravity(word) for word in row["pairs"].values()),
+            -row["late"],
+            row["start"],
+            row["key"] or "",
+        )
     )
     return {
         "total": len(differing),
@@ -107,7 +123,7 @@ def describe_windows(
 def _window(row: Mapping[str, Any], causes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "start": to_iso(row["start"]),
-        "key": ", ".join(str(value) for value in json.loads(row["key"]).values()) or "all",
+        "key": _key(row),
         "stream": row["pairs"].get("stream"),
         "served": row["pairs"].get("served"),
         "late": row["late"],
@@ -127,6 +143,12 @@ def _window(row: Mapping[str, Any], causes: Sequence[Mapping[str, Any]]) -> dict
             for cause in causes[:CAUSES]
         ],
     }
+
+
+def _key(row: Mapping[str, Any]) -> str:
+    if row["key"] is None:
+        return f"{row['rows']} rows" if row["rows"] != 1 else "1 row"
+    return ", ".join(str(value) for value in json.loads(row["key"]).values()) or "all"
 
 
 def _gravity(word: str) -> int:

@@ -23,15 +23,8 @@ def touched_causes(
     ]
 
 
-def name_causes(
-    view: HeadView,
-    verdicts: Sequence[Verdict],
-    evidence: Evidence,
-    served: ServedEvidence | None,
-    dead: Sequence[RecordedDeadLetter],
-    findings: Sequence[Finding],
-) -> list[ReconcileCause]:
-    """Return every late or splitting record of a LATE row, every dead letter and every finding, by address."""
+def row_causes(verdicts: Sequence[Verdict], evidence: Evidence, served: ServedEvidence | None) -> list[ReconcileCause]:
+    """Return every late or splitting record of a LATE row, by address, and what is wrong with a DEFECT."""
     causes: list[ReconcileCause] = []
     for verdict in verdicts:
         by_row = evidence.late
@@ -53,11 +46,20 @@ def name_causes(
         causes.extend(
             ReconcileCause(pair=verdict.pair, cause=kind, row=verdict.row, detail=why) for kind, why in verdict.defects
         )
-    causes.extend(
+    return causes
+
+
+def dead_causes(view: HeadView, dead: Sequence[RecordedDeadLetter]) -> list[ReconcileCause]:
+    """Return every dead letter by address."""
+    return [
         ReconcileCause(STREAM, "dead", None, part.topic, part.partition, offset, view.rows[index].batch, detail=reason)
         for index, part, offset, reason in dead
-    )
-    causes.extend(
+    ]
+
+
+def finding_causes(findings: Sequence[Finding]) -> list[ReconcileCause]:
+    """Return every finding, by address as far as it has one."""
+    return [
         ReconcileCause(
             STREAM,
             f"finding:{finding.kind}",
@@ -69,8 +71,7 @@ def name_causes(
             detail=finding.message,
         )
         for finding in findings
-    )
-    return causes
+    ]
 
 
 def _record_cause(verdict: Verdict, cause: str, record: LateRow) -> ReconcileCause:

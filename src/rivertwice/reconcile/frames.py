@@ -20,10 +20,9 @@ VERDICT_COLUMNS = (
     "pair",
     "window_start",
     "window_end",
-    "key",
-    "presence",
     "verdict",
-    "reason",
+    "presence",
+    "rows",
     "late",
     "dead",
     "unexplained",
@@ -60,28 +59,40 @@ def late_by_row(records: Iterable[_Record]) -> dict[RowId, list[_Record]]:
     return grouped
 
 
-def verdict_frame(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """Return one row per verdict, for the suite `verdicts`; none if the row need not be compared (`OLDER`)."""
+def verdict_frame(verdicts: Iterable[Verdict], judged: Iterable[Mapping[str, Any]] = ()) -> pd.DataFrame:
+    """Return the frame of the suite `verdicts`: a row for each pair, window, verdict and presence.
+
+    `rows` counts result rows, but for those that need not be compared (`OLDER`); `late`, `dead` and `unexplained` are their
+    sums, `late_share` the largest of any.
+
+    Args:
+        verdicts: of single rows.
+        judged: of others, in such rows already (`Spread.rows`).
+    """
     import pandas as pd
 
-    rows: list[tuple[Any, ...]] = [
-        (
-            verdict.pair,
-            from_ms(verdict.row.start_ms),
-            from_ms(verdict.row.end_ms),
-            verdict.row.key,
-            verdict.presence,
-            verdict.verdict,
-            verdict.reason,
-            verdict.late,
-            verdict.dead,
-            verdict.unexplained,
-            verdict.late_share,
-        )
-        for verdict in verdicts
-        if verdict.presence != OLDER
+    alike: dict[tuple[Any, ...], list[Any]] = {}
+    for verdict in verdicts:
+        if verdict.presence != OLDER:
+            where = (verdict.pair, verdict.row.start_ms, verdict.row.end_ms, verdict.verdict, verdict.presence)
+            counts = (1, verdict.late, verdict.dead, verdict.unexplained, verdict.late_share)
+            alike[where] = _added(alike.get(where), counts)
+    for row in judged:
+        where = tuple(row[name] for name in ("pair", "start_ms", "end_ms", "verdict", "presence"))
+        counts = tuple(row[name] for name in ("rows", "late", "dead", "unexplained", "late_share"))
+        alike[where] = _added(alike.get(where), counts)
+    rows = [
+        (pair, from_ms(start_ms), from_ms(end_ms), verdict, presence, *counts)
+        for (pair, start_ms, end_ms, verdict, presence), counts in alike.items()
     ]
     return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
+
+
+def _added(before: Sequence[Any] | None, counts: Sequence[Any]) -> list[Any]:
+    if before is None:
+        return list(counts)
+    sums = [one + other for one, other in zip(before[:-1], counts[:-1], strict=True)]
+    return [*sums, max(before[-1], counts[-1])]
 
 
 def balance_frame(total: Account, partitions: Mapping[Part, Account]) -> pd.DataFrame:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.instants import from_ms, to_iso, to_ms
@@ -15,7 +16,7 @@ from rivertwice.reconcile.gaps import Missing, is_missing
 from rivertwice.reconcile.kinds.judge import HasUpdates, Judge
 from rivertwice.reconcile.model import Finding, LateRow, OrderDependentRows, RowColumns, RowId, Values
 from rivertwice.reconcile.view import HeadView, shape_of
-from rivertwice.timeline.digest import digest_values
+from rivertwice.timeline.digest import NO_ROWS, digest_values
 from rivertwice.timeline.ledger import LedgerRow
 
 RecordedDeadLetter = tuple[int, Part, int, str]
@@ -24,25 +25,36 @@ _KeptRow = tuple[int, Part, int, int | None]
 """(path index, part, offset, window start in epoch ms); no start for a session, because the truth's session is longer."""
 
 
-def check_emitted(view: HeadView) -> list[Finding]:
-    """Compare the changelog with the number and the digest of rows the ledger recorded for each batch."""
+Emitted = Mapping[tuple[str, int], tuple[int, str]]
+"""(timeline, batch) to the number of rows that the changelog has of it, and their digest."""
+
+
+def count_emitted(view: HeadView) -> dict[tuple[str, int], tuple[int, str]]:
+    """Return what the changelog has of each batch."""
+    return {} if view.stream is None else count_by_batch(view.stream, view.newest.definition.result_columns)
+
+
+def count_by_batch(rows: pa.Table, names: Sequence[str]) -> dict[tuple[str, int], tuple[int, str]]:
+    """Return rows and digest over some columns, by (`_timeline`, `_batch`)."""
     by_batch: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
-    if view.stream is not None:
-        names = view.newest.definition.result_columns
-        plain = zip(*(view.stream.column(name).to_pylist() for name in names), strict=True)
-        stamps = zip(view.stream.column("_timeline").to_pylist(), view.stream.column("_batch").to_pylist(), strict=True)
-        for stamp, row in zip(stamps, plain, strict=True):
-            by_batch.setdefault(stamp, []).append(row)
+    plain = zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+    stamps = zip(rows.column("_timeline").to_pylist(), rows.column("_batch").to_pylist(), strict=True)
+    for stamp, row in zip(stamps, plain, strict=True):
+        by_batch.setdefault(stamp, []).append(row)
+    return {stamp: (len(found), digest_values(found)) for stamp, found in by_batch.items()}
+
+
+def check_emitted(view: HeadView, emitted: Emitted) -> list[Finding]:
+    """Compare the changelog with the number and the digest of rows the ledger recorded for each batch."""
     findings = []
     for ledger_row in view.rows[view.first_new :]:
-        rows = by_batch.get((ledger_row.timeline, ledger_row.batch), [])
-        if len(rows) != ledger_row.emitted:
+        rows, digest = emitted.get((ledger_row.timeline, ledger_row.batch), (0, NO_ROWS))
+        if rows != ledger_row.emitted:
             message = (
-                f"the changelog holds {len(rows)} rows of batch {ledger_row.batch} of {ledger_row.timeline}, the ledger recorded "
+                f"the changelog holds {rows} rows of batch {ledger_row.batch} of {ledger_row.timeline}, the ledger recorded "
                 f"{ledger_row.emitted}"
             )
             findings.append(Finding("changelog", message, ledger_row.batch))
-        digest = digest_values(rows)
         if digest != ledger_row.digest:
             message = (
                 f"the changelog holds other rows of batch {ledger_row.batch} of {ledger_row.timeline} than were committed: "

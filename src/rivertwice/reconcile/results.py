@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,7 +15,9 @@ from rivertwice.config import PipelineHome, Place
 from rivertwice.instants import from_ms
 from rivertwice.reconcile.model import RowId, Verdict
 from rivertwice.store import delta
+from rivertwice.store.new_files import NewFile, write_file
 from rivertwice.timeline.judgements import Increment, causes_of, verdicts_of
+from rivertwice.verdicts import AGREES, OPEN
 
 FORMAT = 1
 _TIME = pa.timestamp("us", "UTC")
@@ -37,8 +40,10 @@ VERDICTS = pa.schema(
         ("batch", pa.int64()),
         ("bundle", pa.string()),
         ("created_at", _TIME),
+        ("rows", pa.int64()),
     ]
 )
+"""A row that agrees, or is open, has no row of its own: one without a key stands for all `rows` of them in a window."""
 CAUSES = pa.schema(
     [
         ("_format", pa.int32()),
@@ -112,24 +117,43 @@ class ReconcileCause:
     detail: str = ""
 
 
+@dataclass(frozen=True)
+class Written:
+    """Verdicts and causes that executors wrote to files of their tables, which no commit has added yet."""
+
+    verdicts: Sequence[NewFile] = ()
+    causes: Sequence[NewFile] = ()
+
+
 def store_run(
     home: PipelineHome,
     stamp: Stamp,
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[StoredVerdict],
     causes: Sequence[ReconcileCause],
     summary: Mapping[str, Any],
     increment: Increment | None = None,
+    write: Callable[[], Written] | None = None,
 ) -> None:
     """Store a run's rows. Killed and called again with the same run, each table still gets them once.
 
     The row in `reconciles` is written last: without it the run does not exist for any reader. An incremental run stores
     what it judged; what it builds on is in `increment`.
+
+    Args:
+        home: of the pipeline.
+        stamp: of the run.
+        verdicts: as `stored_verdicts` gives them.
+        causes: of its verdicts.
+        summary: further columns of `reconciles`.
+        increment: what it builds on.
+        write: lets executors write the verdicts and causes that they have; committed together with the others.
     """
     tables = home.tables
-    if verdicts or increment is None:
-        _append_once(tables.verdicts, stamp.run, _verdict_table(stamp, verdicts))
-    if causes or increment is None:
-        _append_once(tables.causes, stamp.run, _cause_table(stamp, causes))
+    written = Written() if write is None else write()
+    if verdicts or written.verdicts or increment is None:
+        _append_once(tables.verdicts, stamp.run, _verdict_table(stamp, verdicts), written.verdicts)
+    if causes or written.causes or increment is None:
+        _append_once(tables.causes, stamp.run, cause_table(stamp.run, causes), written.causes)
     row = {
         "_format": FORMAT,
         "run": stamp.run,
@@ -146,46 +170,94 @@ def store_run(
         name: json.dumps(value, sort_keys=True) if name in _JSON_COLUMNS and value is not None else value
         for name, value in row.items()
     }
-    _append_once(tables.reconciles, stamp.run, pa.Table.from_pylist([plain], schema=RECONCILES), widen=True)
+    _append_once(tables.reconciles, stamp.run, pa.Table.from_pylist([plain], schema=RECONCILES))
 
 
-def _append_once(path: Place, run: str, rows: pa.Table, *, widen: bool = False) -> None:
+def _append_once(path: Place, run: str, rows: pa.Table, files: Sequence[NewFile] = ()) -> None:
     app = f"reconcile/{run}"
-    if delta.applied_version(path, app) is None:
-        delta.append(path, rows, transactions={app: 1}, widen=widen)
+    if delta.applied_version(path, app) is not None:
+        return
+    if not files:
+        delta.append(path, rows, transactions={app: 1}, widen=True)
+        return
+    delta.append(path, rows.slice(0, 0), widen=True)  # a table of 0.1 lacks a column
+    own = [write_file(path, rows)] if rows.num_rows else []
+    delta.append_files(path, [*own, *files], rows.schema, transactions={app: 1})
 
 
-def _verdict_table(stamp: Stamp, verdicts: Sequence[Verdict]) -> pa.Table:
-    as_of = json.dumps(stamp.as_of, sort_keys=True)
+@dataclass(frozen=True)
+class StoredVerdict:
+    """A verdict as it is stored: of one row, or of all rows of a window that agree or are open (`key` is None)."""
+
+    pair: str
+    start_ms: int
+    end_ms: int
+    key: str | None
+    verdict: str
+    reason: str
+    late: int = 0
+    dead: int = 0
+    rows: int = 1
+
+
+def stored_verdicts(verdicts: Iterable[Verdict]) -> list[StoredVerdict]:
+    """Return what is stored of verdicts: one for each row, but those that agree or are open together by window. Pure."""
+    alike: Counter[tuple[str, int, int, str, str]] = Counter()
+    stored = []
+    for verdict in verdicts:
+        row = verdict.row
+        if verdict.verdict in (AGREES, OPEN) and not (verdict.late or verdict.dead):
+            alike[verdict.pair, row.start_ms, row.end_ms, verdict.verdict, verdict.reason] += 1
+            continue
+        each = StoredVerdict(verdict.pair, *row, verdict.verdict, verdict.reason, late=verdict.late, dead=verdict.dead)
+        stored.append(each)
+    return [*stored, *(_together(*what, rows) for what, rows in alike.items())]
+
+
+def _together(pair: str, start_ms: int, end_ms: int, verdict: str, reason: str, rows: int) -> StoredVerdict:
+    return StoredVerdict(pair, start_ms, end_ms, None, verdict, reason, rows=rows)
+
+
+def verdict_stamps(stamp: Stamp) -> dict[str, Any]:
+    """Return the columns of a stored verdict that are the same for all of a run."""
+    return {
+        "_format": FORMAT,
+        "run": stamp.run,
+        "as_of": json.dumps(stamp.as_of, sort_keys=True),
+        "sequence": stamp.sequence,
+        "timeline": stamp.timeline,
+        "batch": stamp.batch,
+        "bundle": stamp.bundle,
+        "created_at": stamp.created_at,
+    }
+
+
+def _verdict_table(stamp: Stamp, verdicts: Sequence[StoredVerdict]) -> pa.Table:
+    stamps = verdict_stamps(stamp)
     rows = [
         {
-            "_format": FORMAT,
-            "run": stamp.run,
+            **stamps,
             "pair": verdict.pair,
-            "window_start": from_ms(verdict.row.start_ms),
-            "window_end": from_ms(verdict.row.end_ms),
-            "key": verdict.row.key,
+            "window_start": from_ms(verdict.start_ms),
+            "window_end": from_ms(verdict.end_ms),
+            "key": verdict.key,
             "verdict": verdict.verdict,
             "reason": verdict.reason,
             "late": verdict.late,
             "dead": verdict.dead,
-            "as_of": as_of,
-            "sequence": stamp.sequence,
-            "timeline": stamp.timeline,
-            "batch": stamp.batch,
-            "bundle": stamp.bundle,
-            "created_at": stamp.created_at,
+            "rows": verdict.rows,
         }
         for verdict in verdicts
     ]
     return pa.Table.from_pylist(rows, schema=VERDICTS)
 
 
-def _cause_table(stamp: Stamp, causes: Sequence[ReconcileCause]) -> pa.Table:
+def cause_table(run: str, causes: Sequence[ReconcileCause]) -> pa.Table:
+    """Return causes as they are stored."""
     rows = [
         {
             "_format": FORMAT,
-            "run": stamp.run,
+            "run": run,
             "pair": cause.pair,
             "window_start": None if cause.row is None else from_ms(cause.row.start_ms),
             "key": None if cause.row is None else cause.row.key,
@@ -219,9 +291,12 @@ def newest_reconcile(home: PipelineHome) -> dict[str, Any] | None:
 
 
 def verdict_rows(home: PipelineHome, run: str) -> list[dict[str, Any]]:
-    """Return the verdicts that hold for a run, ordered by pair, window and key; some may be of runs that it builds on."""
+    """Return the verdicts that hold for a run, ordered by pair, window and key; some may be of runs that it builds on.
+
+    All rows of a window that agree, or are open, are one verdict without a key (`judgements.rows_of`).
+    """
     rows = verdicts_of(home, run)
-    return sorted(rows, key=lambda row: (row["pair"], row["window_start"], row["key"]))
+    return sorted(rows, key=lambda row: (row["pair"], row["window_start"], row["key"] or ""))
 
 
 def cause_rows(home: PipelineHome, run: str) -> list[dict[str, Any]]:

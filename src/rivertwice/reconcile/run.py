@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -23,12 +24,14 @@ from rivertwice.progress import Progress
 from rivertwice.reconcile import suites
 from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, select_acknowledged
 from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.causes import name_causes, touched_causes
+from rivertwice.reconcile.causes import dead_causes, finding_causes, row_causes, touched_causes
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
 from rivertwice.reconcile.gate import Gate, GateAlert, GateInput, decide_gate
-from rivertwice.reconcile.judge_head import Judged, count_presence, judge_head
+from rivertwice.reconcile.judge_head import judge_head
+from rivertwice.reconcile.judged import Judged, count_presence
 from rivertwice.reconcile.model import OLDER, Finding, LateRow, RowId, Verdict
-from rivertwice.reconcile.results import Stamp, reconcile_runs, store_run
+from rivertwice.reconcile.observe import observe_head
+from rivertwice.reconcile.results import Stamp, StoredVerdict, reconcile_runs, store_run, stored_verdicts
 from rivertwice.reconcile.seals.check import check_seals, check_served_total
 from rivertwice.reconcile.seals.look import (
     FULL,
@@ -45,9 +48,9 @@ from rivertwice.reconcile.seals.settle import make_seal, why_not_sealed
 from rivertwice.reconcile.seals.settled_rows import read_settled_rows
 from rivertwice.reconcile.seals.table import read_seals, store_seal
 from rivertwice.reconcile.seals.touched import SettledRows, TouchedRows, judge_touched
+from rivertwice.reconcile.spread.store import together, write_spread
 from rivertwice.reconcile.totals import Totals, add_up
-from rivertwice.reconcile.verdict import select_dirty_windows
-from rivertwice.reconcile.view import HeadView, observe_head
+from rivertwice.reconcile.view import HeadView
 from rivertwice.timeline.judgements import Increment
 
 _log = logging.getLogger(__name__)
@@ -169,7 +172,8 @@ def reconcile(
     view, why = _observe(home, settings, look, decision)
     seal = None if view.prefix is None else look.seal
     phases.done("observe", f"{len(view.rows)} batches up to {view.last.timeline}/{view.last.batch}")
-    judged = judge_head(spark, settings, view, phases.done)
+    wanted = None if range is None else (to_ms(range.start), to_ms(range.end))
+    judged = judge_head(spark, settings, view, phases.done, wanted)
     settled, touched = _judge_touched(home, look, view, judged)
     verdicts = [*judged.verdicts, *touched.verdicts]
     if range is not None:
@@ -177,16 +181,22 @@ def reconcile(
     findings = [*judged.findings, *decision.foreign]
     findings += check_seals(view, read_seals(home)) if seal is None else check_served_total(view, seal)
     totals = add_up(view, judged, verdicts, seal, settled, touched)
-    dirty = len(select_dirty_windows(judged.evidence))
-    phases.done("judge", f"{len(verdicts)} verdicts, {dirty} windows with differing digests")
+    dirty = judged.dirty
+    judged_rows = sum(sum(by.values()) for by in totals.counts.values())
+    phases.done("judge", f"{judged_rows} verdicts, {dirty} windows with differing digests")
     gate = _decide(home, settings, view, judged, verdicts, findings, totals, now)
     phases.done("gate", f"{'passed' if gate.passed else 'failed'} with {len(gate.alerts)} alerts")
     stamp = _stamp(view, run, now)
     increment = None if seal is None or view.prefix is None else view.prefix.scope.increment(seal.run)
     own = [verdict for verdict in judged.verdicts if range is None or _inside(verdict.row, range)]
-    causes = name_causes(view, own, judged.evidence, judged.served, judged.dead, findings)
-    causes += touched_causes(touched.verdicts, touched.late)
-    store_run(home, stamp, verdicts, causes, _summary(totals, gate, findings, phases.seconds), increment)
+    causes = [*row_causes(own, judged.evidence, judged.served), *touched_causes(touched.verdicts, touched.late)]
+    causes += [*dead_causes(view, judged.dead), *finding_causes(findings)]
+    stored = [*stored_verdicts(verdicts), *_remaining(touched)]
+    write = None
+    if judged.spread is not None and judged.dead_rows is not None:
+        stored += together(judged.spread)
+        write = partial(write_spread, home, stamp, judged.spread, judged.dead_rows)
+    store_run(home, stamp, stored, causes, _summary(totals, gate, findings, phases.seconds), increment, write)
     unsealed = "a range was asked for" if range is not None else why_not_sealed(judged, view, gate, totals)
     if not unsealed:
         store_seal(home, make_seal(stamp, view, judged, verdicts, totals, look))
@@ -229,6 +239,22 @@ def _judge_touched(
     return settled, judge_touched(judged.touched, settled)
 
 
+def _remaining(touched: TouchedRows) -> list[StoredVerdict]:
+    """Return what is stored again of the agreeing rows of windows that late records came for."""
+    return [
+        StoredVerdict(
+            stored["pair"],
+            to_ms(stored["window_start"]),
+            to_ms(stored["window_end"]),
+            None,
+            stored["verdict"],
+            stored["reason"],
+            rows=rows,
+        )
+        for stored, rows in touched.remaining
+    ]
+
+
 def _decide(
     home: PipelineHome,
     settings: Settings,
@@ -241,10 +267,11 @@ def _decide(
 ) -> Gate:
     definition = view.newest.definition
     alert_share = definition.late.alert_share
+    spread_rows = [] if judged.spread is None else judged.spread.rows()
     folder = settings.project / "expectations"
     frame = balance_frame(totals.total, totals.partitions)
     outcomes = [
-        suites.run_suite(folder, "verdicts", verdict_frame(verdicts)),
+        suites.run_suite(folder, "verdicts", verdict_frame(verdicts, spread_rows)),
         suites.run_suite(folder, "balance", frame, {"alert_share": alert_share}),
     ]
     doubts = (doubt.reason for doubt in judged.derived.doubts.doubts)

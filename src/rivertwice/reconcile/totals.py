@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +12,7 @@ from rivertwice.reconcile.assess import Derived
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
 from rivertwice.reconcile.evidence.evidence import Evidence
 from rivertwice.reconcile.gaps import Doubts, count_readable
-from rivertwice.reconcile.judge_head import Judged
+from rivertwice.reconcile.judged import Judged
 from rivertwice.reconcile.kinds.judge import Judge
 from rivertwice.reconcile.model import Verdict
 from rivertwice.reconcile.seals.merge import Counts, merge_counts, plus, replaced_verdicts, sealed_pairs
@@ -27,7 +28,7 @@ class RecordCounts:
     Attributes:
         read, accepted, dead: records by partition.
         pairs: pairs of record and window. own_pairs: without those that a seal counted.
-        emitted_before: pairs of windows of the seal, as the changelog counts them.
+        emitted_before: pairs of windows of the seal, or of those that executors judged, as the changelog counts them.
     """
 
     read: Mapping[Part, int]
@@ -75,7 +76,10 @@ def add_up(
     """
     evidence = judged.evidence
     records = count_records(judged.derived, judged.dead_counts, judged.pairs, view.first_new)
-    own = [(verdict.pair, verdict.verdict) for verdict in verdicts]
+    own = Counter((verdict.pair, verdict.verdict) for verdict in verdicts)
+    if judged.spread is not None:
+        own += judged.spread.counts()
+        records = replace(records, emitted_before=judged.spread.pairs())
     counts: Counts = merge_counts({}, own, ())
     before: Counts = {}
     if seal is not None:
@@ -83,7 +87,8 @@ def add_up(
         scope = view.prefix.scope
         records = _with_sealed(records, seal)
         stored = {} if settled is None else settled.verdicts
-        replaced = replaced_verdicts(stored, scope, () if touched is None else touched.verdicts)
+        again = TouchedRows() if touched is None else touched
+        replaced = replaced_verdicts(stored, scope, again.verdicts, again.agreed)
         before = merge_counts(seal.counts, (), replaced)
         counts = merge_counts(before, own, ())
         unsettled = {row: rows for row, rows in evidence.stream.items() if row.end_ms > scope.settled_ms}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from deltalake import (
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
 
 from rivertwice.config import Place
 from rivertwice.errors import LostRaceError, ServiceError
@@ -31,6 +33,7 @@ from rivertwice.store.delta_place import name_of, require_writable, storage_opti
 from rivertwice.store.delta_read import commits as commits
 from rivertwice.store.delta_read import read as read
 from rivertwice.store.delta_read import read_history
+from rivertwice.store.new_files import NewFile
 from rivertwice.store.sql import equals
 
 LOG_RETENTION = "delta.logRetentionDuration"
@@ -79,6 +82,68 @@ def append(
         ServiceError: S3 did not answer; the caller must check whether the commit exists.
         ConfigError: the S3 endpoint ignores conditional writes.
     """
+
+    def write(target: Table | str, properties: CommitProperties) -> None:
+        write_deltalake(
+            target,
+            rows,
+            mode="append",
+            schema_mode="merge" if widen else None,
+            partition_by=list(partition_by) or None,
+            commit_properties=properties,
+            post_commithook_properties=_AFTER_COMMIT,
+            configuration=RETENTION,
+            storage_options=storage_options(path) if isinstance(target, str) else None,
+        )
+
+    def target() -> Table | str:
+        return _guarded(path, rows.schema, transactions, partition_by, check) if transactions else str(path)
+
+    return _append(path, target, write, transactions, metadata)
+
+
+def append_files(
+    path: Place,
+    files: Sequence[NewFile],
+    schema: pa.Schema,
+    *,
+    transactions: Mapping[str, int],
+    metadata: Mapping[str, Any] | None = None,
+    check: Callable[[Table], None] | None = None,
+) -> int:
+    """Append rows that executors wrote to files (`store.delta_scan.write_files`), in one commit as `append` makes it.
+
+    Args:
+        path: the table's place; created with `schema` if absent, without partition columns.
+        files: each becomes part of the table.
+        schema: of the rows.
+        transactions: as for `append`.
+        metadata: as for `append`.
+        check: as for `append`.
+    """
+    now_ms = time.time_ns() // 1_000_000
+
+    def write(target: Table | str, properties: CommitProperties) -> None:
+        assert not isinstance(target, str), "it was opened for its transactions"
+        actions = [AddAction(file.path, file.size, {}, now_ms, True, file.stats) for file in files]
+        target.create_write_transaction(
+            list(actions),
+            "append",
+            target.schema(),
+            commit_properties=properties,
+            post_commithook_properties=_AFTER_COMMIT,
+        )
+
+    return _append(path, lambda: _guarded(path, schema, transactions, (), check), write, transactions, metadata)
+
+
+def _append(
+    path: Place,
+    target: Callable[[], Table | str],
+    write: Callable[[Table | str, CommitProperties], None],
+    transactions: Mapping[str, int] | None,
+    metadata: Mapping[str, Any] | None,
+) -> int:
     require_writable(path)
     nonce = uuid.uuid4().hex
     properties = _properties({**(metadata or {}), NONCE: nonce}, transactions)
@@ -86,8 +151,15 @@ def append(
 
     def commit() -> int:
         try:
-            target = _guarded(path, rows.schema, transactions, partition_by, check) if transactions else str(path)
-            version = _append(path, target, rows, properties, partition_by, widen)
+            with explained(path, "committing"):
+                write(target(), properties)
+            version = int(opened(path).version())
+        except CommitFailedError as error:
+            own_version = _version_of(path, nonce)
+            if own_version is not None:
+                return own_version
+            message = f"another writer committed to {name_of(path)} first ({error}); nothing was written; read again and retry"
+            raise LostRaceError(message) from error
         except (LostRaceError, ServiceError):
             own_version = _version_of(path, nonce)
             if own_version is not None:
@@ -102,35 +174,6 @@ def append(
 def _sync(path: Place, version: int, nonce: str | None = None) -> None:
     if isinstance(path, Path):
         sync_commit(path, version, nonce, _LOOK_BACK)
-
-
-def _append(
-    path: Place,
-    target: Table | str,
-    rows: pa.Table,
-    properties: CommitProperties,
-    partition_by: Sequence[str],
-    widen: bool,
-) -> int:
-    try:
-        with explained(path, "committing"):
-            write_deltalake(
-                target,
-                rows,
-                mode="append",
-                schema_mode="merge" if widen else None,
-                partition_by=list(partition_by) or None,
-                commit_properties=properties,
-                post_commithook_properties=_AFTER_COMMIT,
-                configuration=RETENTION,
-                storage_options=storage_options(path) if isinstance(target, str) else None,
-            )
-    except CommitFailedError as error:
-        message = (
-            f"another writer committed to {name_of(path)} first ({error}); nothing was written; read again and retry"
-        )
-        raise LostRaceError(message) from error
-    return int(opened(path).version())
 
 
 def _version_of(path: Place, nonce: str) -> int | None:

@@ -22,9 +22,9 @@ from rivertwice.testing.oracle.sources import read_log
 from rivertwice.testing.retention_runs import (
     RETENTION,
     ask,
+    called_equal,
     committed,
     judged,
-    judged_rows,
     reconcile,
     require_stop,
     to_ms,
@@ -259,11 +259,10 @@ def require_true(lab: Lab) -> None:
     checked = 0
     for pair, table in tables.items():
         rows = {(to_ms(row["window_start"]), row["k"]): row for row in ([] if table is None else table.to_pylist())}
-        for (start, key), verdict in judged_rows(lab, pair).items():
-            if verdict == AGREES:
-                row, wanted = rows[start, key], sums[start, key]
-                same = (row["n"], row["total"], row["top"]) == (wanted.n, wanted.total, wanted.top)
-                require(same, f"{pair} {start} {key} is called equal, but holds {row} and not {wanted}")
-                checked += 1
+        for start, key in called_equal(lab, pair, rows):
+            row, wanted = rows[start, key], sums[start, key]
+            same = (row["n"], row["total"], row["top"]) == (wanted.n, wanted.total, wanted.top)
+            require(same, f"{pair} {start} {key} is called equal, but holds {row} and not {wanted}")
+            checked += 1
     lab.fact("called_equal_and_true", checked)
     require(checked > 0, "no row is called equal")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
 from rivertwice.reconcile.model import SERVED, STREAM
+from rivertwice.reconcile.results import newest_reconcile, verdict_rows
 from rivertwice.store import delta
 from rivertwice.testing.cases import LabError, require
 from rivertwice.testing.lab import PIPELINE, Lab
@@ -16,7 +17,7 @@ from rivertwice.testing.savepoint_runs import CLI
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
-from rivertwice.verdicts import DEFECT
+from rivertwice.verdicts import AGREES, DEFECT, OPEN
 
 RETENTION = "retention"
 
@@ -83,18 +84,18 @@ def judged(lab: Lab, pair: str) -> list[tuple[int, int, str, str]]:
     ]
 
 
-def judged_rows(lab: Lab, pair: str) -> dict[tuple[int, str], str]:
-    """Return (window start, key) to the newest run's verdict of one pair."""
-    runs = delta.read(lab.home.tables.reconciles, columns=["run", "created_at"])
-    rows = delta.read(lab.home.tables.verdicts)
-    if runs is None or rows is None:
-        return {}
-    newest = max(runs.to_pylist(), key=lambda row: row["created_at"])["run"]
-    return {
-        (to_ms(row["window_start"]), json.loads(row["key"])["k"]): row["verdict"]
-        for row in rows.to_pylist()
-        if row["run"] == newest and row["pair"] == pair
+def called_equal(lab: Lab, pair: str, rows: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return which rows, by (window start, key), the newest run calls equal in a pair.
+
+    One verdict without a key stands for all rows of its window that have none of their own.
+    """
+    newest = newest_reconcile(lab.home)
+    verdicts = [] if newest is None else [row for row in verdict_rows(lab.home, newest["run"]) if row["pair"] == pair]
+    named = {
+        (to_ms(row["window_start"]), json.loads(row["key"])["k"]): row["verdict"] for row in verdicts if row["key"]
     }
+    equal = {to_ms(row["window_start"]) for row in verdicts if row["key"] is None and row["verdict"] == AGREES}
+    return [row for row in rows if named.get(row, AGREES if row[0] in equal else OPEN) == AGREES]
 
 
 def to_ms(instant: datetime) -> int:

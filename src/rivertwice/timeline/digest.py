@@ -67,3 +67,17 @@ def digest_rows(table: pa.Table, columns: Sequence[str]) -> str:
     if not values:
         return digest_values([])
     return digest_values(zip(*values, strict=True))
+
+
+NO_ROWS = digest_values([])
+"""The digest of no rows."""
+
+
+def add_digests(digests: Iterable[str]) -> str:
+    """Return the digest of all rows whose digests these are."""
+    total = count = 0
+    for digest in digests:
+        _, rows, text = digest.split(":")
+        count += int(rows)
+        total += int(text, 16)
+    return f"{VERSION}:{count}:{total % _MODULUS:032x}"

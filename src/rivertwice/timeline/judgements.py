@@ -53,6 +53,15 @@ class Increment:
         return cls(data["base"], data["settled_ms"], ranges, int(data["length_ms"]))
 
 
+def rows_of(verdict: Mapping[str, Any]) -> int:
+    """Return for how many result rows a stored verdict stands.
+
+    All rows of a window that agree, or that are open, are stored as one, without a key. Until 0.1 each was stored.
+    """
+    rows = verdict.get("rows")
+    return 1 if rows is None else int(rows)
+
+
 def run_chain(home: PipelineHome, run: str) -> list[tuple[str, Increment | None]]:
     """Return the runs whose rows hold for a run, newest first, each with its increment; the last one is a full run.
 
@@ -89,7 +98,7 @@ def verdicts_of(
     rows: list[dict[str, Any]] = []
     for own, is_last in _rows_of_chain(home.tables.verdicts, run_chain(home, run), ranges):
         chosen = own if wanted is None else own.filter(pc.is_in(own["verdict"], pa.array(list(wanted))))
-        rows += [row for row in chosen.to_pylist() if not named or _address(row) not in named]
+        rows += [row for row in chosen.to_pylist() if _address(row) not in named and rows_of(row)]
         if not is_last:
             named.update(map(_address, own.to_pylist()))
     return rows

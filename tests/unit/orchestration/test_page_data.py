@@ -38,6 +38,16 @@ def test_a_repaired_window_shows_late_in_the_stream_and_agrees_as_served() -> No
     assert [cause["address"] for cause in row["causes"]] == ["flights-2@5", "flights-2@9"]
 
 
+def test_a_row_without_a_verdict_of_its_own_has_that_of_its_window() -> None:
+    others = {**verdict(12, "served", "AGREES"), "key": None, "rows": 7}
+    waiting = {**verdict(13, "stream", "OPEN"), "key": None, "rows": 2}
+    shown = describe_windows([verdict(12, "stream", "LATE", 2), others, waiting], [])
+    assert [(row["key"], row["stream"], row["served"]) for row in shown["rows"]] == [
+        ("JFK", "LATE", "AGREES"),
+        ("2 rows", "OPEN", None),
+    ]
+
+
 def test_an_address_that_both_pairs_name_is_shown_once() -> None:
     (row,) = describe_windows([verdict(12, "stream", "LATE", 1)], [late(12, 5), late(12, 5, "served")])["rows"]
     assert len(row["causes"]) == 1

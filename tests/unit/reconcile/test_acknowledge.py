@@ -19,7 +19,7 @@ from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, 
 from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
 from rivertwice.reconcile.model import OLDER, RowId, Verdict
-from rivertwice.reconcile.results import Stamp, store_run
+from rivertwice.reconcile.results import Stamp, store_run, stored_verdicts
 from rivertwice.store.places import open_store
 
 P = "flight_delays"
@@ -70,7 +70,7 @@ def store(
 ) -> None:
     """Store a run with these verdicts and this gate."""
     summary = {"counts": {}, "balance": {}, "late_by_partition": {}, "gate": gate, "duration_s": 1.0}
-    store_run(home, Stamp(run, P, NOW, timeline, 9, "b1", 3, {}), found, [], summary)
+    store_run(home, Stamp(run, P, NOW, timeline, 9, "b1", 3, {}), stored_verdicts(found), [], summary)
 
 
 def kinds(gate: Gate) -> list[tuple[str, str]]:

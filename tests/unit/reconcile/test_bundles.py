@@ -8,7 +8,7 @@ import pytest
 
 from homes.torn import make_home
 from rivertwice.errors import DefinitionError
-from rivertwice.reconcile.view import observe_head
+from rivertwice.reconcile.observe import observe_head
 
 
 def test_the_projects_files_replace_an_altered_bundle_only_if_the_same(tmp_path: Path) -> None:

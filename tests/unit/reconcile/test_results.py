@@ -16,6 +16,7 @@ from rivertwice.reconcile.results import (
     newest_reconcile,
     reconcile_runs,
     store_run,
+    stored_verdicts,
     verdict_rows,
 )
 from rivertwice.store import delta
@@ -49,7 +50,7 @@ def test_before_the_first_run_there_is_nothing(home: PipelineHome) -> None:
 
 
 def test_a_stored_run_is_read_back(home: PipelineHome) -> None:
-    store_run(home, stamp("r1"), [VERDICT], [CAUSE, FINDING], SUMMARY)
+    store_run(home, stamp("r1"), stored_verdicts([VERDICT]), [CAUSE, FINDING], SUMMARY)
     newest = newest_reconcile(home)
     assert newest is not None
     assert (newest["run"], newest["batch"], newest["counts"]) == ("r1", 9, {"stream": {"LATE": 1}})
@@ -63,7 +64,7 @@ def test_a_stored_run_is_read_back(home: PipelineHome) -> None:
 
 def test_a_run_stored_twice_is_there_once(home: PipelineHome) -> None:
     for _ in range(2):
-        store_run(home, stamp("r1"), [VERDICT], [CAUSE], SUMMARY)
+        store_run(home, stamp("r1"), stored_verdicts([VERDICT]), [CAUSE], SUMMARY)
     assert len(reconcile_runs(home)) == len(verdict_rows(home, "r1")) == len(cause_rows(home, "r1")) == 1
 
 
@@ -79,10 +80,10 @@ def test_a_run_that_died_half_way_does_not_exist_until_repeated(
 
     monkeypatch.setattr(delta, "append", dies_at_causes)
     with pytest.raises(KeyboardInterrupt):
-        store_run(home, stamp("r1"), [VERDICT], [CAUSE], SUMMARY)
+        store_run(home, stamp("r1"), stored_verdicts([VERDICT]), [CAUSE], SUMMARY)
     assert newest_reconcile(home) is None
     monkeypatch.setattr(delta, "append", real)
-    store_run(home, stamp("r1"), [VERDICT], [CAUSE], SUMMARY)
+    store_run(home, stamp("r1"), stored_verdicts([VERDICT]), [CAUSE], SUMMARY)
     assert len(verdict_rows(home, "r1")) == len(reconcile_runs(home)) == 1
 
 

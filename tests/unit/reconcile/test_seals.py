@@ -216,7 +216,7 @@ def late(offset: int, start: int = 0, key: str = "a") -> LateRow:
 
 
 def stored(verdict: str, records: int = 0, dead: int = 0, reason: str = "") -> dict[str, object]:
-    return {"verdict": verdict, "late": records, "dead": dead, "reason": reason}
+    return {"verdict": verdict, "late": records, "dead": dead, "reason": reason, "key": "a"}
 
 
 ROW = RowId(0, SIZE, "a")
@@ -266,7 +266,7 @@ def test_counts_of_all_rows_are_the_seals_without_what_no_longer_holds() -> None
     stored_rows = {STREAM: {ROW: stored("AGREES"), ROW._replace(start_ms=200, end_ms=210): stored("OPEN")}}
     touched = judge_touched({ROW: [late(9)]}, SettledRows(stored_rows | {SERVED: {}}, {ROW: 1}, None)).verdicts
     gone = replaced_verdicts(stored_rows, Scope(100, SIZE), touched)
-    assert gone == [(STREAM, "AGREES")]
+    assert gone == {(STREAM, "AGREES"): 1}
     own = [(verdict.pair, verdict.verdict) for verdict in touched]
     counts = merge_counts(SEAL.counts, [*own, (STREAM, "OPEN")], gone)
     assert counts[STREAM] == {"AGREES": 2, "LATE": 2, "OPEN": 1, "DEFECT": 0, "NOT_COMPARABLE": 0}
@@ -274,7 +274,25 @@ def test_counts_of_all_rows_are_the_seals_without_what_no_longer_holds() -> None
 
 def test_windows_that_are_judged_again_give_their_counts_back() -> None:
     stored_rows = {SERVED: {ROW: stored("LATE"), RowId(50, 60, "a"): stored("LATE")}}
-    assert replaced_verdicts(stored_rows, Scope(100, SIZE, ((0, 1),)), ()) == [(SERVED, "LATE")]
+    assert replaced_verdicts(stored_rows, Scope(100, SIZE, ((0, 1),)), ()) == {(SERVED, "LATE"): 1}
+
+
+ALL = ROW._replace(key=None)  # type: ignore[arg-type]
+AGREEING = {**stored("AGREES"), "key": None, "rows": 3, "pair": STREAM}
+
+
+def test_a_row_that_agreed_with_its_window_leaves_the_others_of_it() -> None:
+    settled = SettledRows({STREAM: {ALL: AGREEING}, SERVED: {}}, {ROW: 4}, None)
+    touched = judge_touched({ROW: [late(9)], ROW._replace(key="new"): [late(10)]}, settled)
+    assert touched.agreed == [(STREAM, ROW)]
+    assert touched.remaining == [(AGREEING, 2)]
+    gone = replaced_verdicts(settled.verdicts, Scope(100, SIZE), touched.verdicts, touched.agreed)
+    assert gone == {(STREAM, "AGREES"): 1}
+
+
+def test_windows_judged_again_give_back_all_rows_that_agreed() -> None:
+    again = Scope(100, SIZE, ((0, 1),))
+    assert replaced_verdicts({STREAM: {ALL: AGREEING}}, again, (), [(STREAM, ROW)]) == {(STREAM, "AGREES"): 3}
 
 
 def test_a_seals_balance_is_carried_on() -> None:

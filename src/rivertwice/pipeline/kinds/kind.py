@@ -31,6 +31,8 @@ class Kind(ABC):
         has_newest_rows: whether each key has a newest row, which replaces the earlier ones.
         follows_records: whether a window or its rows depend on records that another definition may not take.
         keeps_every_key: whether the state never forgets a key by itself.
+        has_independent_rows: whether what is known of a row depends on its own window and records alone, so that executors may
+            judge each where it is.
         code_file: the file with the code that computes rows.
         lint: judges the pitfalls that depend on the kind.
     """
@@ -44,6 +46,7 @@ class Kind(ABC):
     takes_cures: ClassVar[bool] = True
     has_newest_rows: ClassVar[bool] = False
     keeps_every_key: ClassVar[bool] = False
+    has_independent_rows: ClassVar[bool] = False
     follows_records: ClassVar[bool] = False
     code_file: ClassVar[str] = TRANSFORM_FILE
     lint: ClassVar[WindowLint] = WindowLint()

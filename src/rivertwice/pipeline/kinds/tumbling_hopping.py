@@ -17,6 +17,7 @@ class TumblingHopping(GroupedKind):
     """Windows of one length that follow each other, or overlap."""
 
     setting = "size"
+    has_independent_rows = True
 
     def length(self, window: Window) -> timedelta:
         """Return the length of a window."""

@@ -10,6 +10,8 @@ from are computed like this; any other is taken from the truth.
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -106,6 +108,7 @@ class WindowJudge(FixedWindows):
         self._is_own = F.lit(True) if own is None else F.col("_group").isin(own, AMENDED_GROUP)
         self._pairs = self._log if amended is None else self._paired(self._rows, view)
         self._truths: dict[tuple[str, str | None], pa.Table] = {}
+        self._only: DataFrame | None = None
 
     def _paired(self, rows: DataFrame, view: str | None) -> DataFrame:
         late = F.unix_micros("_window_end") <= F.col("_late_ms") * 1000
@@ -120,14 +123,17 @@ class WindowJudge(FixedWindows):
         """Return the batch result over all accepted rows."""
         text = (definition.transform_sql, definition.rows_sql)
         if text not in self._truths:
-            self._truths[text] = compile_batch(self._spark, definition, self._rows.where(self._is_own)).toArrow()
+            self._truths[text] = self.truth_frame(definition).toArrow()
         return self._truths[text]
+
+    def truth_frame(self, definition: Definition) -> DataFrame:
+        """Return what `truth` returns, not computed yet."""
+        return self._wanted(compile_batch(self._spark, definition, self._rows.where(self._is_own)))
 
     def expected(self, definition: Definition) -> pa.Table:
         """Return what the stream must emit in the end: the result over the pairs it read and did not drop."""
-        in_time = self._pairs.where(~F.col("_late") & is_read() & self._is_own)
         if definition.window.passes == 1:
-            return compile_batch(self._spark, definition, in_time).toArrow()
+            return self.expected_frame(definition).toArrow()
         truth = self.truth(definition)
         dirty = self._dropped_from()
         if not dirty:
@@ -135,7 +141,39 @@ class WindowJudge(FixedWindows):
         end = definition.window.end_column
         ends_us = pc.cast(truth[end], pa.timestamp("us", "UTC")).cast(pa.int64())
         clean = truth.filter(pc.invert(pc.is_in(ends_us, pa.array(dirty, pa.int64()))))
-        return pa.concat_tables([clean, self._by_pass(definition, in_time, dirty).cast(truth.schema)])
+        tables = [frame.toArrow() for frame in self._by_pass(definition, self._in_time, dirty)]
+        return pa.concat_tables([clean, *(table.cast(truth.schema) for table in tables)])
+
+    def expected_frame(self, definition: Definition) -> DataFrame:
+        """Return what `expected` returns, not computed yet."""
+        if definition.window.passes == 1:
+            return self._wanted(compile_batch(self._spark, definition, self._in_time))
+        truth = self.truth_frame(definition)
+        dirty = self._dropped_from()
+        if not dirty:
+            return truth
+        ends = self._ends(dirty)
+        clean = truth.join(ends, F.unix_micros(definition.window.end_column) == ends["_end_us"], "left_anti")
+        return functools.reduce(DataFrame.unionByName, self._by_pass(definition, self._in_time, dirty), clean)
+
+    @property
+    def _in_time(self) -> DataFrame:
+        return self._pairs.where(~F.col("_late") & is_read() & self._is_own)
+
+    def within(self, ends_ms: Iterable[int]) -> WindowJudge:
+        """Return the same judge, whose results and late records are of the windows with these ends (epoch ms) alone."""
+        chosen = copy.copy(self)
+        chosen._only = self._ends(end_ms * 1000 for end_ms in ends_ms)
+        chosen._pairs = self._pairs.join(chosen._only, F.unix_micros("_window_end") == F.col("_end_us"), "left_semi")
+        chosen._truths = {}
+        return chosen
+
+    def _wanted(self, result: DataFrame) -> DataFrame:
+        if self._only is None:
+            return result
+        ends = self._only
+        column = self._definition.window.end_column
+        return result.join(ends, F.unix_micros(column) == ends["_end_us"], "left_semi")
 
     def updates(self, index: int) -> pa.Table:
         """Return what a stream that emits updates must emit with one batch.
@@ -151,23 +189,24 @@ class WindowJudge(FixedWindows):
         if not ends:
             return compile_batch(self._spark, definition, in_time.limit(0)).toArrow()
         touched, all_rows = (
-            self._by_pass(definition, rows, ends) for rows in (batch_pairs, in_time.where(F.col("_index") <= index))
+            _united(self._by_pass(definition, rows, ends))
+            for rows in (batch_pairs, in_time.where(F.col("_index") <= index))
         )
         names = [definition.window.start_column, definition.window.end_column, *definition.keys]
         touched_keys = set(zip(*(touched[name].to_pylist() for name in names), strict=True))
         keys = zip(*(all_rows[name].to_pylist() for name in names), strict=True)
         return all_rows.filter(pa.array([key in touched_keys for key in keys], pa.bool_()))
 
-    def _by_pass(self, definition: Definition, pairs: DataFrame, ends_us: Sequence[int]) -> pa.Table:
-        """Return the result over `pairs`, for the windows with these ends, pass by pass."""
+    def _by_pass(self, definition: Definition, pairs: DataFrame, ends_us: Sequence[int]) -> list[DataFrame]:
+        """Return the results over `pairs`, for the windows with these ends, one for each pass."""
         end = definition.window.end_column
-        tables = []
+        results = []
         for number in sorted({self._pass_of(end_us) for end_us in ends_us}):
             pass_ends = self._ends([end_us for end_us in ends_us if self._pass_of(end_us) == number])
             rows = pairs.join(pass_ends, F.unix_micros("_window_end") == pass_ends["_end_us"], "left_semi")
             result = compile_batch(self._spark, definition, rows)
-            tables.append(result.join(pass_ends, F.unix_micros(end) == pass_ends["_end_us"], "left_semi").toArrow())
-        return pa.concat_tables([table.cast(tables[0].schema) for table in tables])
+            results.append(result.join(pass_ends, F.unix_micros(end) == pass_ends["_end_us"], "left_semi"))
+        return results
 
     def _dropped_from(self) -> list[int]:
         dropped = self._pairs.where(F.col("_late") | ~is_read())
@@ -237,11 +276,10 @@ class WindowJudge(FixedWindows):
         A key that is computed by the transform is no column of its rows; such a row stays without an explanation.
         """
         source = self._source
-        rows = included(self._spark, self._definition, self._pairs).where("_late")
         late = [
             LateRow(row, source.topic, partition, offset, batches[index], late_ms, event_time)
-            for row, (partition, offset, event_time, index, late_ms) in self._addressed(
-                rows, shape, ("_index", "_late_ms")
+            for row, (partition, offset, event_time, index, late_ms) in _addressed(
+                self.late_frame(shape), shape, ("_index", "_late_ms")
             )
         ]
         return sorted(late, key=lambda row: (row.partition, row.offset, row.row))
@@ -253,17 +291,24 @@ class WindowJudge(FixedWindows):
         rows = included(self._spark, self._definition, self._cures)
         amended = [
             AmendedRow(row, self._source.topic, partition, offset, event_time, first, until)
-            for row, (partition, offset, event_time, first, until) in self._addressed(rows, shape, ("_from", "_until"))
+            for row, (partition, offset, event_time, first, until) in _addressed(
+                self._address_frame(rows, shape, ("_from", "_until")), shape, ("_from", "_until")
+            )
         ]
         return sorted(amended, key=lambda row: (row.first_seq, row.row))
 
-    def _addressed(
-        self, rows: DataFrame, shape: RowColumns, further: Sequence[str]
-    ) -> Iterable[tuple[RowId, tuple[Any, ...]]]:
-        """Return the row of each pair, with the record's partition, offset and event time, and further columns."""
+    def late_frame(self, shape: RowColumns, further: Sequence[Column] = ()) -> DataFrame:
+        """Return every late pair, not computed yet: the window, keys, `_partition`, `_offset`, `_event_time`, `_index`, `_late_ms`.
+
+        `further` are columns of the record beside these.
+        """
+        rows = included(self._spark, self._definition, self._pairs).where("_late")
+        return self._address_frame(rows, shape, ("_index", "_late_ms", *further))
+
+    def _address_frame(self, rows: DataFrame, shape: RowColumns, further: Sequence[str | Column]) -> DataFrame:
         start = F.timestamp_micros(F.unix_micros("_window_end") - self._size_us)
         keys = [name for name in shape.keys if name in rows.columns]
-        table = rows.select(
+        return rows.select(
             start.alias("window_start"),
             F.col("_window_end").alias("window_end"),
             *keys,
@@ -272,10 +317,7 @@ class WindowJudge(FixedWindows):
             "_offset",
             F.col(self._source.event_time).alias("_event_time"),
             *further,
-        ).toArrow()
-        columns = ("_partition", "_offset", "_event_time", *further)
-        plain = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
-        return zip(addresses(table, shape), plain, strict=True)
+        )
 
     def pairs(self, group: int | None = None) -> list[PairCount]:
         """Return the pairs of records that passed the row filter, counted by partition, window and lateness."""
@@ -330,3 +372,16 @@ class WindowJudge(FixedWindows):
         for row in rows.select(column, start).distinct().toArrow().to_pylist():
             by_value.setdefault(row[column], set()).add(row["start"])
         return by_value
+
+
+def _addressed(frame: DataFrame, shape: RowColumns, further: Sequence[str]) -> Iterable[tuple[RowId, tuple[Any, ...]]]:
+    """Return the row of each pair, with the record's partition, offset and event time, and further columns."""
+    table = frame.toArrow()
+    columns = ("_partition", "_offset", "_event_time", *further)
+    plain = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
+    return zip(addresses(table, shape), plain, strict=True)
+
+
+def _united(results: Sequence[DataFrame]) -> pa.Table:
+    tables = [result.toArrow() for result in results]
+    return pa.concat_tables([table.cast(tables[0].schema) for table in tables])

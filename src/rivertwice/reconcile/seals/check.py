@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from rivertwice.reconcile.model import Finding
 from rivertwice.reconcile.seals.model import START, Seal, chain_hash
 from rivertwice.reconcile.view import HeadView
-from rivertwice.timeline.serving import to_epoch_ms
 
 
 def check_seals(view: HeadView, seals: Sequence[Seal]) -> list[Finding]:
@@ -40,11 +39,3 @@ def check_served_total(view: HeadView, seal: Seal) -> list[Finding]:
         f"rivertwice explains it; `rivertwice reconcile {view.home.root.name} --full` compares every row"
     )
     return [Finding("served", message)]
-
-
-def served_after(view: HeadView, settled_ms: int) -> int:
-    """Return how many of the served rows that a view holds are of windows that end after an instant (epoch ms)."""
-    if view.served is None:
-        return 0
-    ends = to_epoch_ms(view.served[view.newest.definition.window.end_column])
-    return int((ends > settled_ms).sum())

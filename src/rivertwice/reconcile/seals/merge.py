@@ -11,7 +11,8 @@ from rivertwice.reconcile.model import RowId, Verdict
 from rivertwice.reconcile.seals.model import Seal, SealedPart
 from rivertwice.reconcile.seals.scope import Scope
 from rivertwice.reconcile.seals.touched import StoredVerdict
-from rivertwice.verdicts import VERDICTS
+from rivertwice.timeline.judgements import rows_of
+from rivertwice.verdicts import AGREES, VERDICTS
 
 Counts = Mapping[str, Mapping[str, int]]
 
@@ -32,20 +33,35 @@ def sealed_pairs(seal: Seal) -> list[PairCount]:
 
 
 def replaced_verdicts(
-    stored: Mapping[str, Mapping[RowId, StoredVerdict]], scope: Scope, touched: Sequence[Verdict]
-) -> list[tuple[str, str]]:
-    """Return (pair, verdict) of the stored rows of settled windows that no longer hold: judged again, or touched."""
+    stored: Mapping[str, Mapping[RowId, StoredVerdict]],
+    scope: Scope,
+    touched: Sequence[Verdict],
+    agreed: Iterable[tuple[str, RowId]] = (),
+) -> Counter[tuple[str, str]]:
+    """Return, by (pair, verdict), the rows of settled windows whose verdict no longer holds: judged again, or touched.
+
+    Args:
+        stored: verdicts by pair and address; one that stands for all agreeing rows of a window has no key.
+        scope: the windows that are judged again.
+        touched: verdicts of rows for which late records came.
+        agreed: those of them that were among the agreeing rows of their windows.
+    """
     named = {(verdict.pair, verdict.row) for verdict in touched}
-    return [
-        (pair, row["verdict"])
-        for pair, rows in stored.items()
-        for address, row in rows.items()
-        if address.end_ms <= scope.settled_ms and (scope.contains(address.start_ms) or (pair, address) in named)
-    ]
+    gone: Counter[tuple[str, str]] = Counter(
+        (pair, AGREES) for pair, address in agreed if not scope.contains(address.start_ms)
+    )
+    for pair, rows in stored.items():
+        for address, row in rows.items():
+            is_again = scope.contains(address.start_ms) or (pair, address) in named
+            if address.end_ms <= scope.settled_ms and is_again:
+                gone[pair, row["verdict"]] += rows_of(row)
+    return gone
 
 
 def merge_counts(
-    sealed: Counts, own: Iterable[tuple[str, str]], replaced: Iterable[tuple[str, str]]
+    sealed: Counts,
+    own: Iterable[tuple[str, str]] | Mapping[tuple[str, str], int],
+    replaced: Iterable[tuple[str, str]] | Mapping[tuple[str, str], int],
 ) -> dict[str, dict[str, int]]:
     """Return the counts of all rows: the sealed ones, without those replaced, and the run's own."""
     totals = Counter({(pair, verdict): rows for pair, by in sealed.items() for verdict, rows in by.items()})

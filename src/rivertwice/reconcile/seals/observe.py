@@ -14,6 +14,7 @@ from rivertwice.config import PipelineHome, Place
 from rivertwice.deadletters.summary import read_cures
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.copies import Copies, check_ledger_copies, heal_rows
+from rivertwice.reconcile.observe import DEAD_COLUMNS, group_versions, load_definitions, open_served, plan_of
 from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.reconcile.seals.look import Look, new_publications
 from rivertwice.reconcile.seals.model import Seal, meaning_of
@@ -26,15 +27,9 @@ from rivertwice.reconcile.seals.scope import (
     reaches_back,
     select_batches,
 )
-from rivertwice.reconcile.view import (
-    DEAD_COLUMNS,
-    HeadView,
-    SealedPrefix,
-    group_versions,
-    load_definitions,
-    plan_of,
-)
+from rivertwice.reconcile.view import HeadView, SealedPrefix
 from rivertwice.store import delta
+from rivertwice.store.delta_counts import rows_of
 from rivertwice.store.sql import any_of, is_between, is_within
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import committed_batches
@@ -71,7 +66,7 @@ def observe_part(home: PipelineHome, look: Look, definitions: Path | None = None
     """
     seal = look.seal
     assert seal is not None, "an incremental run starts at a seal"
-    served = _read_served(home)
+    served = _open_served(home)
     tail = select_on_path(read_ledger(home, first_batch=seal.batch), look.path)
     if not tail or (tail[0].timeline, tail[0].batch) != (seal.timeline, seal.batch):
         message = f"the ledger has no row for the batch of the {seal.name}"
@@ -115,7 +110,7 @@ def observe_part(home: PipelineHome, look: Look, definitions: Path | None = None
         dead=_after(home.tables.dead_letters, seal, DEAD_COLUMNS),
         late=_after(home.tables.late_rows, seal),
         served=None if served[1] is None else _read_scope(home.tables.served, scope, served[1]),
-        served_total=None if served[1] is None else _count_rows(served[1]),
+        served_total=None if served[1] is None else rows_of(served[1]),
         served_stamp=served[0],
         cures=read_cures(home, committed_batches(home, look.path)) if look.amendments else (),
         corrections=_read_corrections(home, publications, scope),
@@ -266,17 +261,9 @@ def _read_corrections(home: PipelineHome, publications: Sequence[Publication], s
     return rows.filter(keep)
 
 
-def _read_served(home: PipelineHome) -> tuple[ServedStamp | None, delta.Table | None]:
-    """Return the served table's stamp and a handle of the build with this stamp; (None, None) if there is none."""
-    for _ in range(5):
-        stamp = served_stamp(home)
-        table = delta.open_table(home.tables.served)
-        if served_stamp(home) == stamp:
-            return (stamp, table) if stamp is not None else (None, None)
-    message = "the served table changed in every attempt to read it"
-    raise NotIncrementalError(message)
-
-
-def _count_rows(table: delta.Table) -> int | None:
-    counts = pa.table(table.get_add_actions(flatten=True))["num_records"].to_pylist()
-    return None if any(count is None for count in counts) else sum(counts)
+def _open_served(home: PipelineHome) -> tuple[ServedStamp | None, delta.Table | None]:
+    found = open_served(home)
+    if found[0] is None and served_stamp(home) is not None:
+        message = "the served table changed in every attempt to read it"
+        raise NotIncrementalError(message)
+    return found

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from rivertwice.reconcile.evidence.evidence import Evidence
 from rivertwice.reconcile.gaps import Doubts
 from rivertwice.reconcile.gate import Gate
-from rivertwice.reconcile.judge_head import Judged
+from rivertwice.reconcile.judged import Judged
 from rivertwice.reconcile.kinds.account import count_by_rows
 from rivertwice.reconcile.model import Verdict
 from rivertwice.reconcile.results import Stamp
-from rivertwice.reconcile.seals.check import served_after
 from rivertwice.reconcile.seals.look import Look
 from rivertwice.reconcile.seals.merge import merge_counts, settled_parts
 from rivertwice.reconcile.seals.model import START, Seal, chain_hash, meaning_of
@@ -56,7 +56,16 @@ def make_seal(
     settled_ms = judged.evidence.closed_ms
     if judged.served is not None:
         settled_ms = min(settled_ms, judged.served.closed_ms)
-    own = [(verdict.pair, verdict.verdict) for verdict in verdicts if verdict.row.end_ms <= settled_ms]
+    own = Counter((verdict.pair, verdict.verdict) for verdict in verdicts if verdict.row.end_ms <= settled_ms)
+    emitted = _emitted(judged.evidence, view, settled_ms)
+    served_rows = -1
+    if judged.served is not None and view.served_total is not None:
+        after = sum(len(rows) for row, rows in judged.served.rows.items() if row.end_ms > settled_ms)
+        spread_after = 0 if judged.spread is None else judged.spread.served_after(settled_ms)
+        served_rows = view.served_total - after - spread_after
+    if judged.spread is not None:
+        own += judged.spread.counts(settled_ms)
+        emitted += judged.spread.pairs(settled_ms)
     records = totals.records
     return Seal(
         run=stamp.run,
@@ -71,11 +80,11 @@ def make_seal(
         served=view.served_stamp if judged.served is not None else None,
         counts=merge_counts(totals.settled_before, own, ()),
         parts=settled_parts(records.read, records.accepted, records.dead, records.pairs, settled_ms),
-        emitted=records.emitted_before + _emitted(judged.evidence, view, settled_ms),
+        emitted=(0 if judged.spread is not None else records.emitted_before) + emitted,
         ledger=chain_hash(
             START if view.prefix is None or look.seal is None else look.seal.ledger, view.rows[view.first_new :]
         ),
-        served_rows=-1 if view.served_total is None else view.served_total - served_after(view, settled_ms),
+        served_rows=served_rows,
         versions=look.versions,
     )
 

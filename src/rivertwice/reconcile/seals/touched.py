@@ -6,6 +6,7 @@ row is LATE by exactly its late records, and its records need not be read again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 from rivertwice.instants import to_ms
 from rivertwice.reconcile.evidence.explanations import say_counts
 from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowId, Verdict
+from rivertwice.timeline.judgements import rows_of
 from rivertwice.timeline.serving import Publication
-from rivertwice.verdicts import LATE, NOT_COMPARABLE
+from rivertwice.verdicts import AGREES, LATE, NOT_COMPARABLE
 
 StoredVerdict = Mapping[str, Any]
 
@@ -37,6 +39,11 @@ class SettledRows:
     winners: Mapping[int, Publication] = field(default_factory=dict)
     semantics: str = ""
 
+    def agreed(self, pair: str, row: RowId) -> bool:
+        """Say whether a row was among the agreeing rows of its window, which are stored as one."""
+        rows = self.emitted if pair == STREAM else self.served or {}
+        return row in rows and row not in self.verdicts.get(pair, {})
+
     def incomparable(self, pair: str, row: RowId) -> StoredVerdict | None:
         """Return the verdict of a window's rows if they cannot be compared, whatever comes."""
         return next(
@@ -51,10 +58,17 @@ class SettledRows:
 
 @dataclass(frozen=True)
 class TouchedRows:
-    """The verdicts of rows for which late records came, and the records that each depends on beside those of before."""
+    """The verdicts of rows for which late records came, and the records that each depends on beside those of before.
+
+    Attributes:
+        agreed: those of them that were stored among the agreeing rows of their windows, by pair and address.
+        remaining: what is stored again for such windows: (the stored verdict of all agreeing rows, how many still do).
+    """
 
     verdicts: Sequence[Verdict] = ()
     late: Mapping[tuple[str, RowId], Sequence[LateRow]] = field(default_factory=dict)
+    agreed: Sequence[tuple[str, RowId]] = ()
+    remaining: Sequence[tuple[StoredVerdict, int]] = ()
 
 
 def by_address(rows: Iterable[StoredVerdict]) -> dict[str, dict[RowId, StoredVerdict]]:
@@ -82,7 +96,18 @@ def judge_touched(late: Mapping[RowId, Sequence[LateRow]], settled: SettledRows)
         verdict = _judge_served(row, len(since), publication, settled)
         verdicts.append(verdict)
         causes[SERVED, row] = since if verdict.verdict == LATE else ()
-    return TouchedRows(verdicts, causes)
+    agreed = [(verdict.pair, verdict.row) for verdict in verdicts if settled.agreed(verdict.pair, verdict.row)]
+    return TouchedRows(verdicts, causes, agreed, _remaining(agreed, settled))
+
+
+def _remaining(agreed: Sequence[tuple[str, RowId]], settled: SettledRows) -> list[tuple[StoredVerdict, int]]:
+    gone = Counter((pair, row.start_ms, row.end_ms) for pair, row in agreed)
+    return [
+        (stored, rows_of(stored) - gone[pair, address.start_ms, address.end_ms])
+        for pair, rows in settled.verdicts.items()
+        for address, stored in rows.items()
+        if stored["verdict"] == AGREES and stored["key"] is None and gone[pair, address.start_ms, address.end_ms]
+    ]
 
 
 def _after(publication: Publication, records: Sequence[LateRow]) -> list[LateRow]:

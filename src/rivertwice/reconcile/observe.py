@@ -1,0 +1,276 @@
+"""Observe the head: ledger, sequence, definitions and tables, as they are at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from rivertwice.backfill.model import BackfillPlan
+from rivertwice.backfill.store import backfill_folder, load_plan
+from rivertwice.config import PipelineHome, Place
+from rivertwice.deadletters.summary import read_cures
+from rivertwice.errors import DefinitionError, LedgerError, RivertwiceError
+from rivertwice.log.gaps import accepted_gaps
+from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle_definition
+from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.fingerprint import fingerprint_of
+from rivertwice.reconcile.copies import Copies, check_ledger_copies, heal_rows
+from rivertwice.reconcile.gaps import Jump
+from rivertwice.reconcile.model import Finding
+from rivertwice.reconcile.rederive import offsets_of
+from rivertwice.reconcile.view import DefinitionVersion, Handles, HeadView
+from rivertwice.store import delta
+from rivertwice.store.delta_counts import rows_of
+from rivertwice.store.sql import all_of, is_among, is_within
+from rivertwice.stream.seal import app_of
+from rivertwice.timeline.committed import CommittedBatches
+from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, read_keys, read_ledger
+from rivertwice.timeline.lineage import (
+    Segment,
+    list_timelines,
+    load_timeline,
+    path_of,
+    path_semantics,
+    path_until,
+    select_on_path,
+)
+from rivertwice.timeline.sequence import read_sequence, select_head
+from rivertwice.timeline.served_rows import is_on_path, publications_of
+from rivertwice.timeline.served_stamp import ServedStamp, served_stamp
+from rivertwice.timeline.serving import Publication
+
+COMMITS_COMPARED = 1000
+"""So many of the changelog's newest commits are compared with the ledger; Delta keeps those of six hours."""
+MOST_ROWS = 50_000
+MOST_RECORDS = 1_000_000
+"""A run with more emitted rows, or more records, leaves tables and verdicts to executors."""
+DEAD_COLUMNS = (
+    "_timeline",
+    "_batch",
+    "topic",
+    "partition",
+    "offset",
+    "reason",
+    "cluster_id",
+    "topic_id",
+    "record_time",
+)
+
+
+def observe_head(home: PipelineHome, definitions: Path | None = None) -> HeadView:
+    """Return what the head's path holds now.
+
+    `definitions` is the project's folder. If a stored bundle was altered and the project still has the files it was made of
+    (the id is their hash), these are what ran; the damage is a finding.
+
+    The served table is read before the ledger, so it never shows a batch the ledger here lacks; changelog rows of
+    batches committed in between are left out by the caller, who knows the last batch.
+
+    Raises:
+        LedgerError: nothing is committed yet.
+    """
+    stamp, served = open_served(home)
+    entries = read_sequence(home)
+    head = select_head(entries)
+    path = [] if head is None else path_of(home, head)
+    stored = read_ledger(home)
+    publications = publications_of(entries)
+    copies = _observe_copies(home, path, publications)
+    rows = select_on_path(heal_rows(stored, copies), path)
+    if not rows:
+        message = (
+            f"no batch of {home.root.name} is committed yet, so there is nothing to reconcile; start the stream first"
+        )
+        raise LedgerError(message)
+    loaded, damaged = load_definitions(home, {row.bundle for row in rows}, definitions)
+    groups, versions = group_versions(loaded, rows)
+    newest = versions[groups[-1]].definition
+    topics = newest.topics
+    handles = Handles(
+        changelog=delta.open_table(home.tables.changelog),
+        served=served,
+        corrections=delta.open_table(home.tables.corrections) if publications else None,
+        dead=delta.open_table(home.tables.dead_letters),
+        late=delta.open_table(home.tables.late_rows),
+        path=path_until(path, rows[-1].batch),
+    )
+    view = HeadView(
+        home=home,
+        rows=rows,
+        groups=groups,
+        versions=versions,
+        semantics=path_semantics(home, path),
+        genesis=offsets_of(load_timeline(home, path[0].timeline).genesis, topics),
+        sequence=entries[-1].seq if entries else 0,
+        publications=publications,
+        stream=None,
+        dead=None,
+        late=None,
+        served=None,
+        served_total=None if served is None else rows_of(served),
+        served_stamp=stamp,
+        cures=read_cures(home, CommittedBatches.of(rows)),
+        jumps=_jumps(home, [segment.timeline for segment in path], rows, topics),
+        copies=copies,
+        contradicted=[*damaged, *check_ledger_copies(home.root.name, stored, rows, copies)],
+        handles=handles,
+    )
+    return view if is_large(view) else read_tables(view)
+
+
+def is_large(view: HeadView) -> bool:
+    """Say whether a view's tables are left to executors: rows of one definition, final, and too many to hold here. Pure."""
+    definition = view.newest.definition
+    plain = definition.window.kind.has_independent_rows and len(view.topics) == 1 and not definition.has_updates
+    if not plain or len(view.versions) > 1 or not definition.compare:
+        return False
+    emitted, read = sum(row.emitted for row in view.rows), sum(row.read for row in view.rows)
+    return emitted > MOST_ROWS or read > MOST_RECORDS
+
+
+def read_tables(view: HeadView, windows: Sequence[tuple[int, int]] | None = None) -> HeadView:
+    """Return the view with the rows of its tables.
+
+    Args:
+        view: with handles.
+        windows: starts of windows (epoch ms, half-open ranges); only result rows of these are read, and no dead letters or late
+            rows. None: everything.
+    """
+    handles, tables = view.handles, view.home.tables
+    assert handles is not None, "the view was made with them"
+    matching = None if windows is None else is_within("window_start", windows)
+    on_path = is_on_path(handles.path)
+    stream = _read(tables.changelog, handles.changelog, matching)
+    served = _read(tables.served, handles.served, matching)
+    corrections = None
+    if handles.corrections is not None:
+        names = is_among("_backfill", sorted({entry.backfill for entry in view.publications}))
+        wanted = names if matching is None else all_of([names, matching])
+        corrections = _read(tables.corrections, handles.corrections, wanted)
+    return replace(
+        view,
+        stream=None if stream is None else stream.filter(on_path),
+        served=served,
+        corrections=corrections,
+        dead=None if windows is not None else _read(tables.dead_letters, handles.dead, columns=DEAD_COLUMNS),
+        late=None if windows is not None else _read(tables.late_rows, handles.late),
+        handles=None,
+    )
+
+
+def _read(
+    place: Place, table: delta.Table | None, matching: str | None = None, columns: Sequence[str] | None = None
+) -> pa.Table | None:
+    return None if table is None else delta.read(place, columns=columns, matching=matching, at=table)
+
+
+def _observe_copies(home: PipelineHome, path: Sequence[Segment], publications: Sequence[Publication]) -> Copies:
+    """Return the other copies; read after the ledger, so that they never hold less of it."""
+    commits = [
+        LedgerRow.from_json(data)
+        for _, data in delta.commits(home.tables.changelog, METADATA_KEY, limit=COMMITS_COMPARED)
+    ]
+    names = [segment.timeline for segment in path]
+    applied = {name: delta.applied_version(home.tables.changelog, app_of(home.root.name, name)) for name in names}
+    return Copies(
+        commits=commits,
+        table=frozenset(read_keys(home)),
+        timelines={name: load_timeline(home, name) for name in names},
+        known=list_timelines(home),
+        applied={name: version for name, version in applied.items() if version is not None},
+        plans={
+            publication.backfill: plan
+            for publication in publications
+            if (plan := plan_of(home, publication.backfill)) is not None
+        },
+    )
+
+
+def plan_of(home: PipelineHome, backfill: str) -> BackfillPlan | str | None:
+    """Return a backfill's plan, why it cannot be read, or None if this home has none (another host made it)."""
+    try:
+        return load_plan(home, backfill) if (backfill_folder(home, backfill) / "plan.json").exists() else None
+    except RivertwiceError as error:
+        return str(error)
+
+
+def _jumps(home: PipelineHome, path: Sequence[str], rows: Sequence[LedgerRow], topics: Sequence[str]) -> list[Jump]:
+    """Return the accepted gaps that the path skipped; a start that no acceptance explains stays a defect.
+
+    A timeline may have met the next gap before its first batch: then both are before the first batch that follows.
+    """
+    gaps = accepted_gaps(home)
+    jumps = []
+    for place, name in enumerate(path):
+        following = [index for index, row in enumerate(rows) if row.timeline in path[place:]]
+        if name in gaps and following:
+            jumps.append(Jump(following[0], gaps[name], offsets_of(load_timeline(home, name).genesis, topics)))
+    return jumps
+
+
+def open_served(home: PipelineHome) -> tuple[ServedStamp | None, delta.Table | None]:
+    """Return the served table's stamp and a handle of the build with this stamp.
+
+    (None, None) if there is no table with a stamp, or if it changed in every attempt.
+    """
+    for _ in range(5):
+        stamp = served_stamp(home)
+        table = delta.open_table(home.tables.served)
+        if served_stamp(home) == stamp:
+            return (stamp, table) if stamp is not None and table is not None else (None, None)
+    return None, None
+
+
+def load_definitions(
+    home: PipelineHome, bundles: Set[str], definitions: Path | None
+) -> tuple[dict[str, Definition], list[Finding]]:
+    """Return the definition of each bundle, and which bundles are damaged though the project has their files.
+
+    Raises:
+        DefinitionError: a bundle is missing or was altered, and the project's definition is another.
+    """
+    loaded, damaged = {}, []
+    for bundle in bundles:
+        try:
+            loaded[bundle] = load_bundle_definition(home.bundles, bundle)
+        except DefinitionError as error:
+            built = None if definitions is None else _built(definitions / home.root.name)
+            if built is None or built.id != bundle:
+                raise
+            loaded[bundle] = built.definition
+            message = f"{error} (the project has the same files, so this run judged by those)"
+            damaged.append(Finding("bundle", message))
+    return loaded, damaged
+
+
+def _built(folder: Path) -> Bundle | None:
+    try:
+        return build_bundle(folder)
+    except DefinitionError:
+        return None
+
+
+def group_versions(
+    definitions: Mapping[str, Definition], rows: Sequence[LedgerRow]
+) -> tuple[list[int], list[DefinitionVersion]]:
+    """Return the number of each batch's version, and the versions; for bundles with equal hashes, the newest one counts."""
+    by_bundle: dict[str, int] = {}
+    versions: list[DefinitionVersion] = []
+    for bundle in dict.fromkeys(row.bundle for row in rows):
+        fingerprint = fingerprint_of(definitions[bundle])
+        candidate = DefinitionVersion(definitions[bundle], fingerprint.semantics, fingerprint.decode)
+        same_numbers = [
+            number
+            for number, known in enumerate(versions)
+            if (known.semantics, known.decode) == (candidate.semantics, candidate.decode)
+        ]
+        if not same_numbers:
+            versions.append(candidate)
+        by_bundle[bundle] = same_numbers[0] if same_numbers else len(versions) - 1
+    newest = {by_bundle[row.bundle]: definitions[row.bundle] for row in rows}
+    return [by_bundle[row.bundle] for row in rows], [
+        replace(version, definition=newest[number]) for number, version in enumerate(versions)
+    ]

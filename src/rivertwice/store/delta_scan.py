@@ -1,0 +1,148 @@
+"""Delta tables between executors and Spark: executors read a table's files, and write files that one commit adds.
+
+Spark has no connector for Delta here, and the driver must not hold a table that grows with history. So the driver asks
+delta-rs which files a version has, and each executor reads its share of them, or writes a file for each of its tasks.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from rivertwice.config import Place
+from rivertwice.store.delta_handle import Table
+from rivertwice.store.new_files import NewFile, write_file
+from rivertwice.store.places import open_store
+
+Change = Callable[[pa.Table], pa.Table]
+TASK_BYTES = 32 << 20
+"""So many bytes of Parquet are read by one task, or one file if it is larger."""
+BATCH_ROWS = 65_536
+"""So many rows of a file are in memory at once."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a table: its path below the table's place, its size in bytes, and the values of partition columns."""
+
+    path: str
+    size: int
+    partition: Mapping[str, str | None]
+
+
+def live_files(table: Table) -> list[File]:
+    """Return the files of a handle's version, in the order of their paths."""
+    names = list(table.metadata().partition_columns)
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return sorted(
+        (
+            File(unquote(row["path"]), int(row["size_bytes"]), {name: row[f"partition.{name}"] for name in names})
+            for row in actions
+        ),
+        key=lambda file: file.path,
+    )
+
+
+def shares(files: Sequence[File], most_bytes: int = TASK_BYTES) -> list[list[File]]:
+    """Return the files by task: neighbours together, up to so many bytes. Pure."""
+    tasks: list[list[File]] = []
+    size = 0
+    for file in files:
+        if not tasks or size + file.size > most_bytes:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(file)
+        size += file.size
+    return tasks
+
+
+def scan(spark: SparkSession, path: Place, table: Table, schema: StructType, change: Change) -> DataFrame:
+    """Return what a function makes of a table's rows, read and computed by executors.
+
+    Args:
+        spark: the session.
+        path: the table's place, which executors reach under the same name.
+        table: an open handle, whose version is read.
+        schema: of what `change` returns.
+        change: gets rows with all of the table's columns, in pieces of at most `BATCH_ROWS`.
+    """
+    tasks = shares(live_files(table))
+    wanted = pa.schema(table.schema().to_arrow())
+    result = to_arrow_schema(schema, timezone="UTC")
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for file in tasks[number]:
+                    for rows in _pieces(path, file, wanted):
+                        yield from change(rows).select(result.names).cast(result).to_batches()
+
+    numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))
+    return numbers.mapInArrow(read, schema)
+
+
+def _pieces(path: Place, file: File, wanted: pa.Schema) -> Iterator[pa.Table]:
+    source = _source(path, file.path)
+    with pq.ParquetFile(source) as parquet:
+        for batch in parquet.iter_batches(BATCH_ROWS):
+            yield _completed(pa.Table.from_batches([batch]), file, wanted)
+
+
+def _source(path: Place, name: str) -> Any:
+    if isinstance(path, Path):
+        return path / name
+    data = open_store(path).get(name)
+    if data is None:
+        message = f"{name} of the table {path} is gone while it was read"
+        raise FileNotFoundError(message)
+    return io.BytesIO(data)
+
+
+def _completed(rows: pa.Table, file: File, wanted: pa.Schema) -> pa.Table:
+    """Return rows with all columns of the table: partition values from the file's entry, others null."""
+    columns = []
+    for field in wanted:
+        if field.name in file.partition:
+            value = pa.scalar(file.partition[field.name], pa.string()).cast(field.type)
+            columns.append(pa.repeat(value, rows.num_rows))
+        elif field.name in rows.column_names:
+            columns.append(rows[field.name].cast(field.type))
+        else:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+    return pa.table(columns, schema=wanted)
+
+
+_NEW_FILES = "path string, size bigint, rows bigint, stats string"
+
+
+def write_files(rows: DataFrame, path: Place, schema: pa.Schema, change: Change) -> list[NewFile]:
+    """Write the rows of each task to a file of a table, on executors; no reader sees them before a commit adds them.
+
+    A task that is repeated leaves a file that nobody adds; the table's upkeep removes it.
+
+    Args:
+        rows: what is written.
+        path: the table's place.
+        schema: of the table.
+        change: makes rows of `schema` of the frame's rows.
+    """
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pieces = [change(pa.Table.from_batches([batch])) for batch in batches]
+        table = pa.concat_tables([schema.empty_table(), *pieces]).select(schema.names).cast(schema)
+        if not table.num_rows:
+            return
+        yield pa.RecordBatch.from_pylist([asdict(write_file(path, table))])
+
+    found = rows.mapInArrow(write, _NEW_FILES).toArrow().to_pylist()
+    return sorted((NewFile(**row) for row in found), key=lambda file: file.path)

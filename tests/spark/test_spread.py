@@ -1,0 +1,73 @@
+"""Executors: what they judge of every row is what the driver says of it, in every history."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from homes.windows import WindowHome
+from rivertwice.config import Settings
+from rivertwice.instants import utc_now
+from rivertwice.reconcile import observe
+from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
+from rivertwice.reconcile.run import reconcile
+from rivertwice.timeline.served import rebuild_served
+from simulated.windows import SIZE, World, random_batches
+
+pytestmark = pytest.mark.spark
+HISTORIES = int(os.environ.get("RIVERTWICE_HISTORIES", "3"))
+
+
+def said(spark: SparkSession, made: WindowHome, folder: Path) -> dict[str, Any]:
+    """Return what a whole run stores, on a copy of the home, with its seal."""
+    shutil.copytree(made.settings.home, folder)
+    settings: Settings = replace(made.settings, home=folder)
+    report = reconcile(spark, settings, "p", full=True, now=utc_now(), progress=lambda _: None)
+    home = settings.pipeline("p")
+    newest = newest_reconcile(home)
+    assert newest is not None
+    names = ("pair", "window_start", "window_end", "key", "verdict", "reason", "late", "dead", "rows")
+    causes = ("pair", "cause", "window_start", "key", "topic", "partition", "offset", "batch", "event_time", "detail")
+    return {
+        "verdicts": sorted(tuple(map(str, (row[name] for name in names))) for row in verdict_rows(home, report.run)),
+        "causes": sorted(tuple(map(str, (row[name] for name in causes))) for row in cause_rows(home, report.run)),
+        **{name: newest[name] for name in ("timeline", "batch", "sequence", "as_of", "counts", "balance")},
+        "late": newest["late_by_partition"],
+        "alerts": sorted(f"{alert['severity']} {alert['message']}" for alert in newest["gate"]["alerts"]),
+        "dirty": report.dirty,
+        "sealed": report.sealed,
+    }
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_executors_say_of_every_row_what_the_driver_says(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance = random.Random(seed)
+    world = World(SIZE // 2 if seed % 2 else SIZE)
+    for batch in random_batches(chance, 40):
+        world.commit(batch)
+    made = WindowHome(tmp_path / "home", world)
+    made.commit(chance.randint(5, 20))
+    for number in range(3):
+        if chance.random() < 0.8:
+            rebuild_served(made.home, made.bundle.definition)
+        by_driver = said(spark, made, tmp_path / f"driver{number}")
+        with monkeypatch.context() as patched:
+            patched.setattr(observe, "MOST_ROWS", -1)
+            by_executors = said(spark, made, tmp_path / f"executors{number}")
+        for name in ("verdicts", "causes"):
+            assert sorted({*by_executors[name]} ^ {*by_driver[name]}) == [], name
+        assert by_executors == by_driver
+        if chance.random() < 0.3:
+            made.fork()
+        low = world.emitted[chance.randrange(len(world.emitted) // 2)][1].start_ms
+        made.publish(low, low + 4 * SIZE)
+        made.commit(chance.randint(1, 8))
