@@ -44,7 +44,11 @@ def judge(folder: Path, slots: int, events: Path) -> dict[str, float]:
     from rivertwice.reconcile.run import reconcile
 
     settings = Settings(project=folder / "project", home=folder / "home", spark_master=f"local[{slots}]")
-    extra = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}
+    extra = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": events.as_uri(),
+    }
     spark = spark_session(settings, "bench-judging", shuffle_partitions=2 * slots, extra=extra)
     spark.range(1000).count()
     own = psutil.Process()

@@ -5,19 +5,22 @@ from __future__ import annotations
 import click
 
 from rivertwice.commands.frame import Frame, example, pass_frame
+from rivertwice.instants import utc_now
 
 
 @click.command(epilog=example("rivertwice upkeep flight_delays"))
 @click.argument("name")
 @pass_frame
 def upkeep(frame: Frame, name: str) -> None:
-    """Merge small files of NAME's tables and delete what no commit of the last hours names; rows never change.
+    """Merge small files of NAME's tables and delete what no commit of the last hours names; results never change.
 
-    The agent does the same every ten minutes; the stream may run meanwhile.
+    Verdicts and causes of reconciles older than RIVERTWICE_VERDICTS_KEPT (90 days) are removed, but for those that a newer run
+    builds on. The agent does the same every ten minutes; the stream may run meanwhile.
     """
     from rivertwice.timeline.upkeep import keep_up
 
-    done = keep_up(frame.settings.pipeline(frame.known_pipeline(name)))
+    settings = frame.settings
+    done = keep_up(settings.pipeline(frame.known_pipeline(name)), now=utc_now(), verdicts_kept=settings.verdicts_kept)
 
     def text() -> str:
         if not done:

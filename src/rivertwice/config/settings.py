@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 from rivertwice.config.homes import PipelineHome
@@ -28,6 +29,7 @@ class Settings:
         leases: place of the leases; None: in the shared place, else in each home.
         kafka: how clients connect to Kafka; holds no secret.
         alerts: file with the routes of alerts; None: `alerts.yaml` of the project, if there is one.
+        verdicts_kept: how long the verdicts and causes of a reconcile are kept.
     """
 
     project: Path
@@ -39,10 +41,15 @@ class Settings:
     leases: Place | None = None
     kafka: KafkaSecurity = field(default_factory=KafkaSecurity)
     alerts: Path | None = None
+    verdicts_kept: timedelta = timedelta(days=90)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
-        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS and _KAFKA_*."""
+        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT and _KAFKA_*.
+
+        Raises:
+            ConfigError: a value cannot be read; the message names the variable and what to write.
+        """
         env = os.environ if env is None else env
         project = Path(env.get("RIVERTWICE_PROJECT") or Path.cwd()).resolve()
         home = require_folder(Path(env.get("RIVERTWICE_HOME") or project / ".rivertwice").resolve())
@@ -56,6 +63,7 @@ class Settings:
             leases=parse_place(env["RIVERTWICE_LEASES"]) if env.get("RIVERTWICE_LEASES") else None,
             kafka=KafkaSecurity.from_env(env),
             alerts=Path(env["RIVERTWICE_ALERTS"]).resolve() if env.get("RIVERTWICE_ALERTS") else None,
+            verdicts_kept=_days(env.get("RIVERTWICE_VERDICTS_KEPT") or "90 days"),
         )
 
     def to_env(self) -> dict[str, str]:
@@ -79,6 +87,8 @@ class Settings:
             env["RIVERTWICE_LEASES"] = str(self.leases)
         if self.alerts is not None:
             env["RIVERTWICE_ALERTS"] = str(self.alerts)
+        if self.verdicts_kept != timedelta(days=90):
+            env["RIVERTWICE_VERDICTS_KEPT"] = f"{self.verdicts_kept.days} days"
         return env | self.kafka.to_env()
 
     @property
@@ -163,3 +173,14 @@ class Settings:
         """Return the Delta table of a topic's raw records."""
         place: Place = self.home if self.shared is None else self.shared
         return below(place, "archive", require_topic(topic))
+
+
+def _days(text: str) -> timedelta:
+    number, _, unit = text.strip().partition(" ")
+    if not number.isdigit() or unit not in ("day", "days") or int(number) < 1:
+        message = (
+            f"RIVERTWICE_VERDICTS_KEPT is {text!r}, so it is not known how long verdicts are kept; write a number of days, for "
+            "instance RIVERTWICE_VERDICTS_KEPT='90 days'"
+        )
+        raise ConfigError(message)
+    return timedelta(days=int(number))

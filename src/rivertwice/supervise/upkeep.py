@@ -25,7 +25,7 @@ class UpkeepKeeper(Keeper):
     def look(self, name: str, now: datetime) -> list[Kept]:
         """Look after one pipeline's tables and record what was done."""
         try:
-            done = keep_up(self._settings.pipeline(name))
+            done = keep_up(self._settings.pipeline(name), now=now, verdicts_kept=self._settings.verdicts_kept)
         except Exception as error:
             message = f"upkeep failed, tried again in {self._every_s:.0f} s: {type(error).__name__}: {error}"
             record_event(self._settings, "upkeep_failed", name, message, now)

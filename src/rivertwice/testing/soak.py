@@ -165,7 +165,7 @@ class Soak:
             lab.produce(lab.next_plan(records=CHAPTER, closing=False))
 
     def _keep_up(self) -> None:
-        for report in keep_up(self._lab.home):
+        for report in keep_up(self._lab.home, now=utc_now()):
             if report.deleted:
                 self._note(
                     "upkeep", f"{report.table} {report.files_before} to {report.files_after}, {report.deleted} deleted"

@@ -1,11 +1,12 @@
-"""Upkeep of a pipeline's tables: small files are merged, files that no commit names are removed. Rows never change.
+"""Upkeep of a pipeline's tables: small files are merged, files that no commit names are removed, old verdicts go.
 
 A stream that commits twice a second writes 170,000 files a day into each table; without upkeep every reader slows down.
 Upkeep runs beside the stream:
 
-1. Copy into the ledger what only the changelog's commits have: step 3 drops old commits, and the ledger must keep them.
+1. Copy into the ledger what only the changelog's commits have: step 4 drops old commits, and the ledger must keep them.
 2. Merge small files where a partition has many. An append at the same moment does not conflict with it.
-3. Delete files that no commit has named for the table's own retention, drop the older commits that the checkpoint of an
+3. Remove the verdicts and causes of old reconcile runs that no newer run builds on (`old_judgements`).
+4. Delete files that no commit has named for the table's own retention, drop the older commits that the checkpoint of an
    earlier upkeep covers, and write a checkpoint of the log.
 
 A crash between two steps leaves a table that is only larger than necessary.
@@ -17,6 +18,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from rivertwice.config import PipelineHome, Place, Tables
@@ -25,6 +27,7 @@ from rivertwice.locks import lock, lock_if_free
 from rivertwice.store.table_upkeep import TableShape, compact, shape_of, sweep
 from rivertwice.timeline.ledger import heal_ledger
 from rivertwice.timeline.lineage import head_definition
+from rivertwice.timeline.old_judgements import KEPT, drop_old_judgements
 
 LOG = logging.getLogger(__name__)
 COMPACT_AT = 50
@@ -94,17 +97,37 @@ def plan_upkeep(shapes: Mapping[str, TableShape | None], compact_at: int = COMPA
     return chores
 
 
-def keep_up(home: PipelineHome, compact_at: int = COMPACT_AT) -> list[Kept]:
-    """Do the upkeep of all tables of one pipeline; one process at a time, others return at once and do nothing."""
+def keep_up(
+    home: PipelineHome, compact_at: int = COMPACT_AT, *, now: datetime, verdicts_kept: timedelta = KEPT
+) -> list[Kept]:
+    """Do the upkeep of all tables of one pipeline; one process at a time, others return at once and do nothing.
+
+    Args:
+        home: of the pipeline.
+        compact_at: so many small files of a partition are merged.
+        now: the present instant.
+        verdicts_kept: how long rows of a reconcile are kept.
+    """
     with lock_if_free(_lock_file(home)) as has_lock:
         if not has_lock:
             return []
         healed = heal_ledger(home)
         if healed:
             LOG.info("upkeep of %s copied %s ledger rows", home.root.name, healed)
+        _drop_old(home, now, verdicts_kept)
         paths = tables_of(home.tables, _views(home))
         shapes = {name: shape_of(path) for name, path in paths.items()}
         return [_do(paths[chore.table], chore, shapes[chore.table]) for chore in plan_upkeep(shapes, compact_at)]
+
+
+def _drop_old(home: PipelineHome, now: datetime, verdicts_kept: timedelta) -> None:
+    try:
+        dropped = drop_old_judgements(home, now, verdicts_kept)
+    except LostRaceError as error:
+        LOG.info("old verdicts of %s stay until the next upkeep: %s", home.root.name, error)
+        return
+    if dropped:
+        LOG.info("upkeep of %s removed the verdicts and causes of %s old runs", home.root.name, dropped)
 
 
 def _do(path: Place, chore: Chore, before: TableShape | None) -> Kept:

@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 from rivertwice.config import Settings
-from rivertwice.errors import LostRaceError
+from rivertwice.errors import ConfigError, LostRaceError
+from rivertwice.instants import utc_now
+from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run, verdict_rows
 from rivertwice.store import delta, table_upkeep
 from rivertwice.store.table_upkeep import TableShape, compact, parse_interval, retention, set_retention, shape_of, sweep
 from rivertwice.timeline.upkeep import keep_up, plan_upkeep
@@ -122,7 +124,7 @@ def test_a_home_without_tables_has_nothing_to_keep_up(settings: Settings, known)
     home = settings.pipeline("flight_delays")
     if known:
         home.root.mkdir(parents=True)
-    assert keep_up(home) == []
+    assert keep_up(home, now=utc_now()) == []
 
 
 def test_a_sweep_that_loses_to_an_overwrite_leaves_it_to_the_next(tmp_path, monkeypatch):
@@ -151,3 +153,22 @@ def test_a_writer_drops_no_commit_however_old(tmp_path, monkeypatch):
         delta.append(path, one_row(number), metadata={"k": number})
     assert list((path / "_delta_log").glob("*.checkpoint.parquet"))
     assert [data for _, data in delta.commits(path, "k")] == list(range(1, 24))
+
+
+def test_upkeep_removes_the_rows_of_old_runs(settings: Settings) -> None:
+    home = settings.pipeline("p")
+    for name, created in (("old", utc_now() - timedelta(days=91)), ("young", utc_now())):
+        stamp = Stamp(name, "p", created, "t1", 1, "b", 1, {})
+        summary = {"counts": {}, "balance": {}, "late_by_partition": {}, "gate": {"alerts": []}, "duration_s": 1.0}
+        store_run(home, stamp, [StoredVerdict("stream", 0, 10, "{}", "LATE", "1 of 2 came", late=1)], [], summary)
+    keep_up(home, now=utc_now())
+    assert verdict_rows(home, "old") == []
+    assert len(verdict_rows(home, "young")) == 1
+
+
+def test_how_long_verdicts_are_kept_is_read_and_given_to_children() -> None:
+    settings = Settings.from_env({"RIVERTWICE_VERDICTS_KEPT": "180 days"})
+    assert settings.verdicts_kept == timedelta(days=180)
+    assert Settings.from_env(settings.to_env()).verdicts_kept == timedelta(days=180)
+    with pytest.raises(ConfigError, match="RIVERTWICE_VERDICTS_KEPT is '0 days'"):
+        Settings.from_env({"RIVERTWICE_VERDICTS_KEPT": "0 days"})

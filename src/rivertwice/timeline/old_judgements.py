@@ -1,0 +1,92 @@
+"""Verdicts and causes of old reconcile runs are removed, so that what is stored does not grow with every run for ever.
+
+The run itself stays in `reconciles`, with its counts, its balance and its alerts. A run that a kept run or a kept seal builds on
+keeps its rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence, Set
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from rivertwice.config import PipelineHome, Place
+from rivertwice.store import delta
+from rivertwice.store.delta_counts import rows_by
+from rivertwice.store.sql import is_among
+from rivertwice.timeline.judgements import Increment
+
+KEPT = timedelta(days=90)
+"""How long the rows of a run are kept, if nobody says otherwise."""
+
+
+def select_old_runs(
+    runs: Sequence[Mapping[str, Any]], seals: Sequence[Mapping[str, Any]], now: datetime, keep: timedelta
+) -> tuple[set[str], set[str]]:
+    """Return the runs whose verdicts and causes, and those whose seals, can go. Pure.
+
+    Args:
+        runs: `run`, `created_at` and `increment` (JSON or None) of each stored run.
+        seals: `run` and `created_at` of each seal.
+        now: the present instant.
+        keep: rows of runs that are younger stay; so does the newest run, and the newest seal.
+    """
+    oldest = now - keep
+    sealed = _kept(seals, oldest)
+    base_of = {row["run"]: _base(row) for row in runs}
+    needed = {*_kept(runs, oldest), *sealed}
+    for name in list(needed):
+        base = base_of.get(name)
+        while base is not None and base not in needed:
+            needed.add(base)
+            base = base_of.get(base)
+    return set(base_of) - needed, {row["run"] for row in seals} - sealed
+
+
+def _kept(rows: Sequence[Mapping[str, Any]], oldest: datetime) -> set[str]:
+    newest = max(rows, key=lambda row: row["created_at"], default=None)
+    return {row["run"] for row in rows if row["created_at"] >= oldest or row is newest}
+
+
+def _base(row: Mapping[str, Any]) -> str | None:
+    text = row.get("increment")
+    return None if text is None else Increment.from_json(json.loads(text)).base
+
+
+def drop_old_judgements(home: PipelineHome, now: datetime, keep: timedelta = KEPT) -> int:
+    """Remove the verdicts and causes of old runs, and old seals; return of how many runs there were any.
+
+    Repeated or killed at any moment, it is done by the next call. What a run counted stays in `reconciles`.
+
+    Raises:
+        LostRaceError: a reconcile stored rows at the same moment; the next call removes the rest.
+    """
+    tables = home.tables
+    runs, seals = _rows(tables.reconciles), _rows(tables.seals)
+    old, old_seals = select_old_runs(runs, seals, now, keep)
+    _remove(tables.seals, old_seals)  # first: no seal is left whose run has no rows
+    return len(_remove(tables.causes, old) | _remove(tables.verdicts, old))
+
+
+def _rows(path: Place) -> list[dict[str, Any]]:
+    table = delta.open_table(path)
+    if table is None:
+        return []
+    names = [field.name for field in table.schema().fields if field.name in ("run", "created_at", "increment")]
+    rows = delta.read(path, columns=names, at=table)
+    return [] if rows is None else rows.to_pylist()
+
+
+def _remove(path: Place, runs: Set[str]) -> set[str]:
+    """Remove the rows of some runs; return those that had any."""
+    table = delta.open_table(path) if runs else None
+    if table is None:
+        return set()
+    found = {name for (name,) in rows_by(path, ["run"]) if name in runs}
+    if found:
+        empty = pa.schema(table.schema().to_arrow()).empty_table()
+        delta.replace_rows(path, empty, where=is_among("run", sorted(found)), at=table)
+    return found
