@@ -23,7 +23,7 @@ import psutil
 
 from bench.measure import tree_cpu_s
 
-BATCH = 20_000
+BATCH = 2_000
 SAMPLE_S = 0.1
 
 

@@ -24,8 +24,8 @@ from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store import delta
 from rivertwice.stream.catch_up import Goal
+from rivertwice.stream.result_rows import changelog_rows
 from rivertwice.stream.seal import app_of
-from rivertwice.stream.sink import changelog_rows
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import path_ledger

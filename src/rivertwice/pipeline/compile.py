@@ -40,6 +40,11 @@ def batch_rows(definition: Definition, versions: VersionsAt = no_versions) -> Ro
     return compiler_of(definition).batch_rows(definition, versions)
 
 
+def is_result(definition: Definition) -> bool:
+    """Say whether the frame of a micro-batch of `compile_stream` is its result, not what `batch_rows` makes it of."""
+    return compiler_of(definition).frame_is_result
+
+
 def compile_sources(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:
     """Return the result of the same transform, or fold, over the accepted rows of each view: all of them or any subset.
 

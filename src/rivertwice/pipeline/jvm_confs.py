@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from rivertwice.config import Settings
@@ -28,6 +29,19 @@ BOUNDED_MEMORY = {
 }
 
 
+RESULT_LIMIT = {"spark.driver.maxResultSize": "512m"}
+"""So much of one result is collected by the driver, a quarter of its heap. Above it executors write a batch's rows, and side rows
+are collected in pieces."""
+
+
+def result_limit(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the limit of a collected result, unless Spark's own file of defaults says one."""
+    file = Path(env.get("SPARK_CONF_DIR", "")) / "spark-defaults.conf"
+    said = file.read_text() if env.get("SPARK_CONF_DIR") and file.is_file() else ""
+    named = {words[0] for line in said.splitlines() if (words := line.replace("=", " ").split())}
+    return {name: value for name, value in RESULT_LIMIT.items() if name not in named}
+
+
 def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
     """Return the settings that only a new JVM can take."""
     confs = {
@@ -47,6 +61,7 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
         "spark.executor.extraJavaOptions": AVRO_LIMITS,
         "spark.ui.enabled": "false",
         **BOUNDED_MEMORY,
+        **result_limit(os.environ),
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.catalogImplementation": "in-memory",

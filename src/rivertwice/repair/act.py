@@ -211,7 +211,7 @@ def _write(home: PipelineHome, lost_batch: LostRows) -> str:
         delete_rows(place, row.timeline, row.batch)
     if lost_batch.table == CHANGELOG:
         from rivertwice.pipeline.bundle import load_bundle_definition
-        from rivertwice.stream.sink import changelog_rows
+        from rivertwice.stream.result_rows import changelog_rows
 
         start = load_bundle_definition(home.bundles, row.bundle).window.start_column
         rows, key, note = changelog_rows(lost_batch.rows, row.timeline, row.batch, start), METADATA_KEY, row.to_json()

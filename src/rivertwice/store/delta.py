@@ -109,32 +109,37 @@ def append_files(
     *,
     transactions: Mapping[str, int],
     metadata: Mapping[str, Any] | None = None,
+    partition_by: Sequence[str] = (),
     check: Callable[[Table], None] | None = None,
 ) -> int:
     """Append rows that executors wrote to files (`store.delta_scan.write_files`), in one commit as `append` makes it.
 
     Args:
-        path: the table's place; created with `schema` if absent, without partition columns.
+        path: the table's place; created with `schema` if absent.
         files: each becomes part of the table.
-        schema: of the rows.
+        schema: of the rows, with the partition columns.
         transactions: as for `append`.
         metadata: as for `append`.
+        partition_by: as for `append`.
         check: as for `append`.
     """
     now_ms = time.time_ns() // 1_000_000
 
     def write(target: Table | str, properties: CommitProperties) -> None:
         assert not isinstance(target, str), "it was opened for its transactions"
-        actions = [AddAction(file.path, file.size, {}, now_ms, True, file.stats) for file in files]
+        actions = [AddAction(file.path, file.size, file.partition, now_ms, True, file.stats) for file in files]
         target.create_write_transaction(
             list(actions),
             "append",
             target.schema(),
+            list(partition_by) or None,
             commit_properties=properties,
             post_commithook_properties=_AFTER_COMMIT,
         )
 
-    return _append(path, lambda: _guarded(path, schema, transactions, (), check), write, transactions, metadata)
+    return _append(
+        path, lambda: _guarded(path, schema, transactions, partition_by, check), write, transactions, metadata
+    )
 
 
 def _append(

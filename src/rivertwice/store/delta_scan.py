@@ -7,6 +7,7 @@ delta-rs which files a version has, and each executor reads its share of them, o
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -122,11 +124,19 @@ def _completed(rows: pa.Table, file: File, wanted: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=wanted)
 
 
-_NEW_FILES = "path string, size bigint, rows bigint, stats string"
+_NEW_FILES = "path string, size bigint, rows bigint, stats string, partition string, note string"
 
 
-def write_files(rows: DataFrame, path: Place, schema: pa.Schema, change: Change) -> list[NewFile]:
-    """Write the rows of each task to a file of a table, on executors; no reader sees them before a commit adds them.
+def write_files(
+    rows: DataFrame,
+    path: Place,
+    schema: pa.Schema,
+    change: Change,
+    *,
+    partition_by: str | None = None,
+    note: Callable[[pa.Table], str] = lambda _: "",
+) -> list[NewFile]:
+    """Write the rows of each task to files of a table, on executors; no reader sees them before a commit adds them.
 
     A task that is repeated leaves a file that nobody adds; the table's upkeep removes it.
 
@@ -135,14 +145,26 @@ def write_files(rows: DataFrame, path: Place, schema: pa.Schema, change: Change)
         path: the table's place.
         schema: of the table.
         change: makes rows of `schema` of the frame's rows.
+        partition_by: the partition column, a text: a task writes a file for each value; None: the table has none.
+        note: is said of the rows of each file (`NewFile.note`).
     """
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pieces = [change(pa.Table.from_batches([batch])) for batch in batches]
         table = pa.concat_tables([schema.empty_table(), *pieces]).select(schema.names).cast(schema)
-        if not table.num_rows:
-            return
-        yield pa.RecordBatch.from_pylist([asdict(write_file(path, table))])
+        for values, part in _by_value(table, partition_by):
+            file = write_file(path, part, values, note(part))
+            yield pa.RecordBatch.from_pylist([{**asdict(file), "partition": json.dumps(values)}])
 
     found = rows.mapInArrow(write, _NEW_FILES).toArrow().to_pylist()
-    return sorted((NewFile(**row) for row in found), key=lambda file: file.path)
+    files = (NewFile(**{**row, "partition": json.loads(row["partition"])}) for row in found)
+    return sorted(files, key=lambda file: file.path)
+
+
+def _by_value(table: pa.Table, column: str | None) -> list[tuple[dict[str, str], pa.Table]]:
+    """Return the rows by the value of a column, without that column; no rows give nothing."""
+    if column is None:
+        return [({}, table)] if table.num_rows else []
+    values = sorted(set(table[column].to_pylist()))
+    rest = [name for name in table.column_names if name != column]
+    return [({column: value}, table.filter(pc.equal(table[column], value)).select(rest)) for value in values]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -24,22 +25,35 @@ class NewFile:
     Attributes:
         path: below the table's place. size: bytes. rows: how many it has.
         stats: number of rows and bounds of columns, as Delta stores them (JSON).
+        partition: values of the partition columns, which are not in the file.
+        note: what the writer said of its rows, for instance their digest.
     """
 
     path: str
     size: int
     rows: int
     stats: str
+    partition: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
 
 
-def write_file(path: Place, rows: pa.Table) -> NewFile:
-    """Write rows to a new file of a table; no reader sees them before a commit adds the file (`delta.append_files`)."""
+def write_file(path: Place, rows: pa.Table, partition: Mapping[str, str] | None = None, note: str = "") -> NewFile:
+    """Write rows to a new file of a table; no reader sees them before a commit adds the file (`delta.append_files`).
+
+    Args:
+        path: the table's place.
+        rows: without the partition columns.
+        partition: the value of each partition column; letters, digits and hyphens.
+        note: kept with the file's entry, not stored.
+    """
+    values = dict(partition or {})
     buffer = io.BytesIO()
     pq.write_table(rows, buffer, compression="zstd")
     data = buffer.getvalue()
-    name = f"part-{uuid.uuid4().hex}.zstd.parquet"
+    folders = "".join(f"{column}={value}/" for column, value in values.items())
+    name = f"{folders}part-{uuid.uuid4().hex}.zstd.parquet"
     open_store(path).put_if_absent(name, data)
-    return NewFile(name, len(data), rows.num_rows, statistics(rows))
+    return NewFile(name, len(data), rows.num_rows, statistics(rows), values, note)
 
 
 def statistics(table: pa.Table) -> str:

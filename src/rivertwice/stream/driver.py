@@ -25,7 +25,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle_definition, save_bundle
-from rivertwice.pipeline.compile import batch_rows, compile_stream
+from rivertwice.pipeline.compile import batch_rows, compile_stream, is_result
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.engine import spark_session, watermark_confs
 from rivertwice.pipeline.fold_buckets import buckets_at_genesis, with_buckets
@@ -181,6 +181,7 @@ class Driver:
             observe=lambda: observed_counts(self._running(), self._definition),
             side=SideRows(spark, self._settings, context),
             log=BatchLog(self._settings, context),
+            takes_frame=is_result(self._definition),
         )
 
     def _start(self, spark: SparkSession, context: DriverContext, sink: Sink) -> None:

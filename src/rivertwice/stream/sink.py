@@ -22,20 +22,19 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rivertwice.errors import CheckpointError, LedgerError, RangeMismatchError
-from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.interval_rows import RowsOf
 from rivertwice.store import delta
 from rivertwice.stream.batch_log import BatchLog
 from rivertwice.stream.checkpoint import PlannedBatch, late_watermark_ms, read_planned, start_offsets
-from rivertwice.stream.context import FORMAT, DriverContext
+from rivertwice.stream.context import DriverContext
+from rivertwice.stream.large_batch import WrittenRows, is_noted, is_refused, note_large, write_rows
 from rivertwice.stream.late import select_suspects
+from rivertwice.stream.result_rows import changelog_rows, check_windows
 from rivertwice.stream.seal import check_sealed
 from rivertwice.stream.side_rows import SideRows
 from rivertwice.timeline.counts import BatchCounts, total_of
@@ -44,37 +43,6 @@ from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, p
 from rivertwice.timeline.lineage import Timeline
 
 _log = logging.getLogger(__name__)
-
-
-def changelog_rows(rows: pa.Table, timeline: str, batch: int, start_column: str = "window_start") -> pa.Table:
-    """Return result rows stamped for the changelog: _format, _timeline, _batch, _day, then the result columns."""
-    count = rows.num_rows
-    stamps = {
-        "_format": pa.array([FORMAT] * count, pa.int32()),
-        "_timeline": pa.array([timeline] * count, pa.string()),
-        "_batch": pa.array([batch] * count, pa.int64()),
-        "_day": pc.strftime(rows.column(start_column), "%Y-%m-%d").cast(pa.string()),
-    }
-    arrays = [*stamps.values(), *(rows.column(name) for name in rows.column_names)]
-    fields = [pa.field(name, values.type) for name, values in stamps.items()]
-    fields += [pa.field(field.name, field.type) for field in rows.schema]
-    return pa.table(arrays, schema=pa.schema(fields))
-
-
-def check_windows(rows: pa.Table, definition: Definition) -> None:
-    """Raise LedgerError if a result row's window is not the definition's."""
-    window = definition.window
-    size_us = window.length // timedelta(microseconds=1)
-    start = rows.column(window.start_column).cast(pa.int64())
-    end = rows.column(window.end_column).cast(pa.int64())
-    differs = pc.not_equal if window.kind.is_aligned else pc.less
-    wrong = pc.sum(differs(pc.subtract(end, start), size_us).cast(pa.int64())).as_py() or 0
-    if wrong:
-        message = (
-            f"{wrong} result rows of {definition.name} have windows that are not {window.text}, as the definition says; "
-            "nothing was committed; make pipeline.yaml and transform.sql agree"
-        )
-        raise LedgerError(message)
 
 
 def check_replay(recorded: LedgerRow | None, planned: PlannedBatch, start: Any) -> LedgerRow:
@@ -154,6 +122,8 @@ class Sink:
         observe: Callable[[], Mapping[str, BatchCounts]],
         side: SideRows,
         log: BatchLog,
+        *,
+        takes_frame: bool = False,
     ) -> None:
         """Create a sink.
 
@@ -163,12 +133,14 @@ class Sink:
             observe: returns the running batch's observed counts by topic, once its rows are computed.
             side: writes a batch's side rows.
             log: the log from which the batches are read.
+            takes_frame: whether a batch's frame is its result, so that executors may write it (`compile.is_result`).
         """
         self._context = context
         self._rows = rows
         self._observe = observe
         self._side = side
         self._log = log
+        self._takes_frame = takes_frame
         self._fresh = True  # only a driver's first batch can have been tried by another driver
 
     def write(self, frame: Any, batch: int) -> LedgerRow:
@@ -194,24 +166,52 @@ class Sink:
         if is_applied(done, batch):  # step 3
             return self._replay(frame, planned, start)
         tables = self._side.write_versions(batch, parts_between(start, planned.end_offsets))  # step 4
-        rows = self._rows(frame, batch)
+        rows = self._compute(frame, batch)
         self._log.check()
         counts = {**self._observe(), **tables}
         row = self._ledger_row(planned, start, counts, rows)
         for topic, topic_counts in counts.items():
             check_counts(topic_counts, row.ranges(topic), batch, functools.partial(self._log.explain_holes, topic))
-        check_windows(rows, context.definition)
         row = self._write_side(row, counts)  # step 5
         context.lease.check()
-        delta.append(  # step 6
-            context.home.tables.changelog,
-            changelog_rows(rows, context.timeline.timeline, batch, context.definition.window.start_column),
-            transactions={context.app: batch},
-            metadata={METADATA_KEY: row.to_json()},
-            partition_by=["_day"],
-        )
+        self._commit(row, rows)  # step 6
         append_ledger(context.home, [row])  # step 7
         return row
+
+    def _compute(self, frame: Any, batch: int) -> pa.Table | WrittenRows:
+        """Return the batch's result rows, or what executors wrote of them if they are too many for the driver."""
+        context = self._context
+        home, timeline = context.home, context.timeline.timeline
+        if self._takes_frame and is_noted(home, timeline, batch):
+            return write_rows(frame, home, timeline, batch, context.definition)
+        try:
+            rows = self._rows(frame, batch)
+        except Exception as error:
+            if self._takes_frame and is_refused(error):
+                note_large(home, timeline, batch)
+                _log.warning(
+                    "the rows of batch %s are too many for the driver; at the next start executors write them", batch
+                )
+            raise
+        check_windows(rows, context.definition)
+        return rows
+
+    def _commit(self, row: LedgerRow, rows: pa.Table | WrittenRows) -> None:
+        context = self._context
+        changelog, start_column = context.home.tables.changelog, context.definition.window.start_column
+        transactions, metadata = {context.app: row.batch}, {METADATA_KEY: row.to_json()}
+        if isinstance(rows, WrittenRows):
+            delta.append_files(
+                changelog,
+                rows.files,
+                rows.schema,
+                transactions=transactions,
+                metadata=metadata,
+                partition_by=["_day"],
+            )
+            return
+        stamped = changelog_rows(rows, context.timeline.timeline, row.batch, start_column)
+        delta.append(changelog, stamped, transactions=transactions, metadata=metadata, partition_by=["_day"])
 
     def _replay(self, frame: Any, planned: PlannedBatch, start: Any) -> LedgerRow:
         """Compute a batch that is committed already, for its state only, and return its ledger row."""
@@ -219,7 +219,7 @@ class Sink:
         committed = (row for row in read_ledger(context.home, batch) if row.timeline == context.timeline.timeline)
         recorded = next((row for row in committed if row.batch == batch), None)
         row = check_replay(recorded, planned, start)
-        self._rows(frame, batch)
+        self._compute(frame, batch)
         self._log.check()  # otherwise the state could be made from another topic's records
         _log.info("batch %s of %s is committed already; replayed for its state only", batch, context.app)
         return row
@@ -239,7 +239,7 @@ class Sink:
         return row
 
     def _ledger_row(
-        self, planned: PlannedBatch, start: Any, by_topic: Mapping[str, BatchCounts], rows: pa.Table
+        self, planned: PlannedBatch, start: Any, by_topic: Mapping[str, BatchCounts], rows: pa.Table | WrittenRows
     ) -> LedgerRow:
         context = self._context
         counts = total_of(by_topic.values())
@@ -261,8 +261,8 @@ class Sink:
             accepted=counts.accepted,
             min_event_ms=counts.min_event_ms,
             max_event_ms=counts.max_event_ms,
-            emitted=rows.num_rows,
-            digest=digest_rows(rows, rows.column_names),
+            emitted=rows.count if isinstance(rows, WrittenRows) else rows.num_rows,
+            digest=rows.digest if isinstance(rows, WrittenRows) else digest_rows(rows, rows.column_names),
             references={},
             committed_at=context.now(),
             by_topic=dict(by_topic),

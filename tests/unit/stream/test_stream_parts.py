@@ -23,7 +23,8 @@ from rivertwice.stream.checkpoint import parse_offsets, read_planned, start_offs
 from rivertwice.stream.failures import classify_failure
 from rivertwice.stream.heartbeat import lag_of
 from rivertwice.stream.lease import acquire_lease, lease_owner
-from rivertwice.stream.sink import BatchCounts, changelog_rows, check_counts, check_replay
+from rivertwice.stream.result_rows import changelog_rows
+from rivertwice.stream.sink import BatchCounts, check_counts, check_replay
 
 NOW = parse_iso("2013-07-02T00:00:00Z")
 TEXT = 'v1\n{"batchWatermarkMs":7,"batchTimestampMs":9,"conf":{}}\n{"flights":{"0":30}}'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -37,9 +37,11 @@ class Compiler(ABC):
 
     Attributes:
         plan_check: judges the definition's SQL; None for a kind that is not written in SQL.
+        frame_is_result: whether a micro-batch's frame is its result; else `batch_rows` makes that of it.
     """
 
     plan_check: PlanCheck | None
+    frame_is_result: ClassVar[bool] = True
 
     @abstractmethod
     def stream(self, spark: SparkSession, definition: Definition, branches: Mapping[str, DataFrame]) -> DataFrame:

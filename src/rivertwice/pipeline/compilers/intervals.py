@@ -66,6 +66,8 @@ class IntervalCompiler(Compiler):
         """Return the same result over the records of each window."""
         return interval_result(spark, definition, rows)
 
+    frame_is_result = False
+
     def batch_rows(self, definition: Definition, versions: VersionsAt) -> RowsOf:
         """Return the function that computes the result from the records of closed windows."""
         return IntervalSink(definition, versions).rows

@@ -1,0 +1,43 @@
+"""Result rows of a batch as the changelog takes them. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivertwice.errors import LedgerError
+from rivertwice.pipeline.definition import Definition
+from rivertwice.stream.context import FORMAT
+
+
+def changelog_rows(rows: pa.Table, timeline: str, batch: int, start_column: str = "window_start") -> pa.Table:
+    """Return result rows stamped for the changelog: _format, _timeline, _batch, _day, then the result columns."""
+    count = rows.num_rows
+    stamps = {
+        "_format": pa.array([FORMAT] * count, pa.int32()),
+        "_timeline": pa.array([timeline] * count, pa.string()),
+        "_batch": pa.array([batch] * count, pa.int64()),
+        "_day": pc.strftime(rows.column(start_column), "%Y-%m-%d").cast(pa.string()),
+    }
+    arrays = [*stamps.values(), *(rows.column(name) for name in rows.column_names)]
+    fields = [pa.field(name, values.type) for name, values in stamps.items()]
+    fields += [pa.field(field.name, field.type) for field in rows.schema]
+    return pa.table(arrays, schema=pa.schema(fields))
+
+
+def check_windows(rows: pa.Table, definition: Definition) -> None:
+    """Raise LedgerError if a result row's window is not the definition's."""
+    window = definition.window
+    size_us = window.length // timedelta(microseconds=1)
+    start = rows.column(window.start_column).cast(pa.int64())
+    end = rows.column(window.end_column).cast(pa.int64())
+    differs = pc.not_equal if window.kind.is_aligned else pc.less
+    wrong = pc.sum(differs(pc.subtract(end, start), size_us).cast(pa.int64())).as_py() or 0
+    if wrong:
+        message = (
+            f"{wrong} result rows of {definition.name} have windows that are not {window.text}, as the definition says; "
+            "nothing was committed; make pipeline.yaml and transform.sql agree"
+        )
+        raise LedgerError(message)
