@@ -23,7 +23,7 @@ from rivertwice.reconcile.model import Finding
 from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.reconcile.view import DefinitionVersion, Handles, HeadView
 from rivertwice.store import delta
-from rivertwice.store.delta_counts import rows_of
+from rivertwice.store.delta_counts import rows_in_log
 from rivertwice.store.sql import all_of, is_among, is_within
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import CommittedBatches
@@ -110,7 +110,7 @@ def observe_head(home: PipelineHome, definitions: Path | None = None) -> HeadVie
         dead=None,
         late=None,
         served=None,
-        served_total=None if served is None else rows_of(served),
+        served_total=None if served is None else rows_in_log(served),
         served_stamp=stamp,
         cures=read_cures(home, CommittedBatches.of(rows)),
         jumps=_jumps(home, [segment.timeline for segment in path], rows, topics),

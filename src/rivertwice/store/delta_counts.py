@@ -21,11 +21,11 @@ def total_rows(path: Place) -> int | None:
     No data file is read: the cost depends on the number of live files.
     """
     table = open_table(path)
-    return 0 if table is None else rows_of(table)
+    return 0 if table is None else rows_in_log(table)
 
 
-def rows_of(table: Table) -> int | None:
-    """Return the number of rows of a handle's version, from its log; None if a file has no statistics."""
+def rows_in_log(table: Table) -> int | None:
+    """Return the number of rows of a handle's version from the statistics in its log; None if a file has none."""
     counts = pa.table(table.get_add_actions(flatten=True))["num_records"].to_pylist()
     return None if any(count is None for count in counts) else sum(counts)
 

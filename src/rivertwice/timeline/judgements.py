@@ -62,7 +62,11 @@ def rows_of(verdict: Mapping[str, Any]) -> int:
     return 1 if rows is None else int(rows)
 
 
-def run_chain(home: PipelineHome, run: str) -> list[tuple[str, Increment | None]]:
+Chain = list[tuple[str, Increment | None]]
+"""Runs whose rows hold for a run, newest first, each with its increment."""
+
+
+def run_chain(home: PipelineHome, run: str) -> Chain:
     """Return the runs whose rows hold for a run, newest first, each with its increment; the last one is a full run.
 
     A run that an earlier release stored is a full run.
@@ -73,11 +77,20 @@ def run_chain(home: PipelineHome, run: str) -> list[tuple[str, Increment | None]
     has_increments = "increment" in runs.column_names
     increments = runs["increment"].to_pylist() if has_increments else [None] * runs.num_rows
     stored = dict(zip(runs["run"].to_pylist(), increments, strict=True))
-    chain: list[tuple[str, Increment | None]] = []
+    return chain_of({name: Increment.from_json(json.loads(text)) for name, text in stored.items() if text}, run)
+
+
+def chain_of(increments: Mapping[str, Increment], run: str) -> Chain:
+    """Return the runs whose rows hold for a run, newest first. Pure.
+
+    Args:
+        increments: of the stored runs that build on another.
+        run: its name.
+    """
+    chain: Chain = []
     name: str | None = run
     while name is not None:
-        text = stored.get(name)
-        increment = None if text is None else Increment.from_json(json.loads(text))
+        increment = increments.get(name)
         chain.append((name, increment))
         name = None if increment is None else increment.base
     return chain
@@ -94,9 +107,16 @@ def verdicts_of(
         ranges: starts of windows, at least one range; no row of another window is read. None: of all windows.
         wanted: only rows with one of these verdicts are returned. None: all.
     """
+    chain = run_chain(home, run)
+    table = _read(home.tables.verdicts, chain, ranges)
+    return [] if table is None else verdicts_in(table, chain, wanted)
+
+
+def verdicts_in(table: pa.Table, chain: Chain, wanted: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Return those rows of a table of verdicts that hold for the first run of a chain, in no order. Pure."""
     named: set[tuple[Any, ...]] = set()
     rows: list[dict[str, Any]] = []
-    for own, is_last in _rows_of_chain(home.tables.verdicts, run_chain(home, run), ranges):
+    for own, is_last in _rows_of_chain(table, chain):
         chosen = own if wanted is None else own.filter(pc.is_in(own["verdict"], pa.array(list(wanted))))
         rows += [row for row in chosen.to_pylist() if _address(row) not in named and rows_of(row)]
         if not is_last:
@@ -107,23 +127,23 @@ def verdicts_of(
 def causes_of(home: PipelineHome, run: str) -> list[dict[str, Any]]:
     """Return the stored causes that hold for a run, in no order; further causes of a row that is judged again are added to it."""
     chain = run_chain(home, run)
-    return [row for own, _ in _rows_of_chain(home.tables.causes, chain, None) for row in own.to_pylist()]
+    table = _read(home.tables.causes, chain, None)
+    return [] if table is None else [row for own, _ in _rows_of_chain(table, chain) for row in own.to_pylist()]
 
 
 def _address(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["pair"], row["window_start"], row["window_end"], row["key"]
 
 
-def _rows_of_chain(
-    path: Place, chain: Sequence[tuple[str, Increment | None]], ranges: Sequence[Range] | None
-) -> Iterator[tuple[pa.Table, bool]]:
-    """Yield each run's rows of windows that no newer run judged as a whole, the newest run first, and whether it is the last."""
+def _read(path: Place, chain: Chain, ranges: Sequence[Range] | None) -> pa.Table | None:
     conditions = [is_among("run", [name for name, _ in chain])]
     if ranges is not None:
         conditions.append(is_within("window_start", ranges))
-    table: pa.Table | None = delta.read(path, matching=all_of(conditions))
-    if table is None:
-        return
+    return delta.read(path, matching=all_of(conditions))
+
+
+def _rows_of_chain(table: pa.Table, chain: Chain) -> Iterator[tuple[pa.Table, bool]]:
+    """Yield each run's rows of windows that no newer run judged as a whole, the newest run first, and whether it is the last."""
     newer: list[Increment] = []
     for name, increment in chain:
         own = table.filter(pc.field("run") == name)

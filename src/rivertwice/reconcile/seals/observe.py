@@ -29,7 +29,7 @@ from rivertwice.reconcile.seals.scope import (
 )
 from rivertwice.reconcile.view import HeadView, SealedPrefix
 from rivertwice.store import delta
-from rivertwice.store.delta_counts import rows_of
+from rivertwice.store.delta_counts import rows_in_log
 from rivertwice.store.sql import any_of, is_between, is_within
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import committed_batches
@@ -110,7 +110,7 @@ def observe_part(home: PipelineHome, look: Look, definitions: Path | None = None
         dead=_after(home.tables.dead_letters, seal, DEAD_COLUMNS),
         late=_after(home.tables.late_rows, seal),
         served=None if served[1] is None else _read_scope(home.tables.served, scope, served[1]),
-        served_total=None if served[1] is None else rows_of(served[1]),
+        served_total=None if served[1] is None else rows_in_log(served[1]),
         served_stamp=served[0],
         cures=read_cures(home, committed_batches(home, look.path)) if look.amendments else (),
         corrections=_read_corrections(home, publications, scope),
