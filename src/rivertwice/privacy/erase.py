@@ -3,8 +3,8 @@
 1. Record the request, with the value, before anything changes.
 2. Extend the archive to the end of the log, so that a recompute reads none of the records from Kafka any more.
 3. Find the value again. Any obstacle ends the erasure here; the request stays, and is resumed later.
-4. Rewrite the archive, a day at a time.
-5. For each pipeline: remove the seals of its reconciles; rewrite its tables; put the digests of the rewritten batches into the
+4. Remove the seals of the pipelines' reconciles. Rewrite the archive, a day at a time.
+5. For each pipeline: rewrite its tables; put the digests of the rewritten batches into the
    ledger; for a fold, make its state again from the rewritten archive, every batch compared with the ledger (`savepoint.restore`
    from the beginning).
 6. Remove the savepoints that would bring the value back, and for a fold the checkpoints of the timelines that it left.
@@ -274,12 +274,13 @@ def _rewrite_all(
     """Do steps 4 to 7 once; the caller holds every lease and every archive's lock, and `check` raises if one was lost."""
     redactor = asked.redactor(value, definitions.values())
     topics = sorted({topic for definition in definitions.values() for topic in definition.topics})
+    for name in definitions:  # before the archive changes too: it is what verdicts were judged by
+        forget_seals(settings.pipeline(name))
     for topic in topics:  # step 4
         rewrite_archive(settings, topic, redactor, progress, check)
         note_sums(settings, topic)
     for name, definition in definitions.items():
         home = settings.pipeline(name)
-        forget_seals(home)
         rewrite_tables(home, definition, redactor, progress, check)  # step 5
         going = {*plan.savepoints.get(name, ()), *first_plan["savepoints"].get(name, ())}
         is_made_again = definition.window.kind.keeps_every_key and any(
@@ -294,7 +295,7 @@ def _rewrite_all(
         check()
         purge(path)
     for name in definitions:
-        forget_seals(settings.pipeline(name))  # one that a reconcile put meanwhile is of the rows before
+        forget_seals(settings.pipeline(name))  # a reconcile that began meanwhile may have read rows of before and after
 
 
 _ROUNDS = 3

@@ -173,8 +173,18 @@ def store_run(
     _append_once(tables.reconciles, stamp.run, pa.Table.from_pylist([plain], schema=RECONCILES))
 
 
+def has_rows_of(home: PipelineHome, run: str) -> bool:
+    """Say whether a run of this name has stored rows already, so that what it judges now is not all that is stored of it."""
+    tables = (home.tables.verdicts, home.tables.causes, home.tables.reconciles)
+    return any(delta.applied_version(table, _app_of(run)) is not None for table in tables)
+
+
+def _app_of(run: str) -> str:
+    return f"reconcile/{run}"
+
+
 def _append_once(path: Place, run: str, rows: pa.Table, files: Sequence[NewFile] = ()) -> None:
-    app = f"reconcile/{run}"
+    app = _app_of(run)
     if delta.applied_version(path, app) is not None:
         return
     if not files:

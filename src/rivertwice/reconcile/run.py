@@ -31,8 +31,16 @@ from rivertwice.reconcile.judge_head import judge_head
 from rivertwice.reconcile.judged import Judged, count_presence
 from rivertwice.reconcile.model import OLDER, Finding, LateRow, RowId, Verdict
 from rivertwice.reconcile.observe import observe_head
-from rivertwice.reconcile.results import Stamp, StoredVerdict, reconcile_runs, store_run, stored_verdicts
+from rivertwice.reconcile.results import (
+    Stamp,
+    StoredVerdict,
+    has_rows_of,
+    reconcile_runs,
+    store_run,
+    stored_verdicts,
+)
 from rivertwice.reconcile.seals.check import check_seals, check_served_total
+from rivertwice.reconcile.seals.fit import NotIncrementalError
 from rivertwice.reconcile.seals.look import (
     FULL,
     INCREMENT,
@@ -43,7 +51,7 @@ from rivertwice.reconcile.seals.look import (
     look_at_changes,
     require_files,
 )
-from rivertwice.reconcile.seals.observe import NotIncrementalError, observe_part
+from rivertwice.reconcile.seals.observe import observe_part
 from rivertwice.reconcile.seals.settle import make_seal, why_not_sealed
 from rivertwice.reconcile.seals.settled_rows import read_settled_rows
 from rivertwice.reconcile.seals.table import read_seals, store_seal
@@ -196,10 +204,12 @@ def reconcile(
     if judged.spread is not None and judged.dead_rows is not None:
         stored += together(judged.spread)
         write = partial(write_spread, home, stamp, judged.spread, judged.dead_rows)
-    store_run(home, stamp, stored, causes, _summary(totals, gate, findings, phases.seconds), increment, write)
     unsealed = "a range was asked for" if range is not None else why_not_sealed(judged, view, gate, totals)
-    if not unsealed:
-        store_seal(home, make_seal(stamp, view, judged, verdicts, totals, look))
+    if not unsealed and has_rows_of(home, stamp.run):
+        unsealed = "an earlier attempt of its name stored rows, which stay"
+    store_run(home, stamp, stored, causes, _summary(totals, gate, findings, phases.seconds), increment, write)
+    if not unsealed and not store_seal(home, make_seal(stamp, view, judged, verdicts, totals, look), look.forgotten):
+        unsealed = "rows were erased while it ran"
     phases.done("store", f"run {stamp.run}{f'; no seal: {unsealed}' if unsealed else ', sealed'}")
     _log.info("reconcile %s of %s: %s", stamp.run, pipeline, totals.counts)
     return ReconcileReport(

@@ -7,13 +7,20 @@ from collections.abc import Sequence
 from rivertwice.reconcile.model import Finding
 from rivertwice.reconcile.seals.model import START, Seal, chain_hash
 from rivertwice.reconcile.view import HeadView
+from rivertwice.timeline.ledger import LedgerRow
 
 
 def check_seals(view: HeadView, seals: Sequence[Seal]) -> list[Finding]:
     """Compare the ledger's rows with the chain that each seal on the path has of them; the first that differs is named."""
-    on_path = {(seal.timeline, seal.batch): seal for seal in seals if (seal.timeline, seal.batch) in view.index}
+    return check_chain(view.rows, seals)
+
+
+def check_chain(rows: Sequence[LedgerRow], seals: Sequence[Seal]) -> list[Finding]:
+    """Compare the whole ledger of a path with the chain that each seal has of it; seals that are not on the path are left out."""
+    keys = {(row.timeline, row.batch) for row in rows}
+    on_path = {(seal.timeline, seal.batch): seal for seal in seals if (seal.timeline, seal.batch) in keys}
     current = START
-    for row in view.rows:
+    for row in rows:
         current = chain_hash(current, [row])
         seal = on_path.get((row.timeline, row.batch))
         if seal is not None and seal.ledger != current:

@@ -17,8 +17,9 @@ from rivertwice.reconcile.seals.changes import (
     has_replaced,
     read_changes,
 )
+from rivertwice.reconcile.seals.fit import select_seal
 from rivertwice.reconcile.seals.model import Seal
-from rivertwice.reconcile.seals.table import read_seals
+from rivertwice.reconcile.seals.table import read_seals, times_forgotten
 from rivertwice.store.delta_counts import broken_files
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.intact import require_whole_logs
@@ -38,7 +39,7 @@ class Look:
         entries: the sequence. amendments: the newest decision about dead letters.
         stamp: what the served table shows. gaps: timelines of the path that began after an accepted gap.
         seal: the newest seal on the path. tables: what happened to the tables since it.
-        versions: table to Delta version.
+        forgotten: how often all seals had been removed.
     """
 
     path: Sequence[Segment] = ()
@@ -49,6 +50,7 @@ class Look:
     gaps: Sequence[str] = ()
     seal: Seal | None = None
     tables: Sequence[TableChanges] = ()
+    forgotten: int = 0
 
     @property
     def sequence(self) -> int:
@@ -77,6 +79,7 @@ class Decision:
 
 def look_at_changes(home: PipelineHome) -> Look:
     """Return what changed since the newest seal. The tables' versions are read first, so that no later commit is missed."""
+    forgotten = times_forgotten(home)
     seals = read_seals(home)
     tables = read_changes(home, seals[-1].versions if seals else None)
     stamp = served_stamp(home)
@@ -84,8 +87,7 @@ def look_at_changes(home: PipelineHome) -> Look:
     head = select_head(entries)
     path = [] if head is None else path_of(home, head)
     last = newest_batch(home, path)
-    on_path = [seal for seal in seals if any(part.contains(seal.timeline, seal.batch) for part in path)]
-    seal = on_path[-1] if on_path else None
+    seal = select_seal(seals, path)
     if seal is not None and seal is not seals[-1]:
         tables = read_changes(home, seal.versions)
     gaps = accepted_gaps(home)
@@ -98,6 +100,7 @@ def look_at_changes(home: PipelineHome) -> Look:
         gaps=[part.timeline for part in path if part.timeline in gaps],
         seal=seal,
         tables=tables,
+        forgotten=forgotten,
     )
 
 

@@ -43,7 +43,7 @@ class Seal:
         run: the reconcile that ended with it; its stored verdicts hold for the settled windows.
         timeline, batch: the last batch of the prefix.
         meaning: `meaning_of` the definition that judged.
-        sequence: newest head move or publication that was seen. amendments: newest decision about dead letters.
+        sequence: newest head move or publication that the verdicts count (`settle.counted_sequence`). amendments: newest decision about dead letters.
         end_offsets: topic to partition to the offset after the last record.
         settled_ms: windows that end at or before it (epoch ms) are settled: closed in the stream, and served.
         served: what the served table showed; None: there was none.

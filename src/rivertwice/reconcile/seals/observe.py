@@ -16,15 +16,20 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.copies import Copies, check_ledger_copies, heal_rows
 from rivertwice.reconcile.observe import DEAD_COLUMNS, group_versions, load_definitions, open_served, plan_of
 from rivertwice.reconcile.rederive import offsets_of
+from rivertwice.reconcile.seals.fit import (
+    NotIncrementalError,
+    require_same_meaning,
+    require_sealed_batch,
+    require_stamp,
+)
 from rivertwice.reconcile.seals.look import Look, new_publications
 from rivertwice.reconcile.seals.model import Seal, meaning_of
 from rivertwice.reconcile.seals.scope import (
     Scope,
     Zones,
-    join_nearest,
     joined_runs,
-    merged_ranges,
     reaches_back,
+    scope_since,
     select_batches,
 )
 from rivertwice.reconcile.view import HeadView, SealedPrefix
@@ -48,14 +53,9 @@ from rivertwice.timeline.serving import Publication
 
 _ZONE_COLUMNS = ("timeline", "batch", "batch_watermark_ms", "min_event_ms", "max_event_ms")
 _LOOK_BACK = 64
-_MOST_RANGES = 32
 _LAST_BATCH = (1 << 63) - 1
 _NO_EVENT = 1 << 60
 _MS = timedelta(milliseconds=1)
-
-
-class NotIncrementalError(Exception):
-    """What changed since the seal cannot be judged apart from the rest; the message says why."""
 
 
 def observe_part(home: PipelineHome, look: Look, definitions: Path | None = None) -> HeadView:
@@ -68,11 +68,9 @@ def observe_part(home: PipelineHome, look: Look, definitions: Path | None = None
     assert seal is not None, "an incremental run starts at a seal"
     served = _open_served(home)
     tail = select_on_path(read_ledger(home, first_batch=seal.batch), look.path)
-    if not tail or (tail[0].timeline, tail[0].batch) != (seal.timeline, seal.batch):
-        message = f"the ledger has no row for the batch of the {seal.name}"
-        raise NotIncrementalError(message)
+    require_sealed_batch(seal, tail)
     definition = _definition_of(home, tail[-1].bundle, definitions)
-    scope = _scope_of(definition, seal, look)
+    scope = scope_since(seal.settled_ms, definition.window.length // _MS, new_publications(look))
     zones = _read_zones(home, look.path, seal, scope, definition)
     places = [*select_batches(zones, scope), len(zones) - 1, *_place_of(zones, served[0])]
     runs = joined_runs([place for place in places if place < len(zones)])
@@ -83,17 +81,8 @@ def observe_part(home: PipelineHome, look: Look, definitions: Path | None = None
     rows = [*sealed, *fresh]
     loaded, damaged = load_definitions(home, {row.bundle for row in rows}, definitions)
     groups, versions = group_versions(loaded, rows)
-    if len(versions) > 1:
-        message = "several definitions made the windows that are not settled"
-        raise NotIncrementalError(message)
-    if meaning_of(versions[0]) != seal.meaning:
-        message = "the definition judges otherwise than at the seal"
-        raise NotIncrementalError(message)
-    if served[0] is not None and (served[0].timeline, served[0].batch) not in {
-        (row.timeline, row.batch) for row in rows
-    }:
-        message = "the served table shows a batch from before the windows that are not settled"
-        raise NotIncrementalError(message)
+    require_same_meaning(seal, [meaning_of(version) for version in versions])
+    require_stamp(served[0], rows, look.sequence)
     topics = versions[0].definition.topics
     last = rows[-1]
     publications = publications_of(list(look.entries))
@@ -129,13 +118,6 @@ def observe_part(home: PipelineHome, look: Look, definitions: Path | None = None
 
 def _definition_of(home: PipelineHome, bundle: str, definitions: Path | None) -> Definition:
     return load_definitions(home, {bundle}, definitions)[0][bundle]
-
-
-def _scope_of(definition: Definition, seal: Seal, look: Look) -> Scope:
-    """Return the windows to judge: those that were not settled, and those that publications serve since the seal."""
-    length = definition.window.length // _MS
-    ranges = [(int(low), int(high)) for entry in new_publications(look) for low, high in entry.payload["ranges"]]
-    return Scope(seal.settled_ms, length, tuple(join_nearest(merged_ranges(ranges), _MOST_RANGES)))
 
 
 def _read_zones(home: PipelineHome, path: Sequence[Segment], seal: Seal, scope: Scope, definition: Definition) -> Zones:

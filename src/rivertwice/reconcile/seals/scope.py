@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rivertwice.timeline.judgements import Increment, Range
+from rivertwice.timeline.sequence import Entry
 
 Column = npt.NDArray[np.int64]
 MOST_RUNS = 16
 """So many separate stretches of the log are read at most; the nearest ones are joined."""
+_MOST_RANGES = 32
 FOREVER_MS = 253_402_300_799_999  # the last instant of the year 9999
 
 
@@ -47,6 +49,18 @@ class Scope:
     def increment(self, base: str) -> Increment:
         """Return what is stored about the run."""
         return Increment(base, self.settled_ms, self.ranges, self.length_ms)
+
+
+def scope_since(settled_ms: int, length_ms: int, publications: Sequence[Entry]) -> Scope:
+    """Return the windows to judge after a seal: those that were not settled, and those that publications serve since.
+
+    Args:
+        settled_ms: of the seal (epoch ms).
+        length_ms: length of a window.
+        publications: the entries after the seal.
+    """
+    ranges = [(int(low), int(high)) for entry in publications for low, high in entry.payload["ranges"]]
+    return Scope(settled_ms, length_ms, tuple(join_nearest(merged_ranges(ranges), _MOST_RANGES)))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from rivertwice.reconcile.seals.merge import merge_counts, settled_parts
 from rivertwice.reconcile.seals.model import START, Seal, chain_hash, meaning_of
 from rivertwice.reconcile.totals import Totals
 from rivertwice.reconcile.view import HeadView
+from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.verdicts import AGREES, DEFECT, LATE
 
 
@@ -53,9 +54,8 @@ def make_seal(
         totals: of all windows.
         look: with which it began; the tables' versions are of that moment.
     """
-    settled_ms = judged.evidence.closed_ms
-    if judged.served is not None:
-        settled_ms = min(settled_ms, judged.served.closed_ms)
+    settled_ms = settled_until(judged.evidence.closed_ms, None if judged.served is None else judged.served.closed_ms)
+    served = view.served_stamp if judged.served is not None else None
     own = Counter((verdict.pair, verdict.verdict) for verdict in verdicts if verdict.row.end_ms <= settled_ms)
     emitted = _emitted(judged.evidence, view, settled_ms)
     served_rows = -1
@@ -73,11 +73,11 @@ def make_seal(
         timeline=stamp.timeline,
         batch=stamp.batch,
         meaning=meaning_of(view.newest),
-        sequence=view.sequence,
+        sequence=counted_sequence(view.sequence, served),
         amendments=look.amendments,
         end_offsets=view.last.end_offsets,
         settled_ms=settled_ms,
-        served=view.served_stamp if judged.served is not None else None,
+        served=served,
         counts=merge_counts(totals.settled_before, own, ()),
         parts=settled_parts(records.read, records.accepted, records.dead, records.pairs, settled_ms),
         emitted=(0 if judged.spread is not None else records.emitted_before) + emitted,
@@ -87,6 +87,24 @@ def make_seal(
         served_rows=served_rows,
         versions=look.versions,
     )
+
+
+def settled_until(closed_ms: int, served_ms: int | None) -> int:
+    """Return up to which end (epoch ms) windows are settled: closed in the stream, and served if there is a served table."""
+    return closed_ms if served_ms is None else min(closed_ms, served_ms)
+
+
+def counted_sequence(read: int, served: ServedStamp | None) -> int:
+    """Return the newest entry of the sequence that all verdicts count.
+
+    The served table may not yet show an entry that was read: the windows of such a publication are judged by rows of before it,
+    so for the next run it is a new one.
+
+    Args:
+        read: the newest entry that was read.
+        served: what the judged served rows show; None: there are none.
+    """
+    return read if served is None else min(read, served.sequence)
 
 
 def _emitted(evidence: Evidence, view: HeadView, settled_ms: int) -> int:

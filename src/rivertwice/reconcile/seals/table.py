@@ -13,6 +13,8 @@ from rivertwice.retry import retry
 from rivertwice.store import delta
 
 _TRIES = 5
+_FORGOTTEN = "seals/forgotten"
+"""Application id of the table's transactions that count how often all seals were removed."""
 SCHEMA = pa.schema(
     [
         ("_format", pa.int32()),
@@ -29,19 +31,52 @@ SCHEMA = pa.schema(
 )
 
 
-def store_seal(home: PipelineHome, seal: Seal) -> None:
-    """Store a seal once; called again with the same run, nothing changes."""
+def store_seal(home: PipelineHome, seal: Seal, forgotten: int = 0) -> bool:
+    """Store a seal once, and say whether it is there; called again with the same run, nothing changes.
+
+    Args:
+        home: of the pipeline.
+        seal: of a run that passed.
+        forgotten: how often all seals had been removed before the run read anything. If they were removed since, the rows that
+            it compared are others now, so nothing is stored; the commit itself compares the two.
+
+    Raises:
+        LostRaceError: other reconciles stored theirs at the same moment, each time.
+    """
     app = f"seal/{seal.run}"
-    if delta.applied_version(home.tables.seals, app) is None:
-        row = {"_format": FORMAT, **{name: getattr(seal, name) for name in COLUMNS}, "state": seal.state()}
-        delta.append(home.tables.seals, pa.Table.from_pylist([row], schema=SCHEMA), transactions={app: 1})
+    row = {"_format": FORMAT, **{name: getattr(seal, name) for name in COLUMNS}, "state": seal.state()}
+    rows = pa.Table.from_pylist([row], schema=SCHEMA)
+
+    def store() -> bool:
+        if delta.applied_version(home.tables.seals, app) is not None:
+            return True
+        if times_forgotten(home) != forgotten:
+            return False
+        delta.append(home.tables.seals, rows, transactions={app: 1, _FORGOTTEN: forgotten})
+        return True
+
+    return retry(LostRaceError, tries=_TRIES)(store)
+
+
+def times_forgotten(home: PipelineHome) -> int:
+    """Return how often all seals were removed."""
+    return delta.applied_version(home.tables.seals, _FORGOTTEN) or 0
 
 
 def forget_seals(home: PipelineHome) -> None:
-    """Remove all seals, so that the next reconcile judges everything: rows that were compared are about to be others."""
-    table = delta.open_table(home.tables.seals)
-    if table is not None:
-        retry(LostRaceError, tries=_TRIES)(delta.replace_rows, home.tables.seals, SCHEMA.empty_table())
+    """Remove all seals, so that the next reconcile judges everything: rows that were compared are about to be others.
+
+    First a commit forbids the seals of runs that began before; then the seals go. Killed between the two, it is repeated.
+
+    Raises:
+        LostRaceError: others wrote to the table, each time.
+    """
+
+    def forget() -> None:
+        delta.append(home.tables.seals, SCHEMA.empty_table(), transactions={_FORGOTTEN: times_forgotten(home) + 1})
+        delta.replace_rows(home.tables.seals, SCHEMA.empty_table())
+
+    retry(LostRaceError, tries=_TRIES)(forget)
 
 
 def read_seals(home: PipelineHome) -> Sequence[Seal]:
