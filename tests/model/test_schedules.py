@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rivertwice.testing.model.campaign import describe_failure, render, run_campaign, uncovered
-from rivertwice.testing.model.mutations import MUTATIONS, run_mutation
+from rivertwice.testing.model.mutation import run_mutation
+from rivertwice.testing.model.mutations import MUTATIONS
 from rivertwice.testing.model.process import POINTS
 from rivertwice.testing.model.schedule import run_schedule
 

@@ -23,10 +23,10 @@ from rivertwice.supervise.memory import (
     lasting_pages,
     remember_fall_back,
 )
-from rivertwice.testing.model import world as worlds
+from rivertwice.testing.model.durable import Drain, Served
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.stream import WINDOW_MS
-from rivertwice.testing.model.world import Served, World
+from rivertwice.testing.model.world import World
 from rivertwice.timeline.served import publications_of
 from rivertwice.timeline.serving import Publication
 
@@ -153,7 +153,7 @@ def _act(world: World, me: Process, action: Action, observed: Observed, memory: 
         memory = replace(memory, driver=observed.owner)
     elif action.kind is ActionKind.DRAIN:
         if world.drain is None:
-            world.drain = worlds.Drain(None, now)
+            world.drain = Drain(None, now)
         yield ASKED
     elif action.kind is ActionKind.RESTORE:
         before = memory.fall_back

@@ -10,7 +10,8 @@ from math import log
 
 from rivertwice.testing.model.process import POINTS
 from rivertwice.testing.model.rules import Rules
-from rivertwice.testing.model.schedule import Coverage, Decision, Outcome, run_schedule
+from rivertwice.testing.model.schedule import Coverage, Outcome, run_schedule
+from rivertwice.testing.model.stories import Decision
 
 SKETCH_BYTES = 8 << 20
 SLICE = 500  # seeds a process takes at a time

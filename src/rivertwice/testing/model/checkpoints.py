@@ -7,8 +7,9 @@ from typing import Any
 from rivertwice.errors import CheckpointError, LedgerError
 from rivertwice.stream.checkpoint import PlannedBatch, parse_offsets
 from rivertwice.stream.damage import CheckpointView
+from rivertwice.testing.model.durable import Checkpoint
 from rivertwice.testing.model.stream import TOPIC, Computed, compute_batch
-from rivertwice.testing.model.world import Checkpoint, World
+from rivertwice.testing.model.world import World
 
 
 def view_of(checkpoint: Checkpoint) -> CheckpointView:

@@ -12,9 +12,10 @@ from rivertwice.stream.checkpoint import PlannedBatch
 from rivertwice.stream.failures import DRAINED, classify_failure
 from rivertwice.stream.side import encode_ranges
 from rivertwice.testing.model.checkpoints import compute_planned, planned_of, ranges_between, start_of, view_of
+from rivertwice.testing.model.durable import Checkpoint, commit_text, offsets_text
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.stream import DELAY_MS, TOPIC, Computed, split_rate
-from rivertwice.testing.model.world import KEPT, Checkpoint, World, commit_text, offsets_text
+from rivertwice.testing.model.world import KEPT, World
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.intent import Exit, Heartbeat
 from rivertwice.timeline.ledger import LedgerRow

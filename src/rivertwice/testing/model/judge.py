@@ -26,9 +26,10 @@ from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.sequence import HEAD, Entry
 
 if TYPE_CHECKING:
+    from rivertwice.testing.model.durable import Served
     from rivertwice.testing.model.process import Process
     from rivertwice.testing.model.saved import Saved
-    from rivertwice.testing.model.world import Served, World
+    from rivertwice.testing.model.world import World
 
 Key = tuple[str, int]
 MOST_STARTS = 6  # starts of drivers in a row without a new batch, within the breaker's window

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,125 +11,32 @@ from rivertwice.savepoint import awaiting, prune
 from rivertwice.stream.catch_up import covers
 from rivertwice.supervise import decide
 from rivertwice.supervise.backoff import BackoffPolicy
-from rivertwice.testing.model.rules import Rules
-from rivertwice.testing.model.schedule import Focus, run_schedule
-from rivertwice.timeline import lineage, sequence
-
-RESTORES = Focus(
-    stories=(("take", "prove", "restore", "restore"), ("restore", "restore"), ("restore", "prune", "restore"))
-)
-PRUNES = Focus(
-    stories=(("take", "prove", "prune", "prune"), ("take", "prove", "take", "prove", "prune", "prune", "restore")),
-    crowd=True,
-)
-BACKFILLS = Focus(
-    stories=(("backfill", "backfill", "archive", "backfill"), ("archive", "backfill", "backfill", "backfill")),
-    prelude=(),
-    crowd=True,
-    sleepy=True,
-)
-RACES = Focus(
-    stories=(("prove", "prune", "prove", "prune", "prove"), ("prune", "prove", "prune", "prove", "prune")),
-    prelude=("take", "take", "prove", "take", "take"),
-    crowd=True,
-    deadly=True,
-    sleepy=True,
-)
-HELD = replace(
-    RACES,
-    stories=(
-        ("prune", "hold prune", "prove", "prove", "prove"),
-        ("prune", "hold prune", "prune", "prove", "prove"),
-        ("prove", "hold prove", "prune", "prune"),
-    ),
-)
-PROVED_SINCE = replace(
+from rivertwice.testing.model.focuses import (
+    AGAIN,
+    ANY,
+    ARCHIVES,
+    BACKFILLS,
+    BESIDE,
+    GIVEN_UP,
     HELD,
-    stories=(("prune", "hold prune", "prove", "prove", "prove"), ("prune", "prove", "hold prune", "prove", "prove")),
-    prelude=("take", "prove", "take", "take"),
-    deadly=False,
-    sleepy=False,
-)
-UNSEEN = replace(
-    RACES,
-    stories=(
-        ("prune", "hold prune", "prove", "prove", "prune", "prune", "prune"),
-        ("prune", "prove", "hold prune", "prove", "prune", "prune"),
-    ),
-)
-GIVEN_UP = Focus(stories=(("restore", "restore", "abandon", "abandon"),), prelude=("take", "prove"), deadly=True)
-AGAIN = Focus(
-    stories=(("restore", "restore", "restore", "restore"),), prelude=("take", "prove"), people=True, deadly=True
-)
-PLANNED = Focus(
-    stories=(("planned", "planned", "planned"), ("planned", "abandon", "planned", "restore")),
-    prelude=("take", "prove"),
-    deadly=True,
-)
-PLANNED_PRUNES = Focus(
-    stories=(
-        ("planned", "planned", "planned", "take", "prove", "prove", "prune", "prune"),
-        ("planned", "planned", "planned", "take", "prove", "prune", "prove", "prune"),
-    ),
-    prelude=("take", "prove"),
-)
-_TAKEN = "catch planned at take: manifest put"
-PLANNED_CROWD = replace(
+    MIXED,
+    PLANNED,
+    PLANNED_CROWD,
     PLANNED_PRUNES,
-    stories=(
-        ("planned", _TAKEN, "take", "prune", "hold planned", "prune"),
-        ("planned", _TAKEN, "take", "hold planned", "prune", "prune"),
-    ),
-    crowd=True,
+    PROVED_SINCE,
+    PRUNES,
+    RACES,
+    RESTORES,
+    REWINDS,
+    SHARED,
+    SICK,
+    TWO_HOSTS,
+    UNSEEN,
+    WILD,
 )
-REWINDS = Focus(
-    stories=(("rewind", "rewind", "rewind"), ("rewind", "give up", "rewind"), ("rewind", "give up", "give up")),
-    prelude=("take", "prove"),
-    people=True,
-    deadly=True,
-)
-ARCHIVES = Focus(stories=(("archive", "archive", "archive"),))
-SHARED = Focus(stories=(("fence", "standby"), ("fence", "standby", "fence", "standby")), shared=True)
-TWO_HOSTS = Focus(
-    stories=(("standby", "restore", "restore"), ("standby", "restore", "standby")), shared=True, people=True
-)
-BESIDE = Focus(
-    stories=(("rewind", *("hold rewind", "standby") * 6),),
-    prelude=("take", "prove"),
-    shared=True,
-    sleepy=True,
-)
-MIXED = Focus(stories=(("rewind", "restore", "rewind", "restore"),), prelude=("take", "prove"), deadly=True)
-SICK = Focus(stories=((),), sick=True)
-WILD = Focus(stories=((), ("take", "prove", "restore")), wild=True)
-ANY = Focus()
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """One broken rule.
-
-    Attributes:
-        name: what is broken, as a sentence.
-        step: name of the protocol step that is broken in the actors; empty if only rules are.
-        rules: decision functions of the product that are replaced.
-        focus: what the schedules do, so that the broken part is exercised.
-    """
-
-    name: str
-    step: str = ""
-    rules: Mapping[str, Any] = field(default_factory=dict)
-    focus: Focus = ANY
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The result of a mutation: after how many schedules which invariant caught it."""
-
-    mutation: Mutation
-    caught: bool
-    schedules: int
-    invariant: str
+from rivertwice.testing.model.mutation import Mutation, Verdict, run_mutation
+from rivertwice.testing.model.stories import Focus
+from rivertwice.timeline import lineage, sequence
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -408,16 +314,6 @@ def _first(timelines: Any) -> Any:
     from rivertwice.stream.begin import FIRST, StartPlan
 
     return StartPlan(FIRST, create=FIRST not in timelines, move=True)
-
-
-def run_mutation(mutation: Mutation, *, seed: int, most: int) -> Verdict:
-    """Run schedules with a rule broken until an invariant breaks."""
-    rules = replace(Rules(), **mutation.rules)
-    for number in range(most):
-        outcome = run_schedule(seed + number, rules=rules, broken=mutation.step, focus=mutation.focus)
-        if outcome.violation is not None:
-            return Verdict(mutation, True, number + 1, outcome.violation.invariant)
-    return Verdict(mutation, False, most, "")
 
 
 def run_mutations(*, seed: int = 0, most: int = 3000) -> list[Verdict]:

@@ -14,10 +14,11 @@ from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.record import RECORDED, Operation
 from rivertwice.savepoint.operations.steps import PLANS, Plan, R, Step
 from rivertwice.stream.seal import SEALED
+from rivertwice.testing.model.durable import Drain
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.saved import Saved
 from rivertwice.testing.model.savepoints import lease_saved, load_saved
-from rivertwice.testing.model.world import Drain, World
+from rivertwice.testing.model.world import World
 from rivertwice.timeline.intent import Intent
 
 LEASE = timedelta(hours=6)

@@ -21,6 +21,7 @@ from rivertwice.savepoint.operations.steps import Plan, Step, select_plan
 from rivertwice.savepoint.plan import is_on_path
 from rivertwice.stream.damage import CheckpointView
 from rivertwice.testing.model.checkpoints import view_of
+from rivertwice.testing.model.durable import Checkpoint
 from rivertwice.testing.model.operations import WorldEffects, abandon_operation, run_operation
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.savepoints import (
@@ -34,7 +35,7 @@ from rivertwice.testing.model.savepoints import (
     save_checkpoint,
 )
 from rivertwice.testing.model.stream import DELAY_MS, TOPIC
-from rivertwice.testing.model.world import Checkpoint, World
+from rivertwice.testing.model.world import World
 from rivertwice.timeline.lineage import fork_of
 from rivertwice.timeline.watermarks import WatermarkRule
 

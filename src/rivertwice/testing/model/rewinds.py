@@ -18,11 +18,12 @@ from rivertwice.savepoint.operations.rewind_plan import Emitted
 from rivertwice.savepoint.operations.rewind_plan import World as Seen
 from rivertwice.savepoint.operations.steps import REWIND, Step
 from rivertwice.stream.catch_up import Goal, covers
+from rivertwice.testing.model.durable import Drain
 from rivertwice.testing.model.operations import WorldEffects, abandon_operation, run_operation
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.savepoints import fetch
 from rivertwice.testing.model.stream import TOPIC
-from rivertwice.testing.model.world import Drain, World
+from rivertwice.testing.model.world import World
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import fork_of
 

@@ -12,7 +12,7 @@ from rivertwice.savepoint.records import SavepointLease
 from rivertwice.store.base import BlobStore
 
 if TYPE_CHECKING:
-    from rivertwice.testing.model.world import Checkpoint
+    from rivertwice.testing.model.durable import Checkpoint
 
 _NO_STORE = cast("BlobStore", None)
 

@@ -12,10 +12,11 @@ from rivertwice.savepoint.operations.record import Restore
 from rivertwice.savepoint.plan import KAFKA, ReplayPlan, is_on_path
 from rivertwice.stream.checkpoint import parse_offsets
 from rivertwice.testing.model.checkpoints import compute_planned
+from rivertwice.testing.model.durable import Checkpoint, commit_text
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.saved import Saved
 from rivertwice.testing.model.stream import DELAY_MS, TOPIC, compute_batch
-from rivertwice.testing.model.world import Checkpoint, World, commit_text
+from rivertwice.testing.model.world import World
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Segment
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -15,6 +13,7 @@ from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations.record import DONE, Operation, Restore
 from rivertwice.store.lease_terms import Held
 from rivertwice.supervise.memory import Memory
+from rivertwice.testing.model.durable import Checkpoint, Drain, Served
 from rivertwice.testing.model.judge import Judge
 from rivertwice.testing.model.process import Process
 from rivertwice.testing.model.rules import Rules
@@ -30,43 +29,6 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 PARTITIONS = (0, 1)
 KEPT = 4  # batches a live checkpoint keeps; a real one keeps 100
 CLEANED = 3  # newest changelog commits whose metadata Delta has not cleaned up
-
-
-@dataclass
-class Checkpoint:
-    """A checkpoint folder: `offsets` and `commits` as texts, one state version a batch, and where the source began.
-
-    `remains` is half of a first plan, beside which Spark refuses to begin.
-    """
-
-    initial: Mapping[str, Mapping[str, int]]
-    offsets: dict[int, str] = field(default_factory=dict)
-    commits: dict[int, str] = field(default_factory=dict)
-    state: dict[int, State] = field(default_factory=dict)
-    remains: bool = False
-
-    def copied(self) -> Checkpoint:
-        """Return a copy that shares nothing that changes."""
-        return Checkpoint(self.initial, dict(self.offsets), dict(self.commits), dict(self.state), self.remains)
-
-
-@dataclass
-class Drain:
-    """The drain marker; `pid` is the process that holds it, None for the agent's own; `by` is a rewind's id."""
-
-    pid: int | None
-    since: datetime
-    by: str = ""
-
-
-@dataclass
-class Served:
-    """The served table: what it shows, by window end, and the stamp of its look."""
-
-    sequence: int
-    timeline: str
-    batch: int
-    rows: Mapping[int, frozenset[Address]]
 
 
 class World:
@@ -392,14 +354,3 @@ class World:
         """Let time pass."""
         self.forward_s += seconds
         self.now += timedelta(seconds=seconds)
-
-
-def offsets_text(ends: Mapping[str, Mapping[str, int]], watermark_ms: int, timestamp_ms: int) -> str:
-    """Return `offsets/N` as Spark writes it."""
-    metadata = f'{{"batchWatermarkMs":{watermark_ms},"batchTimestampMs":{timestamp_ms},"conf":{{}}}}'
-    return f"v1\n{metadata}\n{json.dumps(ends, separators=(',', ':'))}"
-
-
-def commit_text(next_watermark_ms: int) -> str:
-    """Return `commits/N` as Spark writes it."""
-    return f'v1\n{{"nextBatchWatermarkMs":{next_watermark_ms}}}'
