@@ -133,8 +133,10 @@ def store_run(
     summary: Mapping[str, Any],
     increment: Increment | None = None,
     write: Callable[[], Written] | None = None,
-) -> None:
-    """Store a run's rows. Killed and called again with the same run, each table still gets them once.
+) -> bool:
+    """Store a run's rows, and say whether all that is stored of the run are these.
+
+    Killed and called again with the same run, each table still gets them once: then some are of the earlier attempt.
 
     The row in `reconciles` is written last: without it the run does not exist for any reader. An incremental run stores
     what it judged; what it builds on is in `increment`.
@@ -148,12 +150,12 @@ def store_run(
         increment: what it builds on.
         write: lets executors write the verdicts and causes that they have; committed together with the others.
     """
-    tables = home.tables
+    tables, is_own = home.tables, True
     written = Written() if write is None else write()
     if verdicts or written.verdicts or increment is None:
-        _append_once(tables.verdicts, stamp.run, _verdict_table(stamp, verdicts), written.verdicts)
+        is_own &= _append_once(tables.verdicts, stamp.run, _verdict_table(stamp, verdicts), written.verdicts)
     if causes or written.causes or increment is None:
-        _append_once(tables.causes, stamp.run, cause_table(stamp.run, causes), written.causes)
+        is_own &= _append_once(tables.causes, stamp.run, cause_table(stamp.run, causes), written.causes)
     row = {
         "_format": FORMAT,
         "run": stamp.run,
@@ -170,29 +172,21 @@ def store_run(
         name: json.dumps(value, sort_keys=True) if name in _JSON_COLUMNS and value is not None else value
         for name, value in row.items()
     }
-    _append_once(tables.reconciles, stamp.run, pa.Table.from_pylist([plain], schema=RECONCILES))
+    return is_own & _append_once(tables.reconciles, stamp.run, pa.Table.from_pylist([plain], schema=RECONCILES))
 
 
-def has_rows_of(home: PipelineHome, run: str) -> bool:
-    """Say whether a run of this name has stored rows already, so that what it judges now is not all that is stored of it."""
-    tables = (home.tables.verdicts, home.tables.causes, home.tables.reconciles)
-    return any(delta.applied_version(table, _app_of(run)) is not None for table in tables)
-
-
-def _app_of(run: str) -> str:
-    return f"reconcile/{run}"
-
-
-def _append_once(path: Place, run: str, rows: pa.Table, files: Sequence[NewFile] = ()) -> None:
-    app = _app_of(run)
+def _append_once(path: Place, run: str, rows: pa.Table, files: Sequence[NewFile] = ()) -> bool:
+    """Append a run's rows and files, unless the table has rows of this run; say whether they were appended."""
+    app = f"reconcile/{run}"
     if delta.applied_version(path, app) is not None:
-        return
+        return False
     if not files:
         delta.append(path, rows, transactions={app: 1}, widen=True)
-        return
+        return True
     delta.append(path, rows.slice(0, 0), widen=True)  # a table of 0.1 lacks a column
     own = [write_file(path, rows)] if rows.num_rows else []
     delta.append_files(path, [*own, *files], rows.schema, transactions={app: 1})
+    return True
 
 
 @dataclass(frozen=True)

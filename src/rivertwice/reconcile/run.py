@@ -31,14 +31,7 @@ from rivertwice.reconcile.judge_head import judge_head
 from rivertwice.reconcile.judged import Judged, count_presence
 from rivertwice.reconcile.model import OLDER, Finding, LateRow, RowId, Verdict
 from rivertwice.reconcile.observe import observe_head
-from rivertwice.reconcile.results import (
-    Stamp,
-    StoredVerdict,
-    has_rows_of,
-    reconcile_runs,
-    store_run,
-    stored_verdicts,
-)
+from rivertwice.reconcile.results import Stamp, StoredVerdict, reconcile_runs, store_run, stored_verdicts
 from rivertwice.reconcile.seals.check import check_seals, check_served_total
 from rivertwice.reconcile.seals.fit import NotIncrementalError
 from rivertwice.reconcile.seals.look import (
@@ -205,9 +198,10 @@ def reconcile(
         stored += together(judged.spread)
         write = partial(write_spread, home, stamp, judged.spread, judged.dead_rows)
     unsealed = "a range was asked for" if range is not None else why_not_sealed(judged, view, gate, totals)
-    if not unsealed and has_rows_of(home, stamp.run):
+    summary = _summary(totals, gate, findings, phases.seconds)
+    is_own = store_run(home, stamp, stored, causes, summary, increment, write)
+    if not is_own:
         unsealed = "an earlier attempt of its name stored rows, which stay"
-    store_run(home, stamp, stored, causes, _summary(totals, gate, findings, phases.seconds), increment, write)
     if not unsealed and not store_seal(home, make_seal(stamp, view, judged, verdicts, totals, look), look.forgotten):
         unsealed = "rows were erased while it ran"
     phases.done("store", f"run {stamp.run}{f'; no seal: {unsealed}' if unsealed else ', sealed'}")

@@ -11,7 +11,7 @@ import pytest
 from homes.ledger import ledger_row
 from rivertwice.config import PipelineHome
 from rivertwice.reconcile.model import RowId, Verdict
-from rivertwice.reconcile.results import Stamp, has_rows_of, store_run, stored_verdicts
+from rivertwice.reconcile.results import Stamp, store_run, stored_verdicts
 from rivertwice.reconcile.seals.check import check_chain
 from rivertwice.reconcile.seals.fit import (
     NotIncrementalError,
@@ -103,13 +103,13 @@ def test_several_reconciles_store_their_seals_and_each_once(home: PipelineHome) 
     assert [seal.run for seal in read_seals(home)] == ["r1", "r2"]
 
 
-def test_what_an_earlier_attempt_of_a_name_stored_is_seen(home: PipelineHome) -> None:
-    assert not has_rows_of(home, "r1")
+def test_a_run_says_whether_all_that_is_stored_of_it_is_its_own(home: PipelineHome) -> None:
     verdict = Verdict("stream", RowId(0, 10, "a"), "AGREES", "", "both")
     summary = {"counts": {}, "balance": {}, "late_by_partition": {}, "gate": {}, "duration_s": 0.0}
-    store_run(home, Stamp("r1", "p", NOW, "t1", 5, "b", 1, {}), stored_verdicts([verdict]), [], summary)
-    assert has_rows_of(home, "r1")
-    assert not has_rows_of(home, "r2")
+    stamp, verdicts = Stamp("r1", "p", NOW, "t1", 5, "b", 1, {}), stored_verdicts([verdict])
+    assert store_run(home, stamp, verdicts, [], summary)
+    assert not store_run(home, stamp, verdicts, [], summary)
+    assert store_run(home, replace(stamp, run="r2"), verdicts, [], summary)
 
 
 def test_the_seal_whose_ledger_is_another_is_named() -> None:

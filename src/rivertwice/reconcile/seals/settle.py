@@ -14,7 +14,7 @@ from rivertwice.reconcile.kinds.account import count_by_rows
 from rivertwice.reconcile.model import Verdict
 from rivertwice.reconcile.results import Stamp
 from rivertwice.reconcile.seals.look import Look
-from rivertwice.reconcile.seals.merge import merge_counts, settled_parts
+from rivertwice.reconcile.seals.merge import Counts, merge_counts, settled_parts
 from rivertwice.reconcile.seals.model import START, Seal, chain_hash, meaning_of
 from rivertwice.reconcile.totals import Totals
 from rivertwice.reconcile.view import HeadView
@@ -30,13 +30,25 @@ def why_not_sealed(judged: Judged, view: HeadView, gate: Gate, totals: Totals) -
         return "its definition says compare: false"
     if view.jumps or judged.derived.missing or judged.derived.doubts.doubts:
         return "records of the log are lost"
-    if not gate.passed:
-        return "its gate did not pass"
-    if judged.derived.defects or any(counts.get(DEFECT) for counts in totals.counts.values()):
+    if judged.derived.defects:
         return "a row is a DEFECT"
     if totals.total.unexplained or any(account.unexplained for account in totals.partitions.values()):
         return "records are without a cause"
-    if any(not counts.get(AGREES) and not counts.get(LATE) for counts in totals.counts.values()):
+    return why_unproved(gate, totals.counts)
+
+
+def why_unproved(gate: Gate, counts: Counts) -> str:
+    """Return why the verdicts of a run prove nothing; empty if they prove what they cover.
+
+    Args:
+        gate: of the run.
+        counts: pair to verdict to rows, of all windows.
+    """
+    if not gate.passed:
+        return "its gate did not pass"
+    if any(by_verdict.get(DEFECT) for by_verdict in counts.values()):
+        return "a row is a DEFECT"
+    if any(not by_verdict.get(AGREES) and not by_verdict.get(LATE) for by_verdict in counts.values()):
         return "nothing could be compared"
     return ""
 

@@ -70,7 +70,7 @@ def _drive(world: World, me: Process) -> Steps:
     yield from _acquire(world, me)
     healed = {(row.timeline, row.batch): row for row in world.read_ledger()}
     if world.broken != "ledger not healed":
-        world.ledger.update(healed)
+        world.copy_to_ledger(healed)
     yield HEALED
     line, rows = yield from _resolve(world, me)
     checkpoint = _open(world, line, rows)
@@ -300,7 +300,7 @@ def _commit(
     world.committed(me, row, made)
     yield COMMITTED
     if world.broken != "ledger row not copied":
-        world.ledger[row.timeline, batch] = row  # step 7
+        world.copy_to_ledger({(row.timeline, batch): row})  # step 7
     yield COPIED
     return row
 
@@ -330,7 +330,7 @@ def ledger_row(
         timeline=line.timeline,
         batch=planned.batch,
         epoch=me.epoch,
-        bundle=line.bundle,
+        bundle=world.bundle,
         cluster_id="c",
         topic_ids=line.topic_ids,
         start_offsets=start,

@@ -38,6 +38,14 @@ class Drain:
 
 
 @dataclass
+class Erasure:
+    """A request to erase a record's value that is not done; `is_begun`: it was carried out for a first step."""
+
+    address: Address
+    is_begun: bool = False
+
+
+@dataclass
 class Served:
     """The served table: what it shows, by window end, and the stamp of its look."""
 

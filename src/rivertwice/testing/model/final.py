@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from rivertwice.errors import LedgerError, LogGapError
 from rivertwice.testing.model.agent import look_served
 from rivertwice.testing.model.judge import fail
+from rivertwice.testing.model.process import Process
 from rivertwice.testing.model.savepoints import plan_rows, replay
 from rivertwice.testing.model.stream import TOPIC, Address, window_end
 from rivertwice.testing.model.world import World
@@ -23,6 +25,27 @@ def check_final(world: World) -> None:
             if not saved.rotten and saved.content is not None:
                 world.judge.proved(saved, saved.content.state.get(saved.manifest.batch))
             world.judge.exists(saved)
+
+
+def check_reconciles(world: World) -> None:
+    """Reconcile once more, from a seal and as a whole, if the schedule had any: nothing moves meanwhile."""
+    if world.erasure is not None:
+        _finish(world, "erase")
+    if not world.reconciles.names:
+        return
+    for kind in ("reconcile", "reconcile full"):
+        _finish(world, kind)
+
+
+def _finish(world: World, kind: str) -> None:
+    """Run an actor to its end; records that are gone end a reconcile."""
+    process = Process(0, f"last {kind}", kind)
+    world.locks.pop("erase", None)
+    try:
+        for _ in world.actors[kind](world, process):
+            pass
+    except (LogGapError, LedgerError):
+        return
 
 
 def check_balance(world: World, head: str) -> None:

@@ -10,6 +10,7 @@ from rivertwice.backfill import publish as publishing
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.log.addresses import plan_chunks
 from rivertwice.log.archive import check_unmoved, plan_extension
+from rivertwice.reconcile.seals import check, fit, look, model, scope, settle, touched
 from rivertwice.savepoint import (
     awaiting,
     plan,
@@ -20,6 +21,7 @@ from rivertwice.savepoint.operations import fork, rewind_plan
 from rivertwice.store import lease_terms
 from rivertwice.stream import begin, catch_up, damage, seal, side, sink
 from rivertwice.supervise import classify, decide, memory
+from rivertwice.testing.model.verdicts import true_meaning
 from rivertwice.timeline import lineage, sequence, serving, watermarks
 
 Rule = Callable[..., Any]
@@ -77,3 +79,19 @@ class Rules:
     decide: Rule = decide.decide
     remember_end: Rule = memory.remember_end
     classify_exit: Rule = classify.classify_exit
+    decide_mode: Rule = look.decide_mode
+    new_publications: Rule = look.new_publications
+    select_seal: Rule = fit.select_seal
+    require_sealed_batch: Rule = fit.require_sealed_batch
+    require_same_meaning: Rule = fit.require_same_meaning
+    require_stamp: Rule = fit.require_stamp
+    meaning_of: Rule = true_meaning
+    scope_since: Rule = scope.scope_since
+    select_batches: Rule = scope.select_batches
+    reaches_back: Rule = scope.reaches_back
+    judge_touched: Rule = touched.judge_touched
+    why_unproved: Rule = settle.why_unproved
+    settled_until: Rule = settle.settled_until
+    counted_sequence: Rule = settle.counted_sequence
+    chain_hash: Rule = model.chain_hash
+    check_chain: Rule = check.check_chain

@@ -16,6 +16,7 @@ from rivertwice.testing.model.durable import Checkpoint, commit_text
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.saved import Saved
 from rivertwice.testing.model.stream import DELAY_MS, TOPIC, compute_batch
+from rivertwice.testing.model.verdicts import TOLERANCE
 from rivertwice.testing.model.world import World
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Segment
@@ -262,7 +263,7 @@ def plan_rows(world: World, manifest: Manifest, rows: Sequence[LedgerRow], until
     """Plan a replay by the product's rule."""
     begin = dict(enumerate(world.begin)) if manifest.topic_ids[TOPIC] == world.topic_id else {0: 1 << 62, 1: 1 << 62}
     plan: ReplayPlan = world.rules.plan_replay(
-        manifest, rows, until=until, begin={TOPIC: begin}, bundles={manifest.bundle}
+        manifest, rows, until=until, begin={TOPIC: begin}, bundles=set(TOLERANCE)
     )
     return plan
 

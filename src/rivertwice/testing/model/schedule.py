@@ -9,7 +9,7 @@ from random import Random
 from rivertwice.errors import RivertwiceError
 from rivertwice.savepoint.operations.record import Rewind
 from rivertwice.testing.model.events import apply_event
-from rivertwice.testing.model.final import check_final, check_proved
+from rivertwice.testing.model.final import check_final, check_proved, check_reconciles
 from rivertwice.testing.model.judge import ViolationError
 from rivertwice.testing.model.peace import make_peace
 from rivertwice.testing.model.process import POINTS, Process
@@ -359,6 +359,7 @@ def run_schedule(
         ending = make_peace(run.world, run.step)
         check_final(run.world)
         check_proved(run.world)
+        check_reconciles(run.world)
     except ViolationError as error:
         violation = error
     except RivertwiceError as error:

@@ -6,7 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rivertwice.testing.model import agent, archive, backfills, driver, restores, rewinds, savepoints
+from rivertwice.testing.model import (
+    agent,
+    archive,
+    backfills,
+    driver,
+    reconciles,
+    restores,
+    rewinds,
+    savepoints,
+    table_jobs,
+)
 
 Decision = tuple[str, Any]
 ACTORS: dict[str, Callable[..., Any]] = {
@@ -26,6 +36,15 @@ ACTORS: dict[str, Callable[..., Any]] = {
     "give up": rewinds.run_give_up,
     "backfill": backfills.run_backfill,
     "archive": archive.run_archiver,
+    "reconcile": reconciles.run_reconcile,
+    "reconcile full": reconciles.run_reconcile,
+    "reconcile again": reconciles.run_reconcile,
+    "upkeep": table_jobs.run_upkeep,
+    "foreign": table_jobs.run_foreign,
+    "amend": table_jobs.run_amend,
+    "erase": table_jobs.run_erase,
+    "rebuild": table_jobs.run_rebuild,
+    "relax": table_jobs.run_relax,
 }
 STORIES = (
     ("take", "prove", "restore", "restore"),
@@ -45,6 +64,13 @@ STORIES = (
     ("take", "prove", "standby", "planned", "prune", "restore"),
     ("take", "prove", "rewind", "rewind"),
     ("take", "prove", "rewind", "give up", "rewind", "prune"),
+    ("reconcile", "reconcile", "backfill", "reconcile", "backfill", "reconcile"),
+    ("backfill", "reconcile", "backfill", "reconcile", "backfill", "reconcile", "reconcile again"),
+    ("take", "prove", "reconcile", "restore", "reconcile", "reconcile"),
+    ("take", "prove", "reconcile", "reconcile", "rewind", "reconcile", "reconcile"),
+    ("reconcile", "amend", "reconcile", "erase", "reconcile", "reconcile full"),
+    ("reconcile", "foreign", "reconcile", "upkeep", "upkeep", "reconcile full", "reconcile"),
+    ("reconcile", "relax", "reconcile", "rebuild", "reconcile again", "upkeep", "reconcile"),
     (),
 )
 QUIET = ("served: nothing new", "agent: decided", "batch: nothing to read", "prove: waits for batches")

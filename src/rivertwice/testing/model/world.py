@@ -13,12 +13,16 @@ from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations.record import DONE, Operation, Restore
 from rivertwice.store.lease_terms import Held
 from rivertwice.supervise.memory import Memory
-from rivertwice.testing.model.durable import Checkpoint, Drain, Served
+from rivertwice.testing.model.durable import Checkpoint, Drain, Erasure, Served
 from rivertwice.testing.model.judge import Judge
+from rivertwice.testing.model.judge_seals import SealJudge
 from rivertwice.testing.model.process import Process
 from rivertwice.testing.model.rules import Rules
+from rivertwice.testing.model.runs import Reconciles
 from rivertwice.testing.model.saved import Saved
 from rivertwice.testing.model.stream import TOPIC, Address, Computed, Record, State
+from rivertwice.testing.model.tables import SERVED_BUILD, Tables
+from rivertwice.testing.model.verdicts import EXACT
 from rivertwice.timeline.intent import Exit, Heartbeat, Intent
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
@@ -95,7 +99,12 @@ class World:
         self.refused: set[str] = set()
         self.pids = 0
         self.counts: dict[str, int] = {}
+        self.tables = Tables()
+        self.reconciles = Reconciles()
+        self.bundle = EXACT
+        self.erasure: Erasure | None = None
         self.judge = Judge(self)
+        self.seal_judge = SealJudge(self)
 
     # the log
 
@@ -231,6 +240,7 @@ class World:
             message = f"the changelog holds version {self.applied[app]} of {app} already"
             raise LostRaceError(message)
         self.applied[app] = row.batch
+        self.tables.note("changelog")
         key = (row.timeline, row.batch)
         again = key in self.changelog and self.broken != "two commits for one batch"
         self.changelog[key] = self.changelog.get(key, ()) + rows
@@ -254,6 +264,7 @@ class World:
             message = f"the dead letters of batch {batch} are there already"
             raise LostRaceError(message)
         self.applied[app] = batch
+        self.tables.note("dead_letters")
         self.dead += [(timeline, batch, address) for address in addresses]
 
     def append_chunk(self, plan: BackfillPlan, chunk: int, rows: dict[int, frozenset[Address]]) -> None:
@@ -267,6 +278,7 @@ class World:
             message = f"chunk {chunk} of {plan.id} is committed already"
             raise LostRaceError(message)
         self.applied[app] = chunk
+        self.tables.note("corrections")
         self.corrections.setdefault(plan.id, {})[chunk] = rows
 
     def correction(self, backfill: str) -> dict[int, frozenset[Address]]:
@@ -279,9 +291,24 @@ class World:
         self.archive += [(partition, start, end) for partition, (start, end) in chunk.items()]
         self.archived = held
 
-    def serve(self, look: Served) -> None:
-        """Overwrite the served table."""
+    def copy_to_ledger(self, rows: Mapping[tuple[str, int], LedgerRow]) -> None:
+        """Append rows to the ledger's table; those that it has are not written."""
+        if any(key not in self.ledger for key in rows):
+            self.tables.note("ledger")
+        self.ledger.update(rows)
+
+    def serve(self, look: Served, *, whole: bool = False) -> None:
+        """Let the served table show something else: rows are added or replaced, or all are written (`whole`)."""
         self.judge.serves(look)
+        self.seal_judge.serves(look)
+        shown = self.served
+        is_added = shown is not None and all(look.rows.get(end) == held for end, held in shown.rows.items())
+        if shown is None or whole:
+            self.tables.note("served", mode="Overwrite", keys=SERVED_BUILD)
+        elif is_added:
+            self.tables.note("served", keys=SERVED_BUILD)
+        else:
+            self.tables.note("served", mode="Overwrite", is_partial=True, keys=SERVED_BUILD)
         self.served = look
 
     # savepoints
@@ -321,6 +348,7 @@ class World:
         entry = Entry(expected + 1, kind, payload, self.now)
         self.judge.appends(entry, expected)
         self.sequence.append(entry)
+        self.tables.note("sequence")
         self.judge.appended(entry)
         return entry
 

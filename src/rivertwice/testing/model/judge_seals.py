@@ -1,0 +1,149 @@
+"""What must hold of reconciles and their seals, compared with what a judge says who reads everything and knows no seal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rivertwice.instants import to_ms
+from rivertwice.reconcile.model import STREAM, Verdict
+from rivertwice.reconcile.seals.model import Seal
+from rivertwice.testing.model.judge import fail
+from rivertwice.testing.model.reads import amended_records, as_served, records_of
+from rivertwice.testing.model.runs import Run
+from rivertwice.testing.model.stream import WINDOW_MS, Address
+from rivertwice.testing.model.verdicts import TOLERANCE, Sides, count_verdicts, judge_sides
+from rivertwice.timeline.sequence import HEAD, PUBLICATION
+from rivertwice.timeline.served_stamp import ServedStamp
+from rivertwice.timeline.serving import Publication
+from rivertwice.verdicts import DEFECT
+
+if TYPE_CHECKING:
+    from rivertwice.testing.model.durable import Served
+    from rivertwice.testing.model.tables import Contents
+    from rivertwice.testing.model.world import World
+
+RIGHT = "what holds for a reconcile that passes is what judging everything says"
+NO_FALSE_ALARM = "nothing is called wrong that is right"
+EXISTS = "a seal has its run, and all its verdicts"
+FOREIGN = "no seal is written over a foreign write"
+COUNTS = "a seal counts the verdicts that hold for its run"
+Row = tuple[str, int]
+Said = tuple[str, int, int]
+
+
+class SealJudge:
+    """Every check that is made when a run or a seal is stored."""
+
+    def __init__(self, world: World) -> None:
+        """Watch a world from its beginning."""
+        self.world = world
+        self.builds: dict[ServedStamp, dict[int, frozenset[Address]]] = {}
+
+    def serves(self, look: Served) -> None:
+        """Note what a build of the served table shows."""
+        self.builds[ServedStamp(look.sequence, look.timeline, look.batch)] = dict(look.rows)
+
+    def run_is_stored(self, run: Run) -> None:
+        """Check the verdicts that hold for a run which has just come into being."""
+        tables, known = self.world.tables, self.world.reconciles
+        if run.is_mixed:
+            return
+        during = tables.history[run.contents :]
+        if not run.passed:
+            is_harmed = any(contents.harmed for contents in during) or tables.foreign_writes
+            if not is_harmed and not any(contents.erasing for contents in during):
+                counts = count_verdicts((row["pair"], row["verdict"]) for row in known.held(run.name))
+                if not run.findings and not counts[STREAM].get(DEFECT) and self._is_rewound_under_a_publication():
+                    return
+                fail(NO_FALSE_ALARM, f"{run.name}: {[finding.message for finding in run.findings]}, {counts}")
+            return
+        if any(contents.erasing for contents in during):
+            return  # archive and tables are not of one moment: judging everything would call right rows wrong
+        said = {
+            (row["pair"], to_ms(row["window_end"])): (row["verdict"], row["late"], row["dead"])
+            for row in known.held(run.name)
+        }
+        truths = [self.judge_all(run, contents) for contents in during]
+        for row in sorted({*said, *(row for truth in truths for row in truth)}):
+            if not any(said.get(row) == truth.get(row) for truth in truths):
+                fail(
+                    RIGHT,
+                    f"{run.name} ({run.decision.mode}: {run.decision.reason}) at {run.last}, served {run.stamp}: {row} is "
+                    f"{said.get(row)}, not {truths[-1].get(row)}",
+                )
+
+    def _is_rewound_under_a_publication(self) -> bool:
+        """Say whether a rewind may have left a publication that lacks records which the head read in time.
+
+        The new head closes windows at other records. A record past the publication's offsets may be in time for it; then what is
+        served lacks the record, no late record says why, and a reconcile of the product says DEFECT until the next backfill.
+        """
+        kinds = [
+            "rewind" if "rewind" in entry.payload.get("reason", "") else entry.kind for entry in self.world.sequence
+        ]
+        return "rewind" in kinds and PUBLICATION in kinds[: len(kinds) - kinds[::-1].index("rewind")]
+
+    def judge_all(self, run: Run, contents: Contents) -> dict[Row, Said]:
+        """Return the verdict of every row at the batch and the build of `served` that a run saw."""
+        world = self.world
+        assert run.last is not None, "a run has a batch"
+        path = world.judge.path(run.last[0])[::-1]
+        keys = path[: path.index(run.last) + 1]
+        rows = [world.judge.rows[key] for key in keys]
+        last, stamp = rows[-1], run.stamp
+        watermarks = {(row.timeline, row.batch): row.batch_watermark_ms for row in rows}
+        emitted = {
+            end: contents.rows("changelog", (*key, end), held) for key in keys for end, held in world.changelog[key]
+        }
+        sides = Sides(
+            closed_ms=last.batch_watermark_ms,
+            served_ms=0 if stamp is None else watermarks[stamp.timeline, stamp.batch],
+            tolerance=TOLERANCE[last.bundle],
+            emitted=emitted,
+            served=None if stamp is None else as_served(contents, self.builds[stamp]),
+        )
+        late_ms = 0
+        for row in rows:
+            for address, record in records_of(world, row, contents):
+                sides.add(address, record, late_ms)
+            late_ms = row.batch_watermark_ms
+        for address, record in amended_records(world, rows, contents):
+            sides.add_amended(address, record)
+        sides.winners = self._winners(sides, stamp)
+        return {(verdict.pair, verdict.row.end_ms): _said(verdict) for verdict in judge_sides(sides)}
+
+    def _winners(self, sides: Sides, stamp: ServedStamp | None) -> dict[int, Publication]:
+        """Return window end to the newest publication that covers it, of those that the served table shows."""
+        winners: dict[int, Publication] = {}
+        for entry in self.world.sequence if stamp is not None else ():
+            if entry.kind == HEAD or stamp is None or entry.seq > stamp.sequence:
+                continue
+            publication = Publication.from_payload(entry.seq, entry.payload)
+            for end in {*sides.truth, *(sides.served or {})}:
+                if any(low <= end - WINDOW_MS < high for low, high in publication.ranges):
+                    winners[end] = publication
+        return winners
+
+    def seal_is_stored(self, run: Run, seal: Seal) -> None:
+        """Check a seal that has just been stored."""
+        tables, known = self.world.tables, self.world.reconciles
+        if known.runs.get(run.name) is not run or (run.increment is None and run.name not in known.verdicts):
+            fail(EXISTS, seal.name)
+        for table, versions in tables.foreign.items():
+            since = -1 if run.base is None else run.base.versions[table]
+            for version in versions:
+                if run.base is not None and since < version <= seal.versions[table]:
+                    fail(FOREIGN, f"{seal.name}: version {version} of {table} came after the {run.base.name}")
+        settled = count_verdicts(
+            (row["pair"], row["verdict"]) for row in known.held(run.name) if to_ms(row["window_end"]) <= seal.settled_ms
+        )
+        counted = {
+            pair: {verdict: rows for verdict, rows in by_verdict.items() if rows}
+            for pair, by_verdict in seal.counts.items()
+        }
+        if settled != {pair: by_verdict for pair, by_verdict in counted.items() if by_verdict}:
+            fail(COUNTS, f"{seal.name} counts {counted}, {settled} are stored")
+
+
+def _said(verdict: Verdict) -> Said:
+    return (verdict.verdict, verdict.late, verdict.dead)
