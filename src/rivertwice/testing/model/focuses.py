@@ -94,3 +94,71 @@ MIXED = Focus(stories=(("rewind", "restore", "rewind", "restore"),), prelude=("t
 SICK = Focus(stories=((),), sick=True)
 WILD = Focus(stories=((), ("take", "prove", "restore")), wild=True)
 ANY = Focus()
+RECONCILES = Focus(stories=(("reconcile",) * 4, ("reconcile",) * 6), prelude=())
+ERASES = Focus(
+    stories=(
+        ("reconcile", "erase", "reconcile", "reconcile full"),
+        ("reconcile", "reconcile", "erase", "erase", "reconcile full"),
+    ),
+    prelude=(),
+)
+ERASE_RACES = replace(
+    ERASES,
+    stories=(
+        ("reconcile", "catch reconcile at reconcile: log read", "erase", "reconcile", "reconcile full"),
+        ("reconcile", "catch reconcile at reconcile: run stored", "erase", "reconcile full", "reconcile full"),
+    ),
+    crowd=True,
+)
+AMENDS = Focus(stories=(("reconcile", "amend", "reconcile", "reconcile"),), prelude=())
+FOREIGN = Focus(
+    stories=(("reconcile", "foreign", "reconcile", "foreign", "reconcile", "foreign", "reconcile", "reconcile full"),),
+    prelude=(),
+)
+FOREIGN_RACES = replace(
+    FOREIGN,
+    stories=(("reconcile", "catch reconcile at reconcile: log read", "foreign", "reconcile", "reconcile"),),
+    crowd=True,
+)
+LOGS_GONE = replace(FOREIGN, stories=(("reconcile", "foreign", "upkeep", "upkeep", "reconcile", "reconcile"),))
+UPKEEPS = Focus(stories=(("reconcile", "upkeep", "reconcile", "upkeep", "reconcile"),), prelude=())
+MEANINGS = Focus(stories=(("relax", "foreign", "reconcile full", "relax", "reconcile", "reconcile"),), prelude=())
+PUBLISHED = Focus(
+    stories=(
+        ("reconcile", "backfill", "reconcile", "backfill", "reconcile", "backfill", "reconcile"),
+        ("reconcile", "backfill", "backfill", "reconcile", "reconcile", "backfill", "reconcile"),
+    ),
+    prelude=(),
+    crowd=True,
+    sleepy=True,
+)
+_SEALED = ("reconcile", "catch reconcile at reconcile: sealed")
+PUBLISHED_AMID = replace(
+    PUBLISHED,
+    stories=(
+        (*_SEALED, "reconcile", "catch reconcile at reconcile: decided", "backfill", *("hold reconcile",) * 12),
+        (
+            *_SEALED,
+            *_SEALED,
+            "reconcile",
+            "catch reconcile at reconcile: decided",
+            "backfill",
+            *("hold reconcile",) * 12,
+        ),
+    ),
+    sleepy=False,
+)
+FORKED = Focus(
+    stories=(
+        ("reconcile", "reconcile", "rewind", "reconcile", "reconcile"),
+        ("reconcile", "rewind", "reconcile", "rewind", "reconcile"),
+    ),
+    prelude=("take", "prove"),
+    people=True,
+)
+ATTEMPTS = Focus(
+    stories=(("reconcile", "reconcile again", "reconcile again", "reconcile"), ("reconcile", "reconcile again") * 3),
+    prelude=(),
+    crowd=True,
+    deadly=True,
+)

@@ -26,6 +26,7 @@ RIGHT = "what holds for a reconcile that passes is what judging everything says"
 NO_FALSE_ALARM = "nothing is called wrong that is right"
 EXISTS = "a seal has its run, and all its verdicts"
 FOREIGN = "no seal is written over a foreign write"
+CHAIN = "judging everything names a ledger row that was changed since a seal"
 COUNTS = "a seal counts the verdicts that hold for its run"
 Row = tuple[str, int]
 Said = tuple[str, int, int]
@@ -59,6 +60,7 @@ class SealJudge:
             return
         if any(contents.erasing for contents in during):
             return  # archive and tables are not of one moment: judging everything would call right rows wrong
+        self._check_chain(run)
         said = {
             (row["pair"], to_ms(row["window_end"])): (row["verdict"], row["late"], row["dead"])
             for row in known.held(run.name)
@@ -71,6 +73,19 @@ class SealJudge:
                     f"{run.name} ({run.decision.mode}: {run.decision.reason}) at {run.last}, served {run.stamp}: {row} is "
                     f"{said.get(row)}, not {truths[-1].get(row)}",
                 )
+
+    def _check_chain(self, run: Run) -> None:
+        """Check that a run over everything did not pass over a ledger row that a seal has otherwise; it is a path's first one."""
+        world = self.world
+        if run.base is not None or run.last is None:
+            return
+        path = world.judge.path(run.last[0])
+        if ("ledger", *path[-1]) not in world.tables.history[run.contents].harmed:
+            return
+        for seal in world.reconciles.seals:
+            before = [version for version in world.tables.foreign["ledger"] if version > seal.versions["ledger"]]
+            if before and (seal.timeline, seal.batch) in path[path.index(run.last) :]:
+                fail(CHAIN, f"{run.name} passed, and the {seal.name} was there")
 
     def _is_rewound_under_a_publication(self) -> bool:
         """Say whether a rewind may have left a publication that lacks records which the head read in time.

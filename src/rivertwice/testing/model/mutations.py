@@ -35,6 +35,7 @@ from rivertwice.testing.model.focuses import (
     WILD,
 )
 from rivertwice.testing.model.mutation import Mutation, Verdict, run_mutation
+from rivertwice.testing.model.seal_mutations import SEAL_MUTATIONS
 from rivertwice.testing.model.stories import Focus
 from rivertwice.timeline import lineage, sequence
 
@@ -96,7 +97,7 @@ def _policy(**changes: Any) -> Any:
     return decided
 
 
-MUTATIONS: tuple[Mutation, ...] = (
+_PROTOCOLS: tuple[Mutation, ...] = (
     # a start and its lease
     Mutation("a definition that changed resumes the checkpoint", rules={"check_fingerprint": _nothing}, focus=WILD),
     Mutation("a topic created again is read on", "topic not looked at again", {"check_topics": _nothing}, WILD),
@@ -314,6 +315,9 @@ def _first(timelines: Any) -> Any:
     from rivertwice.stream.begin import FIRST, StartPlan
 
     return StartPlan(FIRST, create=FIRST not in timelines, move=True)
+
+
+MUTATIONS = (*_PROTOCOLS, *SEAL_MUTATIONS)
 
 
 def run_mutations(*, seed: int = 0, most: int = 3000) -> list[Verdict]:

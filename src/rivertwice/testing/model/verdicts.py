@@ -119,15 +119,20 @@ def _judge_served(sides: Sides, end: int) -> Verdict:
     if end > sides.served_ms:
         return Verdict(SERVED, row_of(end), OPEN, "", "")
     truth, served = sides.truth.get(end, set()), set(sides.served.get(end, frozenset()))
-    winner = sides.winners.get(end)
-    late = {address for address in truth & sides.late.get(end, set()) if _is_since(winner, address)} - served
-    dead = sides.dead.get(end, set()) - served
-    differing = (truth ^ served) - late - dead
-    return _verdict(SERVED, end, len(differing) > sides.tolerance, len(late), len(dead))
+    if truth == served:
+        return _verdict(SERVED, end, False, 0, 0)
+    winner, dead = sides.winners.get(end), sides.dead.get(end, set())
+    if winner is None:
+        late = sides.late.get(end, set())
+        due = truth - late - dead
+    else:
+        late = {address for address in sides.late.get(end, set()) if _is_since(winner, address)}
+        due = {address for address in truth - dead if not _is_since(winner, address)}
+    return _verdict(SERVED, end, len(due ^ served) > sides.tolerance, len(late), len(dead))
 
 
-def _is_since(winner: Publication | None, address: Address) -> bool:
-    return winner is None or address[1] >= int(winner.as_of[TOPIC].get(address[0] % 10, 0))
+def _is_since(winner: Publication, address: Address) -> bool:
+    return address[1] >= int(winner.as_of[TOPIC].get(address[0] % 10, 0))
 
 
 def _verdict(pair: str, end: int, differs: bool, late: int, dead: int) -> Verdict:
