@@ -21,7 +21,7 @@ def test_no_invariant_breaks_in_three_thousand_crash_schedules():
     assert result.coverage.schedules == 3000
     assert result.states > 100_000
     assert result.coverage.endings["the end of the log"] > 2500
-    assert len(uncovered(result.coverage)) <= 6, uncovered(result.coverage)
+    assert len(uncovered(result.coverage)) <= 8, uncovered(result.coverage)
     assert "never killed at" in render(result)
 
 

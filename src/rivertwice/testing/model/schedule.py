@@ -83,7 +83,7 @@ class Run:
         if self.random.random() < 0.3:
             self.plan += self.random.choice(stories)
         self.next_at = self.random.randint(20, 60)
-        wanted = {"restore", "planned", "prune", "rewind"} & set(self.plan)
+        wanted = {"restore", "planned", "prune", "rewind", "reconcile"} & set(self.plan)
         self.calm = self.random.randint(90, 150) if wanted and self.random.random() < 0.8 else 0
         self.prelude = ["prove", "take"] * (self.random.randint(1, 2) if self.calm else 0)
         if focus.prelude is not None:

@@ -64,13 +64,10 @@ STORIES = (
     ("take", "prove", "standby", "planned", "prune", "restore"),
     ("take", "prove", "rewind", "rewind"),
     ("take", "prove", "rewind", "give up", "rewind", "prune"),
-    ("reconcile", "reconcile", "backfill", "reconcile", "backfill", "reconcile"),
-    ("backfill", "reconcile", "backfill", "reconcile", "backfill", "reconcile", "reconcile again"),
-    ("take", "prove", "reconcile", "restore", "reconcile", "reconcile"),
-    ("take", "prove", "reconcile", "reconcile", "rewind", "reconcile", "reconcile"),
+    ("reconcile", "reconcile", "backfill", "reconcile", "backfill", "reconcile", "reconcile again"),
+    ("take", "prove", "reconcile", "restore", "reconcile", "rewind", "reconcile", "reconcile"),
     ("reconcile", "amend", "reconcile", "erase", "reconcile", "reconcile full"),
-    ("reconcile", "foreign", "reconcile", "upkeep", "upkeep", "reconcile full", "reconcile"),
-    ("reconcile", "relax", "reconcile", "rebuild", "reconcile again", "upkeep", "reconcile"),
+    ("reconcile", "foreign", "upkeep", "reconcile full", "relax", "reconcile", "rebuild", "upkeep", "reconcile"),
     (),
 )
 QUIET = ("served: nothing new", "agent: decided", "batch: nothing to read", "prove: waits for batches")
