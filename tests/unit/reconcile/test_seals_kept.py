@@ -12,7 +12,7 @@ from homes.ledger import ledger_row
 from rivertwice.config import PipelineHome
 from rivertwice.reconcile.model import RowId, Verdict
 from rivertwice.reconcile.results import Stamp, store_run, stored_verdicts
-from rivertwice.reconcile.seals.check import check_chain
+from rivertwice.reconcile.seals.check import check_chain, compare_served_rows
 from rivertwice.reconcile.seals.fit import (
     NotIncrementalError,
     require_same_meaning,
@@ -21,6 +21,7 @@ from rivertwice.reconcile.seals.fit import (
     select_seal,
 )
 from rivertwice.reconcile.seals.model import START, Seal, chain_hash
+from rivertwice.reconcile.seals.scope import Scope
 from rivertwice.reconcile.seals.settle import counted_sequence, settled_until
 from rivertwice.reconcile.seals.table import forget_seals, read_seals, store_seal, times_forgotten
 from rivertwice.timeline.lineage import Segment
@@ -61,12 +62,19 @@ def test_only_a_definition_that_judges_as_the_seal_s_builds_on_it() -> None:
 
 def test_served_rows_newer_than_the_sequence_that_was_read_are_not_judged() -> None:
     row = ledger_row(5)
-    require_stamp(None, [row], 1)
-    require_stamp(ServedStamp(1, row.timeline, row.batch), [row], 1)
+    seal = replace(SEAL, served=ServedStamp(1, row.timeline, row.batch))
+    require_stamp(SEAL, None, [row], 1)
+    require_stamp(seal, ServedStamp(1, row.timeline, row.batch), [row], 1)
     with pytest.raises(NotIncrementalError, match="entry 2 of the sequence"):
-        require_stamp(ServedStamp(2, row.timeline, row.batch), [row], 1)
+        require_stamp(seal, ServedStamp(2, row.timeline, row.batch), [row], 1)
     with pytest.raises(NotIncrementalError, match="a batch from before"):
-        require_stamp(ServedStamp(1, row.timeline, row.batch - 1), [row], 1)
+        require_stamp(seal, ServedStamp(1, row.timeline, row.batch - 1), [row], 1)
+
+
+def test_a_served_table_that_came_while_the_run_began_is_judged_whole() -> None:
+    row = ledger_row(5)
+    with pytest.raises(NotIncrementalError, match="came or went"):
+        require_stamp(SEAL, ServedStamp(1, row.timeline, row.batch), [row], 1)
 
 
 def test_a_publication_that_was_not_served_yet_is_new_after_the_seal() -> None:
@@ -120,5 +128,18 @@ def test_the_seal_whose_ledger_is_another_is_named() -> None:
     ]
     off_path = replace(SEAL, timeline="gone", ledger="other")
     assert check_chain(rows, [*seals, off_path]) == []
-    (finding,) = check_chain([*rows[:2], replace(rows[2], epoch=9), rows[3]], seals)
+    changed = [*rows[:2], replace(rows[2], epoch=9), rows[3]]
+    (finding,) = check_chain(changed, seals)
     assert (finding.kind, finding.batch) == ("seal", 2)
+    made_since = [replace(seals[2], run="r2", ledger=chain_hash(START, changed[:3]))]
+    assert check_chain(changed, [*seals[:3], *made_since]), "a newer seal of the same batch hides no older one"
+
+
+def test_served_rows_of_settled_windows_are_counted_again_unless_some_are_judged() -> None:
+    seal = replace(SEAL, served_rows=7)
+    assert compare_served_rows("p", seal, Scope(100, 10), 7) == []
+    (finding,) = compare_served_rows("p", seal, Scope(100, 10), 6)
+    assert finding.kind == "served"
+    assert "`rivertwice reconcile p --full`" in finding.message
+    assert compare_served_rows("p", seal, Scope(100, 10, ((0, 10),)), 6) == []
+    assert compare_served_rows("p", SEAL, Scope(100, 10), 6) == []

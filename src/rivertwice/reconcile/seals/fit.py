@@ -54,17 +54,21 @@ def require_same_meaning(seal: Seal, meanings: Sequence[str]) -> None:
         raise NotIncrementalError(message)
 
 
-def require_stamp(stamp: ServedStamp | None, rows: Sequence[LedgerRow], sequence: int) -> None:
-    """Check that what is served can be judged by the batches and the sequence that were read.
+def require_stamp(seal: Seal, stamp: ServedStamp | None, rows: Sequence[LedgerRow], sequence: int) -> None:
+    """Check that what is served can be judged by the seal, the batches and the sequence that were read.
 
     Args:
+        seal: that the run builds on.
         stamp: of the served rows that are judged; None: there are none.
         rows: the batches that were read.
         sequence: the newest entry that was read, before the served rows.
 
     Raises:
-        NotIncrementalError: the table shows a batch or an entry that was not read.
+        NotIncrementalError: the table came since, or shows a batch or an entry that was not read.
     """
+    if (stamp is None) != (seal.served is None):
+        message = "the served table came or went since the seal"
+        raise NotIncrementalError(message)
     if stamp is None:
         return
     if (stamp.timeline, stamp.batch) not in {(row.timeline, row.batch) for row in rows}:

@@ -82,7 +82,7 @@ def observe_part(home: PipelineHome, look: Look, definitions: Path | None = None
     loaded, damaged = load_definitions(home, {row.bundle for row in rows}, definitions)
     groups, versions = group_versions(loaded, rows)
     require_same_meaning(seal, [meaning_of(version) for version in versions])
-    require_stamp(served[0], rows, look.sequence)
+    require_stamp(seal, served[0], rows, look.sequence)
     topics = versions[0].definition.topics
     last = rows[-1]
     publications = publications_of(list(look.entries))

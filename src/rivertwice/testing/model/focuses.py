@@ -95,6 +95,16 @@ SICK = Focus(stories=((),), sick=True)
 WILD = Focus(stories=((), ("take", "prove", "restore")), wild=True)
 ANY = Focus()
 RECONCILES = Focus(stories=(("reconcile",) * 4, ("reconcile",) * 6), prelude=())
+FIRST_BUILDS = Focus(
+    stories=(
+        (
+            *("hold keeper",) * 3,
+            *("reconcile", "hold keeper", "catch reconcile at reconcile: sealed", "hold keeper"),
+            *("reconcile", "catch reconcile at reconcile: decided", *("hold reconcile",) * 3, "reconcile", "reconcile"),
+        ),
+    ),
+    crowd=True,
+)
 ERASES = Focus(
     stories=(
         ("reconcile", "erase", "reconcile", "reconcile full"),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rivertwice.instants import to_ms
 from rivertwice.reconcile.model import STREAM, Verdict
-from rivertwice.reconcile.seals.model import Seal
+from rivertwice.reconcile.seals.model import START, Seal, chain_hash
 from rivertwice.testing.model.judge import fail
-from rivertwice.testing.model.reads import amended_records, as_served, records_of
+from rivertwice.testing.model.reads import amended_records, as_served, emitted_by, records_of
 from rivertwice.testing.model.runs import Run
-from rivertwice.testing.model.stream import WINDOW_MS, Address
+from rivertwice.testing.model.stream import WINDOW_MS, Address, window_end
 from rivertwice.testing.model.verdicts import TOLERANCE, Sides, count_verdicts, judge_sides
 from rivertwice.timeline.sequence import HEAD, PUBLICATION
 from rivertwice.timeline.served_stamp import ServedStamp
@@ -27,6 +29,7 @@ NO_FALSE_ALARM = "nothing is called wrong that is right"
 EXISTS = "a seal has its run, and all its verdicts"
 FOREIGN = "no seal is written over a foreign write"
 CHAIN = "judging everything names a ledger row that was changed since a seal"
+BALANCE = "the balance of a reconcile is that of the whole log"
 COUNTS = "a seal counts the verdicts that hold for its run"
 Row = tuple[str, int]
 Said = tuple[str, int, int]
@@ -61,6 +64,7 @@ class SealJudge:
         if any(contents.erasing for contents in during):
             return  # archive and tables are not of one moment: judging everything would call right rows wrong
         self._check_chain(run)
+        self._check_balance(run)
         said = {
             (row["pair"], to_ms(row["window_end"])): (row["verdict"], row["late"], row["dead"])
             for row in known.held(run.name)
@@ -74,18 +78,47 @@ class SealJudge:
                     f"{said.get(row)}, not {truths[-1].get(row)}",
                 )
 
-    def _check_chain(self, run: Run) -> None:
-        """Check that a run over everything did not pass over a ledger row that a seal has otherwise; it is a path's first one."""
+    def _check_balance(self, run: Run) -> None:
+        """Check the balance of a run that passed: each partition's, as if everything had been counted."""
         world = self.world
-        if run.base is not None or run.last is None:
+        if run.accounts is None or run.last is None:
             return
-        path = world.judge.path(run.last[0])
-        if ("ledger", *path[-1]) not in world.tables.history[run.contents].harmed:
+        path = world.judge.path(run.last[0])[::-1]
+        rows = [world.judge.rows[key] for key in path[: path.index(run.last) + 1]]
+        closed_ms, late_ms = rows[-1].batch_watermark_ms, 0
+        counted: Counter[tuple[int, str]] = Counter()
+        for row in rows:
+            for (partition, _), record in world.judge.true_records(row):
+                end = window_end(record.event_ms)
+                late, emitted = end <= late_ms, end <= closed_ms
+                side = "late" if late else "emitted" if emitted else "open"
+                counted[partition, "read"] += 1
+                counted[partition, {"ok": side, "bad": "dead", "skip": "excluded"}[record.kind]] += 1
+            late_ms = row.batch_watermark_ms
+        for part, account in run.accounts.items():
+            for name in ("read", "emitted", "open", "late", "dead", "excluded"):
+                if getattr(account, name) != counted[part.partition, name]:
+                    fail(BALANCE, f"{run.name}: {account} of partition {part.partition}, {dict(counted)} by the log")
+
+    def _check_chain(self, run: Run) -> None:
+        """Check that a run over everything did not pass over a ledger that is another one than a seal has."""
+        world = self.world
+        if run.base is not None or run.last is None or run.look.forgotten != world.reconciles.forgotten:
             return
-        for seal in world.reconciles.seals:
-            before = [version for version in world.tables.foreign["ledger"] if version > seal.versions["ledger"]]
-            if before and (seal.timeline, seal.batch) in path[path.index(run.last) :]:
-                fail(CHAIN, f"{run.name} passed, and the {seal.name} was there")
+        path = world.judge.path(run.last[0])[::-1]
+        during = world.tables.history[run.contents :]
+        if not any(contents.harmed or contents.erased for contents in during):
+            return
+        keys = path[: path.index(run.last) + 1]
+        for seal in run.seals:
+            if (seal.timeline, seal.batch) in keys:
+                sealed = keys[: keys.index((seal.timeline, seal.batch)) + 1]
+                if not any(seal.ledger == self._chain(sealed, contents) for contents in during):
+                    fail(CHAIN, f"{run.name} passed, and the {seal.name} was there")
+
+    def _chain(self, keys: Sequence[tuple[str, int]], contents: Contents) -> str:
+        rows = [contents.ledger_row(self.world.judge.rows[key], emitted_by(self.world, key)) for key in keys]
+        return chain_hash(START, rows)
 
     def _is_rewound_under_a_publication(self) -> bool:
         """Say whether a rewind may have left a publication that lacks records which the head read in time.

@@ -1,55 +1,29 @@
-"""A reconcile: look, decide, observe from a seal or from the first batch, read the log, judge, store, seal."""
+"""A reconcile: judge what its view shows, add up what a seal counts, decide by the gate, store, seal."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from rivertwice.errors import LedgerError
-from rivertwice.reconcile.balance import Account
+from rivertwice.log.addresses import Part
+from rivertwice.reconcile.balance import PairCount, balance_partitions, balance_total
 from rivertwice.reconcile.gate import GateInput, decide_gate
 from rivertwice.reconcile.model import Finding, LateRow, RowId, Verdict
-from rivertwice.reconcile.seals.fit import NotIncrementalError
-from rivertwice.reconcile.seals.look import INCREMENT, UNCHANGED, Decision, Look
-from rivertwice.reconcile.seals.merge import merge_counts, replaced_verdicts
+from rivertwice.reconcile.seals.look import UNCHANGED
+from rivertwice.reconcile.seals.merge import merge_counts, plus, replaced_verdicts
 from rivertwice.reconcile.seals.model import START, Seal
-from rivertwice.reconcile.seals.scope import Scope, Zones
 from rivertwice.reconcile.seals.touched import SettledRows, by_address
 from rivertwice.testing.model.process import Process, Steps, point
-from rivertwice.testing.model.reads import (
-    Log,
-    Records,
-    amended_records,
-    emitted_rows,
-    ledger_rows,
-    read_log,
-    served_rows,
-)
 from rivertwice.testing.model.runs import Run
-from rivertwice.testing.model.stream import DELAY_MS, TOPIC, WINDOW_MS, Address
+from rivertwice.testing.model.stream import TOPIC, WINDOW_MS, window_end
 from rivertwice.testing.model.verdicts import TOLERANCE, Sides, judge_sides, winners_of
+from rivertwice.testing.model.views import View, look_at, observe
 from rivertwice.testing.model.world import World
 from rivertwice.timeline.judgements import Increment
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.served import publications_of
-from rivertwice.timeline.served_stamp import ServedStamp
-from rivertwice.timeline.serving import Publication
 
-LOOK_BACK = 3  # batches; the product's is 64
-SEALS_READ = point("reconcile: seals read")
-VERSIONS_READ = point("reconcile: versions of the tables read")
-STAMP_READ = point("reconcile: stamp of served read")
-SEQUENCE_READ = point("reconcile: sequence read")
-PATH_READ = point("reconcile: path and last batch read")
-DECIDED = point("reconcile: decided")
-SERVED_READ = point("reconcile: served read")
-ENTRIES_READ = point("reconcile: sequence read again")
-LEDGER_READ = point("reconcile: ledger read")
-ROWS_READ = point("reconcile: rows read")
-LOG_READ = point("reconcile: log read")
 SETTLED_READ = point("reconcile: stored verdicts read")
 VERDICTS_STORED = point("reconcile: verdicts stored")
 CAUSES_STORED = point("reconcile: causes stored")
@@ -57,215 +31,35 @@ RUN_STORED = point("reconcile: run stored")
 SEALED = point("reconcile: sealed")
 
 
-@dataclass
-class View:
-    """What a run looks at.
-
-    Attributes:
-        rows: batches; the first `sealed` of them were compared before.
-        late_ms: watermark by which the records of each batch were late.
-        sequence: newest entry that was read. publications: of the entries that were read.
-        stamp, served: what the served table shows; None: there is none.
-        scope: windows that are judged; None: all.
-        log: the records of the batches. amended: dead letters of the whole path that were given a value.
-    """
-
-    rows: Sequence[LedgerRow]
-    late_ms: Sequence[int]
-    sequence: int
-    publications: Sequence[Publication]
-    semantics: frozenset[str]
-    stamp: ServedStamp | None
-    served: Mapping[int, frozenset[Address]] | None
-    emitted: Mapping[int, frozenset[Address]] = field(default_factory=dict)
-    sealed: int = 0
-    scope: Scope | None = None
-    log: Log = field(default_factory=dict)
-    amended: Records = field(default_factory=list)
-
-    @property
-    def last(self) -> LedgerRow:
-        """The last batch."""
-        return self.rows[-1]
-
-    def judges(self, end: int) -> bool:
-        """Say whether a window is judged."""
-        return self.scope is None or self.scope.contains(end - WINDOW_MS)
-
-
 def run_reconcile(world: World, me: Process) -> Steps:
     """Reconcile from the newest seal; `reconcile full` judges everything, `reconcile again` has the name of the run before."""
-    look, decision = yield from _look(world, full=me.kind == "reconcile full")
+    look, decision = yield from look_at(world, full=me.kind == "reconcile full")
     known = world.reconciles
     run = known.name(again=me.kind == "reconcile again")
-    seen = Run(run, look.looked, decision, look.contents)
+    seen = Run(run, look.looked, decision, look.contents, look.seals)
     if decision.mode == UNCHANGED:
         assert look.looked.seal is not None, "without one there is something new"
         seen.base, seen.increment = look.looked.seal, Increment(look.looked.seal.run)
         seen.last, seen.stamp = look.looked.last, look.looked.stamp
         yield from _store(world, seen, [])
         return
-    view = yield from _observe(world, look.looked, decision)
+    view = yield from observe(world, look.looked, decision)
     seen.base = look.looked.seal if view.scope is not None else None
     seen.last, seen.stamp = (view.last.timeline, view.last.batch), view.stamp
     verdicts, counts, before = yield from _judge(world, seen, view)
-    findings = [*decision.foreign] + ([] if seen.base else _check_chain(world, view))
-    gate = decide_gate(GateInput(counts, Account(), {}, 1.0, findings))
+    findings = [*decision.foreign, *_compare(world, seen, view)]
+    records = _count(world, seen, view)
+    seen.accounts = balance_partitions(
+        records.read, records.dead, records.accepted, records.pairs, view.last.batch_watermark_ms
+    )
+    total = balance_total(seen.accounts, records.emitted_before + records.emitted)
+    gate = decide_gate(GateInput(counts, total, seen.accounts, 1.0, findings))
     seen.passed, seen.findings = gate.passed, findings
     if view.scope is not None and seen.base is not None:
         seen.increment = view.scope.increment(seen.base.run)
     unsealed = world.rules.why_unproved(gate, counts)
-    seal = None if unsealed else _make_seal(world, seen, view, verdicts, before)
+    seal = None if unsealed else _make_seal(world, seen, view, verdicts, before, records)
     yield from _store(world, seen, verdicts, seal)
-
-
-@dataclass(frozen=True)
-class _Looked:
-    """A look, and which contents of the tables were the newest when their versions were read."""
-
-    looked: Look
-    contents: int
-
-
-def _look(world: World, *, full: bool) -> Generator[int, None, tuple[_Looked, Decision]]:
-    """Do what `look_at_changes` does, in its order."""
-    rules, known = world.rules, world.reconciles
-    forgotten, seals = known.forgotten, list(known.seals)
-    yield SEALS_READ
-    contents = len(world.tables.history) - 1
-    tables = world.tables.changes(seals[-1].versions if seals else None)
-    yield VERSIONS_READ
-    stamp = _stamp(world)
-    yield STAMP_READ
-    entries = list(world.sequence)
-    yield SEQUENCE_READ
-    head = rules.select_head(entries)
-    path = [] if head is None else rules.trace_path(head, world.timelines.__getitem__)
-    rows = rules.select_on_path(world.read_ledger(), path)
-    yield PATH_READ
-    seal = rules.select_seal(seals, path)
-    if seal is not None and seal is not seals[-1]:
-        tables = world.tables.changes(seal.versions)
-    looked = Look(
-        path=path,
-        last=(rows[-1].timeline, rows[-1].batch) if rows else None,
-        entries=entries,
-        amendments=len(world.tables.now.amended),
-        stamp=stamp,
-        seal=seal,
-        tables=tables,
-        forgotten=forgotten,
-    )
-    decision = rules.decide_mode("model", looked, full=full)
-    yield DECIDED
-    return _Looked(looked, contents), decision
-
-
-def _stamp(world: World) -> ServedStamp | None:
-    shown = world.served
-    return None if shown is None else ServedStamp(shown.sequence, shown.timeline, shown.batch)
-
-
-def _observe(world: World, look: Look, decision: Decision) -> Generator[int, None, View]:
-    if decision.mode == INCREMENT:
-        try:
-            return (yield from _observe_part(world, look))
-        except NotIncrementalError:
-            pass
-    return (yield from _observe_head(world))
-
-
-def _observe_head(world: World) -> Generator[int, None, View]:
-    """Do what `observe_head` does, in its order."""
-    stamp, served = _stamp(world), served_rows(world)
-    yield SERVED_READ
-    entries = list(world.sequence)
-    head = world.rules.select_head(entries)
-    path = [] if head is None else world.rules.trace_path(head, world.timelines.__getitem__)
-    yield ENTRIES_READ
-    rows = ledger_rows(world, world.rules.select_on_path(world.read_ledger(), path))
-    if not rows:
-        message = "no batch is committed yet"
-        raise LedgerError(message)
-    if stamp is not None and (stamp.timeline, stamp.batch) not in {(row.timeline, row.batch) for row in rows}:
-        stamp = served = None  # it does not show the head's path yet
-    yield LEDGER_READ
-    view = View(
-        rows=rows,
-        late_ms=world.rules.late_watermarks_ms(rows),
-        sequence=entries[-1].seq if entries else 0,
-        publications=publications_of(entries),
-        semantics=_semantics(world, path),
-        stamp=stamp,
-        served=served,
-    )
-    view.emitted = emitted_rows(world, path, rows[-1].batch)
-    view.amended = amended_records(world, rows, world.tables.now)
-    yield ROWS_READ
-    view.log = read_log(world, rows)
-    yield LOG_READ
-    return view
-
-
-def _observe_part(world: World, look: Look) -> Generator[int, None, View]:
-    """Do what `observe_part` does, in its order."""
-    rules, seal = world.rules, look.seal
-    assert seal is not None, "an incremental run starts at a seal"
-    stamp, served = _stamp(world), served_rows(world)
-    yield SERVED_READ
-    path = list(look.path)
-    ledger = ledger_rows(world, rules.select_on_path(world.read_ledger(), path))
-    tail = [row for row in ledger if row.batch >= seal.batch]
-    rules.require_sealed_batch(seal, tail)
-    scope = rules.scope_since(seal.settled_ms, WINDOW_MS, rules.new_publications(look))
-    zones, prefix = _zones(world, ledger, seal, scope)
-    shown = [
-        at for at, row in enumerate(prefix) if stamp and (row.timeline, row.batch) == (stamp.timeline, stamp.batch)
-    ]
-    chosen = sorted({*rules.select_batches(zones, scope), len(zones) - 1, *shown})
-    rows = [*(prefix[place] for place in chosen), *tail[1:]]
-    rules.require_same_meaning(seal, [rules.meaning_of(rows[-1].bundle)])
-    rules.require_stamp(stamp, rows, look.sequence)
-    yield LEDGER_READ
-    fresh = rules.late_watermarks_ms(tail)[1:]
-    view = View(
-        rows=rows,
-        late_ms=[*(zones.late_ms(place) for place in chosen), *fresh],
-        sequence=look.sequence,
-        publications=publications_of(list(look.entries)),
-        semantics=_semantics(world, path),
-        stamp=stamp,
-        served=served,
-        sealed=len(chosen),
-        scope=scope,
-    )
-    view.emitted = emitted_rows(world, path, rows[-1].batch)
-    view.amended = amended_records(world, ledger, world.tables.now)
-    yield ROWS_READ
-    view.log = read_log(world, rows)
-    yield LOG_READ
-    return view
-
-
-def _zones(world: World, ledger: Sequence[LedgerRow], seal: Seal, scope: Scope) -> tuple[Zones, list[LedgerRow]]:
-    count = LOOK_BACK
-    while True:
-        first = max(0, seal.batch - count)
-        prefix = [row for row in ledger if first <= row.batch <= seal.batch]
-        zones = Zones(
-            [row.timeline for row in prefix],
-            np.array([row.batch for row in prefix]),
-            np.array([row.batch_watermark_ms for row in prefix]),
-            np.array([1 << 60 if row.min_event_ms is None else row.min_event_ms for row in prefix]),
-            np.array([-(1 << 60) if row.max_event_ms is None else row.max_event_ms for row in prefix]),
-        )
-        if first == 0 or world.rules.reaches_back(prefix[0].batch_watermark_ms, DELAY_MS, scope):
-            return zones, prefix
-        count *= 8
-
-
-def _semantics(world: World, path: Sequence[Any]) -> frozenset[str]:
-    return frozenset(world.timelines[part.timeline].fingerprint["semantics"] for part in path)
 
 
 Judged = tuple[list[Verdict], Mapping[str, Mapping[str, int]], Mapping[str, Mapping[str, int]]]
@@ -301,11 +95,10 @@ def _pairs(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
 
 def _sides(world: World, view: View) -> tuple[Sides, dict[RowId, list[LateRow]]]:
     """Return what is compared, and the late records of the batches that were not compared before, by row."""
-    shown = {(row.timeline, row.batch): row.batch_watermark_ms for row in view.rows}
     stamp = view.stamp
     sides = Sides(
         closed_ms=view.last.batch_watermark_ms,
-        served_ms=0 if stamp is None else shown[stamp.timeline, stamp.batch],
+        served_ms=view.served_ms or 0,
         tolerance=TOLERANCE[view.last.bundle],
         emitted=view.emitted,
         served=view.served,
@@ -329,20 +122,75 @@ def _sides(world: World, view: View) -> tuple[Sides, dict[RowId, list[LateRow]]]
     return sides, late
 
 
-def _check_chain(world: World, view: View) -> list[Finding]:
-    findings: list[Finding] = world.rules.check_chain(view.rows, list(world.reconciles.seals))
+def _compare(world: World, run: Run, view: View) -> list[Finding]:
+    """Compare the ledger with all seals, or the number of served rows with that at the seal."""
+    findings: list[Finding] = []
+    if run.base is None or view.scope is None:
+        findings = world.rules.check_chain(view.rows, list(world.reconciles.seals))
+    elif view.served is not None:
+        settled = sum(not view.judges(end) for end in view.served)
+        findings = world.rules.compare_served_rows("model", run.base, view.scope, settled)
     return findings
 
 
-def _make_seal(
-    world: World, run: Run, view: View, verdicts: Sequence[Verdict], before: Mapping[str, Mapping[str, int]]
-) -> Seal:
-    """Do what `make_seal` does; the balance is not modelled."""
-    rules, stamp = world.rules, view.stamp
-    shown = {(row.timeline, row.batch): row.batch_watermark_ms for row in view.rows}
-    settled_ms = rules.settled_until(
-        view.last.batch_watermark_ms, None if stamp is None else shown[stamp.timeline, stamp.batch]
+@dataclass(frozen=True)
+class Counted:
+    """Records and pairs of the path; what a seal counts is among them.
+
+    Attributes:
+        pairs: of record and window. emitted: pairs that the changelog counts in closed windows that the seal does not count.
+    """
+
+    read: Mapping[Part, int]
+    accepted: Mapping[Part, int]
+    dead: Mapping[Part, int]
+    pairs: Sequence[PairCount]
+    emitted_before: int
+    emitted: int
+
+
+def _count(world: World, run: Run, view: View) -> Counted:
+    """Do what `count_records` and `add_up` do: count the batches after the seal, and windows that were not settled."""
+    settled_ms = -1 if run.base is None else run.base.settled_ms
+    read: Counter[Part] = Counter({Part(TOPIC, 0): 0, Part(TOPIC, 1): 0})
+    dead: Counter[Part] = Counter()
+    pairs: Counter[tuple[Part, int, bool]] = Counter()
+    for place, row in enumerate(view.rows):
+        for address, record in view.log[row.timeline, row.batch]:
+            part, end = Part(TOPIC, address[0] % 10), window_end(record.event_ms)
+            if place >= view.sealed:
+                read[part] += 1
+                dead[part] += record.kind == "bad"
+            if record.kind == "ok" and (place >= view.sealed or end > settled_ms):
+                pairs[part, end, end <= view.late_ms[place]] += 1
+    own = [PairCount(part, end, is_late, rows) for (part, end, is_late), rows in pairs.items()]
+    emitted = sum(len(held) for end, held in view.emitted.items() if settled_ms < end <= view.last.batch_watermark_ms)
+    accepted = {part: count - dead[part] for part, count in read.items()}
+    if run.base is None:
+        return Counted(read, accepted, dead, own, 0, emitted)
+    before = run.base.parts
+    return Counted(
+        read=plus({part: account.read for part, account in before.items()}, read),
+        accepted=plus({part: account.accepted for part, account in before.items()}, accepted),
+        dead=plus({part: account.dead for part, account in before.items()}, dead),
+        pairs=[*own, *world.rules.sealed_pairs(run.base)],
+        emitted_before=run.base.emitted,
+        emitted=emitted,
     )
+
+
+def _make_seal(
+    world: World,
+    run: Run,
+    view: View,
+    verdicts: Sequence[Verdict],
+    before: Mapping[str, Mapping[str, int]],
+    records: Counted,
+) -> Seal:
+    """Do what `make_seal` does."""
+    rules, stamp = world.rules, view.stamp
+    settled_ms = rules.settled_until(view.last.batch_watermark_ms, view.served_ms)
+    since = -1 if run.base is None else run.base.settled_ms
     own = [(verdict.pair, verdict.verdict) for verdict in verdicts if verdict.row.end_ms <= settled_ms]
     versions = run.look.versions
     if world.broken == "versions read last":
@@ -359,10 +207,11 @@ def _make_seal(
         settled_ms=settled_ms,
         served=stamp,
         counts=merge_counts(before, own, ()),
-        parts={},
-        emitted=0,
+        parts=rules.settled_parts(records.read, records.accepted, records.dead, records.pairs, settled_ms),
+        emitted=records.emitted_before
+        + sum(len(held) for end, held in view.emitted.items() if since < end <= settled_ms),
         ledger=rules.chain_hash(START if run.base is None else run.base.ledger, view.rows[view.sealed :]),
-        served_rows=-1,
+        served_rows=-1 if view.served is None else sum(end <= settled_ms for end in view.served),
         versions=versions,
     )
 

@@ -10,7 +10,7 @@ from rivertwice.backfill import publish as publishing
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.log.addresses import plan_chunks
 from rivertwice.log.archive import check_unmoved, plan_extension
-from rivertwice.reconcile.seals import check, fit, look, model, scope, settle, touched
+from rivertwice.reconcile.seals import check, fit, look, merge, model, scope, settle, touched
 from rivertwice.savepoint import (
     awaiting,
     plan,
@@ -95,3 +95,6 @@ class Rules:
     counted_sequence: Rule = settle.counted_sequence
     chain_hash: Rule = model.chain_hash
     check_chain: Rule = check.check_chain
+    compare_served_rows: Rule = check.compare_served_rows
+    sealed_pairs: Rule = merge.sealed_pairs
+    settled_parts: Rule = merge.settled_parts

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from rivertwice.instants import from_ms
+from rivertwice.log.addresses import Part
+from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.model import Finding, Verdict
 from rivertwice.reconcile.seals.look import Decision, Look
 from rivertwice.reconcile.seals.model import Seal
@@ -37,8 +39,10 @@ class Run:
 
     Attributes:
         look, decision: with which it began. contents: number of the newest contents of the tables at that moment.
+        seals: that were there.
         base: the seal that it builds on; increment: what it judged then.
         last, stamp: the last batch and the build of `served` that it judged.
+        accounts: the balance by partition; None: it is the base's.
         is_mixed: rows of an earlier attempt are stored under its name.
     """
 
@@ -46,11 +50,13 @@ class Run:
     look: Look
     decision: Decision
     contents: int
+    seals: Sequence[Seal] = ()
     base: Seal | None = None
     increment: Increment | None = None
     last: tuple[str, int] | None = None
     stamp: ServedStamp | None = None
     passed: bool = True
+    accounts: Mapping[Part, Account] | None = None
     findings: Sequence[Finding] = ()
     is_mixed: bool = False
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rivertwice.reconcile.seals import fit, look, model
+from rivertwice.reconcile.seals import fit, look, merge, model
 from rivertwice.reconcile.seals.changes import FOREIGN as FOREIGN_COMMIT
 from rivertwice.reconcile.seals.changes import classify_change
 from rivertwice.reconcile.seals.look import Look
@@ -17,6 +17,7 @@ from rivertwice.testing.model.focuses import (
     ATTEMPTS,
     ERASE_RACES,
     ERASES,
+    FIRST_BUILDS,
     FOREIGN,
     FOREIGN_RACES,
     FORKED,
@@ -83,8 +84,12 @@ def _newest(seals: Any, _: Any) -> Any:
     return seals[-1] if seals else None
 
 
-def _any_sequence(stamp: Any, rows: Any, _: int) -> None:
-    fit.require_stamp(stamp, rows, 1 << 60)
+def _any_sequence(seal: Any, stamp: Any, rows: Any, _: int) -> None:
+    fit.require_stamp(seal, stamp, rows, 1 << 60)
+
+
+def _any_table(seal: Any, stamp: Any, rows: Any, sequence: int) -> None:
+    fit.require_stamp(replace(seal, served=stamp), stamp, rows, sequence)
 
 
 SEAL_MUTATIONS: tuple[Mutation, ...] = (
@@ -136,6 +141,11 @@ SEAL_MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "served rows newer than the sequence are judged", rules={"require_stamp": _any_sequence}, focus=PUBLISHED_AMID
     ),
+    Mutation(
+        "a served table that came while the run began is judged from the seal on",
+        rules={"require_stamp": _any_table},
+        focus=FIRST_BUILDS,
+    ),
     # what is judged
     Mutation(
         "late records of settled rows change nothing",
@@ -146,6 +156,20 @@ SEAL_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("the look back from the seal ends at once", rules={"reaches_back": lambda *_: True}, focus=RECONCILES),
     Mutation(
         "a window is settled before it is served", rules={"settled_until": lambda closed, _: closed}, focus=RECONCILES
+    ),
+    Mutation(
+        "the balance of settled windows is not carried on",
+        rules={"sealed_pairs": lambda _: []},
+        focus=RECONCILES,
+    ),
+    Mutation(
+        "the balance of a seal counts windows that are not settled",
+        rules={
+            "settled_parts": lambda read, accepted, dead, pairs, _: merge.settled_parts(
+                read, accepted, dead, pairs, 1 << 60
+            )
+        },
+        focus=RECONCILES,
     ),
     # what is stored
     Mutation(

@@ -53,10 +53,10 @@ def run_foreign(world: World, me: Process) -> Steps:
     now = world.tables.now
     batches = [key for key, rows in world.changelog.items() if rows]
     kind = world.counts["foreign"] % 4
-    if kind == 1 and batches:
+    if kind == 2 and batches:
         key = batches[len(batches) // 2]
         world.tables.note_foreign("changelog", "DELETE", _harmed(now, ("changelog", *key, world.changelog[key][0][0])))
-    elif kind == 2 and world.served is not None and world.served.rows:
+    elif kind == 1 and world.served is not None and world.served.rows:
         end, held = min(world.served.rows.items())
         world.tables.note_foreign("served", "UPDATE", _harmed(now, ("served", end, held)))
     elif kind == 3 and world.ledger:
