@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rivertwice.testing.model.campaign import describe_failure, render, run_campaign, uncovered
@@ -9,6 +11,7 @@ from rivertwice.testing.model.mutation import run_mutation
 from rivertwice.testing.model.mutations import MUTATIONS
 from rivertwice.testing.model.process import POINTS
 from rivertwice.testing.model.schedule import run_schedule
+from rivertwice.testing.model.stories import STORIES, Focus
 
 
 def check(result):
@@ -30,6 +33,14 @@ def test_a_rule_that_is_broken_on_purpose_is_caught(mutation):
     verdict = run_mutation(mutation, seed=0, most=2000)
     assert verdict.caught, f"{mutation.name} survived {verdict.schedules} schedules"
     assert verdict.invariant
+
+
+SEALED = Focus(stories=tuple(story for story in STORIES if "reconcile" in story))
+
+
+def test_what_a_seal_lets_be_left_out_is_right_in_a_thousand_schedules():
+    outcomes = [run_schedule(seed, focus=replace(SEALED, crowd=seed % 2 == 0)) for seed in range(1000)]
+    assert not [outcome.violation for outcome in outcomes if outcome.violation is not None]
 
 
 def test_a_seed_repeats_its_schedule_step_by_step():

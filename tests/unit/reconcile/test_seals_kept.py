@@ -135,7 +135,7 @@ def test_the_seal_whose_ledger_is_another_is_named() -> None:
     assert check_chain(changed, [*seals[:3], *made_since]), "a newer seal of the same batch hides no older one"
 
 
-def test_served_rows_of_settled_windows_are_counted_again_unless_some_are_judged() -> None:
+def test_served_rows_of_settled_windows_are_counted_at_each_run() -> None:
     seal = replace(SEAL, served_rows=7)
     assert compare_served_rows("p", seal, Scope(100, 10), 7) == []
     (finding,) = compare_served_rows("p", seal, Scope(100, 10), 6)

@@ -180,7 +180,7 @@ SEAL_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("seals stay over an erasure", "seals stay over an erasure", focus=ERASES),
     Mutation("a run that began before an erasure seals after it", "sealed after an erasure", focus=ERASE_RACES),
     Mutation(
-        "the ledger's chain begins anew at each seal",
+        "the ledger's chain begins again at each seal",
         rules={"chain_hash": lambda _, rows: model.chain_hash(model.START, rows)},
         focus=replace(RECONCILES, stories=(("reconcile", "reconcile", "reconcile", "reconcile full"),)),
     ),

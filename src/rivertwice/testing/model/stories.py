@@ -1,4 +1,4 @@
-"""What a schedule may start: the actors, the stories that are told of them, and a focus that narrows both."""
+"""What a schedule may start: the actors, the stories of them, and a focus that narrows both."""
 
 from __future__ import annotations
 
