@@ -153,7 +153,7 @@ SEAL_MUTATIONS: tuple[Mutation, ...] = (
         focus=RECONCILES,
     ),
     Mutation("only batches after the seal are read", rules={"select_batches": lambda *_: []}, focus=RECONCILES),
-    Mutation("the look back from the seal ends at once", rules={"reaches_back": lambda *_: True}, focus=RECONCILES),
+    Mutation("the look back from the seal ends too early", rules={"reaches_back": lambda *_: True}, focus=RECONCILES),
     Mutation(
         "a window is settled before it is served", rules={"settled_until": lambda closed, _: closed}, focus=RECONCILES
     ),
