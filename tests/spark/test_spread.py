@@ -19,7 +19,7 @@ from rivertwice.reconcile import observe
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 from rivertwice.reconcile.run import reconcile
 from rivertwice.timeline.served import rebuild_served
-from simulated.windows import SIZE, World, random_batches
+from simulated.windows import SIZE, START, World, random_batches
 
 pytestmark = pytest.mark.spark
 HISTORIES = int(os.environ.get("RIVERTWICE_HISTORIES", "3"))
@@ -71,3 +71,28 @@ def test_executors_say_of_every_row_what_the_driver_says(
         low = world.emitted[chance.randrange(len(world.emitted) // 2)][1].start_ms
         made.publish(low, low + 4 * SIZE)
         made.commit(chance.randint(1, 8))
+
+
+@pytest.mark.parametrize("most_rows", [observe.MOST_ROWS, -1])
+def test_records_in_time_that_a_publication_lacks_are_named(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_rows: int
+) -> None:
+    """A rewind leaves such a publication: the new head closes its windows at other records."""
+    world = World(SIZE)
+    world.commit([(0, "a", START + 1000, 1), (1, "b", START + 2000, 2)])
+    world.commit([(0, "a", START + 3000, 3)])
+    world.commit([(1, "c", START + SIZE + 1000, 4), (0, "a", START + SIZE + 20_000, 5)])
+    world.commit([(0, "a", START + SIZE + 21_000, 6)])
+    made = WindowHome(tmp_path / "home", world)
+    made.commit(1)
+    made.publish(START, START + SIZE)
+    made.commit(3)
+    rebuild_served(made.home, made.bundle.definition)
+    monkeypatch.setattr(observe, "MOST_ROWS", most_rows)
+    report = reconcile(spark, made.settings, "p", full=True, now=utc_now(), progress=lambda _: None)
+    rows = verdict_rows(made.home, report.run)
+    served = [(row["key"], row["reason"]) for row in rows if (row["pair"], row["verdict"]) == ("served", "LATE")]
+    assert served == [('{"k": "a"}', "1 of 2 records came too late after the newest publication")]
+    assert report.counts["stream"]["LATE"] == report.counts["served"]["DEFECT"] == 0
+    (cause,) = [row for row in cause_rows(made.home, report.run) if row["cause"] == "late"]
+    assert (cause["partition"], cause["offset"], cause["batch"]) == (0, 1, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -36,6 +36,26 @@ class FixedWindows(ABC):
         """
 
     @abstractmethod
+    def rows_in_time_since(
+        self,
+        as_of: Mapping[str, Mapping[int, int]],
+        windows_end_ms: Iterable[int],
+        shape: RowColumns,
+        batches: Sequence[int],
+    ) -> list[LateRow]:
+        """Return the pairs that came in time, of records that did not count at a moment, for these windows only.
+
+        A publication holds closed windows, so there are none on the path that it was made on. After a rewind another path closes
+        them at other records, and one may be in time that the publication does not have.
+
+        Args:
+            as_of: topic to partition to offset; rows below counted.
+            windows_end_ms: ends of the windows.
+            shape: how rows are addressed.
+            batches: batch number by path index.
+        """
+
+    @abstractmethod
     def amended_rows(self, shape: RowColumns) -> list[AmendedRow]:
         """Return every (record, window) pair that a dead letter should have been in, ended ones too."""
 
@@ -64,6 +84,9 @@ class FixedWindows(ABC):
             ends_ms = [start + size_ms for start in starts]
             table: pa.Table = self.truth_as_of(publication.as_of, publication.amendments, ends_ms)
             truth |= unique_rows(table, evidence.shape)
+            batches = [row.batch for row in served.view.rows]
+            for late_row in self.rows_in_time_since(publication.as_of, ends_ms, evidence.shape, batches):
+                since.setdefault(late_row.row, []).append(late_row)
             for late_row in served.late:
                 counted = publication.as_of.get(late_row.topic, {}).get(late_row.partition, 0)
                 if late_row.row.start_ms in starts and late_row.offset >= counted:

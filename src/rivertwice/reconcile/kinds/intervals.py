@@ -116,6 +116,20 @@ class IntervalJudge(FixedWindows):
             late += self._late_versions(view, batches)
         return sorted(late, key=lambda row: (row.topic, row.partition, row.offset, row.row))
 
+    def rows_in_time_since(
+        self,
+        as_of: Mapping[str, Mapping[int, int]],
+        windows_end_ms: Iterable[int],
+        shape: RowColumns,
+        batches: Sequence[int],
+    ) -> list[LateRow]:
+        """Return the pairs that came in time, of records that did not count at a moment; they belong to no single row."""
+        del shape
+        ends = list(windows_end_ms)
+        return [
+            row for rule in self._streams.values() for row in rule.rows_in_time_since(as_of, ends, _NO_KEYS, batches)
+        ]
+
     def amended_rows(self, shape: RowColumns) -> list[AmendedRow]:
         """Return every (record, window) pair that a dead letter should have been in; it belongs to no single row."""
         del shape

@@ -275,14 +275,28 @@ class WindowJudge(FixedWindows):
 
         A key that is computed by the transform is no column of its rows; such a row stays without an explanation.
         """
-        source = self._source
+        return self._rows_of(self.late_frame(shape), shape, batches)
+
+    def _rows_of(self, frame: DataFrame, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:
         late = [
-            LateRow(row, source.topic, partition, offset, batches[index], late_ms, event_time)
-            for row, (partition, offset, event_time, index, late_ms) in _addressed(
-                self.late_frame(shape), shape, ("_index", "_late_ms")
-            )
+            LateRow(row, self._source.topic, partition, offset, batches[index], late_ms, event_time)
+            for row, (partition, offset, event_time, index, late_ms) in _addressed(frame, shape, ("_index", "_late_ms"))
         ]
         return sorted(late, key=lambda row: (row.partition, row.offset, row.row))
+
+    def rows_in_time_since(
+        self,
+        as_of: Mapping[str, Mapping[int, int]],
+        windows_end_ms: Iterable[int],
+        shape: RowColumns,
+        batches: Sequence[int],
+    ) -> list[LateRow]:
+        """Return the pairs that came in time, of records that did not count at a moment, for these windows only."""
+        wanted = self._ends(end_ms * 1000 for end_ms in windows_end_ms)
+        since = self._log.where(~F.col("_late") & is_read() & ~is_below(as_of.get(self._source.topic, {})))
+        pairs = since.join(wanted, F.unix_micros("_window_end") == wanted["_end_us"], "left_semi")
+        rows = included(self._spark, self._definition, pairs)
+        return self._rows_of(self._address_frame(rows, shape, ("_index", "_late_ms")), shape, batches)
 
     def amended_rows(self, shape: RowColumns) -> list[AmendedRow]:
         """Return every (record, window) pair that a dead letter should have been in, ended ones too."""

@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rivertwice.instants import to_ms
-from rivertwice.reconcile.model import STREAM, Verdict
+from rivertwice.reconcile.model import Verdict
 from rivertwice.reconcile.seals.model import START, Seal, chain_hash
 from rivertwice.testing.model.judge import fail
 from rivertwice.testing.model.reads import amended_records, as_served, emitted_by, records_of
 from rivertwice.testing.model.runs import Run
 from rivertwice.testing.model.stream import WINDOW_MS, Address, window_end
 from rivertwice.testing.model.verdicts import TOLERANCE, Sides, count_verdicts, judge_sides
-from rivertwice.timeline.sequence import HEAD, PUBLICATION
+from rivertwice.timeline.sequence import HEAD
 from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.timeline.serving import Publication
-from rivertwice.verdicts import DEFECT
 
 if TYPE_CHECKING:
     from rivertwice.testing.model.durable import Served
@@ -57,8 +56,6 @@ class SealJudge:
             is_harmed = any(contents.harmed for contents in during) or tables.foreign_writes
             if not is_harmed and not any(contents.erasing for contents in during):
                 counts = count_verdicts((row["pair"], row["verdict"]) for row in known.held(run.name))
-                if not run.findings and not counts[STREAM].get(DEFECT) and self._is_rewound_under_a_publication():
-                    return
                 fail(NO_FALSE_ALARM, f"{run.name}: {[finding.message for finding in run.findings]}, {counts}")
             return
         if any(contents.erasing for contents in during):
@@ -119,17 +116,6 @@ class SealJudge:
     def _chain(self, keys: Sequence[tuple[str, int]], contents: Contents) -> str:
         rows = [contents.ledger_row(self.world.judge.rows[key], emitted_by(self.world, key)) for key in keys]
         return chain_hash(START, rows)
-
-    def _is_rewound_under_a_publication(self) -> bool:
-        """Say whether a rewind may have left a publication that lacks records which the head read in time.
-
-        The new head closes windows at other records. A record past the publication's offsets may be in time for it; then what is
-        served lacks the record, no late record says why, and a reconcile of the product says DEFECT until the next backfill.
-        """
-        kinds = [
-            "rewind" if "rewind" in entry.payload.get("reason", "") else entry.kind for entry in self.world.sequence
-        ]
-        return "rewind" in kinds and PUBLICATION in kinds[: len(kinds) - kinds[::-1].index("rewind")]
 
     def judge_all(self, run: Run, contents: Contents) -> dict[Row, Said]:
         """Return the verdict of every row at the batch and the build of `served` that a run saw."""

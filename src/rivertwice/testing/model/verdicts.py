@@ -126,7 +126,7 @@ def _judge_served(sides: Sides, end: int) -> Verdict:
         late = sides.late.get(end, set())
         due = truth - late - dead
     else:
-        late = {address for address in sides.late.get(end, set()) if _is_since(winner, address)}
+        late = {address for address in truth - dead if _is_since(winner, address)}
         due = {address for address in truth - dead if not _is_since(winner, address)}
     return _verdict(SERVED, end, len(due ^ served) > sides.tolerance, len(late), len(dead))
 
