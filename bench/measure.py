@@ -8,8 +8,8 @@ import json
 import statistics
 import subprocess
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -17,26 +17,65 @@ import psutil
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run cost."""
+    """What a run cost.
+
+    Attributes:
+        cpu_s: CPU-seconds of the process tree, start-up included.
+        wall_s: seconds.
+        reached: number of a micro-batch to the CPU-seconds of the living process tree, with those of its ended
+            children, when its commit was seen; only for a command whose checkpoint was watched.
+    """
 
     cpu_s: float
     wall_s: float
+    reached: Mapping[int, float] = field(default_factory=dict)
+
+    def between(self, first: int, last: int) -> float:
+        """Return the CPU-seconds from the commit of one micro-batch to the commit of a later one: no start, no end."""
+        return self.reached[last] - self.reached[first]
 
 
-def run_measured(command: Sequence[str], env: dict[str, str], log: Path) -> Cost:
-    """Run a command and return its cost; a child that ends between two polls loses at most a tenth of a second."""
+def run_measured(command: Sequence[str], env: dict[str, str], log: Path, checkpoint: Path | None = None) -> Cost:
+    """Run a command and return its cost; a child that ends between two polls loses at most a tenth of a second.
+
+    Args:
+        command: what to run.
+        env: its environment.
+        log: file that takes its output.
+        checkpoint: of the stream that it runs, whose commits are watched.
+    """
     begun = time.monotonic()
     spent: dict[tuple[int, float], float] = {}
+    reached: dict[int, float] = {}
     with log.open("ab") as out:
         child = subprocess.Popen(list(command), env=env, stdout=out, stderr=subprocess.STDOUT)
         root = psutil.Process(child.pid)
         while child.poll() is None:
             spent |= tree_cpu_s(root)
-            time.sleep(0.1)
+            newest = -1 if checkpoint is None else newest_commit(checkpoint)
+            if newest not in reached and newest >= 0:
+                reached[newest] = living_cpu_s(root)
+            time.sleep(0.1 if checkpoint is None else 0.02)
     if child.returncode != 0:
         message = f"{command} ended with {child.returncode}; the end of {log}:\n{log.read_text()[-3000:]}"
         raise RuntimeError(message)
-    return Cost(sum(spent.values()), time.monotonic() - begun)
+    return Cost(sum(spent.values()), time.monotonic() - begun, reached)
+
+
+def newest_commit(checkpoint: Path) -> int:
+    """Return the number of the newest committed batch, -1 without one."""
+    folder = checkpoint / "commits"
+    names = [entry.name for entry in folder.iterdir()] if folder.exists() else []
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def living_cpu_s(root: psutil.Process) -> float:
+    """Return the CPU-seconds of a process and its living descendants, with those of the children that they waited for."""
+    total = 0.0
+    for process in [root, *_children(root)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:4])  # user, system, and both of the children that ended
+    return total
 
 
 def tree_cpu_s(root: psutil.Process) -> dict[tuple[int, float], float]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.measure import describe, tree_cpu_s
+from bench.measure import describe, newest_commit, tree_cpu_s
 from bench.ours import hand_command, make_own_project, our_command
 from rivertwice.config import Settings
 from rivertwice.flights.plan import STORM
@@ -37,13 +37,6 @@ class Restart:
 
     wall_s: float
     cpu_s: float
-
-
-def newest_commit(checkpoint: Path) -> int:
-    """Return the number of the newest committed batch, -1 without one."""
-    folder = checkpoint / "commits"
-    names = [entry.name for entry in folder.iterdir()] if folder.exists() else []
-    return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def start(command: Sequence[str], env: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
