@@ -27,6 +27,7 @@ from rivertwice.store.delta_handle import TRIES, explained, opened
 from rivertwice.store.delta_handle import Table as Table
 from rivertwice.store.delta_handle import applied_version as applied_version
 from rivertwice.store.delta_handle import open_table as open_table
+from rivertwice.store.delta_kept import KeptTable as KeptTable
 from rivertwice.store.delta_log import require_whole as require_whole
 from rivertwice.store.delta_log import sync_commit
 from rivertwice.store.delta_place import name_of, require_writable, storage_options
@@ -58,6 +59,7 @@ def append(
     partition_by: Sequence[str] = (),
     check: Callable[[Table], None] | None = None,
     widen: bool = False,
+    kept: KeptTable | None = None,
 ) -> int:
     """Append rows in one commit and return the table's new version, once the commit is safe from a power loss.
 
@@ -76,14 +78,16 @@ def append(
             fit. It sees all commits except those made at the same moment; of these one wins if they share a
             transaction's application id.
         widen: columns that the table lacks are added to it; its older rows are null in them.
+        kept: the handle of a writer that appends again and again; None: the table is opened.
 
     Raises:
         LostRaceError: another writer committed a conflicting change first; nothing was written.
         ServiceError: S3 did not answer; the caller must check whether the commit exists.
         ConfigError: the S3 endpoint ignores conditional writes.
     """
+    handle = KeptTable(path) if kept is None else kept
 
-    def write(target: Table | str, properties: CommitProperties) -> None:
+    def write(target: Table | str, properties: CommitProperties) -> bool:
         write_deltalake(
             target,
             rows,
@@ -95,11 +99,14 @@ def append(
             configuration=RETENTION,
             storage_options=storage_options(path) if isinstance(target, str) else None,
         )
+        return True
 
     def target() -> Table | str:
-        return _guarded(path, rows.schema, transactions, partition_by, check) if transactions else str(path)
+        if transactions:
+            return _guarded(handle, rows.schema, transactions, partition_by, check)
+        return handle.current() or str(path)
 
-    return _append(path, target, write, transactions, metadata)
+    return _append(handle, target, write, transactions, metadata)
 
 
 def append_files(
@@ -124,8 +131,9 @@ def append_files(
         check: as for `append`.
     """
     now_ms = time.time_ns() // 1_000_000
+    handle = KeptTable(path)
 
-    def write(target: Table | str, properties: CommitProperties) -> None:
+    def write(target: Table | str, properties: CommitProperties) -> bool:
         assert not isinstance(target, str), "it was opened for its transactions"
         actions = [AddAction(file.path, file.size, file.partition, now_ms, True, file.stats) for file in files]
         target.create_write_transaction(
@@ -136,19 +144,22 @@ def append_files(
             commit_properties=properties,
             post_commithook_properties=_AFTER_COMMIT,
         )
+        return False
 
     return _append(
-        path, lambda: _guarded(path, schema, transactions, partition_by, check), write, transactions, metadata
+        handle, lambda: _guarded(handle, schema, transactions, partition_by, check), write, transactions, metadata
     )
 
 
 def _append(
-    path: Place,
+    handle: KeptTable,
     target: Callable[[], Table | str],
-    write: Callable[[Table | str, CommitProperties], None],
+    write: Callable[[Table | str, CommitProperties], bool],
     transactions: Mapping[str, int] | None,
     metadata: Mapping[str, Any] | None,
 ) -> int:
+    """Commit once, whatever becomes of the answer; `write` says whether the target that it wrote with is at the new version."""
+    path = handle.place
     require_writable(path)
     nonce = uuid.uuid4().hex
     properties = _properties({**(metadata or {}), NONCE: nonce}, transactions)
@@ -156,24 +167,37 @@ def _append(
 
     def commit() -> int:
         try:
-            with explained(path, "committing"):
-                write(target(), properties)
-            version = int(opened(path).version())
-        except CommitFailedError as error:
-            own_version = _version_of(path, nonce)
-            if own_version is not None:
-                return own_version
-            message = f"another writer committed to {name_of(path)} first ({error}); nothing was written; read again and retry"
-            raise LostRaceError(message) from error
-        except (LostRaceError, ServiceError):
-            own_version = _version_of(path, nonce)
+            used = target()
+            version = _written(path, used, write, properties)
+        except BaseException as error:
+            handle.forget()
+            own_version = _version_of(path, nonce) if isinstance(error, (LostRaceError, ServiceError)) else None
             if own_version is not None:
                 return own_version
             raise
+        if not isinstance(used, str) and int(used.version()) == version:
+            handle.keep(used)
         _sync(path, version, nonce)
         return version
 
     return retry(ServiceError, tries=tries, first_wait_s=0.4)(commit)
+
+
+def _written(
+    path: Place,
+    target: Table | str,
+    write: Callable[[Table | str, CommitProperties], bool],
+    properties: CommitProperties,
+) -> int:
+    try:
+        with explained(path, "committing"):
+            is_current = write(target, properties)
+    except CommitFailedError as error:
+        message = (
+            f"another writer committed to {name_of(path)} first ({error}); nothing was written; read again and retry"
+        )
+        raise LostRaceError(message) from error
+    return int((target if is_current and not isinstance(target, str) else opened(path)).version())
 
 
 def _sync(path: Place, version: int, nonce: str | None = None) -> None:
@@ -190,7 +214,7 @@ def _version_of(path: Place, nonce: str) -> int | None:
 
 
 def _guarded(
-    path: Place,
+    handle: KeptTable,
     schema: pa.Schema,
     transactions: Mapping[str, int],
     partition_by: Sequence[str],
@@ -205,7 +229,7 @@ def _guarded(
     Raises:
         LostRaceError: another writer applied one of the transactions first.
     """
-    table = open_table(path)
+    path, table = handle.place, handle.current()
     if table is None:
         table = _created(path, schema, partition_by)
     applied = {app: table.transaction_version(app) for app in transactions}

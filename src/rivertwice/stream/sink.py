@@ -141,6 +141,8 @@ class Sink:
         self._side = side
         self._log = log
         self._takes_frame = takes_frame
+        self._changelog = delta.KeptTable(context.home.tables.changelog)
+        self._ledger = delta.KeptTable(context.home.tables.ledger)
         self._fresh = True  # only a driver's first batch can have been tried by another driver
 
     def write(self, frame: Any, batch: int) -> LedgerRow:
@@ -161,7 +163,7 @@ class Sink:
             raise CheckpointError(message)
         check_own(context.timeline, batch)
         start = start_offsets(context.checkpoint, batch)
-        done = delta.applied_version(context.home.tables.changelog, context.app)
+        done = self._changelog.applied_version(context.app)
         check_sealed(done, context.timeline.timeline)
         if is_applied(done, batch):  # step 3
             return self._replay(frame, planned, start)
@@ -175,7 +177,7 @@ class Sink:
         row = self._write_side(row, counts)  # step 5
         context.lease.check()
         self._commit(row, rows)  # step 6
-        append_ledger(context.home, [row])  # step 7
+        append_ledger(context.home, [row], self._ledger)  # step 7
         return row
 
     def _compute(self, frame: Any, batch: int) -> pa.Table | WrittenRows:
@@ -211,7 +213,14 @@ class Sink:
             )
             return
         stamped = changelog_rows(rows, context.timeline.timeline, row.batch, start_column)
-        delta.append(changelog, stamped, transactions=transactions, metadata=metadata, partition_by=["_day"])
+        delta.append(
+            changelog,
+            stamped,
+            transactions=transactions,
+            metadata=metadata,
+            partition_by=["_day"],
+            kept=self._changelog,
+        )
 
     def _replay(self, frame: Any, planned: PlannedBatch, start: Any) -> LedgerRow:
         """Compute a batch that is committed already, for its state only, and return its ledger row."""

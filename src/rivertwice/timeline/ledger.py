@@ -234,13 +234,13 @@ def commits_missing(home: PipelineHome, known: Container[tuple[str, int]], *, wh
         limit *= 8
 
 
-def append_ledger(home: PipelineHome, rows: Sequence[LedgerRow]) -> None:
+def append_ledger(home: PipelineHome, rows: Sequence[LedgerRow], kept: delta.KeptTable | None = None) -> None:
     """Copy rows into the ledger table; `from_table` tolerates a repeat after a crash.
 
-    A table that was begun in format 1 gets the column it lacks.
+    A table that was begun in format 1 gets the column it lacks. `kept` is the ledger's handle of a writer that appends often.
     """
     if rows:
-        delta.append(home.tables.ledger, to_table(rows), widen=True)
+        delta.append(home.tables.ledger, to_table(rows), widen=True, kept=kept)
 
 
 def heal_ledger(home: PipelineHome, *, whole: bool = False) -> int:

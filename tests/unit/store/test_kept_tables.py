@@ -1,0 +1,124 @@
+"""A kept handle of a table sees what a new one sees, and a writer with it wins and loses as with a new one."""
+
+from __future__ import annotations
+
+import shutil
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from rivertwice.errors import LostRaceError, TableDamageError
+from rivertwice.store import delta
+from rivertwice.store.delta_log import entry_path
+from rivertwice.store.table_upkeep import compact, sweep
+
+
+def rows(*numbers):
+    return pa.table({"n": pa.array(numbers, pa.int64()), "_day": [f"d{number % 2}" for number in numbers]})
+
+
+def numbers(table):
+    return sorted(delta.read(table)["n"].to_pylist())
+
+
+def append(table, kept, number, **other):
+    return delta.append(table, rows(number), transactions={"a": number}, partition_by=["_day"], kept=kept, **other)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Count how often a table is opened."""
+    places: list[str] = []
+    init = DeltaTable.__init__
+
+    def count(self, *arguments, **options):
+        places.append("a table")
+        init(self, *arguments, **options)
+
+    monkeypatch.setattr(DeltaTable, "__init__", count)
+    return places
+
+
+def test_a_kept_table_is_opened_once_for_many_commits(tmp_path, opened):
+    kept = delta.KeptTable(tmp_path / "t")
+    assert kept.current() is None
+    assert kept.applied_version("a") is None
+    append(tmp_path / "t", kept, 0)
+    opened.clear()
+    assert [append(tmp_path / "t", kept, number) for number in range(1, 5)] == [2, 3, 4, 5]
+    assert kept.applied_version("a") == 4
+    assert delta.append(tmp_path / "t", rows(9), kept=kept) == 6
+    assert opened == []
+    assert numbers(tmp_path / "t") == [0, 1, 2, 3, 4, 9]
+
+
+def test_a_kept_table_sees_the_commits_of_others(tmp_path):
+    kept = delta.KeptTable(tmp_path / "t")
+    append(tmp_path / "t", kept, 0)
+    delta.append(tmp_path / "t", rows(7), transactions={"a": 7})
+    assert kept.applied_version("a") == 7
+    assert kept.current().version() == delta.open_table(tmp_path / "t").version()
+
+
+def test_of_two_writers_with_kept_tables_one_wins(tmp_path):
+    first, second = delta.KeptTable(tmp_path / "t"), delta.KeptTable(tmp_path / "t")
+    append(tmp_path / "t", first, 0)
+    assert second.applied_version("a") == 0
+    append(tmp_path / "t", first, 1)
+    with pytest.raises(LostRaceError, match="already holds version 1 of a"):
+        append(tmp_path / "t", second, 1)
+    append(tmp_path / "t", second, 2)
+    assert numbers(tmp_path / "t") == [0, 1, 2]
+
+
+def test_of_two_writers_that_saw_the_same_version_one_wins(tmp_path):
+    first, second = delta.KeptTable(tmp_path / "t"), delta.KeptTable(tmp_path / "t")
+    append(tmp_path / "t", first, 0)
+    second.current()
+    with pytest.raises(LostRaceError, match="another writer committed"):
+        append(tmp_path / "t", second, 1, check=lambda _: append(tmp_path / "t", first, 1))
+    assert numbers(tmp_path / "t") == [0, 1]
+    append(tmp_path / "t", second, 2)
+    assert second.applied_version("a") == 2
+
+
+def test_a_kept_table_that_was_put_back_from_a_backup_is_opened_anew(tmp_path):
+    kept = delta.KeptTable(tmp_path / "t")
+    append(tmp_path / "t", kept, 0)
+    shutil.copytree(tmp_path / "t", tmp_path / "backup")
+    append(tmp_path / "t", kept, 1)
+    shutil.rmtree(tmp_path / "t")
+    shutil.move(tmp_path / "backup", tmp_path / "t")
+    assert kept.applied_version("a") == 0
+    append(tmp_path / "t", kept, 1)
+    assert numbers(tmp_path / "t") == [0, 1]
+
+
+def test_a_torn_entry_is_named_when_a_kept_table_is_used_again(tmp_path):
+    kept = delta.KeptTable(tmp_path / "t")
+    append(tmp_path / "t", kept, 0)
+    delta.append(tmp_path / "t", rows(7))
+    entry = entry_path(tmp_path / "t", 2)
+    entry.write_bytes(entry.read_bytes()[:40])
+    with pytest.raises(TableDamageError, match="version 2"):
+        kept.applied_version("a")
+
+
+def test_a_kept_table_gets_the_columns_that_a_commit_adds(tmp_path):
+    kept = delta.KeptTable(tmp_path / "t")
+    delta.append(tmp_path / "t", rows(0), kept=kept)
+    wide = rows(1).append_column("m", pa.array([5], pa.int64()))
+    delta.append(tmp_path / "t", wide, widen=True, kept=kept)
+    delta.append(tmp_path / "t", rows(2), widen=True, kept=kept)
+    assert sorted(delta.read(tmp_path / "t")["m"].to_pylist(), key=str) == [5, None, None]
+
+
+def test_a_kept_table_outlives_upkeep(tmp_path):
+    kept = delta.KeptTable(tmp_path / "t")
+    for number in range(6):
+        append(tmp_path / "t", kept, number)
+    assert compact(tmp_path / "t") == 6
+    sweep(tmp_path / "t")
+    append(tmp_path / "t", kept, 6)
+    assert numbers(tmp_path / "t") == list(range(7))
