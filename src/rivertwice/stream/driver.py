@@ -66,19 +66,16 @@ def observed_counts(query: StreamingQuery, definition: Definition) -> dict[str, 
     """
     metrics = query._jsq.streamingQuery().lastExecution().observedMetrics()
 
-    def number(row: Any, index: int) -> int | None:
-        return None if row.isNullAt(index) else int(row.getLong(index))
+    def numbers(name: str) -> list[int | None]:
+        # One call for the row and one for its text: each call to the JVM costs more than a batch's counts do.
+        values = metrics.apply(name).mkString(",").split(",")
+        return [None if value == "null" else int(value) for value in values]
 
     counts: dict[str, BatchCounts] = {}
     for view, source in definition.streams.items():
-        read, accepted = (metrics.apply(name) for name in metric_names(definition, view))
-        counts[source.topic] = BatchCounts(
-            read=number(read, 0) or 0,
-            bad=number(read, 1) or 0,
-            accepted=number(accepted, 0) or 0,
-            min_event_ms=number(accepted, 1),
-            max_event_ms=number(accepted, 2),
-        )
+        names = metric_names(definition, view)
+        (read, bad), (accepted, min_event_ms, max_event_ms) = map(numbers, names)
+        counts[source.topic] = BatchCounts(read or 0, bad or 0, accepted or 0, min_event_ms, max_event_ms)
     return counts
 
 
