@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from homes.project import FLIGHTS
 from rivertwice.pipeline.cases import RAW_SCHEMA
-from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.decode import HEADERS_TYPE, decode, last_header
 from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.relations import accepted
 
 pytestmark = pytest.mark.spark
 
@@ -48,6 +52,7 @@ RECORDS: dict[str, tuple[bytes | None, Any, str | None, str | None]] = {
     "white space around": (b" \n" + value() + b"\n", HEADERS, None, None),
     "event time at the edge of the future": (value(sched_dep="2013-06-30T18:00:00Z"), HEADERS, None, None),
     "the last of two schema ids counts": (value(), [("schema-id", b"x"), *HEADERS], None, None),
+    "a schema id among other headers": (value(), [("a", b"1"), *HEADERS, ("z", None)], None, None),
     "no value": (None, HEADERS, "tombstone", None),
     "no bytes": (b"", HEADERS, "empty", None),
     "more than a MiB": (value(tailnum="x" * 1_100_000), HEADERS, "size", None),
@@ -56,6 +61,11 @@ RECORDS: dict[str, tuple[bytes | None, Any, str | None, str | None]] = {
     "no headers": (value(), None, "schema_id", "no header schema-id"),
     "another schema id": (value(), [("schema-id", b"flights-9")], "schema_id", "flights-9"),
     "a schema id without value": (value(), [("schema-id", None)], "schema_id", None),
+    "the last of two schema ids is another": (value(), [*HEADERS, ("schema-id", b"x")], "schema_id", "x"),
+    "the last of two schema ids has no value": (value(), [*HEADERS, ("schema-id", None)], "schema_id", None),
+    "an empty list of headers": (value(), [], "schema_id", "no header schema-id"),
+    "only other headers": (value(), [("Schema-Id", b"flights-1"), ("", b"flights-1")], "schema_id", None),
+    "a schema id that is not UTF-8": (value(), [("schema-id", b"\xff")], "schema_id", "\ufffd"),
     "cut off": (value()[:-5], HEADERS, "json", None),
     "something behind": (value() + b" xx", HEADERS, "json", None),
     "two objects": (value() + value(), HEADERS, "json", None),
@@ -127,3 +137,39 @@ def test_not_a_number_is_refused_in_a_double_too(spark: SparkSession) -> None:
     rows = [(b"k", data, HEADERS, "flights", 0, offset, AT) for offset, data in enumerate(values)]
     frame = decode(spark.createDataFrame(rows, RAW_SCHEMA), doubles).orderBy("_offset")
     assert [row["_reason"] for row in frame.collect()] == [None, "schema", "schema", "json"]
+
+
+def test_the_last_header_is_the_one_that_a_filter_finds(spark: SparkSession) -> None:
+    draw = random.Random(7)
+    keys, values = ("schema-id", "schema-i", "", "other", None), (b"1", b"", b"\xff", None)
+    lists = [
+        [(draw.choice(keys), draw.choice(values)) for _ in range(draw.randrange(5))] if draw.random() < 0.95 else None
+        for _ in range(500)
+    ]
+    frame = spark.createDataFrame([(headers,) for headers in lists], f"_headers {HEADERS_TYPE}")
+    filtered = F.try_element_at(F.filter("_headers", lambda header: header["key"] == "schema-id"), F.lit(-1))["value"]
+    rows = frame.select(last_header("schema-id").alias("last"), filtered.alias("filtered"), "_headers").collect()
+    assert [row for row in rows if row["last"] != row["filtered"]] == []
+    assert {row["last"] if row["last"] is None else bytes(row["last"]) for row in rows} == set(values)
+
+
+def test_spark_compiles_all_of_a_decode_in_one_stage(spark: SparkSession) -> None:
+    """An expression that Spark interprets splits the stage, and HotSpot never compiles a method above 8,000 bytes."""
+    _, source = load_definition(FLIGHTS).source
+    text = "binary(string(id))"
+    headers = f"array(named_struct('key', string(id), 'value', {text})) AS headers"
+    raw = spark.range(9).selectExpr(
+        f"{text} AS key",
+        f"{text} AS value",
+        headers,
+        "'t' AS topic",
+        "0 AS partition",
+        "id AS offset",
+        "now() AS timestamp",
+    )
+    frame = accepted(decode(raw, source), source)
+    mode = spark._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("codegen")
+    explained = frame._jdf.queryExecution().explainString(mode)
+    sizes = [int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", explained)]
+    assert len(sizes) == 1, explained
+    assert max(sizes) < 8000

@@ -66,12 +66,13 @@ _OPTIONS = {
 }
 
 
-def decode(raw: DataFrame, source: Source) -> DataFrame:
+def decode(raw: DataFrame, source: Source, *, details: bool = True) -> DataFrame:
     """Return one row per record: the schema's fields, the address, and `_reason` (NULL: accepted) with `_detail`.
 
     Args:
-        raw: Kafka's columns key, value, headers, topic, partition, offset, timestamp.
+        raw: Kafka's columns key, value, topic, partition, offset, timestamp, and headers if the source reads them (`reads_headers`).
         source: schema and rules.
+        details: whether `_detail` is wanted; a stream that only counts reasons plans each batch anew, and a smaller plan sooner.
     """
     headers = F.col("headers") if "headers" in raw.columns else F.lit(None)
     records = raw.select(
@@ -91,13 +92,14 @@ def decode(raw: DataFrame, source: Source) -> DataFrame:
         typed, broken = _json_columns(records, source, fits), _json_cases(source)
     if source.tombstones == "delete":
         typed = with_deletes(typed, source)
-    judged = typed.withColumn("_verdict", _verdict(source, fits, broken))
+    cases = _cases(source, fits, broken)
+    judged = typed.withColumn("_case", _first_case(source, cases))
     return judged.select(
         *source.schema_,
         *source.marks,
         *ADDRESS,
-        F.col("_verdict.reason").alias("_reason"),
-        F.col("_verdict.detail").alias("_detail"),
+        _reason(cases).alias("_reason"),
+        *([_detail(cases).alias("_detail")] if details else []),
         "_key",
         "_value",
         "_headers",
@@ -147,8 +149,8 @@ def _typed(source: Source, name: str, kind: str) -> Column:
     return value.alias(name)
 
 
-def _verdict(source: Source, fits: Column, broken: list[Case]) -> Column:
-    cases = [
+def _cases(source: Source, fits: Column, broken: list[Case]) -> list[Case]:
+    return [
         (F.col("_value").isNull(), "tombstone", F.lit("the record has no value")),
         (F.octet_length("_value") == 0, "empty", F.lit("the value has no bytes")),
         (~fits, "size", F.concat(F.octet_length("_value").cast("string"), F.lit(" bytes"))),
@@ -157,29 +159,58 @@ def _verdict(source: Source, fits: Column, broken: list[Case]) -> Column:
         *((_breaks(rule), "rule", F.lit(rule.name)) for rule in source.rules),
         (_is_future(source), "future", _ahead(source)),
     ]
-    verdict: Any = F
+
+
+def _first_case(source: Source, cases: list[Case]) -> Column:
+    """Return the index of the first case that fits, NULL if none does.
+
+    A number and not the verdict itself: a stream needs no detail, and what nothing uses is then not compiled.
+    """
+    first: Any = F
     if source.tombstones == "delete":
-        verdict = F.when(is_delete(source), F.lit(None))
-    for condition, reason, detail in cases:
-        verdict = verdict.when(condition, F.struct(F.lit(reason).alias("reason"), detail.alias("detail")))
-    return cast(Column, verdict)
+        first = F.when(is_delete(source), F.lit(None))
+    for index, (condition, _, _) in enumerate(cases):
+        first = first.when(condition, F.lit(index))
+    return cast(Column, first)
+
+
+def _reason(cases: list[Case]) -> Column:
+    return F.get(F.array(*(F.lit(reason) for _, reason, _ in cases)), F.col("_case"))
+
+
+def _detail(cases: list[Case]) -> Column:
+    found: Any = F
+    for index, (_, _, detail) in enumerate(cases):
+        found = found.when(F.col("_case") == index, detail)
+    return cast(Column, found)
 
 
 def _schema_id_case(source: Source) -> list[Case]:
-    if not source.schema_ids or source.framing != "none":
+    if not source.reads_headers:
         return []
-    named = F.filter("_headers", lambda header: header["key"] == SCHEMA_ID_HEADER)
-    schema_id = F.try_element_at(named, F.lit(-1))["value"].cast("string")
+    schema_id = last_header(SCHEMA_ID_HEADER).cast("string")
     absent = schema_id.isNull() if not source.schema_id_optional else F.lit(False)
     unknown = F.coalesce(~schema_id.isin(source.schema_ids), F.lit(False))
     detail = F.coalesce(F.substring(F.make_valid_utf8(schema_id), 1, 100), F.lit("no header schema-id"))
     return [(absent | unknown, "schema_id", detail)]
 
 
+def last_header(key: str) -> Column:
+    """Return the value of the last header with this key; NULL if there is none.
+
+    Spark compiles all of this. With a lambda function (`filter`) it would interpret the lambda, and compile nothing of the
+    projection that has it.
+    """
+    from_end = F.array_position(F.reverse(F.col("_headers.key")), key)  # 1 is the last header, 0 is none
+    return F.get("_headers", F.when(from_end > 0, F.size("_headers") - from_end).cast("int"))["value"]
+
+
 def _not_an_object(text: Column) -> Column:
     # A wrong type leaves the rest of the object readable, so the mark is missing only after an error of syntax.
-    framed = text.rlike(r"\A\s*\{") & text.rlike(r"\}\s*\z")
-    return ~framed | F.col("_parsed._end").isNull()
+    # A text without white space around it, as nearly all are, is not searched by an expression.
+    begins = text.startswith("{") | text.rlike(r"\A\s*\{")
+    ends = text.endswith("}") | text.rlike(r"\}\s*\z")
+    return ~(begins & ends) | F.col("_parsed._end").isNull()
 
 
 def _wrong_type(source: Source) -> Column:

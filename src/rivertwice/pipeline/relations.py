@@ -50,7 +50,7 @@ def metric_names(definition: Definition, view: str) -> tuple[str, str]:
 
 
 def _accepted_branch(raw: DataFrame, source: Source, metrics: tuple[str, str] | None) -> DataFrame:
-    decoded = decode(raw, source)
+    decoded = decode(raw, source, details=False)
     if metrics is not None:
         read = F.count(F.lit(1)).alias("read")
         decoded = decoded.observe(metrics[0], read, F.count("_reason").alias("bad"))
