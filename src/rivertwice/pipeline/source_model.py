@@ -201,6 +201,11 @@ class Source(Strict):
         return [] if self.key_field is None else [self.key_field]
 
     @property
+    def reads_headers(self) -> bool:
+        """Whether a record is judged by a header: its schema id, if it is not before the value."""
+        return bool(self.schema_ids) and self.framing == "none"
+
+    @property
     def marks(self) -> dict[str, str]:
         """The columns that decoding adds to the fields: name, with a leading underscore, to type."""
         return marks_of(self)

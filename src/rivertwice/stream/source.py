@@ -23,7 +23,7 @@ def kafka_stream(
     bases: Mapping[str, Mapping[str, int]] | None = None,
     max_offsets: int | None = None,
 ) -> DataFrame:
-    """Return the raw stream: key, value, headers, topic, partition, offset, timestamp, timestampType.
+    """Return the raw stream: key, value, topic, partition, offset, timestamp, timestampType, and headers if a source reads them.
 
     All topics of the definition are one source of Spark's, so a checkpoint has one line of offsets whatever their number.
 
@@ -45,7 +45,7 @@ def kafka_stream(
         .option("subscribe", ",".join(subscribed))
         .option("startingOffsets", json.dumps(genesis) if genesis else "earliest")
         .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
+        .option("includeHeaders", str(any(source.reads_headers for source in definition.sources.values())).lower())
     )
     if limit:
         reader = reader.option("maxOffsetsPerTrigger", str(limit))

@@ -95,3 +95,12 @@ def test_the_lint_names_what_an_idle_source_does() -> None:
     single = two.two_sources(sources=ONLY_A)
     assert not [one for one in lint_definition(single, {}) if one.check == "idle source"]
     assert contract_of(single)["watermark"].startswith("5 seconds behind")
+
+
+@pytest.mark.usefixtures("lifted")
+def test_headers_are_read_only_for_a_schema_id_in_them() -> None:
+    (_, plain), *_ = two.two_sources(watermark_policy="max").by_topic.values()
+    by_header = plain.model_copy(update={"schema_ids": ["a-1"]})
+    assert [plain.reads_headers, by_header.reads_headers] == [bool(plain.schema_ids), True]
+    assert not plain.model_copy(update={"schema_ids": []}).reads_headers
+    assert not by_header.model_copy(update={"framing": "confluent"}).reads_headers
