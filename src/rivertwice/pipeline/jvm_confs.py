@@ -15,6 +15,10 @@ LOGGING = Path(__file__).with_name("log4j2.properties").as_uri()
 JVM_SPEAKS = "-Xlog:disable -Xlog:all=warning:stderr -XX:+DisplayVMOutputToStderr"
 # A JVM that lives for a minute: compiled by C1 only it spends a quarter less CPU. C1 alone would have 48 MB for all code.
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+# Hadoop looks at files by the programs `chmod` and `readlink`: some thirty in a micro-batch. Java would start each by a helper program.
+NO_HELPER = "-Djdk.lang.Process.launchMechanism=VFORK"
+# In a heap of 2 GB an object above half a megabyte would be humongous: each fetch of Kafka's, after which G1 marks the whole heap.
+WIDE_REGIONS = "-XX:G1HeapRegionSize=4m"
 
 # What Spark keeps of earlier batches. Records that it fetched and that no task used are kept for five minutes by default:
 # at 10,000 records a second that is gigabytes. And the status of 1,000 jobs is kept although no page shows it.
@@ -54,11 +58,13 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
                 "-XX:+ExitOnOutOfMemoryError",
                 f"-Dlog4j2.configurationFile={LOGGING}",
                 JVM_SPEAKS,
+                NO_HELPER,
+                WIDE_REGIONS,
                 AVRO_LIMITS,
                 class_options(settings),
             ]
         ).rstrip(),
-        "spark.executor.extraJavaOptions": AVRO_LIMITS,
+        "spark.executor.extraJavaOptions": f"{NO_HELPER} {AVRO_LIMITS}",
         "spark.ui.enabled": "false",
         **BOUNDED_MEMORY,
         **result_limit(os.environ),
