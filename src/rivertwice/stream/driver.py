@@ -55,6 +55,7 @@ from rivertwice.timeline.watermarks import WatermarkRule, rule_of
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, though its annotation does not allow them
+_POLL_BUSY_SECONDS: Any = 0.5  # while batches run; each look is three calls to the JVM
 _QUIET_S = 5.0  # a batch without records, which a rising watermark causes, comes well before
 _WAITING = ("Waiting for next trigger", "Waiting for data to arrive")
 
@@ -274,7 +275,8 @@ class Driver:
         quiet_since: float | None = None
         while True:
             try:
-                if query.awaitTermination(_POLL_SECONDS):  # also true while the last batch is still being committed
+                pause = _POLL_BUSY_SECONDS if quiet_since is None else _POLL_SECONDS
+                if query.awaitTermination(pause):  # also true while the last batch is still being committed
                     query.awaitTermination()
                     return
             except Exception as error:
