@@ -72,7 +72,7 @@ def decode(raw: DataFrame, source: Source, *, details: bool = True) -> DataFrame
     Args:
         raw: Kafka's columns key, value, topic, partition, offset, timestamp, and headers if the source reads them (`reads_headers`).
         source: schema and rules.
-        details: whether `_detail` is wanted; a stream that only counts reasons plans each batch anew, and a smaller plan sooner.
+        details: whether `_detail` is wanted; a stream that only counts reasons plans each batch again, and a smaller plan sooner.
     """
     headers = F.col("headers") if "headers" in raw.columns else F.lit(None)
     records = raw.select(
