@@ -1,11 +1,11 @@
-"""The two places where a replay reaches inside Spark still are where it looks for them."""
+"""The two places where a replay and a catch-up reach inside Spark still are where it looks for them."""
 
 from __future__ import annotations
 
 import pytest
 
-from rivertwice.savepoint.replay import _FIELD, steer_source
 from rivertwice.stream.driver import terminated_state
+from rivertwice.stream.steer import FIELD, steer_source
 
 pytestmark = pytest.mark.spark
 
@@ -16,7 +16,7 @@ def test_the_kafka_source_still_has_the_field_that_steers_it(spark):
         .getContextClassLoader()
         .loadClass("org.apache.spark.sql.kafka010.KafkaMicroBatchStream")
     )
-    assert kind.getDeclaredField(_FIELD).getType().getName() == "scala.collection.immutable.Map"
+    assert kind.getDeclaredField(FIELD).getType().getName() == "scala.collection.immutable.Map"
     names = {method.getName() for method in kind.getMethods()}
     assert "prepareForTriggerAvailableNow" in names
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rivertwice.errors import LedgerError
 from rivertwice.log.addresses import StoredOffsets
 from rivertwice.stream.checkpoint import with_source_line
+from rivertwice.stream.steer import encode_offsets
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.watermarks import WatermarkRule, watermarks_after
 
@@ -57,11 +58,6 @@ class ReplayTopics:
     def shift_text(self, text: str) -> str:
         """Return an `offsets/N` file with the same positions in the scratch topics."""
         return with_source_line(text, encode_offsets(self.shift(json.loads(text.split("\n")[2]))))
-
-
-def encode_offsets(offsets: StoredOffsets) -> str:
-    """Return offsets as Spark writes them."""
-    return json.dumps(offsets, separators=(",", ":"))
 
 
 def check_chain(batch: int, offsets: StoredOffsets, rows: Sequence[LedgerRow]) -> None:

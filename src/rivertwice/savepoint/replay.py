@@ -29,10 +29,11 @@ from rivertwice.pipeline.compile import batch_rows, compile_stream
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.interval_rows import RowsOf
 from rivertwice.progress import Progress
-from rivertwice.savepoint.recorded import ReplayTopics, count_one_run, encode_offsets, plan_watermarks
+from rivertwice.savepoint.recorded import ReplayTopics, count_one_run, plan_watermarks
 from rivertwice.stream.checkpoint import last_number, parse_offsets
 from rivertwice.stream.driver import terminated_state
 from rivertwice.stream.source import kafka_stream
+from rivertwice.stream.steer import steer_source
 from rivertwice.stream.versions import KnownVersions
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import LedgerRow
@@ -40,7 +41,6 @@ from rivertwice.timeline.watermarks import rule_of
 from rivertwice.waits import Deadline
 
 _log = logging.getLogger(__name__)
-_FIELD = "allDataForTriggerAvailableNow"  # a field of KafkaMicroBatchStream: end offsets that it uses instead of asking Kafka
 _STUCK_S = 10.0  # a query that waits so long for data will not run the recorded batch by itself
 _WAITING = "Waiting for data to arrive"
 
@@ -296,28 +296,6 @@ def _unshift_checkpoint(checkpoint: Path, aside: Path) -> None:
     for path in aside.iterdir():
         _put(checkpoint / "offsets" / path.name, path.read_text())
     shutil.rmtree(aside)
-
-
-def steer_source(spark: SparkSession, execution: Any, end_offsets: Any) -> bool:
-    """Set where the next batch of a running query's Kafka source ends; return False if this Spark has no such field.
-
-    This is only correct while the query is inside `foreachBatch`: the next batch is planned after it returns. A query lists its
-    source once for each branch that reads it.
-    """
-    jvm: Any = spark._jvm
-    try:
-        source, *branches = [execution.sources().apply(index) for index in range(execution.sources().size())]
-        if any(branch != source for branch in branches):  # several branches read the same one
-            return False
-        source.prepareForTriggerAvailableNow()
-        field = source.getClass().getDeclaredField(_FIELD)
-        field.setAccessible(True)
-        json_utils = jvm.org.apache.spark.sql.kafka010.JsonUtils
-        field.set(source, json_utils.partitionOffsets(encode_offsets(end_offsets)))
-    except (Py4JError, ValueError, TypeError, AttributeError) as error:
-        _log.info("the Kafka source cannot be steered (%s); every batch starts a query of its own", str(error)[:300])
-        return False
-    return True
 
 
 def steer_watermark(execution: Any, watermark_ms: int) -> bool:
