@@ -17,9 +17,10 @@ from rivertwice.log.archive_table import FORMAT, SCHEMA
 from rivertwice.log.reader import read_exactly
 from rivertwice.log.records import KAFKA_COLUMNS, read_kafka
 
-_PLAIN = pa.schema(
+PLAIN = pa.schema(
     [pa.field("timestampType", pa.int32()) if name == "timestampType" else SCHEMA.field(name) for name in KAFKA_COLUMNS]
 )
+"""Kafka's columns."""
 
 
 @dataclass(frozen=True)
@@ -33,24 +34,25 @@ class Origin:
 
 def _read_plainly(settings: Settings, origin: Origin, chunk: OffsetRanges) -> pa.Table:
     """Return a chunk in Kafka's columns, read without Spark."""
-    rows = []
-    for record in read_exactly(settings, origin.topic, chunk):
-        stamped: Any = record.timestamp()  # (type, epoch ms)
-        pairs: Any = record.headers() or []
-        headers = [{"key": name, "value": value} for name, value in pairs]
-        rows.append(
-            {
-                "key": record.key(),
-                "value": record.value(),
-                "topic": origin.topic,
-                "partition": record.partition(),
-                "offset": record.offset(),
-                "timestamp": from_ms(int(stamped[1])),
-                "timestampType": int(stamped[0]) - 1,  # the client counts from 1 (CreateTime), Kafka from 0
-                "headers": headers or None,
-            }
-        )
-    return pa.Table.from_pylist(rows, schema=_PLAIN)
+    rows = [plain_row(origin.topic, record) for record in read_exactly(settings, origin.topic, chunk)]
+    return pa.Table.from_pylist(rows, schema=PLAIN)
+
+
+def plain_row(topic: str, record: Any) -> dict[str, Any]:
+    """Return a record of the plain client in Kafka's columns, a row of PLAIN."""
+    stamped: Any = record.timestamp()  # (type, epoch ms)
+    pairs: Any = record.headers() or []
+    headers = [{"key": name, "value": value} for name, value in pairs]
+    return {
+        "key": record.key(),
+        "value": record.value(),
+        "topic": topic,
+        "partition": record.partition(),
+        "offset": record.offset(),
+        "timestamp": from_ms(int(stamped[1])),
+        "timestampType": int(stamped[0]) - 1,  # the client counts from 1 (CreateTime), Kafka from 0
+        "headers": headers or None,
+    }
 
 
 def collect_chunk(spark: SparkSession | None, settings: Settings, origin: Origin, chunk: OffsetRanges) -> pa.Table:

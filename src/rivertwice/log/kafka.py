@@ -216,13 +216,13 @@ def _describe(settings: Settings, topic: str, client: AdminClient | None = None)
         return answers[topic].result(TIMEOUT)
 
 
-def _partitions(settings: Settings, topic: str) -> list[int]:
-    return sorted(partition.id for partition in _describe(settings, topic).partitions)
+def _partitions(settings: Settings, topic: str, client: AdminClient | None = None) -> list[int]:
+    return sorted(partition.id for partition in _describe(settings, topic, client).partitions)
 
 
-def _offsets(settings: Settings, topic: str, spec: OffsetSpec) -> dict[int, int]:
-    requests = {TopicPartition(topic, partition): spec for partition in _partitions(settings, topic)}
-    client = admin(settings)
+def _offsets(settings: Settings, topic: str, spec: OffsetSpec, kept: AdminClient | None = None) -> dict[int, int]:
+    requests = {TopicPartition(topic, partition): spec for partition in _partitions(settings, topic, kept)}
+    client = kept or admin(settings)
 
     def ask() -> dict[int, int]:
         answers = client.list_offsets(requests, request_timeout=TIMEOUT)
@@ -240,6 +240,13 @@ def _is_leaderless(error: BaseException) -> bool:
 def end_offsets(settings: Settings, topic: str) -> dict[int, int]:
     """Return per partition the offset of the next record."""
     return _offsets(settings, topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+
+def end_offsets_asker(settings: Settings, topics: Sequence[str]) -> Callable[[], dict[str, dict[int, int]]]:
+    """Return a function that returns `end_offsets` by topic and keeps one connection, for repeated calls."""
+    client = admin(settings)
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    return lambda: {topic: _offsets(settings, topic, latest, client) for topic in topics}
 
 
 def begin_offsets(settings: Settings, topic: str) -> dict[int, int]:
