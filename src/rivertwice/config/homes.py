@@ -174,6 +174,10 @@ class PipelineHome:
         """Live Spark checkpoint of one timeline."""
         return self.timeline(timeline) / "checkpoint"
 
+    def unplaced(self, timeline: str) -> Path:
+        """Marker file: the batch that it names was planned by Spark, no part of it ran, and its ends are not placed yet."""
+        return self.timeline(timeline) / "unplaced.json"
+
     @property
     def savepoints(self) -> Path:
         """One folder per savepoint, with checkpoint/ and manifest.json."""

@@ -30,11 +30,28 @@ class StreamPins(Strict):
         default=200, ge=100, description="Number of batches that the checkpoint can go back."
     )
 
+    catch_up_share: float = Field(
+        default=0.25,
+        json_schema_extra={"minimum": 0, "maximum": 1},
+        description="While more records wait than a batch takes, no partition is read further ahead of another in event time than "
+        "this share of the shortest watermark; 0: batches are split by what waits. It touches no fingerprint.",
+    )
     recovery: Duration | None = Field(
         default=None,
         description="A fall-back to the newest proved savepoint should take no longer: the agent takes and proves savepoints "
         "for it. At least 1 minute; without it the schedule alone takes them. It touches no result and no fingerprint.",
     )
+
+    @field_validator("catch_up_share")
+    @classmethod
+    def _require_share(cls, value: float) -> float:
+        if not 0 <= value <= 1:
+            message = (
+                f"{value:g} is no share of the watermark: beyond 1 a catch-up would make records late that were in time, below 0 it "
+                "has no meaning; write a number from 0 (batches are split by what waits) to 1, such as 0.25"
+            )
+            raise ValueError(message)
+        return value
 
     @field_validator("recovery")
     @classmethod

@@ -40,6 +40,7 @@ from rivertwice.stream.failures import DRAINED, POISON, RETENTION, classify_fail
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss
 from rivertwice.stream.heartbeat import HeartbeatThread
 from rivertwice.stream.lease import Lease, acquire_lease
+from rivertwice.stream.placing import Placing
 from rivertwice.stream.side_rows import SideRows
 from rivertwice.stream.sink import Sink
 from rivertwice.stream.source import kafka_stream
@@ -185,28 +186,35 @@ class Driver:
     def _start(self, spark: SparkSession, context: DriverContext, sink: Sink) -> None:
         """Start the query; from now on a thread of the JVM writes batches."""
         terminated = terminated_state(spark)
+        raw = kafka_stream(spark, self._settings, self._definition, genesis=context.timeline.genesis)
+        result = compile_stream(spark, self._definition, raw)
+        placing = Placing(spark, self._settings, context, self.heartbeat.placed)
 
         def write(frame: Any, batch: int) -> None:
             try:
                 row = sink.write(frame, batch)
+                self._committed(row)
+                if not self.heartbeat.draining.is_set():
+                    placing.place_next(self._running()._jsq.streamingQuery(), row.end_offsets)
             except BaseException as error:
                 self._error = error  # py4j passes only its text on
                 self._explain_throw = functools.partial(explain_throw, spark, self._settings, context, batch, error)
                 raise
-            self._committed(row)
             if self.heartbeat.draining.is_set():
                 self._running()._jsq.streamingQuery().state().set(terminated)
 
-        raw = kafka_stream(spark, self._settings, self._definition, genesis=context.timeline.genesis)
-        self._query = (
-            compile_stream(spark, self._definition, raw)
-            .writeStream.outputMode(self._definition.output_mode)
-            .queryName(self._definition.name)
-            .option("checkpointLocation", str(context.checkpoint))
-            .trigger(processingTime=f"{self._definition.stream.trigger_seconds} seconds")
-            .foreachBatch(write)
-            .start()
-        )
+        def begin(write_batch: Callable[[Any, int], None]) -> StreamingQuery:
+            return (
+                result.writeStream.outputMode(self._definition.output_mode)
+                .queryName(self._definition.name)
+                .option("checkpointLocation", str(context.checkpoint))
+                .trigger(processingTime=f"{self._definition.stream.trigger_seconds} seconds")
+                .foreachBatch(write_batch)
+                .start()
+            )
+
+        placing.place_first(begin)
+        self._query = begin(write)
         self._started.set()
         self.heartbeat.say("running")
 

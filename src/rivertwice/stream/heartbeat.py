@@ -99,6 +99,11 @@ class HeartbeatThread(threading.Thread):
                 lag=lag_of(ends, self._ends) if self._ends else self._beat.lag,
             )
 
+    def placed(self, until_ms: int | None) -> None:
+        """Report up to which event time the next batch reads, epoch ms; None: batches are not placed by event time."""
+        with self._changed:
+            self._beat = replace(self._beat, placed_until_ms=until_ms)
+
     def resume(self, end_offsets: StoredOffsets, batch: int | None, watermark_ms: int | None) -> None:
         """Report the timeline's position before this driver's first batch."""
         with self._changed:

@@ -37,6 +37,8 @@ class Heartbeat:
         rows_per_s: records of the last batch per second of its time.
         arriving_per_s: records added to the log, per second of the last minute.
         catch_up_s: seconds until the lag is gone at the last minute's pace; None if it is not known, or never.
+        placed_until_ms: event time up to which the running batch reads all partitions, epoch ms, while the stream catches up
+            by event time; else None.
     """
 
     epoch: int
@@ -52,6 +54,7 @@ class Heartbeat:
     arriving_per_s: float | None = None
     catch_up_s: float | None = None
     lag_at: datetime | None = None
+    placed_until_ms: int | None = None
 
 
 @dataclass(frozen=True)
