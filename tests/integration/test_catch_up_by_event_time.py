@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +53,52 @@ def test_a_keyed_backlog_is_read_together_in_event_time(tmp_path: Path, broker: 
     log = (tmp_path / "placed" / "driver.log").read_text()
     assert "batch 0 is placed" in log
     assert "batches are not placed by event time any more" in log
+
+
+KILLED_WHEN = {
+    "the first batch is a draft": "placing.replace_whole = die",
+    "the first batch is placed and the marker is there": "placing.replace_whole = lambda *a: (place(*a), die())",
+    "a placed batch is computed and not committed": "sink.changelog_rows = die_at_the_third",
+    "a batch is committed and the next one is not placed": "placing.Placing.place_next = die",
+}
+PATCHED = """
+import os, signal
+from rivertwice.stream import driver, placing, sink
+
+place, rows_of, calls = placing.replace_whole, sink.changelog_rows, []
+def die(*_): os.killpg(0, signal.SIGKILL)
+def die_at_the_third(*arguments):
+    calls.append(1)
+    return die() if len(calls) > 2 else rows_of(*arguments)
+PATCH
+driver.main(["--pipeline", "keyed", "--until-end"])
+"""
+
+
+@pytest.mark.faults
+def test_a_driver_killed_while_it_catches_up_continues_as_if_it_was_not(
+    tmp_path: Path, broker: BrokerInfo, topic: str
+) -> None:
+    records = keyed_backlog(8, RECORDS, days=8)
+    send(make_keyed_project(tmp_path / "sender", broker.bootstrap, topic), topic, records)
+    _, never_killed = streamed(tmp_path / "never", broker, topic, 0.25)
+    folder = tmp_path / "killed"
+    settings = make_keyed_project(
+        folder, broker.bootstrap, topic, max_offsets_per_trigger=BATCH, catch_up_share=0.25, shuffle_partitions=1
+    )
+    home = settings.pipeline(NAME)
+    markers = []
+    for when, patch in KILLED_WHEN.items():
+        code = [sys.executable, "-c", PATCHED.replace("PATCH", patch)]
+        done = subprocess.run(
+            code, env={**os.environ, **settings.to_env()}, start_new_session=True, capture_output=True, timeout=300
+        )
+        assert done.returncode == -signal.SIGKILL, (when, done.stdout[-3000:], done.stderr[-3000:])
+        markers.append(home.unplaced("t1").exists())
+    assert markers == [True, True, False, False]
+    run_driver_warm(settings, NAME, folder / "driver.log")
+    rows = path_ledger(home)
+    assert [row.end_offsets for row in rows[:3]] == [row.end_offsets for row in never_killed[:3]]
+    assert sum(row.read for row in rows) == RECORDS
+    assert late_in_the_stream(records, rows, topic) <= 1.2 * late_by_arrival(records)
+    assert max(drift_ms(records, topic, row) for row in rows[:-1]) <= 15 * MINUTE_MS

@@ -30,7 +30,7 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.engine import watermark_confs
 from rivertwice.reconcile.rederive import derive_chain_of_many
 from rivertwice.savepoint.replay import steer_watermark
-from rivertwice.stream.driver import observed_counts
+from rivertwice.stream.execution import observed_counts
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.watermarks import rule_of, watermarks_after

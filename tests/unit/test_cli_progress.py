@@ -147,6 +147,18 @@ def test_a_frozen_driver_is_unresponsive_and_its_pace_is_not_shown(
     assert json.loads(run("status", output="json").stdout)["pipelines"][0]["state"] == "running"
 
 
+def test_status_says_that_a_stream_catches_up_by_event_time(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rivertwice.supervise.health.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
+    spoken(tmp_path, 1, lag=90_000, lag_at=utc_now(), placed_until_ms=1_372_636_800_000)
+    assert "all partitions are read together, next up to 2013-07-01T00:00:00Z" in run("status").output
+    (item,) = json.loads(run("status", output="json").stdout)["pipelines"]
+    assert item["placed_until"] == "2013-07-01T00:00:00Z"
+    spoken(tmp_path, 1, lag=90, lag_at=utc_now())
+    assert "event time" not in run("status").output
+
+
 def test_right_after_a_restore_status_shows_where_the_new_head_begins(run: Any, tmp_path: Path) -> None:
     home = Settings(REPOSITORY, tmp_path / "home").pipeline("flight_delays")
     bundle = build_bundle(REPOSITORY / "pipelines" / "flight_delays")

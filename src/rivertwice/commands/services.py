@@ -182,6 +182,11 @@ def _status_text(view: dict[str, Any]) -> str:
     lines.append(as_table(headers, rows))
     lines += [f"{item['name']}: given up: {item['given_up']}" for item in view["pipelines"] if item["given_up"]]
     lines += [patience for item in view["pipelines"] if (patience := _patience_text(item))]
+    lines += [
+        f"{item['name']}: catches up by event time: all partitions are read together, next up to {item['placed_until']}"
+        for item in view["pipelines"]
+        if item["placed_until"]
+    ]
     lines += [text for item in view["pipelines"] for text in recovery_texts(item)]
     for item in view["pipelines"]:
         summary = (item["retention"] or {}).get("summary")

@@ -31,7 +31,7 @@ from rivertwice.pipeline.interval_rows import RowsOf
 from rivertwice.progress import Progress
 from rivertwice.savepoint.recorded import ReplayTopics, count_one_run, plan_watermarks
 from rivertwice.stream.checkpoint import last_number, parse_offsets
-from rivertwice.stream.driver import terminated_state
+from rivertwice.stream.execution import terminated_state
 from rivertwice.stream.source import kafka_stream
 from rivertwice.stream.steer import steer_source
 from rivertwice.stream.versions import KnownVersions

@@ -29,13 +29,13 @@ from rivertwice.pipeline.compile import batch_rows, compile_stream, is_result
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.engine import spark_session, watermark_confs
 from rivertwice.pipeline.fold_buckets import buckets_at_genesis, with_buckets
-from rivertwice.pipeline.relations import metric_names
 from rivertwice.printable import log_to_stdout
 from rivertwice.stream.batch_log import BatchLog
 from rivertwice.stream.begin import FIRST, require_checked, resolve_timeline
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
 from rivertwice.stream.context import DriverContext
 from rivertwice.stream.damage import check_checkpoint, newest_rows_of_run, sweep_unplanned
+from rivertwice.stream.execution import observed_counts, terminated_state
 from rivertwice.stream.failures import DRAINED, POISON, RETENTION, classify_failure
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss
 from rivertwice.stream.heartbeat import HeartbeatThread
@@ -46,7 +46,6 @@ from rivertwice.stream.sink import Sink
 from rivertwice.stream.source import kafka_stream
 from rivertwice.stream.throwing import explain_throw
 from rivertwice.stream.versions import KnownVersions
-from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.intact import require_rows, require_whole_logs
 from rivertwice.timeline.intent import Exit, Heartbeat, write_exit
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger
@@ -59,33 +58,6 @@ _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, though its annotation does 
 _POLL_BUSY_SECONDS: Any = 0.5  # while batches run; each look is three calls to the JVM
 _QUIET_S = 5.0  # a batch without records, which a rising watermark causes, comes well before
 _WAITING = ("Waiting for next trigger", "Waiting for data to arrive")
-
-
-def observed_counts(query: StreamingQuery, definition: Definition) -> dict[str, BatchCounts]:
-    """Return the running batch's observations by topic of the streams, after its rows were computed and before its commit.
-
-    They are read from the execution itself: the progress event comes later, and does not come if the driver dies.
-    """
-    metrics = query._jsq.streamingQuery().lastExecution().observedMetrics()
-
-    def numbers(name: str) -> list[int | None]:
-        # One call for the row and one for its text: each call to the JVM costs more than a batch's counts do.
-        values = metrics.apply(name).mkString(",").split(",")
-        return [None if value == "null" else int(value) for value in values]
-
-    counts: dict[str, BatchCounts] = {}
-    for view, source in definition.streams.items():
-        names = metric_names(definition, view)
-        (read, bad), (accepted, min_event_ms, max_event_ms) = map(numbers, names)
-        counts[source.topic] = BatchCounts(read or 0, bad or 0, accepted or 0, min_event_ms, max_event_ms)
-    return counts
-
-
-def terminated_state(spark: SparkSession) -> Any:
-    """Return the state object that ends a query's loop after the running batch is committed."""
-    name = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
-    jvm: Any = spark._jvm
-    return jvm.java.lang.Class.forName(name).getField("MODULE$").get(None)
 
 
 class Driver:

@@ -35,7 +35,7 @@ from rivertwice.store.files import read_json, replace_bytes, replace_json
 from rivertwice.stream.checkpoint import last_number, moved_to, read_planned
 from rivertwice.stream.context import DriverContext
 from rivertwice.stream.event_look import EventLook
-from rivertwice.stream.event_plan import Cut
+from rivertwice.stream.event_plan import NOTHING, Cut
 from rivertwice.stream.gaps import next_offsets
 from rivertwice.stream.sink import is_applied
 from rivertwice.stream.steer import release_source, steer_source
@@ -127,7 +127,7 @@ class Placing:
                 self._draft(begin, first.number)
             self._put(first.number, stored(cut))
             _log.info("batch %s is placed: it reads up to event time %s", first.number, _shown(cut))
-            self._say(cut.until_ms)
+            self._say(_until_ms(cut))
         if marker.exists():
             marker.unlink()
             sync_path(marker.parent)
@@ -150,7 +150,7 @@ class Placing:
             release_source(execution)
             self._steered = False
             _log.info("what waits fits into one batch: batches are not placed by event time any more")
-        self._say(None if cut is None else cut.until_ms)
+        self._say(_until_ms(cut))
 
     def _plan(self, starts: dict[Part, int]) -> Cut | None:
         if self._look is None:
@@ -203,4 +203,9 @@ def replace_whole(path: Path, text: str) -> None:
 
 
 def _shown(cut: Cut) -> str:
-    return to_iso(from_ms(cut.until_ms)) if cut.until_ms > 0 else "of no accepted record"
+    until_ms = _until_ms(cut)
+    return "of no accepted record" if until_ms is None else to_iso(from_ms(until_ms))
+
+
+def _until_ms(cut: Cut | None) -> int | None:
+    return None if cut is None or cut.until_ms == NOTHING else cut.until_ms

@@ -51,7 +51,8 @@ def view_stream(
     Returns:
         desired, state, driver (pid, epoch) or None, timeline, batch, watermark, lag (with lag_at and lag_age_s: the log may
         have grown since, or be another), rows_per_s, arriving_per_s,
-        catch_up_s (until the lag is gone; null: not known, or never at this pace), heartbeat_age_s, exit, failures,
+        catch_up_s (until the lag is gone; null: not known, or never at this pace), placed_until (event time up to which all
+        partitions are read next; null: batches are not placed by event time), heartbeat_age_s, exit, failures,
         consecutive_failures, is_backing_off, next_attempt, agent_action, sequence. Unknown values are None; never guessed.
     """
     home = settings.pipeline(name)
@@ -87,6 +88,9 @@ def view_stream(
         "rows_per_s": beat.rows_per_s if beat and speaks else None,
         "arriving_per_s": beat.arriving_per_s if beat and speaks else None,
         "catch_up_s": beat.catch_up_s if beat and speaks else None,
+        "placed_until": to_iso(from_ms(beat.placed_until_ms))
+        if beat and speaks and beat.placed_until_ms is not None
+        else None,
         "heartbeat_age_s": None if age_s is None else round(age_s, 1),
         "exit": None
         if ended is None
