@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
-from running.warm_spark import run_driver_warm
+from running.warm_spark import invoke_warm, run_driver_warm
 from streams.keyed import (
     MINUTE_MS,
     NAME,
@@ -42,7 +43,10 @@ def streamed(folder: Path, broker: BrokerInfo, topic: str, share: float) -> tupl
 def test_a_keyed_backlog_is_read_together_in_event_time(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
     records = keyed_backlog(7, RECORDS, days=8)
     send(make_keyed_project(tmp_path / "sender", broker.bootstrap, topic), topic, records)
-    _, split = streamed(tmp_path / "split", broker, topic, 0)
+    settings, split = streamed(tmp_path / "split", broker, topic, 0)
+    (linted,) = json.loads(invoke_warm(settings, "--output", "json", "lint", NAME, "--without-spark").stdout)
+    (skew,) = (finding for finding in linted["findings"] if finding["check"] == "skewed partitions")
+    assert (skew["state"], "remove stream.catch_up_share: 0" in skew["remedy"]) == ("warns", True)
     _, placed = streamed(tmp_path / "placed", broker, topic, 0.25)
     alone = late_by_arrival(records)
     assert sum(row.read for row in placed) == RECORDS

@@ -28,7 +28,8 @@ LOG = logging.getLogger(__name__)
 def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
     """Check a definition with Spark and against the well-known pitfalls of streams; show what it promises (its contract).
 
-    Every verdict is `holds` (it was checked), `broken`, or `not checked`, with the reason and the command that checks it.
+    Every verdict is `holds` (it was checked), `broken`, `warns` (it costs something), or `not checked`, with the reason and the
+    command that checks it.
     Works offline: what only Kafka knows is `not checked` then. Exit 3 if something is broken.
     """
     from rivertwice.pipeline.engine import spark_on_demand
@@ -87,13 +88,27 @@ def _facts(frame: Frame, topic: str) -> TopicFacts | None:
     """Return what Kafka reports about a topic, or None if it does not answer or has no such topic."""
     from rivertwice.errors import RivertwiceError
     from rivertwice.log import kafka
+    from rivertwice.log.reader import first_stamps
     from rivertwice.log.retention import kept_for
     from rivertwice.pipeline.lint import TopicFacts
 
+    settings = frame.settings
     try:
-        config = kafka.topic_config(frame.settings, topic)
-        partitions = len(kafka.end_offsets(frame.settings, topic))
+        config = kafka.topic_config(settings, topic)
+        begins, ends = kafka.begin_offsets(settings, topic), kafka.end_offsets(settings, topic)
+        held = {partition: end - begins.get(partition, 0) for partition, end in ends.items()}
+        busy = [partition for partition, count in held.items() if count]
+        middles = first_stamps(settings, topic, {each: (begins[each] + ends[each]) // 2 for each in busy})
+        firsts = first_stamps(settings, topic, {each: begins[each] for each in busy})
+        lasts = first_stamps(settings, topic, {each: ends[each] - 1 for each in busy})
     except RivertwiceError as error:
         LOG.info("topic %s is not known now: %s", topic, error)
         return None
-    return TopicFacts(partitions, kept_for(config), "compact" in config.get("cleanup.policy", "delete"))
+    return TopicFacts(
+        partitions=len(ends),
+        retention=kept_for(config),
+        compacted="compact" in config.get("cleanup.policy", "delete"),
+        held=held,
+        middles_ms=middles,
+        span_ms=max(lasts.values(), default=0) - min(firsts.values(), default=0),
+    )

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from rivertwice.pipeline.contract import contract_of
 from rivertwice.pipeline.delivery_model import AT_LEAST, STRENGTH
-from rivertwice.pipeline.lint_model import BROKEN, HOLDS, NOT_CHECKED, LintFinding, TopicFacts, worst
-from rivertwice.pipeline.lint_topics import partitions_finding, retention_finding
+from rivertwice.pipeline.lint_model import BROKEN, HOLDS, NOT_CHECKED, WARNS, LintFinding, TopicFacts, worst
+from rivertwice.pipeline.lint_topics import partitions_finding, retention_finding, skew_finding
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.source_model import Source
 
@@ -24,6 +24,7 @@ __all__ = [
     "BROKEN",
     "HOLDS",
     "NOT_CHECKED",
+    "WARNS",
     "LintFinding",
     "TopicFacts",
     "contract_of",
@@ -71,6 +72,7 @@ def lint_definition(
         *lint.idle_source(definition),
         *(retention_finding(definition, topic, facts) for topic, facts in topics.items()),
         *(partitions_finding(definition, topic, facts) for topic, facts in topics.items()),
+        *(skew_finding(definition, topic, facts) for topic, facts in topics.items()),
         _ambiguous(definition),
         lint.fit(definition),
     ]

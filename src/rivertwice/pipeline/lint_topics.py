@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from rivertwice.pipeline.durations import format_duration
-from rivertwice.pipeline.lint_model import BROKEN, HOLDS, NOT_CHECKED, LintFinding, TopicFacts
+from rivertwice.pipeline.lint_model import BROKEN, HOLDS, NOT_CHECKED, WARNS, LintFinding, TopicFacts
 from rivertwice.pipeline.model import Definition
 
+HOT_SHARE = 0.6
+"""A partition that holds more of the records than this, of at least three, is a hot one."""
+FEW = 100
+"""Of fewer records in a partition, the middle one says little."""
+SKEWED_SPAN = 0.1
+"""Middles that lie further apart than this share of the topic's time are no chance."""
 MB_PER_PARTITION = 10  # partitions = max(MB/s / 10, readers): the rule of thumb of Kafka's own operators
 
 
@@ -65,3 +73,42 @@ def partitions_finding(definition: Definition, topic: str, facts: TopicFacts | N
         f"{topic} has {facts.partitions} partitions: at most as many cores, or readers of a group, can be used at once, and it is "
         f"made for about {facts.partitions * MB_PER_PARTITION} MB/s ({MB_PER_PARTITION} each, the usual rule)",
     )
+
+
+def skew_finding(definition: Definition, topic: str, facts: TopicFacts | None) -> LintFinding:
+    """Return whether some partitions hold most records, or hold theirs at other times than the others.
+
+    Half of every partition is read when half of the topic is, if batches are split by what waits. So the times of the middle
+    records say how far such batches drift apart.
+    """
+    check = "skewed partitions"
+    if facts is None:
+        text = f"Kafka did not tell how the records of {topic} lie in its partitions"
+        return LintFinding(check, NOT_CHECKED, text, f"run `rivertwice lint {definition.name}` where Kafka answers")
+    total = sum(facts.held.values())
+    hot = [partition for partition, count in facts.held.items() if count > HOT_SHARE * total]
+    if len(facts.held) >= 3 and hot and total >= FEW:
+        text = (
+            f"partition {hot[0]} of {topic} holds {facts.held[hot[0]]} of {total} records: a backlog is read by little more than "
+            "one core"
+        )
+        return LintFinding(check, WARNS, text, "choose a record key with more, and more even, values")
+    middles = {partition: at for partition, at in facts.middles_ms.items() if facts.held.get(partition, 0) >= FEW}
+    drift = timedelta(milliseconds=max(middles.values(), default=0) - min(middles.values(), default=0))
+    delays = [source.watermark for source in definition.streams.values() if source.has_watermark]
+    if delays and drift > min(delays) and drift > SKEWED_SPAN * timedelta(milliseconds=facts.span_ms):
+        share = definition.stream.catch_up_share
+        text = (
+            f"the middle records of the partitions of {topic} lie up to {drift.days} days {drift.seconds // 3600} h apart, by their "
+            f"own timestamps; the watermark is {format_duration(min(delays))}: batches of a backlog that are split by what waits "
+            "drift apart, and make records late that were in time"
+        )
+        remedy = (
+            f"nothing, for stream.catch_up_share is {share:g}: a backlog is read together in event time, by fewer cores at a time; "
+            "or spread the keys"
+            if share
+            else "remove stream.catch_up_share: 0, or spread the keys"
+        )
+        return LintFinding(check, WARNS, text, remedy)
+    times = ", of like times" if delays else ""
+    return LintFinding(check, HOLDS, f"the partitions of {topic} hold like numbers of records{times}")

@@ -22,6 +22,8 @@ RUN = 64
 GLANCE = 8
 """Records that are read at a place within a longer interval: one alone may be late and say nothing of those before it."""
 _PIECES = 6
+_FULL = 0.95
+"""A batch that takes a smaller share of what it may is placed only once nothing more can be known of the records after it."""
 _AHEAD = 8
 """A look reads for so many batches at once, for a look costs about the same whatever it reads."""
 
@@ -142,7 +144,7 @@ def _cut(
         return Cut(ends, below), (below,)
     above = steps[full]
     if total and above - below > tolerance_ms:
-        return Cut(ends, below), (below,) if total > most // 2 else (below, above - 1)
+        return Cut(ends, below), (below,) if total > most * _FULL else (below, above - 1)
     there = {key: amount - before[key] for key, amount in _amounts(index, above).items()}
     shares = _share_out(there, most - total)
     return Cut({key: end + shares[key] for key, end in ends.items()}, above), (below if total else above - 1, above)

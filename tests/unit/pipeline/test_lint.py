@@ -18,6 +18,7 @@ from rivertwice.pipeline.lint import (
     BROKEN,
     HOLDS,
     NOT_CHECKED,
+    WARNS,
     LintFinding,
     TopicFacts,
     contract_of,
@@ -142,6 +143,46 @@ def test_what_the_definition_leaves_open_is_named(definition: Definition, check:
 )
 def test_what_the_topic_says_is_judged(facts: TopicFacts | None, check: str, state: str) -> None:
     assert found(facts=facts)[check].state == state
+
+
+DAY_MS = 86_400_000
+EVEN = {0: 500, 1: 400, 2: 450}
+
+
+def facts_of(held: dict[int, int], middles: dict[int, int], span_days: int = 60) -> TopicFacts:
+    return TopicFacts(3, None, compacted=False, held=held, middles_ms=middles, span_ms=span_days * DAY_MS)
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "part_of_text"),
+    [
+        (None, NOT_CHECKED, "Kafka did not tell"),
+        (facts_of({}, {}), HOLDS, "like numbers"),
+        (facts_of(EVEN, {0: 0, 1: 60_000, 2: 5 * DAY_MS}), HOLDS, "like times"),  # below a tenth of the topic's time
+        (facts_of(EVEN, {0: 0, 1: 60_000, 2: 20 * DAY_MS + 3_600_000}), WARNS, "up to 20 days 1 h apart"),
+        (facts_of(EVEN, {0: 0, 1: 5_000}, span_days=0), HOLDS, "like times"),  # within the watermark
+        (facts_of({**EVEN, 2: 20}, {0: 0, 1: 0, 2: 20 * DAY_MS}), HOLDS, "like times"),  # of 20 records, chance
+        (facts_of({0: 50, 1: 700, 2: 30}, {}), WARNS, "partition 1 of"),
+        (facts_of({0: 0, 1: 9, 2: 0}, {}), HOLDS, "like numbers"),
+    ],
+)
+def test_partitions_that_drift_apart_are_warned_of(facts: TopicFacts | None, state: str, part_of_text: str) -> None:
+    finding = found(facts=facts)["skewed partitions"]
+    assert finding.state == state
+    assert part_of_text in finding.told
+
+
+def test_a_skew_that_nothing_holds_together_names_the_setting() -> None:
+    skewed = facts_of(EVEN, {0: 0, 1: 20 * DAY_MS})
+    assert found(facts=skewed)["skewed partitions"].remedy.startswith("nothing, for stream.catch_up_share is 0.25")
+    off = changed(stream=LAB.stream.model_copy(update={"catch_up_share": 0.0}))
+    assert "remove stream.catch_up_share: 0" in found(off, skewed)["skewed partitions"].remedy
+
+
+def test_a_warning_is_worse_than_what_was_not_checked_and_breaks_nothing() -> None:
+    states = [LintFinding("a", state, "") for state in (HOLDS, NOT_CHECKED, WARNS)]
+    assert worst(states) == WARNS
+    assert worst([*states, LintFinding("a", BROKEN, "")]) == BROKEN
 
 
 def test_every_warning_and_note_has_a_remedy() -> None:
