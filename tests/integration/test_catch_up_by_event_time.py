@@ -7,14 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.stream.lease import lease_owner
+from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
+from running.waiting import wait_for
 from running.warm_spark import invoke_warm, run_driver_warm
 from streams.keyed import (
     MINUTE_MS,
@@ -57,6 +62,38 @@ def test_a_keyed_backlog_is_read_together_in_event_time(tmp_path: Path, broker: 
     log = (tmp_path / "placed" / "driver.log").read_text()
     assert "batch 0 is placed" in log
     assert "batches are not placed by event time any more" in log
+
+
+@pytest.fixture
+def started(broker: BrokerInfo, tmp_path: Path, topic: str) -> Iterator[Settings]:
+    """A project whose stream was asked for by `rivertwice start`, over a filled topic; what runs at the end is ended."""
+    settings = make_keyed_project(tmp_path, broker.bootstrap, topic, max_offsets_per_trigger=BATCH, trigger="1 second")
+    send(settings, topic, keyed_backlog(9, RECORDS, days=8))
+    start_agent(settings)
+    yield settings
+    stop_agent(settings)
+    owner = lease_owner(settings.pipeline(NAME))
+    if owner is not None:
+        os.kill(owner.pid, signal.SIGKILL)
+
+
+def test_status_follows_a_started_stream_until_it_has_caught_up(started: Settings) -> None:
+    def status() -> dict[str, Any]:
+        shown = invoke_warm(started, "--output", "json", "status")
+        (item,) = json.loads(shown.stdout)["pipelines"]
+        return dict(item)
+
+    assert invoke_warm(started, "start", NAME).exit_code == 0
+    seen: list[str] = []
+
+    def has_caught_up() -> bool:
+        item = status()
+        seen.extend([item["placed_until"]] if item["placed_until"] else [])
+        return item["lag"] == 0 and item["placed_until"] is None
+
+    wait_for("the end of the backlog", has_caught_up, 300, every=0.5, seen=status)
+    assert len(set(seen)) > 3
+    assert seen[0] < seen[-1]
 
 
 KILLED_WHEN = {

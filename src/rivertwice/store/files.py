@@ -105,6 +105,7 @@ _RECORDS = {
     "owner.json": ("who runs the stream", "stop that process, then " + _REMOVE),
     "retention.json": ("when the log's records run out", _REMOVE),
     "memory.json": ("what the agent remembers of a pipeline", _REMOVE),
+    "unplaced.json": ("which batch waits for its ends; without it that batch keeps those that Spark planned", _REMOVE),
     "intact.json": ("up to where the tables were checked", _REMOVE),
     "note.json": ("what a delivery last did", _REMOVE),
     "ports.json": ("the ports of the embedded broker", "remove it (`rm {path}`) and run `rivertwice up`"),

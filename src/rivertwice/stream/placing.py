@@ -113,8 +113,10 @@ class Placing:
         self._say = say
         self._steered = False
         tolerance = tolerance_ms(context.definition)
-        self._look = None if tolerance is None else EventLook(spark, settings, context.definition, tolerance)
-        self._log_ends = kafka.end_offsets_asker(settings, context.definition.topics)
+        self._look: EventLook | None = None
+        if tolerance is not None:
+            self._look = EventLook(spark, settings, context.definition, tolerance)
+            self._log_ends = kafka.end_offsets_asker(settings, context.definition.topics)
 
     def place_first(self, begin: Begin) -> None:
         """Place the batch with which the next query begins, if it must be placed; `begin` starts a query for the draft."""
@@ -141,15 +143,16 @@ class Placing:
         """
         ends = ((topic, places) for topic, places in end_offsets.items())
         cut = self._plan({Part(topic, int(p)): int(offset) for topic, places in ends for p, offset in places.items()})
-        if cut is not None:
-            self._steered = steer_source(self._spark, execution, stored(cut))
-            if not self._steered:
-                _log.warning("batches are split by what waits: this Spark does not let them be placed by event time")
+        if cut is not None and steer_source(self._spark, execution, stored(cut)):
+            self._steered = True
+        else:
+            if self._steered:
+                release_source(execution)  # otherwise it would read no further than the last batch
+                self._steered = False
+                _log.info("batches are not placed by event time any more")
+            if cut is not None:
+                _log.warning("this Spark does not let batches be placed by event time: they are split by what waits")
                 self._look = cut = None
-        elif self._steered:
-            release_source(execution)
-            self._steered = False
-            _log.info("what waits fits into one batch: batches are not placed by event time any more")
         self._say(_until_ms(cut))
 
     def _plan(self, starts: dict[Part, int]) -> Cut | None:
