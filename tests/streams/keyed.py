@@ -85,7 +85,7 @@ def late_by_arrival(records: Sequence[Keyed]) -> int:
 def late_by_arrival_in_batches(records: Sequence[Keyed], size: int) -> int:
     """Return how many records are late if batches take them in the order in which they were sent, as Spark judges batches."""
     batches = [records[at : at + size] for at in range(0, len(records), size)]
-    return _late(batches)
+    return late_in_batches(batches)
 
 
 def late_in_the_stream(records: Sequence[Keyed], rows: Sequence[LedgerRow], topic: str) -> int:
@@ -112,7 +112,8 @@ def drift_ms(records: Sequence[Keyed], topic: str, row: LedgerRow) -> int:
     return max(0, max(fronts.values()) - min(unread)) if unread else 0
 
 
-def _late(batches: Sequence[Sequence[Keyed]]) -> int:
+def late_in_batches(batches: Sequence[Sequence[Keyed]]) -> int:
+    """Return how many records are late by the watermark of the batch before theirs."""
     late, before_ms, now_ms = 0, 0, 0
     for batch in batches:
         late += sum(record.window_end_ms <= before_ms for record in batch)

@@ -30,15 +30,16 @@ class EventTimes:
         times = self._times.get(part, {})
         frontier = self._floors.get(part, NOTHING)
         points = []
+        awaited = NOTHING
         offsets = sorted(times)
         for place, offset in enumerate(offsets):
             if place and offsets[place - 1] != offset - 1:
-                # The records before it are not known. The first ones here may be late and say nothing of them; the next ones do.
-                frontier = max(frontier, _newest(times, range(offset, offset + GLANCE)))
+                # The records before it are not known. The first ones here may be late and say nothing of them; the newest one does.
+                awaited = _newest(times, range(offset, offset + GLANCE))
             frontier = max(frontier, _newest(times, (offset,)))
             if offset < start:
                 self._floors[part] = frontier
-            elif offset < end:
+            elif offset < end and frontier >= awaited:
                 points.append((offset + 1, frontier))
         self._times[part] = {offset: event_ms for offset, event_ms in times.items() if offset >= start}
         return PartitionIndex(start, end, self._floors.get(part, NOTHING), points)

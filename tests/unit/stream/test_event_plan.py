@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rivertwice.log.addresses import Part
 from rivertwice.stream.event_plan import NOTHING, Cut, Look, PartitionIndex, plan_cut
 from rivertwice.stream.event_times import EventTimes
+from streams.keyed import PARTITIONS, keyed_backlog, late_by_arrival, late_by_arrival_in_batches, late_in_batches
 
 MINUTE = 60_000
 Log = dict[Part, list[int | None]]
@@ -115,6 +116,20 @@ def test_late_records_hold_no_partition_back():
     late = [event - 600 * MINUTE if number % 3 == 0 else event for number, event in enumerate(on_time)]
     batches = run(log_of(on_time, late), 200, 10 * MINUTE)
     assert all(abs(ends[Part("t", 0)] - ends[Part("t", 1)]) <= 20 for ends in batches)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_keyed_backlog_is_no_later_than_by_the_order_it_was_sent_in(seed):
+    records = keyed_backlog(seed, 20_000, days=8)
+    parts = {Part("t", p): [record for record in records if record.partition == p] for p in range(PARTITIONS)}
+    log = {part: [record.event_ms for record in queue] for part, queue in parts.items()}
+    ends = [dict.fromkeys(log, 0), *run(log, 100, 15 * MINUTE), {part: len(queue) for part, queue in parts.items()}]
+    placed = [
+        [record for part, queue in parts.items() for record in queue[before[part] : after[part]]]
+        for before, after in itertools.pairwise(ends)
+    ]
+    assert late_in_batches(placed) <= 1.2 * late_by_arrival_in_batches(records, 100)
+    assert late_in_batches(placed) <= 1.2 * late_by_arrival(records)
 
 
 def test_one_batch_that_takes_all_is_not_planned():
