@@ -64,6 +64,7 @@ def test_a_comment_changes_the_bundle_but_no_fingerprint(folder: Path) -> None:
 
 def test_stream_pins_change_no_fingerprint(folder: Path) -> None:
     assert changed(folder, "pipeline.yaml", "shuffle_partitions: 2", "shuffle_partitions: 3") == {}
+    assert changed(folder, "pipeline.yaml", "catch_up_share: 0", "catch_up_share: 0.5") == {}
 
 
 def test_another_transform_touches_state_and_semantics(folder: Path) -> None:
