@@ -33,7 +33,7 @@ class EventTimes:
         awaited = NOTHING
         offsets = sorted(times)
         for place, offset in enumerate(offsets):
-            if place and offsets[place - 1] != offset - 1:
+            if offset != (offsets[place - 1] + 1 if place else min(offset, start)):
                 # The records before it are not known. The first ones here may be late and say nothing of them; the newest one does.
                 awaited = _newest(times, range(offset, offset + GLANCE))
             frontier = max(frontier, _newest(times, (offset,)))

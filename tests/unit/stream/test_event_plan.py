@@ -132,6 +132,25 @@ def test_a_keyed_backlog_is_no_later_than_by_the_order_it_was_sent_in(seed):
     assert late_in_batches(placed) <= 1.2 * late_by_arrival(records)
 
 
+def test_late_records_after_a_gap_are_no_point():
+    part, times = Part("t", 0), EventTimes()
+    for offset, event in ((50, 10), (51, 900), (52, 20)):
+        times.add(part, offset, event)
+    assert times.index({part: 40}, {part: 99})[part] == PartitionIndex(40, 99, NOTHING, [(52, 900), (53, 900)])
+    for offset in range(40, 50):
+        times.add(part, offset, 5)
+    points = times.index({part: 40}, {part: 99})[part].points
+    assert points == [*((offset, 5) for offset in range(41, 51)), (51, 10), (52, 900), (53, 900)]
+
+
+def test_what_was_read_is_forgotten_and_its_frontier_is_kept():
+    part, times = Part("t", 0), EventTimes()
+    for offset, event in ((0, 70), (1, 30), (2, None), (3, 80)):
+        times.add(part, offset, event)
+    assert times.index({part: 2}, {part: 9})[part] == PartitionIndex(2, 9, 70, [(3, 70), (4, 80)])
+    assert times.index({part: 4}, {part: 9})[part] == PartitionIndex(4, 9, 80, [])
+
+
 def test_one_batch_that_takes_all_is_not_planned():
     index = {Part("t", 0): PartitionIndex(0, 60, NOTHING, ()), Part("t", 1): PartitionIndex(5, 45, NOTHING, ())}
     assert plan_cut(index, 100, MINUTE) is None
