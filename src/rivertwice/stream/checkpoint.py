@@ -8,11 +8,15 @@ the same (tried). `sources/0/0` contains the initial offsets.
 from __future__ import annotations
 
 import json
+import struct
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from rivertwice.errors import CheckpointError
 from rivertwice.log.addresses import StoredOffsets
+
+_CRC_BLOCK = 512
 
 
 @dataclass(frozen=True)
@@ -123,3 +127,9 @@ def with_source_line(text: str, line: str) -> str:
     """Return an `offsets/N` in which each branch's line of offsets is `line`."""
     version, metadata, *sources = text.split("\n")
     return "\n".join([version, metadata, *(line if source else source for source in sources)])
+
+
+def checksum_of(data: bytes) -> bytes:
+    """Return the content of the checksum file that Hadoop puts beside a file: a CRC-32 of each block of 512 bytes."""
+    sums = [zlib.crc32(data[at : at + _CRC_BLOCK]) for at in range(0, len(data), _CRC_BLOCK)]
+    return b"crc\0" + struct.pack(f">i{len(sums)}I", _CRC_BLOCK, *sums)

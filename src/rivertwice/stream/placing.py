@@ -32,7 +32,7 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.store.durable import sync_path
 from rivertwice.store.files import read_json, replace_bytes, replace_json
-from rivertwice.stream.checkpoint import last_number, moved_to, read_planned
+from rivertwice.stream.checkpoint import checksum_of, last_number, moved_to, read_planned
 from rivertwice.stream.context import DriverContext
 from rivertwice.stream.event_look import EventLook
 from rivertwice.stream.event_plan import NOTHING, Cut
@@ -197,12 +197,15 @@ class Placing:
 
 
 def replace_whole(path: Path, text: str) -> None:
-    """Replace a small file of a checkpoint; its checksum file belongs to the old content and is removed before."""
+    """Replace a small file of a checkpoint. Its checksum file is removed before and made again after: a crash leaves none."""
     aside = path.parents[1].parent / f"{path.name}.placed"
+    checksum = path.parent / f".{path.name}.crc"
     replace_bytes(aside, text.encode())
-    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    checksum.unlink(missing_ok=True)
     os.replace(aside, path)
     sync_path(path.parent)
+    replace_bytes(aside, checksum_of(text.encode()))
+    os.replace(aside, checksum)
 
 
 def _shown(cut: Cut) -> str:

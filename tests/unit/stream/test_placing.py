@@ -14,6 +14,7 @@ from rivertwice.log.addresses import Part
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.store.files import replace_json
 from rivertwice.stream import placing
+from rivertwice.stream.damage import find_bad_checksum, fits_checksum
 from rivertwice.stream.event_look import most_placed
 from rivertwice.stream.event_plan import Cut
 from rivertwice.stream.placing import FirstBatch, find_first, replace_whole, stored, tolerance_ms
@@ -63,11 +64,14 @@ def test_a_batch_that_is_committed_is_no_draft(context: Any, monkeypatch: pytest
     assert not find_first(context).is_draft
 
 
-def test_replaced_ends_leave_no_checksum_of_the_old_ones(context: Any) -> None:
+def test_replaced_ends_have_a_checksum_of_their_own(context: Any) -> None:
     put(context, "offsets/0", "offsets/.0.crc")
-    replace_whole(context.checkpoint / "offsets" / "0", "placed")
-    assert (context.checkpoint / "offsets" / "0").read_text() == "placed"
-    assert [path.name for path in (context.checkpoint / "offsets").iterdir()] == ["0"]
+    text = "v1\n" + "x" * 1300
+    replace_whole(context.checkpoint / "offsets" / "0", text)
+    assert (context.checkpoint / "offsets" / "0").read_text() == text
+    assert fits_checksum(text.encode(), (context.checkpoint / "offsets" / ".0.crc").read_bytes())
+    assert not fits_checksum(text[:-1].encode(), (context.checkpoint / "offsets" / ".0.crc").read_bytes())
+    assert find_bad_checksum(context.checkpoint) is None
     assert sorted(path.name for path in context.checkpoint.parent.iterdir()) == ["checkpoint"]
 
 
