@@ -82,8 +82,8 @@ def report(settings: Settings, root: Path, arguments: argparse.Namespace) -> Non
     for name, share in (("split", 0.0), ("placed", arguments.share)):
         run = run_driver(settings, root / name, records, arguments.batch, share)
         print(
-            f"{name}: {run.late / len(records):.2%} late, {run.late / alone:.2f} of arrival alone, "
-            f"{run.late / batched:.2f} of arrival in batches; drift up to {run.drift_minutes:.0f} min; "
+            f"{name}: {run.late / len(records):.2%} late, {run.late / max(1, alone):.2f} of arrival alone, "
+            f"{run.late / max(1, batched):.2f} of arrival in batches; drift up to {run.drift_minutes:.0f} min; "
             f"{run.batches} batches, {run.cost.cpu_s:.1f} CPU-s, {run.cost.wall_s:.1f} s"
         )
 
