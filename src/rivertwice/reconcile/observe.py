@@ -19,6 +19,7 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.reconcile.copies import Copies, check_ledger_copies, heal_rows
 from rivertwice.reconcile.gaps import Jump
+from rivertwice.reconcile.kinds.judge import may_spread
 from rivertwice.reconcile.model import Finding
 from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.reconcile.view import DefinitionVersion, Handles, HeadView
@@ -124,8 +125,7 @@ def observe_head(home: PipelineHome, definitions: Path | None = None) -> HeadVie
 def is_large(view: HeadView) -> bool:
     """Say whether a view's tables are left to executors: rows of one definition, final, and too many to hold here. Pure."""
     definition = view.newest.definition
-    plain = definition.window.kind.has_independent_rows and len(view.topics) == 1 and not definition.has_updates
-    if not plain or len(view.versions) > 1 or not definition.compare:
+    if not may_spread(definition) or len(view.topics) > 1 or len(view.versions) > 1 or not definition.compare:
         return False
     emitted, read = sum(row.emitted for row in view.rows), sum(row.read for row in view.rows)
     return emitted > MOST_ROWS or read > MOST_RECORDS

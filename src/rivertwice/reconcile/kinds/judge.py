@@ -126,6 +126,11 @@ class HasRecordsWithoutOutput(Protocol):
         """Return by part how many records were taken and yielded no row."""
 
 
+def may_spread(definition: Definition) -> bool:
+    """Say whether executors may judge each row of a definition where it is."""
+    return definition.window.kind.has_independent_rows and not definition.has_updates
+
+
 def late_rows(judge: Judge, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:
     """Return every late pair by the record's address; none if no record can be late."""
     return judge.late_rows(shape, batches) if isinstance(judge, HasLateRows) else []
