@@ -26,7 +26,9 @@ from rivertwice.instants import utc_now
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
 from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.pipeline.engine import spark_session
-from rivertwice.reconcile.run import ReconcileReport, reconcile, reconcile_unchanged
+from rivertwice.reconcile.report import ReconcileReport
+from rivertwice.reconcile.run import reconcile
+from rivertwice.reconcile.unchanged import reconcile_unchanged
 from rivertwice.store import delta
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger

@@ -15,7 +15,7 @@ from rivertwice.errors import ConfigError, RequestError, RivertwiceError
 from rivertwice.instants import TimeRange, utc_now
 
 if TYPE_CHECKING:
-    from rivertwice.reconcile.run import ReconcileReport
+    from rivertwice.reconcile.report import ReconcileReport
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -44,7 +44,8 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.write(f"refused: {error}\n")
         return 2
     from rivertwice.pipeline.engine import spark_session
-    from rivertwice.reconcile.run import reconcile, reconcile_unchanged
+    from rivertwice.reconcile.run import reconcile
+    from rivertwice.reconcile.unchanged import reconcile_unchanged
 
     settings = Settings.from_env()
     try:

@@ -21,7 +21,8 @@ from oracle.flights_oracle import (
 )
 from rivertwice.flights.data import flights_csv
 from rivertwice.instants import utc_now
-from rivertwice.reconcile.run import ReconcileReport, reconcile
+from rivertwice.reconcile.report import ReconcileReport
+from rivertwice.reconcile.run import reconcile
 from streams.flights import StreamedRun, copy_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -25,7 +25,8 @@ from rivertwice.deadletters.summary import amend, discard, read_letters
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import EPOCH, to_iso, utc_now
 from rivertwice.pipeline.definition import load_definition
-from rivertwice.reconcile.run import ReconcileReport, reconcile
+from rivertwice.reconcile.report import ReconcileReport
+from rivertwice.reconcile.run import reconcile
 from rivertwice.timeline.served import rebuild_served
 from streams.kinds import NAME, make_kind_project, run_to_end, send
 

@@ -21,7 +21,8 @@ from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import EPOCH, TimeRange, parse_iso, to_iso, utc_now
 from rivertwice.log.archive import extend_archive
-from rivertwice.reconcile.run import ReconcileReport, reconcile
+from rivertwice.reconcile.report import ReconcileReport
+from rivertwice.reconcile.run import reconcile
 from rivertwice.store import delta
 from rivertwice.supervise.served import rebuild
 from rivertwice.testing.events import EventPlan

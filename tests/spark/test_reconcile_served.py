@@ -17,8 +17,9 @@ from rivertwice.pipeline.compile import compile_batch
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.relations import accepted
 from rivertwice.reconcile.model import RowId
+from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.results import cause_rows
-from rivertwice.reconcile.run import ReconcileReport, reconcile
+from rivertwice.reconcile.run import reconcile
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger

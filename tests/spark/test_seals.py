@@ -20,8 +20,10 @@ from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.errors import TableDamageError
 from rivertwice.instants import utc_now
+from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
-from rivertwice.reconcile.run import ReconcileReport, reconcile, reconcile_unchanged
+from rivertwice.reconcile.run import reconcile
+from rivertwice.reconcile.unchanged import reconcile_unchanged
 from rivertwice.timeline.served import rebuild_served
 from simulated.windows import SIZE, START, World, random_batches
 

@@ -44,7 +44,7 @@ def reconcile(frame: Frame, name: str, start: str | None, end: str | None, full:
     from rivertwice.pipeline.engine import spark_session
     from rivertwice.reconcile.results import reconcile_runs
     from rivertwice.reconcile.run import reconcile as run_reconcile
-    from rivertwice.reconcile.run import reconcile_unchanged
+    from rivertwice.reconcile.unchanged import reconcile_unchanged
 
     settings, now = frame.settings, utc_now()
     report = None if full or asked else reconcile_unchanged(settings, name, now=now, progress=frame.progress)

@@ -52,6 +52,12 @@ class Judged:
     spread: Spread | None = None
     dead_rows: DataFrame | None = None
 
+    def release(self) -> None:
+        """Release what executors keep; called when everything is stored."""
+        for frame in (None if self.spread is None else self.spread.judged, self.dead_rows):
+            if frame is not None:
+                frame.unpersist()
+
     @property
     def dirty(self) -> int:
         """How many windows have rows that differ between stream, expected and truth."""

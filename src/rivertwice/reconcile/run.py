@@ -7,11 +7,8 @@ and settled ones that changed. With nothing new, no log is read and no Spark job
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
@@ -19,19 +16,19 @@ from pyspark.sql import SparkSession
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import TimeRange, to_ms
-from rivertwice.log.addresses import Part, name_parts
+from rivertwice.log.addresses import name_parts
 from rivertwice.progress import Progress
 from rivertwice.reconcile import suites
 from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, select_acknowledged
-from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.causes import dead_causes, finding_causes, row_causes, touched_causes
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
-from rivertwice.reconcile.gate import Gate, GateAlert, GateInput, decide_gate
+from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
 from rivertwice.reconcile.judge_head import judge_head
 from rivertwice.reconcile.judged import Judged, count_presence
-from rivertwice.reconcile.model import OLDER, Finding, LateRow, RowId, Verdict
+from rivertwice.reconcile.model import OLDER, Finding, RowId, Verdict
 from rivertwice.reconcile.observe import observe_head
-from rivertwice.reconcile.results import Stamp, StoredVerdict, reconcile_runs, store_run, stored_verdicts
+from rivertwice.reconcile.report import Phases, ReconcileReport
+from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run, stored_verdicts
 from rivertwice.reconcile.seals.check import check_seals, check_served_total
 from rivertwice.reconcile.seals.fit import NotIncrementalError
 from rivertwice.reconcile.seals.look import (
@@ -51,87 +48,10 @@ from rivertwice.reconcile.seals.table import read_seals, store_seal
 from rivertwice.reconcile.seals.touched import SettledRows, TouchedRows, judge_touched
 from rivertwice.reconcile.spread.store import together, write_spread
 from rivertwice.reconcile.totals import Totals, add_up
+from rivertwice.reconcile.unchanged import keep_as_sealed, new_run_name
 from rivertwice.reconcile.view import HeadView
-from rivertwice.timeline.judgements import Increment
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ReconcileReport:
-    """What a run found.
-
-    Attributes:
-        verdicts: of the rows that this run judged; an incremental run leaves settled rows out.
-        counts: pair to verdict to number of all result rows; a pair that could not be judged is absent.
-        total, partitions: the balance, the latter by topic and partition. late: late rows by address, as far as `verdicts`.
-        findings: defects of the ledger and the dead letters. dirty: windows whose digests differed.
-        phases: seconds by phase.
-        increment: what the run builds on; None: it judged everything.
-        sealed: whether the next run may build on it. why: why it judged everything, or why it is not sealed.
-    """
-
-    stamp: Stamp
-    verdicts: Sequence[Verdict]
-    counts: Mapping[str, Mapping[str, int]]
-    total: Account
-    partitions: Mapping[Part, Account]
-    late: Sequence[LateRow]
-    findings: Sequence[Finding]
-    gate: Gate
-    dirty: int
-    phases: Mapping[str, float] = field(default_factory=dict)
-    increment: Increment | None = None
-    sealed: bool = False
-    why: str = ""
-
-    @property
-    def run(self) -> str:
-        """Name of the run in the tables."""
-        return self.stamp.run
-
-    @property
-    def duration_s(self) -> float:
-        """Seconds of all phases together."""
-        return sum(self.phases.values())
-
-
-class _Phases:
-    """Seconds by phase; each end of a phase is one line of progress."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.seconds: dict[str, float] = {}
-        self._progress = progress
-        self._since = time.monotonic()
-
-    def done(self, phase: str, detail: str) -> None:
-        now = time.monotonic()
-        self.seconds[phase] = round(now - self._since, 3)
-        self._since = now
-        self._progress(f"reconcile: {phase}: {detail} ({self.seconds[phase]:.1f} s)")
-
-
-def reconcile_unchanged(
-    settings: Settings,
-    pipeline: str,
-    *,
-    now: datetime,
-    progress: Progress = print,
-    run: str | None = None,
-) -> ReconcileReport | None:
-    """Return the report of a run if nothing changed since the newest seal, else None; no Spark is needed.
-
-    The run is stored; what holds for it is what held for the sealed one.
-    """
-    phases = _Phases(progress)
-    home = settings.pipeline(pipeline)
-    look = look_at_changes(home)
-    decision = decide_mode(pipeline, look)
-    if decision.mode != UNCHANGED:
-        return None
-    require_files(home)
-    phases.done("look", decision.reason)
-    return _keep(home, look, decision, now=now, run=run, phases=phases)
 
 
 def reconcile(
@@ -160,7 +80,7 @@ def reconcile(
         progress: gets one line per phase.
         run: name of the run; the same name stores its rows only once.
     """
-    phases = _Phases(progress)
+    phases = Phases(progress)
     home = settings.pipeline(pipeline)
     look = look_at_changes(home)
     decision = decide_mode(pipeline, look, full=full, has_range=range is not None)
@@ -168,7 +88,7 @@ def reconcile(
         require_files(home)
     phases.done("look", decision.reason)
     if decision.mode == UNCHANGED:
-        return _keep(home, look, decision, now=now, run=run, phases=phases)
+        return keep_as_sealed(home, look, decision, now=now, run=run, phases=phases)
     threading.Thread(target=suites.warm_up, daemon=True).start()
     view, why = _observe(home, settings, look, decision)
     seal = None if view.prefix is None else look.seal
@@ -200,6 +120,7 @@ def reconcile(
     unsealed = "a range was asked for" if range is not None else why_not_sealed(judged, view, gate, totals)
     summary = _summary(totals, gate, findings, phases.seconds)
     is_own = store_run(home, stamp, stored, causes, summary, increment, write)
+    judged.release()
     if not is_own:
         unsealed = "an earlier attempt of its name stored rows, which stay"
     if not unsealed and not store_seal(home, make_seal(stamp, view, judged, verdicts, totals, look), look.forgotten):
@@ -307,53 +228,6 @@ def _stamp(view: HeadView, run: str | None, now: datetime) -> Stamp:
         bundle=view.last.bundle,
         sequence=view.sequence,
         as_of=view.last.end_offsets,
-    )
-
-
-def new_run_name(now: datetime) -> str:
-    """Return a name for a run."""
-    return f"rc-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
-
-
-def _keep(
-    home: PipelineHome, look: Look, decision: Decision, *, now: datetime, run: str | None, phases: _Phases
-) -> ReconcileReport:
-    """Store a run for which everything holds that held for the sealed one."""
-    seal = look.seal
-    assert seal is not None, "without one there is something new"
-    stored = next(each for each in reconcile_runs(home) if each["run"] == seal.run)
-    increment = Increment(seal.run)
-    stamp = Stamp(
-        run=run or new_run_name(now),
-        pipeline=stored["pipeline"],
-        created_at=now,
-        timeline=seal.timeline,
-        batch=seal.batch,
-        bundle="",
-        sequence=seal.sequence,
-        as_of=stored["as_of"],
-    )
-    summary = {name: stored[name] for name in ("counts", "balance", "late_by_partition", "gate")}
-    store_run(home, stamp, [], [], {**summary, "duration_s": sum(phases.seconds.values())}, increment)
-    phases.done("store", f"run {stamp.run}: as {seal.run}")
-    balance = stored["balance"]
-    accounts = {part: Account.from_json(balance["partitions"][name]) for part, name in name_parts(seal.parts).items()}
-    alerts = tuple(GateAlert(**alert) for alert in stored["gate"]["alerts"])
-    total = Account.from_json(balance["total"])
-    return ReconcileReport(
-        stamp,
-        [],
-        stored["counts"],
-        total,
-        accounts,
-        [],
-        [],
-        Gate(alerts),
-        0,
-        dict(phases.seconds),
-        increment,
-        sealed=True,
-        why=decision.reason,
     )
 
 

@@ -27,7 +27,8 @@ from rivertwice.embedded.broker import start_broker, stop_broker
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms, utc_now
 from rivertwice.pipeline.engine import spark_session
-from rivertwice.reconcile.run import ReconcileReport, reconcile
+from rivertwice.reconcile.report import ReconcileReport
+from rivertwice.reconcile.run import reconcile
 from rivertwice.store import delta
 from rivertwice.supervise.served import rebuild
 from rivertwice.testing.lab import Lab

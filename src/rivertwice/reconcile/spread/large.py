@@ -74,8 +74,10 @@ def judge_large(
     special = Special(partial(_windows_in_doubt, view, derived, judge, doubts), amended)
     rows = spread(spark, view, judge, derived.chain, numbers, shape, special, wanted)
     done("recompute", f"{len(rows.windows.start_ms)} windows by executors, {len(rows.apart)} by the driver")
-    dead_rows = _required_dead(log, definition.source[0]).persist(StorageLevel.MEMORY_AND_DISK)
-    dead = compare_dead(spark, view, dead_rows, numbers, handles.dead)
+    dead_rows = _required_dead(log, definition.source[0], numbers, view.topics[0])
+    dead_rows = dead_rows.persist(StorageLevel.MEMORY_AND_DISK)
+    required = dead_rows.select("_index", "partition", "offset", "reason", "record_time")
+    dead = compare_dead(spark, view, required, numbers, handles.dead)
     late_findings = compare_late(spark, view, judge, shape, numbers, handles.late)
     pairs = pairs_by_own({view.groups[-1]: judge})
     emitted = _count_emitted(spark, view, handles)
@@ -106,7 +108,7 @@ def judge_large(
         without_output=None,
         can_increment=judge.can_increment(shape),
         spread=rows,
-        dead_rows=_with_batch(dead_rows, numbers, view.topics[0]),
+        dead_rows=dead_rows,
     )
 
 
@@ -126,20 +128,18 @@ def _windows_in_doubt(
     return doubted
 
 
-def _required_dead(log: DerivedLog, view: str) -> DataFrame:
+def _required_dead(log: DerivedLog, view: str, numbers: DataFrame, topic: str) -> DataFrame:
+    """Return the dead letters that the log requires, with the batch that read each."""
     bad = log.tagged[view].where(F.col("_reason").isNotNull() & (F.col("_index") >= 0))
-    return bad.select(
+    return bad.join(F.broadcast(numbers), "_index").select(
         "_index",
+        F.lit(topic).alias("topic"),
         F.col("_partition").alias("partition"),
         F.col("_offset").alias("offset"),
+        F.col("_number").alias("batch"),
         F.col("_reason").alias("reason"),
         F.col("_record_time").alias("record_time"),
     )
-
-
-def _with_batch(dead: DataFrame, numbers: DataFrame, topic: str) -> DataFrame:
-    named = dead.join(F.broadcast(numbers), "_index")
-    return named.select(F.lit(topic).alias("topic"), "partition", "offset", F.col("_number").alias("batch"), "reason")
 
 
 def _count_emitted(spark: SparkSession, view: HeadView, handles: Handles) -> Emitted:

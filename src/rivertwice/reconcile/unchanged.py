@@ -1,0 +1,95 @@
+"""A reconcile with nothing new since the newest seal: what held for the sealed run holds for it. No Spark is needed."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.log.addresses import name_parts
+from rivertwice.progress import Progress
+from rivertwice.reconcile.balance import Account
+from rivertwice.reconcile.gate import Gate, GateAlert
+from rivertwice.reconcile.report import Phases, ReconcileReport
+from rivertwice.reconcile.results import Stamp, reconcile_runs, store_run
+from rivertwice.reconcile.seals.look import UNCHANGED, Decision, Look, decide_mode, look_at_changes, require_files
+from rivertwice.timeline.judgements import Increment
+
+
+def reconcile_unchanged(
+    settings: Settings,
+    pipeline: str,
+    *,
+    now: datetime,
+    progress: Progress = print,
+    run: str | None = None,
+) -> ReconcileReport | None:
+    """Return the report of a run if nothing changed since the newest seal, else None; no Spark is needed.
+
+    The run is stored; what holds for it is what held for the sealed one.
+    """
+    phases = Phases(progress)
+    home = settings.pipeline(pipeline)
+    look = look_at_changes(home)
+    decision = decide_mode(pipeline, look)
+    if decision.mode != UNCHANGED:
+        return None
+    require_files(home)
+    phases.done("look", decision.reason)
+    return keep_as_sealed(home, look, decision, now=now, run=run, phases=phases)
+
+
+def new_run_name(now: datetime) -> str:
+    """Return a name for a run."""
+    return f"rc-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+
+
+def keep_as_sealed(
+    home: PipelineHome, look: Look, decision: Decision, *, now: datetime, run: str | None, phases: Phases
+) -> ReconcileReport:
+    """Store a run for which everything holds that held for the sealed one.
+
+    Args:
+        home: of the pipeline.
+        look: in which nothing is new since the seal.
+        decision: that says so.
+        now: the run's time.
+        run: its name; None: a new one.
+        phases: of the run.
+    """
+    seal = look.seal
+    assert seal is not None, "without one there is something new"
+    stored = next(each for each in reconcile_runs(home) if each["run"] == seal.run)
+    increment = Increment(seal.run)
+    stamp = Stamp(
+        run=run or new_run_name(now),
+        pipeline=stored["pipeline"],
+        created_at=now,
+        timeline=seal.timeline,
+        batch=seal.batch,
+        bundle="",
+        sequence=seal.sequence,
+        as_of=stored["as_of"],
+    )
+    summary = {name: stored[name] for name in ("counts", "balance", "late_by_partition", "gate")}
+    store_run(home, stamp, [], [], {**summary, "duration_s": sum(phases.seconds.values())}, increment)
+    phases.done("store", f"run {stamp.run}: as {seal.run}")
+    balance = stored["balance"]
+    accounts = {part: Account.from_json(balance["partitions"][name]) for part, name in name_parts(seal.parts).items()}
+    alerts = tuple(GateAlert(**alert) for alert in stored["gate"]["alerts"])
+    total = Account.from_json(balance["total"])
+    return ReconcileReport(
+        stamp,
+        [],
+        stored["counts"],
+        total,
+        accounts,
+        [],
+        [],
+        Gate(alerts),
+        0,
+        dict(phases.seconds),
+        increment,
+        sealed=True,
+        why=decision.reason,
+    )
