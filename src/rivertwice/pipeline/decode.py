@@ -198,7 +198,7 @@ def _schema_id_case(source: Source) -> list[Case]:
 def last_header(key: str) -> Column:
     """Return the value of the last header with this key; NULL if there is none.
 
-    Spark compiles all of this. With a lambda function (`filter`) it would interpret the lambda, and compile nothing of the
+    Spark compiles this. With a lambda function (`filter`) it would interpret the lambda, and compile nothing of the
     projection that has it.
     """
     from_end = F.array_position(F.reverse(F.col("_headers.key")), key)  # 1 is the last header, 0 is none
