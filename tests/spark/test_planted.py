@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import EPOCH, TimeRange, parse_iso, to_iso, utc_now
 from rivertwice.log.archive import extend_archive
+from rivertwice.reconcile import observe
 from rivertwice.reconcile.report import ReconcileReport
+from rivertwice.reconcile.results import cause_rows, verdict_rows
 from rivertwice.reconcile.run import reconcile
 from rivertwice.store import delta
 from rivertwice.supervise.served import rebuild
@@ -136,6 +139,44 @@ def test_twenty_changes_in_one_run_are_all_found_and_nothing_else(
     assert both or not ledger & rows
     agreeing = [one for one in report.verdicts if one.verdict in ("AGREES", "LATE")]
     assert agreeing, "not all windows were touched"
+
+
+def said(settings: Settings, report: ReconcileReport) -> dict[str, object]:
+    """Return what a run stored, without what differs between any two runs."""
+    home = settings.pipeline(PIPELINE)
+
+    def text(value: object) -> str:
+        return str(value).replace(str(settings.home), "HOME")
+
+    names = ("pair", "window_start", "key", "verdict", "reason", "late", "dead", "rows")
+    causes = ("pair", "cause", "window_start", "key", "partition", "offset", "batch", "detail")
+    return {
+        "verdicts": sorted(tuple(map(text, (row[name] for name in names))) for row in verdict_rows(home, report.run)),
+        "causes": sorted(tuple(map(text, (row[name] for name in causes))) for row in cause_rows(home, report.run)),
+        "findings": sorted(text(each.message) for each in report.findings),
+        "counts": report.counts,
+        "total": report.total,
+        "partitions": report.partitions,
+        "alerts": sorted((alert.severity, text(alert.message)) for alert in report.gate.alerts),
+    }
+
+
+def test_executors_say_of_all_changes_what_the_driver_says(
+    spark: SparkSession, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = made.copy(tmp_path / "driver")
+    for plant in PLANTS.values():
+        plant(world)
+    others = replace(world.settings, home=tmp_path / "executors")
+    shutil.copytree(world.settings.home, others.home)
+    by_driver = said(world.settings, judge(spark, world.settings))
+    monkeypatch.setattr(observe, "MOST_ROWS", -1)
+    lines: list[str] = []
+    report = reconcile(spark, others, PIPELINE, full=True, now=utc_now(), progress=lines.append)
+    assert any("windows by executors" in line for line in lines), lines
+    by_executors = said(others, report)
+    for name, wanted in by_driver.items():
+        assert by_executors[name] == wanted, name
 
 
 @pytest.mark.faults
