@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
-FILES = ("docker-compose.yml", "docker/Dockerfile", "docker/kubernetes/rivertwice.yaml")
+FILES = ("docker-compose.yml", "docker/Dockerfile", "docker/kubernetes/base/rivertwice.yaml")
 OURS = "rivertwice:"
 _IMAGE = re.compile(r"^(?P<before>\s*(?:image:|FROM)\s+)(?P<image>[^\s#]+)", re.MULTILINE)
 _DIGEST = re.compile(r"^sha256:[0-9a-f]{64}\Z")

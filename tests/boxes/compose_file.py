@@ -14,7 +14,7 @@ import yaml
 from homes.project import REPOSITORY
 
 COMPOSE = REPOSITORY / "docker-compose.yml"
-MANIFEST = REPOSITORY / "docker" / "kubernetes" / "rivertwice.yaml"
+MANIFEST = REPOSITORY / "docker" / "kubernetes" / "base" / "rivertwice.yaml"
 DOCKERFILE = REPOSITORY / "docker" / "Dockerfile"
 OURS = "rivertwice"
 _VARIABLE = re.compile(r"\$(?:\$|\{(?P<name>\w+)(?:(?P<how>:[?-])(?P<word>[^}]*))?\})")

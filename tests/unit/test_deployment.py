@@ -222,9 +222,9 @@ def test_only_the_s3_server_and_its_set_up_hold_the_root_key() -> None:
     assert {name for name, each in SERVICES.items() if root & set(each.environment.values())} == {"s3", "s3-init"}
     keys = {SECRETS["S3_ACCESS_KEY"], SECRETS["S3_SECRET_KEY"]}
     without = {name for name, each in SERVICES.items() if each.ours and not keys & set(each.environment.values())}
-    assert without == {"spark-master", "spark-worker"}
+    assert without == {"spark-master"}
     holders = {title for title, each in MANIFEST.items() if "AWS_SECRET_ACCESS_KEY" in each.environment}
-    assert holders == {"kubernetes agent"}
+    assert holders == {"kubernetes agent", "kubernetes spark-worker"}
 
 
 def test_a_secret_that_is_not_set_stops_compose_and_none_has_a_default() -> None:
