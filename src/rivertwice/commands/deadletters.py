@@ -167,7 +167,7 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
     letter = _find(frame, name, place)
     definition = load_definition(frame.settings.definitions / name)
     frame.progress("decoding ...")
-    spark = spark_session(frame.settings, "rivertwice-dead")
+    spark = spark_session(frame.settings.with_local_spark(), "rivertwice-dead")
     try:
         done = decide(
             frame.settings.pipeline(name),

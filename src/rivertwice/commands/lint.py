@@ -39,7 +39,7 @@ def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
     names = frame.chosen_pipelines(name)
     value, texts, bad = [], [], False
     known = kafka_answers(frame)
-    with spark_on_demand(frame.settings, "rivertwice-lint", quick=True) as spark:
+    with spark_on_demand(frame.settings.with_local_spark(), "rivertwice-lint", quick=True) as spark:
         for each in names:
             contract, findings = _lint_one(frame, root / each, None if without_spark else spark, is_known=known)
             bad = bad or worst(findings) == BROKEN

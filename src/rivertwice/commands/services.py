@@ -73,7 +73,7 @@ def check_definitions(frame: Frame) -> list[Judgement]:
     frame.progress("definitions ...")
     root = frame.settings.definitions
     folders = sorted(path.parent for path in root.glob(f"*/{YAML_FILE}"))
-    with spark_on_demand(frame.settings, "rivertwice-check", quick=True) as spark:
+    with spark_on_demand(frame.settings.with_local_spark(), "rivertwice-check", quick=True) as spark:
         return [judge_folder(frame.settings, folder, spark, utc_now()) for folder in folders]
 
 

@@ -155,7 +155,7 @@ def test_cases(frame: Frame, name: str | None, examples: bool) -> None:
         names = in_folder if examples else frame.chosen_pipelines(None)
     else:
         names = [require_name(name, "pipeline") if examples else frame.known_pipeline(name)]
-    with spark_on_demand(settings, "rivertwice-test", extra=CASE_CONFS, quick=True) as spark:
+    with spark_on_demand(settings.with_local_spark(), "rivertwice-test", extra=CASE_CONFS, quick=True) as spark:
         results = [result for each in names for result in _test_one(frame, folder / each, spark)]
     failed = [result for result in results if result["differences"]]
     rows = [(result["pipeline"], result["case"], "FAILED" if result["differences"] else "passed") for result in results]

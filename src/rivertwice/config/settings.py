@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -110,6 +110,13 @@ class Settings:
     def spark_is_local(self) -> bool:
         """Whether executors run in the driver's own process."""
         return self.spark_master.startswith("local")
+
+    def with_local_spark(self) -> Settings:
+        """Return these settings with executors in the driver's own process.
+
+        It is for plans, cases and single records. They need no cluster, and its executors would not see their temporary files.
+        """
+        return self if self.spark_is_local else replace(self, spark_master="local[2]")
 
     @property
     def driver_listens(self) -> dict[str, str]:
