@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rivertwice.config import Settings
 from rivertwice.errors import LogGapError
-from rivertwice.log import archive, kafka
+from rivertwice.log import archive, archive_read, kafka
 from rivertwice.log.archive import archived_ends, archived_starts, extend_archive
-from rivertwice.log.records import KAFKA_COLUMNS, read_ranges
-from rivertwice.store import delta
+from rivertwice.log.archive_read import KAFKA_COLUMNS
+from rivertwice.log.records import read_ranges
+from rivertwice.store import delta, spark_files
 from rivertwice.store.delta import append
 from running.waiting import wait_for
 
@@ -47,6 +48,14 @@ def contents(frame: DataFrame) -> list[tuple[object, ...]]:
     return sorted(plain, key=lambda row: (row[3], row[4]))
 
 
+@pytest.fixture(params=[False, True], ids=["by spark's reader", "by executors"])
+def by_executors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the archive's files are read as on a cluster: by our own client, where the executors are."""
+    for module in (archive_read, spark_files):
+        monkeypatch.setattr(module, "read_by_executors", lambda *_: request.param)
+    return bool(request.param)
+
+
 def addresses(settings: Settings, topic: str) -> list[tuple[int, int]]:
     table = delta.read(settings.archive(topic), columns=["partition", "offset"])
     assert table is not None
@@ -71,6 +80,7 @@ def test_running_twice_adds_nothing_twice(
     assert archived_starts(kafka_settings, topic, topic_id) == {0: 0, 1: 0}
 
 
+@pytest.mark.usefixtures("by_executors")
 @pytest.mark.parametrize("plainly", [False, True], ids=["by spark", "without spark"])
 def test_the_archive_gives_byte_for_byte_what_kafka_gave(
     spark: SparkSession, kafka_settings: Settings, make_topic: Callable[[int], str], plainly: bool
@@ -85,6 +95,7 @@ def test_the_archive_gives_byte_for_byte_what_kafka_gave(
     assert after == before
 
 
+@pytest.mark.usefixtures("by_executors")
 def test_the_seam_between_archive_and_kafka_is_read_once(
     spark: SparkSession, kafka_settings: Settings, make_topic: Callable[[int], str]
 ) -> None:
@@ -189,6 +200,7 @@ def test_an_archive_job_killed_again_and_again_ends_with_every_record_once(
     assert addresses(kafka_settings, topic) == [(p, offset) for p in range(2) for offset in range(2_000)]
 
 
+@pytest.mark.usefixtures("by_executors")
 def test_an_archive_that_lost_a_file_is_an_error_and_not_a_smaller_result(
     spark: SparkSession, kafka_settings: Settings, make_topic: Callable[[int], str]
 ) -> None:

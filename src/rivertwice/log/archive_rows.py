@@ -13,9 +13,10 @@ from rivertwice.config import Settings
 from rivertwice.errors import LogGapError
 from rivertwice.instants import from_ms
 from rivertwice.log.addresses import OffsetRanges
+from rivertwice.log.archive_read import KAFKA_COLUMNS
 from rivertwice.log.archive_table import FORMAT, SCHEMA
 from rivertwice.log.reader import read_exactly
-from rivertwice.log.records import KAFKA_COLUMNS, read_kafka
+from rivertwice.log.records import read_kafka
 
 PLAIN = pa.schema(
     [pa.field("timestampType", pa.int32()) if name == "timestampType" else SCHEMA.field(name) for name in KAFKA_COLUMNS]

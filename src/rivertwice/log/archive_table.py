@@ -45,7 +45,7 @@ SCHEMA = pa.schema(
 )
 
 
-_COUNTED = pa.schema([SCHEMA.field(name) for name in ("topic_id", "partition", "offset")])
+COUNTED = pa.schema([SCHEMA.field(name) for name in ("topic_id", "partition", "offset")])
 
 
 def transaction_names(topic_id: str, partition: int, segment: int = 0) -> tuple[str, str]:
@@ -125,17 +125,24 @@ def archived_starts(settings: Settings, topic: str, topic_id: str) -> dict[int, 
 
 
 def count_archived(files: Iterable[str], topic_id: str, ranges: OffsetRanges) -> dict[int, int]:
-    """Count the wanted records in the archive's files, by partition; three columns of one file at a time.
+    """Count the wanted records in the archive's files, by partition; three columns of one file at a time."""
+    counts: Counter[int] = Counter()
+    for file in files:
+        counts.update(count_rows(pq.ParquetFile(file).read(columns=COUNTED.names), topic_id, ranges))
+    return dict(counts)
+
+
+def count_rows(rows: pa.Table, topic_id: str, ranges: OffsetRanges) -> dict[int, int]:
+    """Return partition to how many of the archive's rows are wanted. Pure.
 
     A file that delta-rs rewrote (delete, update) has the types string_view and binary_view, which Arrow's comparisons do
     not accept (ran, pyarrow 26); so the columns are always cast to our own types.
     """
-    counts: Counter[int] = Counter()
-    for file in files:
-        rows = pq.ParquetFile(file).read(columns=_COUNTED.names).cast(_COUNTED)
-        topic_rows = rows.filter(pc.equal(rows["topic_id"], topic_id))
-        for partition, (start, end) in ranges.items():
-            offsets = topic_rows.filter(pc.equal(topic_rows["partition"], partition))["offset"]
-            inside = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
-            counts[partition] += pc.sum(inside).as_py() or 0
-    return dict(counts)
+    rows = rows.select(COUNTED.names).cast(COUNTED)
+    topic_rows = rows.filter(pc.equal(rows["topic_id"], topic_id))
+    counts = {}
+    for partition, (start, end) in ranges.items():
+        offsets = topic_rows.filter(pc.equal(topic_rows["partition"], partition))["offset"]
+        inside = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
+        counts[partition] = pc.sum(inside).as_py() or 0
+    return counts

@@ -4,41 +4,18 @@ from __future__ import annotations
 
 import functools
 import json
-import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, SparkSession
 
 from rivertwice.config import Settings
 from rivertwice.errors import LogGapError
 from rivertwice.log import kafka
-from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty, intersect, split
-from rivertwice.log.archive_sums import require_sound
-from rivertwice.log.archive_table import archived_segments, count_archived
+from rivertwice.log.addresses import OffsetRanges, count, drop_empty, intersect, split
+from rivertwice.log.archive_read import KAFKA_COLUMNS, kafka_schema, read_archive
+from rivertwice.log.archive_table import archived_segments
 from rivertwice.log.client_options import range_options
-from rivertwice.store.delta import open_table
-from rivertwice.store.fetched import local_files
-
-KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-_HEADERS = T.ArrayType(T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]))
-_ARCHIVE = T.StructType(
-    [
-        T.StructField("topic_id", T.StringType()),
-        T.StructField("topic", T.StringType()),
-        T.StructField("partition", T.IntegerType()),
-        T.StructField("offset", T.LongType()),
-        T.StructField("timestamp", T.TimestampType()),
-        T.StructField("timestamp_type", T.IntegerType()),
-        T.StructField("key", T.BinaryType()),
-        T.StructField("value", T.BinaryType()),
-        T.StructField("headers", _HEADERS),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -145,14 +122,11 @@ def read_plan(
     frames: list[DataFrame] = []
     for ranges in (*plan.older, plan.archive):
         if ranges:
-            files = archive_files(settings, topic, ranges)
-            if count_check:
-                check_count(count_archived(files, known, ranges), ranges, f"the archive of topic {topic}")
-            frames.append(read_archive(spark, files, known, ranges))
+            frames.append(read_archive(spark, settings, topic, ranges, known, count_check=count_check))
     if plan.kafka:
         frames.append(read_kafka(spark, settings, topic, plan.kafka))
     if not frames:
-        return spark.createDataFrame([], _kafka_schema())
+        return spark.createDataFrame([], kafka_schema())
     return functools.reduce(DataFrame.unionByName, frames)
 
 
@@ -205,76 +179,3 @@ def read_kafka(spark: SparkSession, settings: Settings, topic: str, ranges: Offs
         .load()
         .select(*KAFKA_COLUMNS)
     )
-
-
-def select_files(actions: Iterable[Mapping[str, Any]], uris: Sequence[str], ranges: OffsetRanges) -> list[str]:
-    """Return the files that may have a wanted record, by the bounds that Delta keeps for each.
-
-    Args:
-        actions: one mapping per file with `path`, `min.partition`, `max.partition`, `min.offset`, `max.offset`.
-        uris: full names of the same files; they end with `path`.
-        ranges: wanted offsets. A file without bounds is kept.
-    """
-    by_name = {uri.rpartition("/")[2]: uri for uri in uris}
-    files = [by_name[str(action["path"]).rpartition("/")[2]] for action in actions if _may_hold(action, ranges)]
-    return sorted(files)
-
-
-def _may_hold(action: Mapping[str, Any], ranges: OffsetRanges) -> bool:
-    names = ("min.partition", "max.partition", "min.offset", "max.offset")
-    bounds = [int(action[name]) for name in names if action.get(name) is not None]
-    if len(bounds) < len(names):
-        return True
-    first, last, low, high = bounds
-    return any(first <= p <= last and start <= high and low < end for p, (start, end) in ranges.items())
-
-
-def archive_files(settings: Settings, topic: str, ranges: OffsetRanges) -> list[str]:
-    """Return the archive's files that may have a wanted record.
-
-    Raises:
-        TableDamageError: a file is missing, or differs from what was written.
-    """
-    table = open_table(settings.archive(topic))
-    if table is None:
-        return []
-    files = select_files(pa.table(table.get_add_actions(flatten=True)).to_pylist(), table.file_uris(), ranges)
-    require_sound(settings, topic, table, files)
-    return local_files(files, settings.home / "cache")
-
-
-def read_archive(spark: SparkSession, files: Sequence[str], topic_id: str, ranges: OffsetRanges) -> DataFrame:
-    """Return the records of `ranges` from the archive's files, with Kafka's columns."""
-    if not files:
-        return spark.createDataFrame([], _kafka_schema())
-    rows = spark.read.schema(_ARCHIVE).parquet(*files)
-    in_ranges = functools.reduce(operator.or_, (_in_range(p, *bounds) for p, bounds in ranges.items()))
-    records = rows.where((F.col("topic_id") == F.lit(topic_id)) & in_ranges)
-    return records.withColumnRenamed("timestamp_type", "timestampType").select(*KAFKA_COLUMNS)
-
-
-def _in_range(partition: int, start: int, end: int) -> Column:
-    offset = F.col("offset")
-    return (F.col("partition") == F.lit(partition)) & (offset >= F.lit(start)) & (offset < F.lit(end))
-
-
-def check_count(counted: Mapping[int, int], ranges: OffsetRanges, what: str) -> None:
-    """Compare counted records per partition with the ranges.
-
-    Raises:
-        LogGapError: a partition has more or fewer records than offsets.
-    """
-    wrong = {p: bounds for p, bounds in drop_empty(ranges).items() if counted.get(p, 0) != bounds[1] - bounds[0]}
-    if wrong:
-        counts = ", ".join(f"{counted.get(p, 0)} records in partition {p}" for p in wrong)
-        message = (
-            f"{what} should hold every offset of {describe(wrong)} once, but has {counts}; it is damaged or the topic is "
-            "compacted or transactional, which leaves gaps; nothing was computed from it"
-        )
-        raise LogGapError(message)
-
-
-def _kafka_schema() -> T.StructType:
-    fields = {field.name: field for field in _ARCHIVE.fields}
-    stamp = T.StructField("timestampType", T.IntegerType())
-    return T.StructType([fields.get(name, stamp) for name in KAFKA_COLUMNS])

@@ -68,7 +68,16 @@ def shares(files: Sequence[File], most_bytes: int = TASK_BYTES) -> list[list[Fil
     return tasks
 
 
-def scan(spark: SparkSession, path: Place, table: Table, schema: StructType, change: Change) -> DataFrame:
+def scan(
+    spark: SparkSession,
+    path: Place,
+    table: Table,
+    schema: StructType,
+    change: Change,
+    *,
+    files: Sequence[File] | None = None,
+    columns: Sequence[str] | None = None,
+) -> DataFrame:
     """Return what a function makes of a table's rows, read and computed by executors.
 
     Args:
@@ -76,10 +85,14 @@ def scan(spark: SparkSession, path: Place, table: Table, schema: StructType, cha
         path: the table's place, which executors reach under the same name.
         table: an open handle, whose version is read.
         schema: of what `change` returns.
-        change: gets rows with all of the table's columns, in pieces of at most `BATCH_ROWS`.
+        change: gets rows in pieces of at most `BATCH_ROWS`.
+        files: the files to read, of those that the version has; None: all.
+        columns: the columns of the table that `change` gets; None: all.
     """
-    tasks = shares(live_files(table))
-    wanted = pa.schema(table.schema().to_arrow())
+    tasks = shares(live_files(table) if files is None else files)
+    wanted = pa.schema(
+        [field for field in pa.schema(table.schema().to_arrow()) if columns is None or field.name in columns]
+    )
     result = to_arrow_schema(schema, timezone="UTC")
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -96,7 +109,8 @@ def scan(spark: SparkSession, path: Place, table: Table, schema: StructType, cha
 def _pieces(path: Place, file: File, wanted: pa.Schema) -> Iterator[pa.Table]:
     source = _source(path, file.path)
     with pq.ParquetFile(source) as parquet:
-        for batch in parquet.iter_batches(BATCH_ROWS):
+        names = [name for name in parquet.schema_arrow.names if name in wanted.names]
+        for batch in parquet.iter_batches(BATCH_ROWS, columns=names):
             yield _completed(pa.Table.from_batches([batch]), file, wanted)
 
 
@@ -111,7 +125,7 @@ def _source(path: Place, name: str) -> Any:
 
 
 def _completed(rows: pa.Table, file: File, wanted: pa.Schema) -> pa.Table:
-    """Return rows with all columns of the table: partition values from the file's entry, others null."""
+    """Return rows with all wanted columns: partition values from the file's entry, others null."""
     columns = []
     for field in wanted:
         if field.name in file.partition:

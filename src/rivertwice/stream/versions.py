@@ -21,7 +21,7 @@ from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.relations import accepted, rows_schema
 from rivertwice.store import delta
-from rivertwice.store.fetched import local_files
+from rivertwice.store.spark_files import read_files
 from rivertwice.stream.context import DriverContext
 from rivertwice.stream.pieces import read_pieces
 from rivertwice.stream.side import SideTable, stamps
@@ -108,11 +108,8 @@ class KnownVersions:
         source = self.definition.sources[view]
         table = delta.open_table(self.home.tables.versions(view))
         empty = spark.createDataFrame([], f"{rows_schema(source)}, _timeline string, _batch bigint")
-        if table is None:
-            rows = empty
-        else:
-            files = local_files(table.file_uris(), self.settings.home / "cache")
-            rows = spark.read.schema(empty.schema).parquet(*files) if files else empty
+        place, cache = self.home.tables.versions(view), self.settings.home / "cache"
+        rows = empty if table is None else read_files(spark, place, table, empty.schema, cache)
         inside = [
             (F.col("_timeline") == segment.timeline)
             & F.col("_batch").between(segment.first, batch if segment.last is None else min(segment.last, batch))

@@ -14,10 +14,10 @@ from homes.torn import make_home, tear
 from rivertwice.cli import cli
 from rivertwice.errors import TableDamageError
 from rivertwice.log.addresses import describe
+from rivertwice.log.archive_read import archive_files
 from rivertwice.log.archive_rows import Origin
 from rivertwice.log.archive_sums import note_sums, read_sums, require_sound, sums_file
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, read_archived, transaction_names, turn_name
-from rivertwice.log.records import archive_files
 from rivertwice.repair import archives
 from rivertwice.repair.archives import held_runs, passes
 from rivertwice.store import delta
