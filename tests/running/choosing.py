@@ -23,6 +23,7 @@ PROMISES = (
     "integration/test_fold_of_topics.py",
     "integration/test_privacy.py",
     "integration/test_spark_cluster.py",
+    "integration/test_cluster_disks.py",
     "integration/test_schema_stream.py",
     "integration/test_upgrade.py",
     "integration/test_airflow_killed.py",

@@ -1,15 +1,22 @@
-"""A real Spark standalone cluster on loopback: a master and workers, each a process of its own."""
+"""A real Spark standalone cluster on loopback: a master and workers, each a process of its own.
+
+With `Disks`, each worker has disks of its own, as a host has: a mount namespace in which it sees only the folders that are shared. It
+also has an address of its own: executors of one address read each other's files of a shuffle.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
+import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +30,47 @@ from running.waiting import wait_for
 
 START_S = 90
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+UNSHARE = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--user", "--map-root-user", "--mount")
+
+
+@dataclass(frozen=True)
+class Disks:
+    """What a worker's host sees of this one's files.
+
+    Attributes:
+        shared: folders that exist and that every worker sees, at the same path.
+        hidden: folders that exist and of which a worker has its own, empty ones; the folder for temporary files is one of them.
+        made: folders that a worker has below its own ones.
+    """
+
+    shared: Sequence[Path]
+    hidden: Sequence[Path]
+    made: Sequence[Path] = ()
+
+    def script(self, command: Sequence[str]) -> str:
+        """Return a shell script that runs a command on such a host, in a mount namespace of its own."""
+        hidden = [Path(tempfile.gettempdir()).resolve(), *(path.resolve() for path in self.hidden)]
+        lines = ["set -e", "mount --make-rprivate /", "mount -t tmpfs tmpfs /mnt"]
+        for number, path in enumerate(self.shared):
+            lines.append(f"mkdir /mnt/{number}; mount --bind {shlex.quote(str(path))} /mnt/{number}")
+        lines += [
+            f"mkdir -p {shlex.quote(str(path))}; mount -t tmpfs -o mode=1777 tmpfs {shlex.quote(str(path))}"
+            for path in hidden
+        ]
+        for number, path in enumerate(self.shared):
+            lines.append(
+                f"mkdir -p {shlex.quote(str(path))}; mount --bind /mnt/{number} {shlex.quote(str(path))}; umount /mnt/{number}"
+            )
+        lines += [f"mkdir -p {shlex.quote(str(path))}" for path in self.made]
+        return "\n".join([*lines, "umount /mnt", f"exec {shlex.join(command)}"])
+
+
+def disks_missing() -> str | None:
+    """Return why workers cannot have disks of their own here, or None."""
+    tried = subprocess.run(
+        [*UNSHARE, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, text=True, timeout=30, check=False
+    )
+    return None if tried.returncode == 0 else f"no mount namespaces here: {tried.stderr.strip()}"
 
 
 class SparkCluster:
@@ -32,9 +80,10 @@ class SparkCluster:
         url: of the master, `spark://127.0.0.1:PORT`.
     """
 
-    def __init__(self, folder: Path, *, workers: int, cores: int) -> None:
+    def __init__(self, folder: Path, *, workers: int, cores: int, disks: Disks | None = None) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
+        self._disks = disks
         self._processes: list[subprocess.Popen[bytes]] = []
         self._start("master", "org.apache.spark.deploy.master.Master", "--port", "0", "--webui-port", "0")
         self.url = self._find("master", r"Starting Spark master at (spark://\S+)")
@@ -60,11 +109,17 @@ class SparkCluster:
         )
 
     def _start(self, name: str, main: str, *options: str) -> None:
-        env = {**os.environ, **java_env(Settings(REPOSITORY, self._folder)), "SPARK_LOCAL_IP": "127.0.0.1"}
+        address = "127.0.0.1"
+        if self._disks is not None and name != "master":
+            address = f"127.0.0.{1 + len(self._processes)}"
+        env = {**os.environ, **java_env(Settings(REPOSITORY, self._folder)), "SPARK_LOCAL_IP": address}
         env |= {"SPARK_DAEMON_MEMORY": "256m", "SPARK_MASTER_HOST": "127.0.0.1"}
-        host = ("--host", "127.0.0.1")
+        host = ("--host", address)
         with self._log(name).open("ab") as out:
             command = [str(_CLASS), main, *host, *options]
+            if self._disks is not None and name != "master":
+                env = {key: value for key, value in env.items() if not key.startswith("RIVERTWICE_")}
+                command = [*UNSHARE, "sh", "-c", self._disks.script(command)]
             self._processes.append(
                 subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True
@@ -89,6 +144,10 @@ class SparkCluster:
         with urllib.request.urlopen(f"{self._page}/json/", timeout=10) as answer:
             return dict(json.load(answer))
 
+    def sees(self, number: int, path: Path) -> bool:
+        """Say whether a worker sees a file or folder."""
+        return Path(f"/proc/{self._processes[1 + number].pid}/root{path}").exists()
+
     def kill_worker(self, number: int) -> None:
         """End a worker and its executors with SIGKILL, as the loss of a machine would."""
         process = self._processes[1 + number]
@@ -107,9 +166,9 @@ class SparkCluster:
 
 
 @contextmanager
-def spark_cluster(folder: Path, *, workers: int, cores: int) -> Iterator[SparkCluster]:
-    """Run a cluster for as long as the block lasts."""
-    cluster = SparkCluster(folder, workers=workers, cores=cores)
+def spark_cluster(folder: Path, *, workers: int, cores: int, disks: Disks | None = None) -> Iterator[SparkCluster]:
+    """Run a cluster for as long as the block lasts; with `disks` its workers have disks of their own."""
+    cluster = SparkCluster(folder, workers=workers, cores=cores, disks=disks)
     try:
         yield cluster
     finally:
