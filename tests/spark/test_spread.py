@@ -14,10 +14,11 @@ from pyspark.sql import SparkSession
 
 from homes.windows import WindowHome
 from rivertwice.config import Settings
-from rivertwice.instants import utc_now
+from rivertwice.instants import EPOCH, utc_now
 from rivertwice.reconcile import observe
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 from rivertwice.reconcile.run import reconcile
+from rivertwice.reconcile.seals.table import read_seals
 from rivertwice.timeline.served import rebuild_served
 from simulated.windows import SIZE, START, World, random_batches
 
@@ -42,7 +43,7 @@ def said(spark: SparkSession, made: WindowHome, folder: Path) -> dict[str, Any]:
         "late": newest["late_by_partition"],
         "alerts": sorted(f"{alert['severity']} {alert['message']}" for alert in newest["gate"]["alerts"]),
         "dirty": report.dirty,
-        "sealed": report.sealed,
+        "seals": [replace(seal, run="", created_at=EPOCH, versions={}) for seal in read_seals(home)],
     }
 
 
