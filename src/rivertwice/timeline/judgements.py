@@ -118,7 +118,7 @@ def verdicts_in(table: pa.Table, chain: Chain, wanted: Sequence[str] | None = No
     rows: list[dict[str, Any]] = []
     for own, is_last in _rows_of_chain(table, chain):
         chosen = own if wanted is None else own.filter(pc.is_in(own["verdict"], pa.array(list(wanted))))
-        rows += [row for row in chosen.to_pylist() if _address(row) not in named and rows_of(row)]
+        rows += [row for row in chosen.to_pylist() if rows_of(row) and (not named or _address(row) not in named)]
         if not is_last:
             named.update(map(_address, own.to_pylist()))
     return rows
