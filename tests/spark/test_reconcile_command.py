@@ -64,11 +64,6 @@ def made(tmp_path: Path) -> Made:
     return settings, home, bundle, world
 
 
-def verdicts(command: Command, settings: Settings) -> dict[tuple[str, str, int], str]:
-    rows = json.loads(command(settings, "verdicts", "p").stdout)["rows"]
-    return {(one["pair"], one["window_start"], len(one["key"])): one["verdict"] for one in rows}
-
-
 def test_a_dropped_record_that_joins_open_and_emitted_sessions_is_no_alarm(command: Command, made: Made) -> None:
     settings = made[0]
     done = command(settings, "reconcile", "p")
