@@ -11,8 +11,8 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, Gap, accepted_gaps, read_acceptance, read_gaps, record_gap
+from rivertwice.reconcile.observe import _jumps
 from rivertwice.reconcile.rederive import derive_ranges
-from rivertwice.reconcile.view import _jumps
 from rivertwice.retention import accept
 from rivertwice.store import delta
 from rivertwice.store.files import replace_json
