@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.copies import check_served_rows, choose_again
+from rivertwice.reconcile.copies import check_served_rows, choose_again, wrong_rows
 from rivertwice.reconcile.definition_versions import (
     Judges,
     exchanged,
@@ -30,8 +30,6 @@ from rivertwice.reconcile.gaps import (
 )
 from rivertwice.reconcile.kinds.judge import Judge, amended_rows, late_rows
 from rivertwice.reconcile.model import (
-    SERVED,
-    STREAM,
     Finding,
     LateRow,
     RowColumns,
@@ -76,6 +74,11 @@ class Derived:
     defects: Sequence[LedgerDefect]
     missing: Sequence[Missing] = ()
     doubts: Doubts = field(default_factory=Doubts)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The defects as findings."""
+        return [Finding("ledger", defect.message, defect.batch) for defect in self.defects]
 
 
 def rederive_ledger(
@@ -260,8 +263,4 @@ def find_served_differences(
         view.semantics,
         definition.window.closed_ms(chain.batch[last]),
     )
-    wrong: dict[str, set[RowId]] = {STREAM: set(), SERVED: set()}
-    for verdict in verdicts:
-        if any(cause == "unexplained" for cause, _ in verdict.defects):
-            wrong[verdict.pair].add(verdict.row)
-    return check_served_rows(view.served, chosen, shape, wrong[STREAM], wrong[SERVED])
+    return check_served_rows(view.served, chosen, shape, *wrong_rows(verdicts))

@@ -19,7 +19,7 @@ from rivertwice.backfill.model import BackfillPlan
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.frames import addresses
-from rivertwice.reconcile.model import Finding, RowColumns, RowId
+from rivertwice.reconcile.model import SERVED, STREAM, Finding, RowColumns, RowId, Verdict
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.serving import Publication, select_served
@@ -217,6 +217,15 @@ def choose_again(
         end_column=window.end_column,
         session_keys=definition.session_keys,
     )
+
+
+def wrong_rows(verdicts: Iterable[Verdict]) -> tuple[set[RowId], set[RowId]]:
+    """Return the rows of the changelog, and the served rows, that are a DEFECT by themselves."""
+    wrong: dict[str, set[RowId]] = {STREAM: set(), SERVED: set()}
+    for verdict in verdicts:
+        if any(cause == "unexplained" for cause, _ in verdict.defects):
+            wrong[verdict.pair].add(verdict.row)
+    return wrong[STREAM], wrong[SERVED]
 
 
 def check_served_rows(

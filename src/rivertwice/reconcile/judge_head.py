@@ -19,7 +19,6 @@ from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.evidence.stateful import StatefulEvidence
 from rivertwice.reconcile.judged import Judged, touched_rows
 from rivertwice.reconcile.kinds.judge import HasIncrements, records_without_output
-from rivertwice.reconcile.model import Finding
 from rivertwice.reconcile.observe import read_tables
 from rivertwice.reconcile.recorded import (
     check_dead_letters,
@@ -83,7 +82,7 @@ def judge_head(
         done("account", f"{len(dead)} dead letters, {len(pairs)} counts")
     verdicts = judge_stream(evidence) + ([] if served is None else judge_served(basis, served))
     dead_findings, dead_counts = check_dead_letters(view, dead, derived.missing)
-    findings = [*(Finding("ledger", defect.message, defect.batch) for defect in derived.defects), *view.contradicted]
+    findings = [*derived.findings, *view.contradicted]
     findings += [
         *dead_findings,
         *check_late_rows(view, fresh, derived.missing),

@@ -155,7 +155,7 @@ def store_run(
     if verdicts or written.verdicts or increment is None:
         is_own &= _append_once(tables.verdicts, stamp.run, _verdict_table(stamp, verdicts), written.verdicts)
     if causes or written.causes or increment is None:
-        is_own &= _append_once(tables.causes, stamp.run, cause_table(stamp.run, causes), written.causes)
+        is_own &= _append_once(tables.causes, stamp.run, _cause_table(stamp.run, causes), written.causes)
     row = {
         "_format": FORMAT,
         "run": stamp.run,
@@ -256,26 +256,25 @@ def _verdict_table(stamp: Stamp, verdicts: Sequence[StoredVerdict]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=VERDICTS)
 
 
-def cause_table(run: str, causes: Sequence[ReconcileCause]) -> pa.Table:
-    """Return causes as they are stored."""
-    rows = [
-        {
-            "_format": FORMAT,
-            "run": run,
-            "pair": cause.pair,
-            "window_start": None if cause.row is None else from_ms(cause.row.start_ms),
-            "key": None if cause.row is None else cause.row.key,
-            "cause": cause.cause,
-            "topic": cause.topic,
-            "partition": cause.partition,
-            "offset": cause.offset,
-            "batch": cause.batch,
-            "late_watermark_ms": cause.late_watermark_ms,
-            "event_time": cause.event_time,
-            "detail": cause.detail,
-        }
-        for cause in causes
-    ]
+def cause_fields(cause: ReconcileCause) -> dict[str, Any]:
+    """Return the columns of a stored cause, without those that are the same for all of a run."""
+    return {
+        "pair": cause.pair,
+        "window_start": None if cause.row is None else from_ms(cause.row.start_ms),
+        "key": None if cause.row is None else cause.row.key,
+        "cause": cause.cause,
+        "topic": cause.topic,
+        "partition": cause.partition,
+        "offset": cause.offset,
+        "batch": cause.batch,
+        "late_watermark_ms": cause.late_watermark_ms,
+        "event_time": cause.event_time,
+        "detail": cause.detail,
+    }
+
+
+def _cause_table(run: str, causes: Sequence[ReconcileCause]) -> pa.Table:
+    rows = [{"_format": FORMAT, "run": run, **cause_fields(cause)} for cause in causes]
     return pa.Table.from_pylist(rows, schema=CAUSES)
 
 

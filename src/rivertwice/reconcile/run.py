@@ -192,7 +192,7 @@ def _decide(
 ) -> Gate:
     definition = view.newest.definition
     alert_share = definition.late.alert_share
-    spread_rows = [] if judged.spread is None else judged.spread.rows()
+    spread_rows = [] if judged.spread is None else judged.spread.rows
     folder = settings.project / "expectations"
     frame = balance_frame(totals.total, totals.partitions)
     outcomes = [

@@ -83,7 +83,7 @@ def test_of_two_writers_that_saw_the_same_version_one_wins(tmp_path):
     assert second.applied_version("a") == 2
 
 
-def test_a_kept_table_that_was_put_back_from_a_backup_is_opened_anew(tmp_path):
+def test_a_kept_table_that_was_put_back_from_a_backup_is_opened_again(tmp_path):
     kept = delta.KeptTable(tmp_path / "t")
     append(tmp_path / "t", kept, 0)
     shutil.copytree(tmp_path / "t", tmp_path / "backup")

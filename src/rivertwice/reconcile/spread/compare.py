@@ -52,7 +52,7 @@ def compare_sides(sides: DataFrame, shape: RowColumns, moment: Moment) -> DataFr
 
     - `_clean`: whether no cause is needed. `_open`: whether the window is not closed. `_unserved`: whether it is not served yet.
     - `_dirty`: whether stream, expected and truth are not the same.
-    - `_has_truth`: whether the truth has the row. `_pairs`: the records that emitted rows count. `_served`: rows served.
+    - `_pairs`: the records that emitted rows count. `_served`: rows served.
     """
     keys = [F.col(name) for name in shape.keys]
     rows = sides.withColumns({"_h1": _hash(F.xxhash64, shape), "_h2": _hash(F.hash, shape), "_n": _count(shape)})
@@ -86,7 +86,6 @@ def compare_sides(sides: DataFrame, shape: RowColumns, moment: Moment) -> DataFr
         is_open.alias("_open"),
         unserved.alias("_unserved"),
         F.coalesce(~same, F.lit(True)).alias("_dirty"),
-        _once(TRUTH).alias("_has_truth"),
         F.coalesce("_pairs", F.lit(0)).alias("_pairs"),
         F.col("n_served").alias("_served"),
     )

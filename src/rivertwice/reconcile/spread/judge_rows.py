@@ -13,12 +13,10 @@ import pyarrow.compute as pc
 from rivertwice.instants import from_ms
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.causes import row_causes
-from rivertwice.reconcile.copies import check_served_rows, choose_again
+from rivertwice.reconcile.copies import check_served_rows, choose_again, wrong_rows
 from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import addresses, late_by_row, values
 from rivertwice.reconcile.model import (
-    SERVED,
-    STREAM,
     Finding,
     LateRow,
     RowColumns,
@@ -28,7 +26,7 @@ from rivertwice.reconcile.model import (
     Values,
     Verdict,
 )
-from rivertwice.reconcile.results import ReconcileCause
+from rivertwice.reconcile.results import cause_fields
 from rivertwice.reconcile.spread.compare import Moment
 from rivertwice.reconcile.spread.sides import EMITTED, EXPECTED, LATE_RECORD, SERVED_ROW, TRUTH, WINDOW
 from rivertwice.reconcile.verdict import judge_served, judge_stream
@@ -104,7 +102,7 @@ def _judge(rule: Rule, entries: pa.Table) -> pa.Table:
         verdicts += judge_served(evidence, served)
         findings = _served_findings(rule, by_side, verdicts)
     rows = [_verdict_row(verdict) for verdict in verdicts]
-    rows += [_cause_row(cause) for cause in row_causes(verdicts, evidence, served)]
+    rows += [{"kind": CAUSE, **cause_fields(cause)} for cause in row_causes(verdicts, evidence, served)]
     rows += [{"kind": FINDING, "cause": each.kind, "detail": each.message, "batch": each.batch} for each in findings]
     return pa.Table.from_pylist(rows, schema=JUDGED)
 
@@ -155,11 +153,7 @@ def _served_findings(rule: Rule, by_side: Mapping[str, pa.Table], verdicts: Sequ
         rule.definition, shown.select([*results, "_timeline", "_batch"]), None, [], frozenset(), served_ms
     )
     served = by_side[SERVED_ROW].select(["_format", *results, "_status", "_timeline", "_batch", "_backfill"])
-    wrong: dict[str, set[RowId]] = {STREAM: set(), SERVED: set()}
-    for verdict in verdicts:
-        if any(cause == "unexplained" for cause, _ in verdict.defects):
-            wrong[verdict.pair].add(verdict.row)
-    return check_served_rows(served, chosen, rule.shape, wrong[STREAM], wrong[SERVED])
+    return check_served_rows(served, chosen, rule.shape, *wrong_rows(verdicts))
 
 
 def _verdict_row(verdict: Verdict) -> dict[str, Any]:
@@ -176,22 +170,4 @@ def _verdict_row(verdict: Verdict) -> dict[str, Any]:
         "dead": verdict.dead,
         "unexplained": verdict.unexplained,
         "late_share": verdict.late_share,
-    }
-
-
-def _cause_row(cause: ReconcileCause) -> dict[str, Any]:
-    return {
-        "kind": CAUSE,
-        "pair": cause.pair,
-        "window_start": None if cause.row is None else from_ms(cause.row.start_ms),
-        "window_end": None if cause.row is None else from_ms(cause.row.end_ms),
-        "key": None if cause.row is None else cause.row.key,
-        "cause": cause.cause,
-        "topic": cause.topic,
-        "partition": cause.partition,
-        "offset": cause.offset,
-        "batch": cause.batch,
-        "late_watermark_ms": cause.late_watermark_ms,
-        "event_time": cause.event_time,
-        "detail": cause.detail,
     }

@@ -27,7 +27,6 @@ from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.gaps import Doubts, with_filled
 from rivertwice.reconcile.judged import Judged
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
-from rivertwice.reconcile.model import Finding
 from rivertwice.reconcile.observe import read_tables
 from rivertwice.reconcile.recorded import Emitted, check_emitted, count_by_batch
 from rivertwice.reconcile.rederive import blame_windows, select_touching
@@ -87,7 +86,7 @@ def judge_large(
     evidence, late = gather_evidence(apart, derived, {view.groups[-1]: narrow})
     served = gather_served(apart, evidence, derived.chain, narrow, late)
     verdicts = judge_stream(evidence) + ([] if served is None else judge_served(evidence, served))
-    findings = [*(Finding("ledger", defect.message, defect.batch) for defect in derived.defects), *view.contradicted]
+    findings = [*derived.findings, *view.contradicted]
     findings += [*dead.findings, *late_findings, *check_emitted(view, emitted), *rows.findings]
     findings += [
         *check_publications(view.publications, view.copies.plans),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -71,13 +72,14 @@ class Spread:
     def counts(self, until_ms: int | None = None) -> Counter[tuple[str, str]]:
         """Return the rows by pair and verdict; with `until_ms` only those of windows that end at or before it (epoch ms)."""
         counts: Counter[tuple[str, str]] = Counter()
-        for row in self.rows():
+        for row in self.rows:
             if until_ms is None or row["end_ms"] <= until_ms:
                 counts[row["pair"], row["verdict"]] += row["rows"]
         return counts
 
+    @cached_property
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row by pair, window, verdict and presence, with how many result rows it stands for; clean ones too."""
+        """A row by pair, window, verdict and presence, with how many result rows it stands for; clean ones too."""
         windows = self.windows
         if self.wanted is not None:
             low, high = self.wanted

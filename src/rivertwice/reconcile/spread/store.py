@@ -22,7 +22,7 @@ from rivertwice.verdicts import AGREES, OPEN
 def together(rows: Spread) -> list[StoredVerdict]:
     """Return what is stored of the rows that agree or are open: one verdict for each pair and window. Pure."""
     counts: Counter[tuple[str, int, int, str]] = Counter()
-    for row in rows.rows():
+    for row in rows.rows:
         if row["verdict"] in (AGREES, OPEN):
             counts[row["pair"], row["start_ms"], row["end_ms"], row["verdict"]] += row["rows"]
     return [

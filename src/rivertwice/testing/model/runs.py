@@ -12,25 +12,14 @@ from rivertwice.instants import from_ms
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.model import Finding, Verdict
+from rivertwice.reconcile.results import VERDICTS
 from rivertwice.reconcile.seals.look import Decision, Look
 from rivertwice.reconcile.seals.model import Seal
 from rivertwice.timeline.judgements import Increment, chain_of, verdicts_in
 from rivertwice.timeline.served_stamp import ServedStamp
 
-_TIME = pa.timestamp("us", "UTC")
-_SCHEMA = pa.schema(
-    [
-        ("run", pa.string()),
-        ("pair", pa.string()),
-        ("window_start", _TIME),
-        ("window_end", _TIME),
-        ("key", pa.string()),
-        ("verdict", pa.string()),
-        ("reason", pa.string()),
-        ("late", pa.int64()),
-        ("dead", pa.int64()),
-    ]
-)
+_COLUMNS = ("run", "pair", "window_start", "window_end", "key", "verdict", "reason", "late", "dead")
+_SCHEMA = pa.schema([VERDICTS.field(name) for name in _COLUMNS])
 
 
 @dataclass
