@@ -14,6 +14,9 @@ from rivertwice.config.kafka_security import KafkaSecurity
 from rivertwice.config.places import Place, below, parse_place, require_folder, require_name, require_topic
 from rivertwice.errors import ConfigError
 
+VERDICTS_KEPT = timedelta(days=90)
+"""How long the verdicts and causes of a reconcile are kept, if nobody says otherwise."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -41,7 +44,7 @@ class Settings:
     leases: Place | None = None
     kafka: KafkaSecurity = field(default_factory=KafkaSecurity)
     alerts: Path | None = None
-    verdicts_kept: timedelta = timedelta(days=90)
+    verdicts_kept: timedelta = VERDICTS_KEPT
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
@@ -63,7 +66,9 @@ class Settings:
             leases=parse_place(env["RIVERTWICE_LEASES"]) if env.get("RIVERTWICE_LEASES") else None,
             kafka=KafkaSecurity.from_env(env),
             alerts=Path(env["RIVERTWICE_ALERTS"]).resolve() if env.get("RIVERTWICE_ALERTS") else None,
-            verdicts_kept=_days(env.get("RIVERTWICE_VERDICTS_KEPT") or "90 days"),
+            verdicts_kept=_days(env["RIVERTWICE_VERDICTS_KEPT"])
+            if env.get("RIVERTWICE_VERDICTS_KEPT")
+            else VERDICTS_KEPT,
         )
 
     def to_env(self) -> dict[str, str]:
@@ -87,7 +92,7 @@ class Settings:
             env["RIVERTWICE_LEASES"] = str(self.leases)
         if self.alerts is not None:
             env["RIVERTWICE_ALERTS"] = str(self.alerts)
-        if self.verdicts_kept != timedelta(days=90):
+        if self.verdicts_kept != VERDICTS_KEPT:
             env["RIVERTWICE_VERDICTS_KEPT"] = f"{self.verdicts_kept.days} days"
         return env | self.kafka.to_env()
 

@@ -14,13 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from rivertwice.config import PipelineHome, Place
+from rivertwice.config.settings import VERDICTS_KEPT
 from rivertwice.store import delta
 from rivertwice.store.delta_counts import rows_by
 from rivertwice.store.sql import is_among
 from rivertwice.timeline.judgements import Increment
-
-KEPT = timedelta(days=90)
-"""How long the rows of a run are kept, if nobody says otherwise."""
 
 
 def select_old_runs(
@@ -56,7 +54,7 @@ def _base(row: Mapping[str, Any]) -> str | None:
     return None if text is None else Increment.from_json(json.loads(text)).base
 
 
-def drop_old_judgements(home: PipelineHome, now: datetime, keep: timedelta = KEPT) -> int:
+def drop_old_judgements(home: PipelineHome, now: datetime, keep: timedelta = VERDICTS_KEPT) -> int:
     """Remove the verdicts and causes of old runs, and old seals; return of how many runs there were any.
 
     Repeated or killed at any moment, it is done by the next call. What a run counted stays in `reconciles`.

@@ -22,12 +22,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from rivertwice.config import PipelineHome, Place, Tables
+from rivertwice.config.settings import VERDICTS_KEPT
 from rivertwice.errors import LostRaceError
 from rivertwice.locks import lock, lock_if_free
 from rivertwice.store.table_upkeep import TableShape, compact, shape_of, sweep
 from rivertwice.timeline.ledger import heal_ledger
 from rivertwice.timeline.lineage import head_definition
-from rivertwice.timeline.old_judgements import KEPT, drop_old_judgements
+from rivertwice.timeline.old_judgements import drop_old_judgements
 
 LOG = logging.getLogger(__name__)
 COMPACT_AT = 50
@@ -98,7 +99,7 @@ def plan_upkeep(shapes: Mapping[str, TableShape | None], compact_at: int = COMPA
 
 
 def keep_up(
-    home: PipelineHome, compact_at: int = COMPACT_AT, *, now: datetime, verdicts_kept: timedelta = KEPT
+    home: PipelineHome, compact_at: int = COMPACT_AT, *, now: datetime, verdicts_kept: timedelta = VERDICTS_KEPT
 ) -> list[Kept]:
     """Do the upkeep of all tables of one pipeline; one process at a time, others return at once and do nothing.
 
