@@ -39,7 +39,7 @@ from rivertwice.reconcile.evidence.evidence import Evidence
 from rivertwice.reconcile.evidence.stateful import StatefulEvidence
 from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
 from rivertwice.reconcile.kinds.judge import records_without_output
-from rivertwice.reconcile.kinds.tumbling_hopping import with_watermarks
+from rivertwice.reconcile.kinds.read_rows import with_watermarks
 from rivertwice.reconcile.model import Finding, OrderDependentRows
 from rivertwice.reconcile.recorded import check_late_rows, check_order, check_updates
 from rivertwice.reconcile.rederive import derive_chain, derive_chain_of_many

@@ -40,8 +40,8 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fold_run import PARTITION_SHIFT
 from rivertwice.pipeline.relations import rows_schema
 from rivertwice.reconcile.gaps import GAP_INDEX, Jump
+from rivertwice.reconcile.kinds.read_rows import NEVER_MS
 from rivertwice.reconcile.kinds.stateful import StatefulJudge
-from rivertwice.reconcile.kinds.tumbling_hopping import NEVER_MS
 from rivertwice.reconcile.model import RowId, Values
 from rivertwice.reconcile.verdict import judge_stream
 from rivertwice.reconcile.view import shape_of

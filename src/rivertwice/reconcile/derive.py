@@ -26,7 +26,7 @@ from rivertwice.pipeline.relations import accepted
 from rivertwice.pipeline.source_model import Source
 from rivertwice.reconcile.gaps import GAP_INDEX, Jump, Missing
 from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
-from rivertwice.reconcile.kinds.tumbling_hopping import with_watermarks
+from rivertwice.reconcile.kinds.read_rows import with_watermarks
 from rivertwice.reconcile.model import LateRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
 

@@ -26,7 +26,8 @@ from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX, Doubts
 from rivertwice.reconcile.kinds.account import closed_pairs
 from rivertwice.reconcile.kinds.fixed_windows import FixedWindows
-from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge, is_below, is_read
+from rivertwice.reconcile.kinds.read_rows import is_below, is_read
+from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
 from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
 

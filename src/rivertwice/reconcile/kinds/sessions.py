@@ -39,7 +39,8 @@ from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.evidence.sessions import SessionEvidence
 from rivertwice.reconcile.frames import addresses, unique_rows
 from rivertwice.reconcile.gaps import Doubts, widened
-from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge, as_read
+from rivertwice.reconcile.kinds.read_rows import as_read
+from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
 from rivertwice.reconcile.model import (
     AmendedRow,
     LateRow,

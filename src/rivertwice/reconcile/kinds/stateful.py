@@ -41,7 +41,8 @@ from rivertwice.reconcile.evidence.stateful import StatefulEvidence
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX, Doubts, Jump, without_end
 from rivertwice.reconcile.kinds.fixed_windows import claimed_windows
-from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge, is_read
+from rivertwice.reconcile.kinds.read_rows import is_read
+from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
 from rivertwice.reconcile.model import OrderDependentRows, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
 from rivertwice.reconcile.view import Served

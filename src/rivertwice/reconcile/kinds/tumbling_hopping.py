@@ -27,48 +27,12 @@ from rivertwice.pipeline.relations import included, window_micros, with_window_e
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.evidence.evidence import Evidence
 from rivertwice.reconcile.frames import addresses
-from rivertwice.reconcile.gaps import AMENDED_INDEX, GAP_INDEX, Doubts
+from rivertwice.reconcile.gaps import GAP_INDEX, Doubts
 from rivertwice.reconcile.kinds.account import closed_pairs, count_by_rows
 from rivertwice.reconcile.kinds.fixed_windows import FixedWindows
+from rivertwice.reconcile.kinds.read_rows import AMENDED_GROUP, as_read, is_below, is_read
 from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
-
-NEVER_MS = -(1 << 50)
-"""A watermark by which no record is late."""
-AMENDED_GROUP = -1
-"""Definition number of what a dead letter should have been: it belongs to the truth of every definition."""
-
-
-def with_watermarks(spark: SparkSession, rows: DataFrame, chain: Chain, groups: Sequence[int]) -> DataFrame:
-    """Return accepted rows tagged with `_index`, with the late watermark of that batch and the number of its definition."""
-    marks = pa.table(
-        {
-            "_index": pa.array([GAP_INDEX, *range(len(chain.late))], pa.int32()),
-            "_late_ms": pa.array([NEVER_MS, *chain.late], pa.int64()),
-            "_group": pa.array([groups[-1], *groups], pa.int32()),
-        }
-    )
-    return rows.join(F.broadcast(spark.createDataFrame(marks)), "_index")
-
-
-def is_read() -> Column:
-    """Return whether a batch of the path read and accepted the row."""
-    return F.col("_index") >= 0
-
-
-def is_below(ends: Mapping[int, int]) -> Column:
-    """Return whether a row's address is below the offset of its partition; no row is in a partition without one."""
-    below = F.lit(False)
-    for partition, end in ends.items():
-        below = below | ((F.col("_partition") == partition) & (F.col("_offset") < end))
-    return below
-
-
-def as_read(amended: DataFrame) -> DataFrame:
-    """Return what dead letters should have been, with the columns of rows that a batch read."""
-    return amended.withColumns(
-        {"_index": F.lit(AMENDED_INDEX), "_late_ms": F.lit(NEVER_MS).cast("long"), "_group": F.lit(AMENDED_GROUP)}
-    )
 
 
 def _joined(rows: DataFrame, amended: DataFrame) -> DataFrame:

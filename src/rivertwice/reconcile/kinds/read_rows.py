@@ -1,0 +1,49 @@
+"""Accepted rows of a path with the batch that read each: its watermark, its definition, and whether there is such a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rivertwice.reconcile.gaps import AMENDED_INDEX, GAP_INDEX
+from rivertwice.reconcile.rederive import Chain
+
+NEVER_MS = -(1 << 50)
+"""A watermark by which no record is late."""
+AMENDED_GROUP = -1
+"""Definition number of what a dead letter should have been: it belongs to the truth of every definition."""
+
+
+def with_watermarks(spark: SparkSession, rows: DataFrame, chain: Chain, groups: Sequence[int]) -> DataFrame:
+    """Return accepted rows tagged with `_index`, with the late watermark of that batch and the number of its definition."""
+    marks = pa.table(
+        {
+            "_index": pa.array([GAP_INDEX, *range(len(chain.late))], pa.int32()),
+            "_late_ms": pa.array([NEVER_MS, *chain.late], pa.int64()),
+            "_group": pa.array([groups[-1], *groups], pa.int32()),
+        }
+    )
+    return rows.join(F.broadcast(spark.createDataFrame(marks)), "_index")
+
+
+def is_read() -> Column:
+    """Return whether a batch of the path read and accepted the row."""
+    return F.col("_index") >= 0
+
+
+def is_below(ends: Mapping[int, int]) -> Column:
+    """Return whether a row's address is below the offset of its partition; no row is in a partition without one."""
+    below = F.lit(False)
+    for partition, end in ends.items():
+        below = below | ((F.col("_partition") == partition) & (F.col("_offset") < end))
+    return below
+
+
+def as_read(amended: DataFrame) -> DataFrame:
+    """Return what dead letters should have been, with the columns of rows that a batch read."""
+    return amended.withColumns(
+        {"_index": F.lit(AMENDED_INDEX), "_late_ms": F.lit(NEVER_MS).cast("long"), "_group": F.lit(AMENDED_GROUP)}
+    )
