@@ -19,6 +19,9 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 NO_HELPER = "-Djdk.lang.Process.launchMechanism=VFORK"
 # In a heap of 2 GB an object above half a megabyte would be humongous: each fetch of Kafka's, after which G1 marks the whole heap.
 WIDE_REGIONS = "-XX:G1HeapRegionSize=4m"
+# G1 begins with a 64th of the machine's memory, fills it in each batch, and makes it small again after each marking. A share and not
+# a size: a user's smaller limit bounds it, where `-Xms` would keep the JVM from starting.
+WIDE_HEAP = "-XX:InitialRAMPercentage=6 -XX:MaxHeapFreeRatio=100"
 
 # What Spark keeps of earlier batches. Records that it fetched and that no task used are kept for five minutes by default:
 # at 10,000 records a second that is gigabytes. And the status of 1,000 jobs is kept although no page shows it.
@@ -60,6 +63,7 @@ def start_confs(settings: Settings, jars: list[Path]) -> dict[str, str]:
                 JVM_SPEAKS,
                 NO_HELPER,
                 WIDE_REGIONS,
+                WIDE_HEAP,
                 AVRO_LIMITS,
                 class_options(settings),
             ]
