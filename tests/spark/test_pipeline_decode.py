@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 
 from homes.project import FLIGHTS
 from rivertwice.pipeline.cases import RAW_SCHEMA
-from rivertwice.pipeline.decode import HEADERS_TYPE, decode, last_header
+from rivertwice.pipeline.decode import HEADERS_TYPE, TIMESTAMP, decode, is_plain_instant, last_header
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.relations import accepted
 
@@ -205,3 +206,24 @@ def test_spark_compiles_all_of_a_decode_but_from_json(compiling: SparkSession) -
     plan = frame._jdf.queryExecution().executedPlan().toString().splitlines()
     interpreted = [line for line in plan if re.match(r"[ :+-]*(Project|Filter)", line)]
     assert ["from_json(" in line for line in interpreted] == [True], interpreted
+
+
+def test_the_short_check_of_instants_takes_only_what_the_pattern_takes(spark: SparkSession) -> None:
+    # All texts that differ from an instant in one or two places by any of these signs, and some that differ everywhere.
+    signs, plain = "059 -+:.TZUa\t\u00e9", "2013-06-30T16:15:00Z"
+    texts = {plain, "0001-01-01T00:00:00Z", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "0002-01-01T00:00:00Z"}
+    for first, second in itertools.combinations(range(len(plain)), 2):
+        for one, other in itertools.product(signs, repeat=2):
+            texts.add(plain[:first] + one + plain[first + 1 : second] + other + plain[second + 1 :])
+    dice = random.Random(20)
+    texts |= {"".join(dice.choice(signs) for _ in plain) for _ in range(2_000)}
+    frame = spark.createDataFrame([(each,) for each in sorted(texts)], "text string")
+    text = F.col("text")
+    parsed = F.try_to_timestamp(text)
+    by_pattern = F.when(text.rlike(TIMESTAMP), parsed)
+    short = F.when(is_plain_instant(text) | text.rlike(TIMESTAMP), parsed)
+    both = frame.select(text, by_pattern.alias("pattern"), short.alias("short"), is_plain_instant(text).alias("plain"))
+    differing = both.where(~F.col("pattern").eqNullSafe(F.col("short"))).toArrow().to_pylist()
+    assert differing == []
+    assert both.where(F.col("plain") & F.col("short").isNotNull()).count() > 100
+    assert both.where(F.col("plain") & F.col("short").isNull()).count() > 1_000

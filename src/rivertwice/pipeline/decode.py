@@ -143,10 +143,27 @@ def _parse_schema(source: Source) -> str:
 def _typed(source: Source, name: str, kind: str) -> Column:
     value = F.col("_parsed._record").getField(name)
     if kind == "timestamp":
-        parsed = F.when(value.rlike(TIMESTAMP), F.try_to_timestamp(value))
+        parsed = F.when(is_plain_instant(value) | value.rlike(TIMESTAMP), F.try_to_timestamp(value))
         filled = source.envelope == "debezium" and name == source.event_time
         value = change_time(parsed, source) if filled else parsed
     return value.alias(name)
+
+
+def is_plain_instant(text: Column) -> Column:
+    """Return whether a text has the form of nearly all instants, `2013-06-30T04:00:00Z`; TIMESTAMP decides all others.
+
+    It costs a fifth of the regular expression. Digits are not looked at but for the last: Spark's parser refuses anything else
+    between these signs (read in its `parseTimestampString`), except white space before the zone.
+    """
+    signs = F.concat(*(text.substr(place, 1) for place in (5, 8, 11, 14, 17)), text.substr(20, 8))
+    last_digit = text.substr(19, 1)
+    return (
+        (F.octet_length(text) == 20)
+        & (signs == "--T::Z")
+        & last_digit.between("0", "9")
+        & (text >= "0002")
+        & (text < "9999")
+    )
 
 
 def _cases(source: Source, fits: Column, broken: list[Case]) -> list[Case]:
