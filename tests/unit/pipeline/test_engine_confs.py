@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rivertwice.config import Settings
-from rivertwice.pipeline.jvm_confs import NO_HELPER, WIDE_REGIONS, start_confs
+from rivertwice.pipeline.jvm_confs import NO_HELPER, WIDE_HEAP, WIDE_REGIONS, start_confs
 
 LOCAL = Settings(Path("/p"), Path("/h"))
 ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")
@@ -30,5 +30,5 @@ def test_a_driver_of_a_cluster_listens_where_spark_says_and_brings_jars() -> Non
 
 def test_a_jvm_starts_hadoops_programs_without_a_helper() -> None:
     confs = start_confs(LOCAL, [])
-    assert {NO_HELPER, WIDE_REGIONS} < set(confs["spark.driver.extraJavaOptions"].split())
+    assert {NO_HELPER, WIDE_REGIONS, *WIDE_HEAP.split()} < set(confs["spark.driver.extraJavaOptions"].split())
     assert NO_HELPER in confs["spark.executor.extraJavaOptions"].split()
