@@ -16,8 +16,8 @@ from rivertwice.pipeline.bundle import build_bundle, load_bundle, save_bundle
 from rivertwice.store import delta
 from rivertwice.store.fetched import local_files
 from rivertwice.store.places import open_store
+from rivertwice.store.remembered import newest_commit
 from rivertwice.store.table_upkeep import compact, shape_of, sweep
-from rivertwice.supervise.served import newest_commit
 from rivertwice.timeline.lineage import Timeline, create_timeline, list_timelines, load_timeline, next_timeline_name
 from rivertwice.timeline.sequence import head, last_seq, move_head
 

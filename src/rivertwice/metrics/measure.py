@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import Any
 
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.deadletters.model import OPEN
+from rivertwice.deadletters.model import OPEN, DeadLetterSummary
 from rivertwice.deadletters.summary import summarise_dead_letters
 from rivertwice.delivery.status import view_delivery
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms
 from rivertwice.log import kafka
-from rivertwice.log.addresses import Part, name_parts
+from rivertwice.log.addresses import Part, StoredOffsets, name_parts
 from rivertwice.log.reader import first_stamps
 from rivertwice.metrics.figures import (
     backpressure_seconds,
@@ -30,15 +30,20 @@ from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import PROVED, select_newest
 from rivertwice.savepoint.recovery_view import view_recovery
+from rivertwice.store.remembered import Remembered
 from rivertwice.store.trees import sizes_below
 from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batches
-from rivertwice.timeline.lineage import head_path
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import Segment, head_path
 from rivertwice.timeline.sequence import head
 from rivertwice.verdicts import DEFECT
 
 LOG = logging.getLogger(__name__)
 NEWEST = 1_000
 """Batches whose rows are looked at; sums are over all."""
+_MOST_HELD = 16  # pipelines of which something is held between two looks
+_NEWEST: Remembered[tuple[list[BatchFigures], StoredOffsets]] = Remembered(_MOST_HELD)
+_LETTERS: Remembered[DeadLetterSummary] = Remembered(_MOST_HELD)
 
 
 def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetime) -> Measures:
@@ -58,16 +63,21 @@ def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetim
     measures = _from_view(name, view, now)
     path = head_path(home)
     committed = committed_batches(home, path)
-    rows = newest_batches(home, committed, path, NEWEST)
-    batches = batch_figures(rows)
-    ends = rows[-1].end_offsets if rows else {}
+    tables = (home.tables.ledger, home.tables.changelog)
+    batches, ends = _NEWEST.get(
+        (str(home.root), tuple(path)), tables, lambda: _read_figures(newest_batches(home, committed, path, NEWEST))
+    )
     measures = _from_batches(measures, batches, committed, definition.stream.max_offsets_per_trigger, now)
     measures = _from_log(measures, settings, definition, ends, now)
-    measures = _from_dead_letters(measures, home, committed, now)
+    measures = _from_dead_letters(measures, home, committed, path, now)
     measures = _from_delivery(measures, home, definition)
     measures = _from_checkpoint(measures, home)
     measures = _from_savepoints(measures, settings, definition, committed.began_at, now)
     return replace(_from_reconcile(measures, home, now), latency_s=_latency(measures))
+
+
+def _read_figures(rows: Sequence[LedgerRow]) -> tuple[list[BatchFigures], StoredOffsets]:
+    return batch_figures(rows), rows[-1].end_offsets if rows else {}
 
 
 def _from_view(name: str, view: Mapping[str, Any], now: datetime) -> Measures:
@@ -137,8 +147,15 @@ def _from_log(
     return replace(measures, lag_records=sum(lags.values()), lag_s=age, partition_lag=named)
 
 
-def _from_dead_letters(measures: Measures, home: PipelineHome, committed: CommittedBatches, now: datetime) -> Measures:
-    summary = summarise_dead_letters(home, committed)
+def _from_dead_letters(
+    measures: Measures, home: PipelineHome, committed: CommittedBatches, path: Sequence[Segment], now: datetime
+) -> Measures:
+    tables = home.tables
+    summary = _LETTERS.get(
+        (str(home.root), tuple(path)),
+        (tables.ledger, tables.changelog, tables.dead_letters, tables.amendments),
+        lambda: summarise_dead_letters(home, committed),
+    )
     oldest = 0.0 if summary.oldest_open is None else (now - summary.oldest_open).total_seconds()
     return replace(measures, dead_open=summary.total(OPEN), dead_oldest_s=oldest)
 

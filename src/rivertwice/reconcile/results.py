@@ -16,6 +16,7 @@ from rivertwice.instants import from_ms
 from rivertwice.reconcile.model import RowId, Verdict
 from rivertwice.store import delta
 from rivertwice.store.new_files import NewFile, write_file
+from rivertwice.store.remembered import Remembered
 from rivertwice.timeline.judgements import Increment, causes_of, verdicts_of
 from rivertwice.verdicts import AGREES, OPEN
 
@@ -288,9 +289,10 @@ def reconcile_runs(home: PipelineHome) -> list[dict[str, Any]]:
 
 
 def newest_reconcile(home: PipelineHome) -> dict[str, Any] | None:
-    """Return the newest finished run, or None."""
-    runs = reconcile_runs(home)
-    return runs[-1] if runs else None
+    """Return the newest finished run, or None; a table without a new commit is not read again."""
+    table = home.tables.reconciles
+    newest = _NEWEST.get(str(table), (table,), lambda: next(reversed(reconcile_runs(home)), None))
+    return None if newest is None else dict(newest)
 
 
 def verdict_rows(home: PipelineHome, run: str) -> list[dict[str, Any]]:
@@ -306,3 +308,6 @@ def cause_rows(home: PipelineHome, run: str) -> list[dict[str, Any]]:
     """Return the causes that hold for a run, ordered by pair and address; some may be of runs that it builds on."""
     rows = causes_of(home, run)
     return sorted(rows, key=lambda r: (r["pair"], r["cause"], r["topic"] or "", r["partition"] or 0, r["offset"] or 0))
+
+
+_NEWEST: Remembered[dict[str, Any] | None] = Remembered(16)  # the newest run of so many pipelines

@@ -7,19 +7,21 @@ from typing import NamedTuple
 
 from rivertwice.backfill.model import OffsetRuns
 from rivertwice.backfill.store import list_backfills, load_plan
-from rivertwice.config import Settings
+from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.model import OPEN
 from rivertwice.deadletters.summary import read_brief
 from rivertwice.errors import RequestError
 from rivertwice.log.leases import RetentionClaim
 from rivertwice.savepoint.catalogue import list_savepoints
+from rivertwice.store.remembered import Remembered
 from rivertwice.stream.gaps import next_offsets
-from rivertwice.timeline.committed import committed_batches, newest_batches
+from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batches
 from rivertwice.timeline.lineage import load_timeline, path_of
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import publications_of
 
 PartitionOffsets = Mapping[int, int]
+_MOST_HELD = 16  # pipelines of which the claims of dead letters are held between two looks
 
 
 def claim_stream(timeline: str, position: PartitionOffsets) -> RetentionClaim:
@@ -85,7 +87,12 @@ def observe_claims(settings: Settings, pipeline: str) -> list[TopicClaims]:
     savepoints = list_savepoints(home)
     published = {publication.backfill for publication in publications_of(entries)}
     plans = [load_plan(home, backfill) for backfill in list_backfills(home) if backfill not in published]
-    letters = [letter.address for letter in read_brief(home, batches) if letter.state == OPEN]
+    tables = home.tables
+    dead_letters = _DEAD.get(
+        (str(home.root), tuple(path)),
+        (tables.ledger, tables.changelog, tables.dead_letters, tables.amendments),
+        lambda: _claim_open_letters(home, batches),
+    )
     topic_claims = []
     for topic, topic_id in line.topic_ids.items():
         committed = _place(ledger[-1].end_offsets, topic) if ledger else {}
@@ -100,12 +107,23 @@ def observe_claims(settings: Settings, pipeline: str) -> list[TopicClaims]:
         claims += [
             claim_backfill(plan.id, plan.offsets, topic) for plan in plans if plan.topic_ids.get(topic) == topic_id
         ]
-        dead = claim_dead_letters(
-            (address.partition, address.offset) for address in letters if address.topic_id == topic_id
-        )
+        dead = dead_letters.get(topic_id)
         topic_claims.append(TopicClaims(topic, topic_id, claims if dead is None else [*claims, dead]))
     return topic_claims
 
 
+def _claim_open_letters(home: PipelineHome, batches: CommittedBatches) -> dict[str, RetentionClaim]:
+    """Return the claim of the open dead letters by the id of their topic."""
+    places: dict[str, list[tuple[int, int]]] = {}
+    for letter in read_brief(home, batches):
+        if letter.state == OPEN:
+            places.setdefault(letter.address.topic_id, []).append((letter.address.partition, letter.address.offset))
+    claims = {topic_id: claim_dead_letters(addresses) for topic_id, addresses in places.items()}
+    return {topic_id: claim for topic_id, claim in claims.items() if claim is not None}
+
+
 def _place(offsets: Mapping[str, Mapping[str, int]], topic: str) -> dict[int, int]:
     return {int(partition): int(offset) for partition, offset in offsets.get(topic, {}).items()}
+
+
+_DEAD: Remembered[dict[str, RetentionClaim]] = Remembered(_MOST_HELD)

@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from rivertwice.config import PipelineHome, Place, Settings
+from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LedgerError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.definition import Definition, load_definition
-from rivertwice.store.delta import open_table
+from rivertwice.store.remembered import newest_commit
 from rivertwice.supervise.act import page, page_over
 from rivertwice.timeline.lineage import head_definition
 
 LOG = logging.getLogger(__name__)
 EVERY_S = 2.0
 BUSY_SHARE = 0.2  # at most this share of one core is used for rebuilding
-_COMMIT = re.compile(r"^(\d{20})\.json$")
 Version = tuple[int, int, int]
-
-
-def newest_commit(table: Place) -> int:
-    """Return the newest commit in a Delta log, -1 if there is none. Costs one directory listing, on S3 one opening."""
-    if not isinstance(table, Path):
-        opened = open_table(table)
-        return -1 if opened is None else int(opened.version())
-    try:
-        names = [entry.name for entry in (table / "_delta_log").iterdir()]
-    except FileNotFoundError:
-        return -1
-    return max((int(matched.group(1)) for matched in map(_COMMIT.match, names) if matched), default=-1)
 
 
 def state_of(home: PipelineHome) -> Version:

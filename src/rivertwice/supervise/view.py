@@ -18,7 +18,7 @@ from rivertwice.supervise.memory import Memory
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.intent import Heartbeat
 from rivertwice.timeline.lineage import path_of
-from rivertwice.timeline.sequence import last_seq, read_sequence, select_head
+from rivertwice.timeline.sequence import read_sequence, select_head
 
 if TYPE_CHECKING:
     from rivertwice.savepoint.recovery_view import RecoveryView
@@ -99,7 +99,7 @@ def view_stream(
         **_patience(owner is not None, memory, now),
         "given_up": observation.given_up or None,
         "agent_action": None if agent is None else agent.pipelines.get(name),
-        "sequence": last_seq(home) if entries else 0,
+        "sequence": entries[-1].seq if entries else 0,
     }
 
 

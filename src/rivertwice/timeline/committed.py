@@ -16,15 +16,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.config import PipelineHome
+from rivertwice.config import PipelineHome, Place
 from rivertwice.store import delta
+from rivertwice.store.remembered import Remembered
 from rivertwice.timeline.cursor import COLUMNS as COLUMNS
-from rivertwice.timeline.cursor import ROWS, Key, cursor_of, keys_from
+from rivertwice.timeline.cursor import MOST_CURSORS, ROWS, Key, cursor_of, keys_from
 from rivertwice.timeline.cursor import SUMMED as SUMMED
 from rivertwice.timeline.ledger import METADATA_KEY, MOST, SCHEMA, LedgerRow, StoredKeys, commits_missing, read_ledger
 from rivertwice.timeline.lineage import Segment, head_path, load_timeline, select_on_path
 
 _NEWEST_COMMITS = 16
+_FEW = 16  # whole rows that are held for a later look
 
 
 @dataclass(frozen=True)
@@ -104,13 +106,16 @@ class CommittedBatches:
         return int(pc.sum(self.table[column]).as_py() or 0)
 
 
-def committed_batches(home: PipelineHome, path: Sequence[Segment] | None = None) -> CommittedBatches:
+def committed_batches(
+    home: PipelineHome, path: Sequence[Segment] | None = None, every: pa.Table | None = None
+) -> CommittedBatches:
     """Return the committed batches of a path, of the head's if none is given; rows that only commits have are included.
 
     A contradiction in the ledger (two different rows for a batch) is not looked for: whoever reads whole rows finds it.
+    `every` is what `every_batch` returned, for a caller that has it.
     """
     path = head_path(home) if path is None else path
-    table = every_batch(home)
+    table = every_batch(home) if every is None else every
     parts = [_of_segment(table, segment) for segment in path]
     several = any(len(load_timeline(home, segment.timeline).topic_ids) > 1 for segment in path)
     return CommittedBatches(pa.concat_tables([ROWS.empty_table(), *parts]), several)
@@ -122,8 +127,19 @@ def every_batch(home: PipelineHome) -> pa.Table:
     This process's cursor reads what was committed since its last look; rows that only the changelog's commits have are included.
     """
     table = cursor_of(home.tables.ledger).look()
-    missing = {(row.timeline, row.batch): row for row in commits_missing(home, _Keys(table))}
-    return pa.concat_tables([table, table_of(list(missing.values()))]) if missing else table
+    key = (str(home.tables.ledger), table.num_rows)  # a row that came since this look is not in `table` yet
+    missing = _MISSING.get(key, _read_by(home), lambda: _missing(home, table))
+    return pa.concat_tables([table, missing]) if missing.num_rows else table
+
+
+def _missing(home: PipelineHome, table: pa.Table) -> pa.Table:
+    """Return the rows that only the changelog's commits have."""
+    return table_of(list({(row.timeline, row.batch): row for row in commits_missing(home, _Keys(table))}.values()))
+
+
+def _read_by(home: PipelineHome) -> tuple[Place, Place]:
+    """Return the tables from which the committed batches are read."""
+    return home.tables.ledger, home.tables.changelog
 
 
 def bundles_of(home: PipelineHome, path: Sequence[Segment]) -> set[str]:
@@ -189,7 +205,11 @@ def newest_batches(
     if not len(committed):
         return []
     first = committed.table["batch"][max(0, len(committed) - count)].as_py()
-    return select_on_path(read_ledger(home, first_batch=first), path)
+    if count > _FEW:
+        return select_on_path(read_ledger(home, first_batch=first), path)
+    key = (str(home.tables.ledger), tuple(path), first)
+    rows = _NEWEST.get(key, _read_by(home), lambda: tuple(select_on_path(read_ledger(home, first_batch=first), path)))
+    return list(rows)
 
 
 def newest_batch(home: PipelineHome, path: Sequence[Segment]) -> LedgerRow | None:
@@ -198,9 +218,22 @@ def newest_batch(home: PipelineHome, path: Sequence[Segment]) -> LedgerRow | Non
     The newest commits of the changelog say from where on to read, unless the path's last timeline has no batch of its own yet.
     They need not have it: a repair commits batches again.
     """
-    newest = delta.commits(home.tables.changelog, METADATA_KEY, limit=_NEWEST_COMMITS) if path else []
-    seen = [row.batch for row in (LedgerRow.from_json(data) for _, data in newest) if row.timeline == path[-1].timeline]
+    if not path:
+        return None
+    key = (str(home.tables.ledger), tuple(path))
+    return _LAST.get(key, _read_by(home), lambda: _read_newest(home, path))
+
+
+def _read_newest(home: PipelineHome, path: Sequence[Segment]) -> LedgerRow | None:
+    newest = delta.commits(home.tables.changelog, METADATA_KEY, limit=_NEWEST_COMMITS)
+    rows = (LedgerRow.from_json(data) for _, data in newest)
+    seen = [row.batch for row in rows if path[-1].contains(row.timeline, row.batch)]
     if seen:
         return select_on_path(read_ledger(home, first_batch=max(seen)), path)[-1]
-    rows = newest_batches(home, committed_batches(home, path), path, 1)
-    return rows[-1] if rows else None
+    last = newest_batches(home, committed_batches(home, path), path, 1)
+    return last[-1] if last else None
+
+
+_MISSING: Remembered[pa.Table] = Remembered(MOST_CURSORS)
+_NEWEST: Remembered[tuple[LedgerRow, ...]] = Remembered(2 * MOST_CURSORS)
+_LAST: Remembered[LedgerRow | None] = Remembered(2 * MOST_CURSORS)

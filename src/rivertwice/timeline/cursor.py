@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from rivertwice.config import Place
 from rivertwice.store import delta
 from rivertwice.store.delta_counts import least_by_file
+from rivertwice.store.remembered import Mark, mark_of
 from rivertwice.timeline.ledger import MOST, SCHEMA
 
 SUMMED = ("read", "bad", "accepted", "emitted")
@@ -39,30 +40,38 @@ class LedgerCursor:
         self._place = place
         self._lock = threading.Lock()
         self._files: frozenset[str] = frozenset()
+        self._mark: Mark | None = None
         self._rows = ROWS.empty_table()
         self.starts = self.rows_read = 0
 
     def look(self) -> pa.Table:
-        """Return all rows of the table now, in the columns `COLUMNS`, each batch once; those of a timeline mostly in order."""
+        """Return all rows of the table now, in the columns `COLUMNS`, each batch once; those of a timeline mostly in order.
+
+        A table in which nothing was committed since the last look is not opened.
+        """
         with self._lock:
-            table = delta.open_table(self._place)
-            if table is None:
-                self._files, self._rows = frozenset(), ROWS.empty_table()
-                return self._rows
-            files = least_by_file(table, "batch")
-            fresh = files.keys() - self._files
-            if fresh:
-                lowest = [files[name] for name in fresh]
-                is_grown = bool(self._files) and self._files <= files.keys() and None not in lowest
-                self._rows = (
-                    self._grown(table, min(low for low in lowest if low is not None))
-                    if is_grown
-                    else self._whole(table)
-                )
-            elif self._files != files.keys():
-                self._rows = self._whole(table)
-            self._files = frozenset(files)
+            mark = mark_of(self._place)
+            if mark is None or mark != self._mark:
+                self._mark = None  # if the look fails, the next one looks again
+                self._rows = self._looked()
+                self._mark = mark
             return self._rows
+
+    def _looked(self) -> pa.Table:
+        table = delta.open_table(self._place)
+        if table is None:
+            self._files = frozenset()
+            return ROWS.empty_table()
+        rows, files = self._rows, least_by_file(table, "batch")
+        fresh = files.keys() - self._files
+        if fresh:
+            lowest = [files[name] for name in fresh]
+            is_grown = bool(self._files) and self._files <= files.keys() and None not in lowest
+            rows = self._grown(table, min(low for low in lowest if low is not None)) if is_grown else self._whole(table)
+        elif self._files != files.keys():
+            rows = self._whole(table)
+        self._files = frozenset(files)
+        return rows
 
     def _whole(self, table: delta.Table) -> pa.Table:
         self.starts += 1

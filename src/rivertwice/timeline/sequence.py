@@ -10,10 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.config import PipelineHome
+from rivertwice.config import PipelineHome, Place
 from rivertwice.errors import LostRaceError
 from rivertwice.store import delta
 from rivertwice.store.files import encode_json
+from rivertwice.store.remembered import Remembered
 
 FORMAT = 1
 HEAD = "head"
@@ -27,6 +28,9 @@ SCHEMA = pa.schema(
         ("created_at", pa.timestamp("us", "UTC")),
     ]
 )
+
+
+_MOST_HELD = 16  # sequences of pipelines
 
 
 @dataclass(frozen=True)
@@ -50,14 +54,19 @@ def app_of(home: PipelineHome) -> str:
 
 
 def read_sequence(home: PipelineHome) -> list[Entry]:
-    """Return all entries, oldest first, from a fresh handle."""
-    rows = delta.read(home.tables.sequence)
+    """Return all entries, oldest first, as they are now; a table without a new commit is not read again."""
+    table = home.tables.sequence
+    return list(_ENTRIES.get(str(table), (table,), lambda: _read_entries(table)))
+
+
+def _read_entries(table: Place) -> tuple[Entry, ...]:
+    rows = delta.read(table)
     if rows is None:
-        return []
+        return ()
     entries = [
         Entry(row["seq"], row["kind"], json.loads(row["payload"]), row["created_at"]) for row in rows.to_pylist()
     ]
-    return sorted(entries, key=lambda entry: entry.seq)
+    return tuple(sorted(entries, key=lambda entry: entry.seq))
 
 
 def last_seq(home: PipelineHome) -> int:
@@ -124,3 +133,6 @@ def move_head(home: PipelineHome, timeline: str, *, reason: str, expected_seq: i
 def publish(home: PipelineHome, payload: Mapping[str, Any], *, expected_seq: int, now: datetime) -> Entry:
     """Make the windows of a backfill serve its corrections."""
     return append_entry(home, PUBLICATION, payload, expected_seq=expected_seq, now=now)
+
+
+_ENTRIES: Remembered[tuple[Entry, ...]] = Remembered(_MOST_HELD)

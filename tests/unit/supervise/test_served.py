@@ -9,7 +9,8 @@ from pathlib import Path
 from homes import torn
 from rivertwice.config import Settings
 from rivertwice.store.delta_log import EMPTY
-from rivertwice.supervise.served import ServedKeeper, newest_commit, state_of
+from rivertwice.store.remembered import newest_commit
+from rivertwice.supervise.served import ServedKeeper, state_of
 from rivertwice.timeline.served import read_served
 
 
