@@ -1,12 +1,15 @@
 """What looking and serving cost as history grows: CPU-seconds and memory of single acts, at several lengths of the ledger.
 
-`PYTHONPATH=tests .venv/bin/python -m bench.history [LENGTH ...]` needs no broker and no Spark. Each act runs in a process of its
-own, twice: its first look, and one more after that. Memory is how much the process's peak rose by both.
+`PYTHONPATH=tests .venv/bin/python -m bench.history [LENGTH ...] [--acts served_batch ...] [--times 2]` needs no broker and no Spark.
+Each act runs in a process of its own, twice or `--times`: its first look, and the median of those after that. Memory is how much the
+process's peak rose by all. `2000 200000 --acts served_batch` compares a batch at 100,000 served rows with one at 10,000,000.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -35,7 +38,7 @@ from rivertwice.supervise.view import view_pipeline
 from rivertwice.timeline.committed import committed_batches, newest_batch, newest_batches
 from rivertwice.timeline.intact import require_rows, require_whole_logs
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger, heal_ledger
-from rivertwice.timeline.lineage import Fork, head_path, load_timeline, path_ledger
+from rivertwice.timeline.lineage import Fork, head_path, load_timeline, path_ledger, path_of
 from rivertwice.timeline.sequence import head, last_seq, move_head, publish
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.timeline.serving import Publication
@@ -124,7 +127,7 @@ class Acts:
         require_whole_logs(self.home)
         heal_ledger(self.home)
         line = load_timeline(self.home, self.timeline)
-        newest_rows_of_run(self.home, line, require_rows(self.home, self.timeline))
+        newest_rows_of_run(self.home, require_rows(self.home, self.timeline), path_of(self.home, line.timeline))
 
     def served_whole(self) -> None:
         rebuild_served(self.home, self.bundle.definition, force=True)
@@ -175,35 +178,43 @@ def peak_mb() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
-def measure(root: Path, name: str) -> dict[str, Any]:
-    """Do an act twice, and return the CPU-seconds of each and how much the peak rose."""
+def measure(root: Path, name: str, times: int) -> dict[str, Any]:
+    """Do an act several times, and return the CPU-seconds of the first, the median of the others and how much the peak rose."""
     acts = Acts(root)
     forget_peak()
     before = peak_mb()
     seconds = []
-    for _ in range(2):
+    for _ in range(times):
         act = getattr(acts, name)
         prepared = act() if name.startswith("served_") and name != "served_whole" else act
         began = time.process_time()
         prepared()
         seconds.append(time.process_time() - began)
-    return {"first": seconds[0], "again": seconds[1], "mb": peak_mb() - before}
+    return {"first": seconds[0], "again": statistics.median(seconds[1:]), "mb": peak_mb() - before}
 
 
-def main(lengths: list[int]) -> None:
+def make_history(folder: Path, batches: int) -> tuple[PipelineHome, Bundle]:
+    """Make a home of so many batches; all but the newest were merged."""
+    _, home, bundle = make_home(folder, batches=1)
+    merged = batches - NEWEST_COMMITS
+    for first in range(1, merged, CHUNK):
+        fill(home, bundle.id, first, min(merged, first + CHUNK))
+    for batch in range(merged, batches):
+        fill(home, bundle.id, batch, batch + 1)
+    return home, bundle
+
+
+def main(lengths: list[int], names: list[str], times: int) -> None:
     print(
         "| batches / served rows | act | first look, CPU-s | one more, CPU-s | peak rose by, MB |\n|---|---|---|---|---|"
     )
     for batches in lengths:
         with tempfile.TemporaryDirectory(prefix="rivertwice-bench-") as folder:
-            _, home, bundle = make_home(Path(folder), batches=1)
-            merged = batches - NEWEST_COMMITS
-            for first in range(1, merged, CHUNK):
-                fill(home, bundle.id, first, min(merged, first + CHUNK))
-            for batch in range(merged, batches):
-                fill(home, bundle.id, batch, batch + 1)
-            for name in NAMES:
-                command = [sys.executable, "-m", "bench.history", "--act", name, folder]
+            home, bundle = make_history(Path(folder), batches)
+            if "served_whole" not in names:
+                rebuild_served(home, bundle.definition)
+            for name in names:
+                command = [sys.executable, "-m", "bench.history", "--act", name, folder, str(times)]
                 answer = subprocess.run(command, check=True, capture_output=True, text=True)
                 figures = json.loads(answer.stdout.splitlines()[-1])
                 shown = f"{figures['first']:.3f} | {figures['again']:.3f} | {figures['mb']:.0f}"
@@ -212,6 +223,11 @@ def main(lengths: list[int]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--act"]:
-        print(json.dumps(measure(Path(sys.argv[3]), sys.argv[2])))
+        print(json.dumps(measure(Path(sys.argv[3]), sys.argv[2], int(sys.argv[4]))))
     else:
-        main([int(text) for text in sys.argv[1:]] or list(LENGTHS))
+        parser = argparse.ArgumentParser(prog="python -m bench.history", description=__doc__)
+        parser.add_argument("lengths", nargs="*", type=int, default=list(LENGTHS), help="batches of each history")
+        parser.add_argument("--acts", nargs="+", choices=NAMES, default=list(NAMES))
+        parser.add_argument("--times", type=int, default=2, help="how often each act is done; at least 2")
+        arguments = parser.parse_args()
+        main(arguments.lengths, arguments.acts, arguments.times)

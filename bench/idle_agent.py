@@ -16,9 +16,8 @@ from pathlib import Path
 
 import psutil
 
-from bench.history import CHUNK, KEYS, LENGTHS, NEWEST_COMMITS, fill
+from bench.history import KEYS, LENGTHS, make_history
 from bench.measure import tree_cpu_s
-from homes.backfill import make_home
 from rivertwice.instants import utc_now
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.served import rebuild_served
@@ -50,12 +49,7 @@ def main(lengths: list[int]) -> None:
     for batches in lengths:
         with tempfile.TemporaryDirectory(prefix="rivertwice-bench-") as root:
             folder = Path(root)
-            _, home, bundle = make_home(folder, batches=1)
-            merged = batches - NEWEST_COMMITS
-            for first in range(1, merged, CHUNK):
-                fill(home, bundle.id, first, min(merged, first + CHUNK))
-            for batch in range(merged, batches):
-                fill(home, bundle.id, batch, batch + 1)
+            home, bundle = make_history(folder, batches)
             rebuild_served(home, bundle.definition)
             write_intent(home, "stopped", by="bench", now=utc_now())
             share, megabytes = measure(folder)

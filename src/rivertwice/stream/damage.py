@@ -26,7 +26,7 @@ from rivertwice.stream.gaps import as_continued
 from rivertwice.stream.seal import app_of, check_sealed
 from rivertwice.timeline.committed import CommittedBatches, newest_batches
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline, path_of
+from rivertwice.timeline.lineage import Segment, Timeline
 from rivertwice.timeline.watermarks import WatermarkRule, watermarks_after
 
 _SMALL = ("", "sources/*/", "state/*/_metadata/", "state/*/*/_metadata/")
@@ -214,15 +214,15 @@ def sweep_unplanned(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow
     return True
 
 
-def newest_rows_of_run(home: PipelineHome, line: Timeline, committed: CommittedBatches) -> list[LedgerRow]:
+def newest_rows_of_run(home: PipelineHome, committed: CommittedBatches, path: Sequence[Segment]) -> list[LedgerRow]:
     """Return the ledger rows that a checkpoint is compared with: the newest, and for several sources those of their runs.
 
     With several sources the watermark follows from all batches since the query started (`timeline.watermarks`).
 
     Args:
         home: the pipeline's home.
-        line: the timeline that is about to run.
-        committed: the batches of its path.
+        committed: the batches of the path that the checkpoint continues.
+        path: its segments from the root.
     """
     if not len(committed):
         return []
@@ -232,7 +232,7 @@ def newest_rows_of_run(home: PipelineHome, line: Timeline, committed: CommittedB
         others = np.flatnonzero(epochs[:first] != epochs[first])
         first = int(others[-1]) if len(others) else 0
     first = max(0, first - 1)  # a driver may have run the last batch of the one before it again
-    return newest_batches(home, committed, path_of(home, line.timeline), len(committed) - first)
+    return newest_batches(home, committed, path, len(committed) - first)
 
 
 def find_unfit(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow], rule_of_row: RuleOfRow) -> str | None:
@@ -243,7 +243,7 @@ def find_unfit(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow], ru
     Args:
         home: the pipeline's home.
         line: the timeline.
-        rows: the batches of its path that the changelog has.
+        rows: the batches of its path that the changelog has, or their end (`newest_rows_of_run`).
         rule_of_row: gives the watermark rule of the definition that made a batch.
     """
     checkpoint = home.checkpoint(line.timeline)

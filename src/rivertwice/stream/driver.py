@@ -49,7 +49,7 @@ from rivertwice.stream.versions import KnownVersions
 from rivertwice.timeline.intact import require_rows, require_whole_logs
 from rivertwice.timeline.intent import Exit, Heartbeat, write_exit
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger
-from rivertwice.timeline.lineage import Timeline, load_timeline
+from rivertwice.timeline.lineage import Timeline, load_timeline, path_of
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.watermarks import WatermarkRule, rule_of
 
@@ -129,7 +129,8 @@ class Driver:
     def _resume(self, line: Timeline, bundle: Bundle) -> None:
         """Check that the checkpoint continues where the ledger ends, and report that position in the heartbeat."""
         # An earlier driver's, or the parent timeline's.
-        committed = newest_rows_of_run(self._home, line, require_rows(self._home, line.timeline))
+        path = path_of(self._home, line.timeline)
+        committed = newest_rows_of_run(self._home, require_rows(self._home, line.timeline), path)
         if committed:
             last = committed[-1]
             self.heartbeat.resume(last.end_offsets, last.batch, last.batch_watermark_ms)

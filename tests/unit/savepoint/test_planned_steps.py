@@ -17,10 +17,13 @@ from rivertwice.savepoint.operations.effects import abandon_operation
 from rivertwice.savepoint.operations.fall_back import fall_back
 from rivertwice.savepoint.operations.record import Restore, read_operations, write_operation
 from rivertwice.savepoint.operations.restore import restore_savepoint
+from rivertwice.savepoint.operations.restore_show import show_restore
 from rivertwice.savepoint.operations.steps import RESTORE
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.resting import require_own_state
+from rivertwice.timeline import ledger
 from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 
@@ -65,6 +68,32 @@ def test_a_planned_restore_takes_its_savepoint_at_the_fork_replaying_none(planne
     check_planned(home, report, taken)
     assert replays == []
     assert [asdict(r) for r in path_ledger(home)] == before
+
+
+def count_rows_read(monkeypatch, act):
+    """Return how many whole rows of the ledger an act reads."""
+    real, counted = ledger.from_table, []
+
+    def from_table(table):
+        counted.append(table.num_rows)
+        return real(table)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "from_table", from_table)
+        act()
+    return sum(counted)
+
+
+def test_a_planned_restore_reads_no_more_rows_behind_a_long_history(planned_world, replays, monkeypatch):
+    settings, home, _ = planned_world
+    append_ledger(home, [row(batch) for batch in range(7, 300)])
+    commit_batches(home, [row(batch) for batch in range(300, 304)])
+    catch_checkpoint_up(home, "t1", finished=303)
+    shown = count_rows_read(monkeypatch, lambda: show_restore(settings, "p", RESTING))
+    done = count_rows_read(monkeypatch, lambda: restore_savepoint(settings, "p", RESTING))
+    assert (head(home), replays) == ("t2", [])
+    assert 0 < shown < 40
+    assert 0 < done < 40
 
 
 EFFECTS = (

@@ -50,9 +50,8 @@ def forked(folder: Path, chance: random.Random, length: int) -> PipelineHome:
 def test_watermarks_of_several_sources_follow_from_the_rows_of_their_runs(tmp_path: Path, seed: int) -> None:
     home = forked(tmp_path, random.Random(seed), 60)
     whole = timeline_ledger(home, "t2")
-    newest = newest_rows_of_run(
-        home, load_timeline(home, "t2"), replace(committed_batches(home, path_of(home, "t2")), has_several_topics=True)
-    )
+    path = path_of(home, "t2")
+    newest = newest_rows_of_run(home, replace(committed_batches(home, path), has_several_topics=True), path)
     assert newest == whole[-len(newest) :]
     for back in range(1, 5):
         assert watermarks_after(newest, RULE, len(newest) - back) == watermarks_after(whole, RULE, len(whole) - back)
@@ -60,10 +59,10 @@ def test_watermarks_of_several_sources_follow_from_the_rows_of_their_runs(tmp_pa
 
 def test_one_source_needs_the_newest_rows_alone(tmp_path: Path) -> None:
     home = forked(tmp_path, random.Random(1), 60)
-    line, path = load_timeline(home, "t2"), path_of(home, "t2")
-    newest = newest_rows_of_run(home, line, committed_batches(home, path))
+    path = path_of(home, "t2")
+    newest = newest_rows_of_run(home, committed_batches(home, path), path)
     assert [row.batch for row in newest] == [55, 56, 57, 58, 59]
-    assert newest_rows_of_run(home, line, committed_batches(home, [])) == []
+    assert newest_rows_of_run(home, committed_batches(home, []), []) == []
 
 
 def test_a_definition_that_made_any_batch_of_the_path_is_not_new(tmp_path: Path) -> None:

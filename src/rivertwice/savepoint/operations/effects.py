@@ -26,7 +26,7 @@ from rivertwice.savepoint.operations.drain import (
     hold_stream,
     let_go_of_stream,
 )
-from rivertwice.savepoint.operations.fork import rows_of
+from rivertwice.savepoint.operations.fork import read_parent
 from rivertwice.savepoint.operations.record import (
     Operation,
     Restore,
@@ -254,8 +254,7 @@ def load(home: PipelineHome, record: Operation) -> Savepoint:
     if isinstance(record, Restore) and record.savepoint == BEGINNING:
         return beginning_of(home, record.parent)
     if isinstance(record, Restore) and record.savepoint == RESTING:
-        rows = rows_of(home, record.parent)
-        return resting_of(home, record.parent, rows[-1] if rows else None)
+        return resting_of(home, record.parent, read_parent(home, record.parent).last())
     return load_savepoint(home, record.savepoint)
 
 

@@ -13,7 +13,7 @@ from rivertwice.errors import SavepointError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints, select_newest
-from rivertwice.savepoint.operations.fork import last_in_changelog, path_in_changelog
+from rivertwice.savepoint.operations.fork import ParentBatches, last_in_changelog, path_in_changelog
 from rivertwice.savepoint.operations.record import Restore
 from rivertwice.savepoint.plan import is_on_path
 from rivertwice.savepoint.records import lease_savepoint
@@ -48,13 +48,13 @@ def choose_origin(home: PipelineHome, parent: str, *, unproved: bool) -> Savepoi
     return origin
 
 
-def find_unfit_checkpoint(home: PipelineHome, parent: str, rows: list[LedgerRow]) -> str | None:
+def find_unfit_checkpoint(home: PipelineHome, batches: ParentBatches) -> str | None:
     """Return why the parent's checkpoint at rest is not one to continue from, or None if it is whole."""
 
     def rule_of_row(row: LedgerRow) -> WatermarkRule:
         return rule_of(load_bundle_definition(home.bundles, row.bundle))
 
-    return find_unfit(home, load_timeline(home, parent), rows, rule_of_row)
+    return find_unfit(home, load_timeline(home, batches.parent), batches.of_run(), rule_of_row)
 
 
 def take_at_rest(home: PipelineHome, restore: Restore, lease: timedelta) -> Savepoint:

@@ -8,7 +8,7 @@ counts only once the head has moved, and up to the fork the path is the same.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -27,7 +27,7 @@ from rivertwice.savepoint.feed import plan_feed, replay_source
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.drain import DRAIN_S
 from rivertwice.savepoint.operations.effects import LEASE, OperationEffects, finish
-from rivertwice.savepoint.operations.fork import is_same_fork, plan_child, plan_fork, rows_of
+from rivertwice.savepoint.operations.fork import ParentBatches, is_same_fork, plan_child, plan_fork, read_parent
 from rivertwice.savepoint.operations.planned import (
     choose_origin,
     find_unfit_checkpoint,
@@ -51,12 +51,13 @@ from rivertwice.savepoint.plan import ReplayPlan
 from rivertwice.savepoint.records import release_savepoint
 from rivertwice.savepoint.replay import replay_recorded
 from rivertwice.savepoint.sessions import session_of
-from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import create_timeline, load_timeline, next_timeline_name
 from rivertwice.timeline.sequence import head
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_BEFORE_ALL = -1
 
 
 @dataclass(frozen=True)
@@ -161,8 +162,7 @@ class RestoreEffects(OperationEffects[Restore]):
 
     def _take(self, restore: Restore) -> Restore:
         """Take the savepoint of the resting checkpoint; if that is damaged, the base is the newest proved one."""
-        rows = rows_of(self.home, restore.parent)
-        problem = find_unfit_checkpoint(self.home, restore.parent, rows)
+        problem = find_unfit_checkpoint(self.home, read_parent(self.home, restore.parent))
         before = self.savepoint
         if problem is None:
             self.savepoint = take_at_rest(self.home, restore, LEASE)
@@ -180,7 +180,9 @@ class RestoreEffects(OperationEffects[Restore]):
 
     def last_batch(self, record: Restore) -> int:
         """Return the parent's last batch in the changelog."""
-        return rows_of(self.home, record.parent)[-1].batch
+        newest = read_parent(self.home, record.parent).newest
+        assert newest is not None, "its check refused a path without a batch"
+        return newest
 
     def replay(self, restore: Restore) -> Restore:
         """Make the child's checkpoint from the savepoint and the recorded batches after it, if there are any."""
@@ -193,23 +195,23 @@ class RestoreEffects(OperationEffects[Restore]):
             else:
                 download(self.savepoint, work)
             definition = load_state_definition(home, manifest)
-            rows = rows_of(home, restore.parent)
+            batches = read_parent(home, restore.parent)
             plan = plan_feed(
                 self.settings,
                 home,
                 definition,
                 manifest,
-                rows,
+                batches.after(manifest.batch),
                 until=restore.forked_at or 0,
                 archive_only=restore.rewritten_by is not None,
             )
             self.progress(f"replaying {len(plan.rows)} recorded batches after batch {manifest.batch}")
             if plan.rows:
-                self._replay(restore, definition, plan, rows, work)
+                self._replay(restore, definition, plan, batches, work)
         return replace(restore, replayed=len(plan.rows))
 
     def _replay(
-        self, restore: Restore, definition: Definition, plan: ReplayPlan, rows: Sequence[LedgerRow], work: Path
+        self, restore: Restore, definition: Definition, plan: ReplayPlan, batches: ParentBatches, work: Path
     ) -> None:
         session = self.spark or session_of(self.settings, definition)
         name = f"rivertwice-replay-{restore.id}"
@@ -222,16 +224,16 @@ class RestoreEffects(OperationEffects[Restore]):
                 definition,
                 work,
                 plan.rows,
-                before=rows,
+                before=batches.after(_BEFORE_ALL) if len(self.savepoint.manifest.topic_ids) > 1 else plan.rows,
                 topic_override=topics,
                 progress=self.progress,
             )
 
     def create(self, restore: Restore) -> Restore:
         """Record the child."""
-        last = rows_of(self.home, restore.parent)[-1]
-        if last.batch != restore.forked_at:
-            raise LostRaceError(_moved_on(restore, last.batch))
+        last = read_parent(self.home, restore.parent).last()
+        if last is None or last.batch != restore.forked_at:
+            raise LostRaceError(_moved_on(restore, None if last is None else last.batch))
         parent = load_timeline(self.home, restore.parent)
         create_timeline(self.home, plan_child(self.home, parent, last, restore, utc_now()))
         if not is_same_fork(
@@ -344,7 +346,7 @@ def require_same_aim(interrupted: Restore, bundle: str | None) -> None:
         raise RequestError(message)
 
 
-def _moved_on(restore: Restore, last: int) -> str:
+def _moved_on(restore: Restore, last: int | None) -> str:
     return (
         f"{restore.id} forked {restore.parent} at batch {restore.forked_at}, but meanwhile it has batch {last}: somebody "
         "started the stream; nothing served changed; run the restore again"

@@ -13,7 +13,7 @@ from rivertwice.savepoint.bases import BEGINNING
 from rivertwice.savepoint.bundles import current_fingerprint, equivalent_bundles
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints, load_savepoint, select_newest
 from rivertwice.savepoint.manifest import Manifest
-from rivertwice.savepoint.operations.fork import last_in_changelog, path_in_changelog, rows_of
+from rivertwice.savepoint.operations.fork import ParentBatches, last_in_changelog, path_in_changelog, read_parent
 from rivertwice.savepoint.operations.record import Restore
 from rivertwice.savepoint.plan import (
     is_on_path,
@@ -24,8 +24,7 @@ from rivertwice.savepoint.plan import (
     require_recorded,
 )
 from rivertwice.stream.begin import check_topics
-from rivertwice.timeline.intact import check_rows, require_whole_logs
-from rivertwice.timeline.ledger import LedgerRow, read_ledger
+from rivertwice.timeline.intact import check_committed, require_whole_logs
 from rivertwice.timeline.lineage import Segment, load_timeline, path_of
 
 
@@ -104,13 +103,13 @@ def require_way(decision: UpgradeDecision, pipeline: str) -> None:
         raise FingerprintError(message)
 
 
-def require_in_changelog(manifest: Manifest, rows: Sequence[LedgerRow]) -> None:
+def require_in_changelog(manifest: Manifest, newest: int | None) -> None:
     """Check that a savepoint's batch is not after the changelog's last batch. Pure.
 
     Raises:
         SavepointError: it is; its state contains records whose rows are lost.
     """
-    last = rows[-1].batch if rows else -1
+    last = -1 if newest is None else newest
     if manifest.batch > last:
         message = (
             f"savepoint {manifest.savepoint} is at batch {manifest.batch}, but the changelog of {manifest.pipeline} ends at batch "
@@ -122,8 +121,10 @@ def require_in_changelog(manifest: Manifest, rows: Sequence[LedgerRow]) -> None:
 
 def check_restore(
     settings: Settings, home: PipelineHome, manifest: Manifest, restore: Restore, *, remember: bool = True
-) -> list[LedgerRow]:
+) -> ParentBatches:
     """Refuse a restore that cannot be done; return the committed batches of the parent's path.
+
+    Only the ledger rows from the savepoint's batch on are read whole.
 
     Args:
         settings: the settings of the home.
@@ -147,11 +148,12 @@ def check_restore(
     if not from_beginning:
         require_on_path(manifest, path_of(home, restore.parent))
     require_whole_logs(home)
-    rows = rows_of(home, restore.parent)
-    check_rows(home, rows, read_ledger(home), remember=remember)
+    batches = read_parent(home, restore.parent)
+    check_committed(home, batches.committed, batches.every, remember=remember)
     topic_ids = {topic: kafka.topic_id(settings, topic) for topic in manifest.topic_ids}
     check_topics(manifest.topic_ids, topic_ids, manifest.pipeline)
-    require_in_changelog(manifest, rows)
+    require_in_changelog(manifest, batches.newest)
+    rows = batches.after(manifest.batch - 1)
     if from_beginning:
         require_one_definition(manifest, rows, equivalent_bundles(home, manifest, rows))
     else:
@@ -160,7 +162,7 @@ def check_restore(
     for topic in manifest.topic_ids:
         end = {partition: bounds[1] for partition, bounds in last.ranges(topic).items()}
         require_reach(end, kafka.begin_offsets(settings, topic), batch=last.batch, topic=topic)
-    return rows
+    return batches
 
 
 def _check_upgrade(

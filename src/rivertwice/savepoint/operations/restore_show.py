@@ -12,13 +12,12 @@ from rivertwice.savepoint.catalogue import PROVED
 from rivertwice.savepoint.feed import plan_feed
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.effects import load
-from rivertwice.savepoint.operations.fork import rows_of
+from rivertwice.savepoint.operations.fork import ParentBatches, read_parent
 from rivertwice.savepoint.operations.planned import find_unfit_checkpoint
 from rivertwice.savepoint.operations.record import Restore, read_operations
 from rivertwice.savepoint.operations.restore import RestoreEffects, choose_plan
 from rivertwice.savepoint.operations.restore_checks import check_restore
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.ledger import LedgerRow
 
 
 @dataclass(frozen=True)
@@ -75,20 +74,20 @@ def show_restore(
     manifest = savepoint.manifest
     refusal, source = None, None
     try:
-        rows = check_restore(settings, home, manifest, restore, remember=False)
+        batches = check_restore(settings, home, manifest, restore, remember=False)
         definition = load_state_definition(home, manifest)
         plan = plan_feed(
             settings,
             home,
             definition,
             manifest,
-            rows,
-            until=rows[-1].batch,
+            batches.after(manifest.batch),
+            until=batches.newest or 0,
             archive_only=restore.rewritten_by is not None,
         )
         source = plan.source
     except RivertwiceError as error:
-        refusal, rows = str(error), rows_of(home, restore.parent)
+        refusal, batches = str(error), read_parent(home, restore.parent)
     return RestorePlan(
         pipeline=pipeline,
         savepoint=restore.savepoint,
@@ -96,19 +95,19 @@ def show_restore(
         timeline=manifest.timeline,
         batch=manifest.batch,
         parent=restore.parent,
-        forks_at=rows[-1].batch if rows else None,
-        replay=sum(row.batch > manifest.batch for row in rows),
+        forks_at=batches.newest,
+        replay=batches.count_after(manifest.batch),
         source=source,
         resumes=None if interrupted is None else interrupted.id,
         steps=engine.explain(choose_plan(home, savepoint_id, upgrade=False), interrupted),
         refusal=refusal,
         origin=restore.origin,
-        damage=_find_damage(home, restore, rows),
+        damage=_find_damage(home, restore, batches),
     )
 
 
-def _find_damage(home: PipelineHome, restore: Restore, rows: list[LedgerRow]) -> str | None:
+def _find_damage(home: PipelineHome, restore: Restore, batches: ParentBatches) -> str | None:
     """Return what is wrong with the checkpoint that a planned restore would save; of a running stream it is not known."""
     if not restore.planned or restore.savepoint != RESTING or lease_owner(home) is not None:
         return None
-    return find_unfit_checkpoint(home, restore.parent, rows)
+    return find_unfit_checkpoint(home, batches)

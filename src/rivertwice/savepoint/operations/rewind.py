@@ -9,7 +9,7 @@ stream is stopped: a pipeline has one driver. If the head commits more before it
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -35,18 +35,23 @@ from rivertwice.savepoint.operations.record import (
 )
 from rivertwice.savepoint.operations.restore_checks import newest_proved
 from rivertwice.savepoint.operations.rewind_compare import compare_emitted, read_emitted
-from rivertwice.savepoint.operations.rewind_observe import observe_rewind, read_definition
+from rivertwice.savepoint.operations.rewind_observe import observe_rewind, path_to, read_definition
 from rivertwice.savepoint.operations.rewind_plan import RewindPlan, after_fork, find_refusals, plan_rewind
 from rivertwice.savepoint.operations.steps import REWIND
 from rivertwice.stream.catch_up import Goal
+from rivertwice.timeline.committed import newest_batch
+from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import (
     Fork,
+    Segment,
     create_timeline,
     fork_of,
+    last_in_common,
     load_timeline,
     next_timeline_name,
     path_of,
-    timeline_ledger,
+    path_until,
+    select_on_path,
 )
 from rivertwice.timeline.sequence import head
 
@@ -140,8 +145,7 @@ class RewindEffects(OperationEffects[Rewind]):
     def create(self, rewind: Rewind) -> Rewind:
         """Record the child: it forks after the savepoint's own batch."""
         home = self.home
-        rows = timeline_ledger(home, rewind.parent)
-        last = next(row for row in rows if row.batch == rewind.batch)
+        last = _last_of(home, path_to(home, rewind.parent, rewind.batch))
         create_timeline(home, fork_of(load_timeline(home, rewind.parent), last, rewind.child, utc_now()))
         if load_timeline(home, rewind.child).parent != Fork(rewind.parent, rewind.batch):
             self.write(replace(rewind, step=CHECKED, child=next_timeline_name(home)))
@@ -154,19 +158,22 @@ class RewindEffects(OperationEffects[Rewind]):
 
     def last_batch(self, record: Rewind) -> int:
         """Return the head's last batch."""
-        return timeline_ledger(self.home, record.head)[-1].batch
+        return _last_of(self.home, path_of(self.home, record.head)).batch
 
     def catch_up(self, rewind: Rewind) -> Rewind:
         """Run a driver on the child until it has read what the head has read, and compare the rows that both emitted."""
         home = self.home
         if head(home) == rewind.child:
             return rewind
-        last = timeline_ledger(home, rewind.head)[-1]
+        head_path, path = path_of(home, rewind.head), path_of(home, rewind.child)
+        last = _last_of(home, head_path)
         goal = Goal(rewind.child, rewind.id, last.end_offsets, last.batch_watermark_ms)
-        run_to_goal(self.settings, home, goal, lambda: timeline_ledger(home, rewind.child)[-1], self.progress)
+        run_to_goal(self.settings, home, goal, lambda: _last_of(home, path), self.progress)
         if rewind.step >= COMPARED and rewind.head_batch == last.batch:
             return rewind
-        gone, arrived = after_fork(timeline_ledger(home, rewind.head), timeline_ledger(home, rewind.child))
+        shared = last_in_common(path_until(head_path, last.batch), path_until(path, rewind.batch))
+        ledger = read_ledger(home, first_batch=shared)
+        gone, arrived = after_fork(select_on_path(ledger, head_path), select_on_path(ledger, path))
         own = [row for row in arrived if row.timeline == rewind.child]
         definition = read_definition(self.settings, self.pipeline)
         comparison = compare_emitted(
@@ -277,6 +284,13 @@ def _report(rewind: Rewind, *, resumed: bool) -> RewindReport:
         resumed=resumed,
         running=moved and rewind.was_running,
     )
+
+
+def _last_of(home: PipelineHome, path: Sequence[Segment]) -> LedgerRow:
+    """Return the last committed batch of a path, which has one: the begin of a rewind refused a head without a batch."""
+    last = newest_batch(home, path)
+    assert last is not None
+    return last
 
 
 def _require_head(home: PipelineHome) -> str:

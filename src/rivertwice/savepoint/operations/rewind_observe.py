@@ -12,13 +12,23 @@ from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations.rewind_compare import count_windows, read_emitted
 from rivertwice.savepoint.operations.rewind_plan import Emitted, World, after_fork
 from rivertwice.store import delta
-from rivertwice.timeline.intact import check_rows, require_whole_logs
+from rivertwice.timeline.committed import committed_batches, every_batch
+from rivertwice.timeline.intact import check_committed, require_whole_logs
 from rivertwice.timeline.judgements import causes_of
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.lineage import Segment, path_of, path_semantics, select_on_path
+from rivertwice.timeline.lineage import (
+    Segment,
+    last_in_common,
+    path_of,
+    path_semantics,
+    path_until,
+    select_on_path,
+)
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import publications_of
 from rivertwice.verdicts import LATE
+
+_PACE_OVER = 1_000  # newest batches whose rows are read in any case: the pace is taken from those that read records
 
 
 def path_to(home: PipelineHome, timeline: str, batch: int) -> list[Segment]:
@@ -42,15 +52,19 @@ def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, h
     """
     require_whole_logs(home)
     definition = read_definition(settings, manifest.pipeline)
-    ledger = read_ledger(home)
-    old = select_on_path(ledger, path_of(home, head))
-    if not old:
+    every = every_batch(home)  # read before the tables are counted, so a driver that still commits does no harm
+    head_path, path = path_of(home, head), path_to(home, manifest.timeline, manifest.batch)
+    committed = committed_batches(home, head_path, every)
+    if not len(committed):
         message = f"timeline {head} of {manifest.pipeline} has no committed batch, so there is nothing to go back from"
         raise SavepointError(message)
-    path = path_to(home, manifest.timeline, manifest.batch)
+    for batches in (committed, committed_batches(home, path, every)):
+        check_committed(home, batches, every, remember=False)
+    last = int(committed.numbers[-1])
+    shared = last_in_common(path_until(head_path, last), path)
+    ledger = read_ledger(home, first_batch=min(-1 if shared is None else shared, last - _PACE_OVER))
+    old = select_on_path(ledger, path_until(head_path, last))
     new = select_on_path(ledger, path)
-    for rows_of_path in (old, new):  # read before the tables are counted, so a driver that still commits does no harm
-        check_rows(home, rows_of_path, ledger, remember=False)
     gone, _ = after_fork(old, new)
     rows = read_emitted(home, gone, definition)
     return World(

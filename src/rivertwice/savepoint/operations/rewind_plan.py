@@ -60,8 +60,8 @@ class World:
     """The present state on which a rewind depends.
 
     Attributes:
-        head: the head timeline; old_rows: the ledger of its path.
-        new_rows: the ledger of the path that ends at the savepoint's batch.
+        head: the head timeline; old_rows: the end of the ledger of its path, from the last batch that both paths share on at least.
+        new_rows: the same of the path that ends at the savepoint's batch.
         emitted: what the head's path has emitted after the fork.
         late: records that the newest reconcile of this head reported as late in those batches; None without a reconcile.
         log_begins: topic to partition to the first offset Kafka still has, for each of the pipeline's topics.

@@ -35,7 +35,8 @@ from rivertwice.savepoint.operations.steps import UPGRADE, select_plan
 from rivertwice.savepoint.plan import require_fingerprint
 from rivertwice.savepoint.resting import resting_of
 from rivertwice.savepoint.sessions import session_of
-from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, path_semantics, timeline_ledger
+from rivertwice.timeline.committed import committed_batches, newest_batches
+from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, path_semantics
 from rivertwice.timeline.sequence import head, read_sequence
 from rivertwice.timeline.served import publications_of
 
@@ -100,9 +101,11 @@ def show_upgrade(
     home = settings.pipeline(pipeline)
     line, new, decision = _observe(settings, home)
     interrupted = _cut_off(home, new.id)
-    rows = timeline_ledger(home, line.timeline)
-    serving = path_semantics(home, path_of(home, line.timeline))
-    last = rows[-1].batch if rows else None
+    path = path_of(home, line.timeline)
+    committed = committed_batches(home, path)
+    newest = newest_batches(home, committed, path, 1)
+    serving = path_semantics(home, path)
+    last = newest[-1] if newest else None
     refusal: str | None = None
     base: Savepoint | None = None
     origin: str | None = None
@@ -117,9 +120,9 @@ def show_upgrade(
         if interrupted is not None:
             base, origin = load(home, interrupted), interrupted.origin
         elif planned:
-            base = resting_of(home, line.timeline, rows[-1] if rows else None)
-            newest = choose_origin(home, line.timeline, unproved=unproved)
-            origin = None if newest is None else newest.id
+            base = resting_of(home, line.timeline, last)
+            proved = choose_origin(home, line.timeline, unproved=unproved)
+            origin = None if proved is None else proved.id
         else:
             base = choose_savepoint(home, savepoint_id, line.timeline, unproved=unproved)
         require_fingerprint(base.manifest, line.fingerprint)
@@ -131,12 +134,12 @@ def show_upgrade(
         changes=decision.changes,
         obstacles=decision.obstacles,
         timeline=line.timeline,
-        batch=last,
+        batch=None if last is None else last.batch,
         old_bundle=line.bundle,
         new_bundle=new.id,
         savepoint=None if base is None else base.id,
         origin=origin,
-        replay=0 if base is None else sum(row.batch > base.manifest.batch for row in rows),
+        replay=0 if base is None else len(committed) - len(committed.before(base.manifest.batch + 1)),
         publications=sum(each.semantics in serving for each in publications_of(read_sequence(home))),
         resumes=None if interrupted is None else interrupted.id,
         steps=engine.explain(select_plan(planned=planned, upgrade=True), interrupted),
