@@ -2,15 +2,17 @@
 
 `PYTHONPATH=tests python -m bench.planned --folder DIR [--batches 1000] [--replayed 60] [--prepare-seconds 280] [--ways planned replaying]`
 
-A stream of batches of one record each runs until it has so many batches after a proved savepoint. That takes long: it is cut off after
-the given seconds, and the same command goes on with the same folder. Then both ways are measured on that stream: from the request to
-drain until the first batch that the new timeline commits of records that wait in the log. The driver is started as soon as the restore
-returns; the agent would need up to half a second more. CPU-seconds are those of the process tree of the restore and of that driver.
+A stream of batches of one record a partition runs until it has so many batches after a proved savepoint. That takes long: it is cut
+off after the given seconds, and the same command goes on with the same folder. Then both ways are measured on that stream: from the
+request to drain until the first batch that the new timeline commits of records that wait in the log. The driver is started as soon as
+the restore returns; the agent would need up to half a second more. CPU-seconds are those of the process tree of the restore and of that
+driver; the load is the machine's, of the last minute, when the drain was asked for and at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -33,7 +35,7 @@ from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.lineage import path_of
 from rivertwice.timeline.sequence import head
 from rivertwice.waits import Deadline
-from streams.synthetic import DriverProcess, flights, make_small_project, produce
+from streams.synthetic import PARTITIONS, DriverProcess, flights, make_small_project, produce
 
 NAME = "bench-planned"
 BEGINS = datetime(2013, 7, 1, 4, tzinfo=UTC)
@@ -50,6 +52,7 @@ class Stop:
     restore_wall_s: float
     restore_cpu_s: float
     driver_cpu_s: float
+    loads: tuple[float, float]
 
 
 def last_batch(settings: Settings) -> int:
@@ -80,11 +83,12 @@ def measure_stop(settings: Settings, savepoint: str) -> Stop:
     if not Deadline.after(PATIENCE_S).wait_until(lambda: last_batch(settings) > before, every=0.1):
         message = f"the stream committed no batch after {before}: {running.log.read_text()[-2000:]}"
         raise RuntimeError(message)
-    own, drained = psutil.Process(), []
+    own, drained, loads = psutil.Process(), [], []
 
     def note(line: str) -> None:
         if line.startswith("draining"):
             drained.append(time.monotonic())
+            loads.append(os.getloadavg()[0])
 
     cpu_before = sum(tree_cpu_s(own).values()) - sum(tree_cpu_s(psutil.Process(running.process.pid)).values())
     report = restore_savepoint(settings, NAME, savepoint, progress=note)
@@ -97,12 +101,14 @@ def measure_stop(settings: Settings, savepoint: str) -> Stop:
             message = f"no batch after {report.forked_at}: {driver.log.read_text()[-2000:]}"
             raise RuntimeError(message)
         ended = time.monotonic()
+        loads.append(os.getloadavg()[0])
         driver_cpu_s = sum(tree_cpu_s(psutil.Process(driver.process.pid)).values())
         driver.drain()
     finally:
         driver.stop()
         running.stop()
-    return Stop(report.replayed, ended - drained[0], restored - drained[0], restore_cpu_s, driver_cpu_s)
+    begun = drained[0]
+    return Stop(report.replayed, ended - begun, restored - begun, restore_cpu_s, driver_cpu_s, (loads[0], loads[-1]))
 
 
 def proved_savepoints(settings: Settings) -> list[Savepoint]:
@@ -130,7 +136,8 @@ def describe(name: str, batches: int, stop: Stop) -> str:
     """Return a line of the report."""
     return (
         f"{name}, {batches} batches after the proved savepoint: {stop.replayed} replayed; the stream stood {stop.wall_s:.1f} s, of which "
-        f"the restore {stop.restore_wall_s:.1f} s; CPU-seconds: restore {stop.restore_cpu_s:.1f}, driver to its first batch {stop.driver_cpu_s:.1f}"
+        f"the restore {stop.restore_wall_s:.1f} s; CPU-seconds: restore {stop.restore_cpu_s:.1f}, driver to its first batch {stop.driver_cpu_s:.1f}; "
+        f"load {stop.loads[0]:.1f} to {stop.loads[1]:.1f}"
     )
 
 
@@ -149,7 +156,7 @@ def main() -> None:
     try:
         if is_new:
             settings = make_small_project(arguments.folder, NAME, bootstrap=broker.bootstrap, batch=1)
-            records = flights(arguments.batches + 3 * arguments.replayed, start=BEGINS)
+            records = flights(PARTITIONS * (arguments.batches + 3 * arguments.replayed), start=BEGINS)
             produce(settings, NAME, records)
         settings = Settings(arguments.folder / "project", arguments.folder / "home", broker.bootstrap, "local[2]")
         if "planned" in arguments.ways:
@@ -158,10 +165,10 @@ def main() -> None:
                 return
             behind = last_batch(settings) - proved_savepoints(settings)[-1].manifest.batch
             print(describe("planned", behind, measure_stop(settings, RESTING)), flush=True)
+        if "replaying" in arguments.ways:
             taken = take_savepoint(settings, NAME, now=utc_now(), reason="bench")
             run_until(settings, taken.manifest.batch + arguments.replayed, PATIENCE_S)
             print(prove_savepoint(settings, NAME, taken.id, wait_seconds=0.0).reason, flush=True)
-        if "replaying" in arguments.ways:
             stop = measure_stop(settings, proved_savepoints(settings)[-1].id)
             print(describe("replaying", stop.replayed, stop))
     finally:

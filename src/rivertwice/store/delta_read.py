@@ -14,6 +14,7 @@ from deltalake import QueryBuilder
 from rivertwice.config import Place, is_s3
 from rivertwice.store.delta_handle import Table, open_table, repeated
 from rivertwice.store.delta_place import read_log
+from rivertwice.store.remembered import Remembered
 from rivertwice.store.sql import all_of, equals, is_between, quoted
 
 
@@ -43,7 +44,7 @@ def read(
             are not read.
         at: an open handle, whose version is read; None: a new one.
     """
-    table = at or open_table(path)
+    table = at or _newest_handle(path)
     if table is None:
         return None
     schema = pa.schema(table.schema().to_arrow())
@@ -65,6 +66,14 @@ def read(
 
     rows = repeated(path, "reading it", run)
     return rows if where is None else rows.filter(where)
+
+
+def _newest_handle(path: Place) -> Table | None:
+    """Return a handle of a table's newest version that only reads, None without a table; it is opened once for each version.
+
+    Nothing else may be done with it: other readers have it too.
+    """
+    return _HANDLES.get(str(path), (path,), lambda: open_table(path))
 
 
 def read_history(path: Place, table: Table, limit: int | None) -> list[dict[str, Any]]:
@@ -98,7 +107,7 @@ class Change:
 
 def version_of(path: Place) -> int:
     """Return a table's newest version, -1 if it does not exist."""
-    table = open_table(path)
+    table = _newest_handle(path)
     return -1 if table is None else int(table.version())
 
 
@@ -107,7 +116,7 @@ def changes_since(path: Place, version: int) -> tuple[int, list[Change] | None]:
 
     The version of a table that does not exist is -1.
     """
-    table = open_table(path)
+    table = _newest_handle(path)
     if table is None:
         return -1, []
     newest = int(table.version())
@@ -135,7 +144,7 @@ def commits(path: Place, key: str, *, limit: int | None = None) -> list[tuple[in
 
     Other commits (for example, a merge of small files) are skipped. Fewer are returned only if the log has no more.
     """
-    table = open_table(path)
+    table = _newest_handle(path)
     if table is None:
         return []
     window = limit
@@ -145,3 +154,6 @@ def commits(path: Place, key: str, *, limit: int | None = None) -> list[tuple[in
         if limit is None or window is None or len(decoded) >= limit or len(history) < window:
             return sorted(decoded, key=lambda pair: pair[0])[-limit if limit else 0 :]
         window *= 4
+
+
+_HANDLES: Remembered[Table | None] = Remembered(32)

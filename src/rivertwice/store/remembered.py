@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from rivertwice.config import Place
 from rivertwice.store.delta_handle import open_table
-from rivertwice.store.delta_log import LOG, entry_path
+from rivertwice.store.delta_log import LOG
 
 _COMMIT = re.compile(r"^(\d{20})\.json$")
 _CHECKPOINT = re.compile(r"^\d{20}\.checkpoint\b.*\.parquet$")
@@ -40,21 +40,22 @@ def newest_commit(table: Place) -> int:
 def mark_of(table: Place) -> Mark | None:
     """Return what differs after every commit, and after a log was put back, torn or mended; None on S3, where it costs an opening.
 
-    It has the time at which an entry was last added, replaced or removed, and number, time, size and inode of the entries since the
-    log's last checkpoint: what opening the table would read.
+    It has the time at which an entry was last added, replaced or removed, and time, size and inode of the log's last checkpoint and of
+    the entries since: what opening the table would read.
     """
     if not isinstance(table, Path):
         return None
     log = table / LOG
     try:
         changed, names = log.stat().st_mtime_ns, os.listdir(log)
-        commits = sorted(int(name[:_DIGITS]) for name in names if _COMMIT.match(name))
-        covered = max((int(name[:_DIGITS]) for name in names if _CHECKPOINT.match(name)), default=-1)
-        marks = [changed]
-        for version in commits:
-            if version > covered or version == commits[-1]:
-                entry = entry_path(table, version).stat()
-                marks += (version, entry.st_mtime_ns, entry.st_size, entry.st_ino)
+        commits = {int(name[:_DIGITS]): name for name in names if _COMMIT.match(name)}
+        checkpoints = {int(name[:_DIGITS]): name for name in names if _CHECKPOINT.match(name)}
+        covered, newest = max(checkpoints, default=-1), max(commits, default=-1)
+        read = {name for version, name in commits.items() if version > covered or version == newest}
+        marks = [changed, newest]
+        for name in sorted(read | {checkpoints[covered]} if checkpoints else read):
+            status = os.stat(f"{log}/{name}")
+            marks += (status.st_mtime_ns, status.st_size, status.st_ino)
     except FileNotFoundError:  # no table, or one that is replaced at this moment
         return None if log.exists() else ()
     return tuple(marks)
