@@ -1,13 +1,15 @@
 """What looking and serving cost as history grows: CPU-seconds and memory of single acts, at several lengths of the ledger.
 
-`PYTHONPATH=tests .venv/bin/python -m bench.history [LENGTH ...] [--acts served_batch ...] [--times 2]` needs no broker and no Spark.
-Each act runs in a process of its own, twice or `--times`: its first look, and the median of those after that. Memory is how much the
-process's peak rose by all. `2000 200000 --acts served_batch` compares a batch at 100,000 served rows with one at 10,000,000.
+`PYTHONPATH=tests .venv/bin/python -m bench.history [LENGTH ...] [--acts served_batch ...] [--times 2] [--rounds 1]` needs no broker
+and no Spark. Each act runs in a process of its own, twice or `--times`: its first look, and the median of those after that. Memory is
+how much the process's peak rose by all. `2000 200000 --acts served_batch --times 9 --rounds 5` compares a batch at 100,000 served rows
+with one at 10,000,000.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -211,16 +213,18 @@ def make_history(folder: Path, batches: int) -> tuple[PipelineHome, Bundle]:
     return home, bundle
 
 
-def main(lengths: list[int], names: list[str], times: int) -> None:
+def main(lengths: list[int], names: list[str], times: int, rounds: int) -> None:
     print(
         "| batches / served rows | act | first look, CPU-s | one more, CPU-s | peak rose by, MB |\n|---|---|---|---|---|"
     )
-    for batches in lengths:
-        with tempfile.TemporaryDirectory(prefix="rivertwice-bench-") as folder:
-            home, bundle = make_history(Path(folder), batches)
+    with tempfile.TemporaryDirectory(prefix="rivertwice-bench-") as root:
+        for batches in lengths:
+            home, bundle = make_history(Path(root) / str(batches), batches)
             if "served_whole" not in names:
                 rebuild_served(home, bundle.definition)
-            for name in names:
+        for name in names:
+            for _, batches in itertools.product(range(rounds), lengths):
+                folder = str(Path(root) / str(batches))
                 command = [sys.executable, "-m", "bench.history", "--act", name, folder, str(times)]
                 answer = subprocess.run(command, check=True, capture_output=True, text=True)
                 figures = json.loads(answer.stdout.splitlines()[-1])
@@ -236,5 +240,6 @@ if __name__ == "__main__":
         parser.add_argument("lengths", nargs="*", type=int, default=list(LENGTHS), help="batches of each history")
         parser.add_argument("--acts", nargs="+", choices=NAMES, default=list(NAMES))
         parser.add_argument("--times", type=int, default=2, help="how often each act is done; at least 2")
+        parser.add_argument("--rounds", type=int, default=1, help="how often each act is measured, the lengths in turn")
         arguments = parser.parse_args()
-        main(arguments.lengths, arguments.acts, arguments.times)
+        main(arguments.lengths, arguments.acts, arguments.times, arguments.rounds)
