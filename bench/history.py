@@ -197,20 +197,21 @@ def measure(root: Path, name: str, times: int) -> dict[str, Any]:
 
 
 def make_history(folder: Path, batches: int) -> tuple[PipelineHome, Bundle]:
-    """Make a home of so many batches; all but the newest were merged.
-
-    The logs have a checkpoint there, as writers make one every hundred commits: what opening a table reads beyond it is as much in
-    a short history as in a long one.
-    """
+    """Make a home of so many batches; all but the newest were merged."""
     _, home, bundle = make_home(folder, batches=1)
     merged = batches - NEWEST_COMMITS
     for first in range(1, merged, CHUNK):
         fill(home, bundle.id, first, min(merged, first + CHUNK))
-    for place in (home.tables.ledger, home.tables.changelog):
-        DeltaTable(str(place)).create_checkpoint()
     for batch in range(merged, batches):
         fill(home, bundle.id, batch, batch + 1)
     return home, bundle
+
+
+def shorten_logs(home: PipelineHome) -> None:
+    """Give the logs a checkpoint, as writers do every hundred commits: opening a table reads the entries since, at any length."""
+    for place in (home.tables.ledger, home.tables.changelog, home.tables.served):
+        if Path(str(place)).exists():
+            DeltaTable(str(place)).create_checkpoint()
 
 
 def main(lengths: list[int], names: list[str], times: int, rounds: int) -> None:
@@ -225,6 +226,7 @@ def main(lengths: list[int], names: list[str], times: int, rounds: int) -> None:
         for name in names:
             for _, batches in itertools.product(range(rounds), lengths):
                 folder = str(Path(root) / str(batches))
+                shorten_logs(Settings(Path(folder), Path(folder) / "home").pipeline("p"))
                 command = [sys.executable, "-m", "bench.history", "--act", name, folder, str(times)]
                 answer = subprocess.run(command, check=True, capture_output=True, text=True)
                 figures = json.loads(answer.stdout.splitlines()[-1])

@@ -31,7 +31,7 @@ class KeptTable:
 
     def current(self) -> Table | None:
         """Return a handle of the table's newest version, None if the table does not exist."""
-        if self._table is None or not self._is_updated(self._table):
+        if self._table is None or not is_brought_up_to_date(self.place, self._table):
             self._table = open_table(self.place)
         table = self._table
         if not isinstance(self.place, Path):
@@ -52,12 +52,14 @@ class KeptTable:
         table = self.current()
         return None if table is None else table.transaction_version(app)
 
-    def _is_updated(self, table: Table) -> bool:
-        # Without its own entry the handle may be of a table that was put back from a backup, or of one that upkeep shortened.
-        if not entry_path(Path(str(self.place)), int(table.version())).exists():
-            return False
-        try:
-            table.update_incremental()
-        except (DeltaError, OSError):
-            return False  # opening it says what is wrong, with the remedy
-        return True
+
+def is_brought_up_to_date(place: Place, table: Table) -> bool:
+    """Bring a handle to its table's newest version; return whether that could be done, else the table is to be opened."""
+    # Without its own entry the handle may be of a table that was put back from a backup, or of one that upkeep shortened.
+    if not entry_path(Path(str(place)), int(table.version())).exists():
+        return False
+    try:
+        table.update_incremental()
+    except (DeltaError, OSError):
+        return False  # opening it says what is wrong, with the remedy
+    return True

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from deltalake import QueryBuilder
 
 from rivertwice.config import Place, is_s3
-from rivertwice.store.delta_handle import Table, open_table, repeated
+from rivertwice.store.delta_handle import Table, repeated
+from rivertwice.store.delta_lent import lent_handle
 from rivertwice.store.delta_place import read_log
-from rivertwice.store.remembered import Remembered
 from rivertwice.store.sql import all_of, equals, is_between, quoted
 
 
@@ -44,9 +44,22 @@ def read(
             are not read.
         at: an open handle, whose version is read; None: a new one.
     """
-    table = at or _newest_handle(path)
-    if table is None:
-        return None
+    if at is None:
+        with lent_handle(path) as table:
+            rows = None if table is None else _read_at(path, table, columns, between, only, matching)
+    else:
+        rows = _read_at(path, at, columns, between, only, matching)
+    return rows if rows is None or where is None else rows.filter(where)
+
+
+def _read_at(
+    path: Place,
+    table: Table,
+    columns: Sequence[str] | None,
+    between: tuple[str, int, int] | None,
+    only: tuple[str, str] | None,
+    matching: str | None,
+) -> pa.Table:
     schema = pa.schema(table.schema().to_arrow())
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
@@ -64,16 +77,7 @@ def read(
         stream = QueryBuilder().register("t", table).execute(query)
         return pa.RecordBatchReader.from_stream(stream).read_all().cast(schema)
 
-    rows = repeated(path, "reading it", run)
-    return rows if where is None else rows.filter(where)
-
-
-def _newest_handle(path: Place) -> Table | None:
-    """Return a handle of a table's newest version that only reads, None without a table; it is opened once for each version.
-
-    Nothing else may be done with it: other readers have it too.
-    """
-    return _HANDLES.get(str(path), (path,), lambda: open_table(path))
+    return repeated(path, "reading it", run)
 
 
 def read_history(path: Place, table: Table, limit: int | None) -> list[dict[str, Any]]:
@@ -107,8 +111,8 @@ class Change:
 
 def version_of(path: Place) -> int:
     """Return a table's newest version, -1 if it does not exist."""
-    table = _newest_handle(path)
-    return -1 if table is None else int(table.version())
+    with lent_handle(path) as table:
+        return -1 if table is None else int(table.version())
 
 
 def changes_since(path: Place, version: int) -> tuple[int, list[Change] | None]:
@@ -116,14 +120,14 @@ def changes_since(path: Place, version: int) -> tuple[int, list[Change] | None]:
 
     The version of a table that does not exist is -1.
     """
-    table = _newest_handle(path)
-    if table is None:
-        return -1, []
-    newest = int(table.version())
-    count = newest - version
-    if count <= 0:
-        return newest, [] if count == 0 else None
-    history = read_history(path, table, count)
+    with lent_handle(path) as table:
+        if table is None:
+            return -1, []
+        newest = int(table.version())
+        count = newest - version
+        if count <= 0:
+            return newest, [] if count == 0 else None
+        history = read_history(path, table, count)
     own = sorted((_change(row) for row in history if int(row["version"]) > version), key=lambda change: change.version)
     return newest, own if len(own) == count else None
 
@@ -144,9 +148,11 @@ def commits(path: Place, key: str, *, limit: int | None = None) -> list[tuple[in
 
     Other commits (for example, a merge of small files) are skipped. Fewer are returned only if the log has no more.
     """
-    table = _newest_handle(path)
-    if table is None:
-        return []
+    with lent_handle(path) as table:
+        return [] if table is None else _commits_of(path, table, key, limit)
+
+
+def _commits_of(path: Place, table: Table, key: str, limit: int | None) -> list[tuple[int, Any]]:
     window = limit
     while True:
         history = read_history(path, table, window)
@@ -154,6 +160,3 @@ def commits(path: Place, key: str, *, limit: int | None = None) -> list[tuple[in
         if limit is None or window is None or len(decoded) >= limit or len(history) < window:
             return sorted(decoded, key=lambda pair: pair[0])[-limit if limit else 0 :]
         window *= 4
-
-
-_HANDLES: Remembered[Table | None] = Remembered(32)

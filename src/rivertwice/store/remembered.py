@@ -11,6 +11,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -22,7 +23,6 @@ _COMMIT = re.compile(r"^(\d{20})\.json$")
 _CHECKPOINT = re.compile(r"^\d{20}\.checkpoint\b.*\.parquet$")
 _DIGITS = 20
 T = TypeVar("T")
-Mark = tuple[int, ...]
 
 
 def newest_commit(table: Place) -> int:
@@ -37,12 +37,27 @@ def newest_commit(table: Place) -> int:
     return max((int(matched.group(1)) for matched in map(_COMMIT.match, names) if matched), default=-1)
 
 
-def mark_of(table: Place) -> Mark | None:
-    """Return what differs after every commit, and after a log was put back, torn or mended; None on S3, where it costs an opening.
+@dataclass(frozen=True)
+class Mark:
+    """What a table's log is made of now: it differs after every commit, and after a log was put back, torn or mended.
 
-    It has the time at which an entry was last added, replaced or removed, and time, size and inode of the log's last checkpoint and of
-    the entries since: what opening the table would read.
+    Attributes:
+        changed: when an entry was last added, replaced or removed.
+        newest: the newest commit, -1 if there is none.
+        read: name, time, size and inode of the last checkpoint and of the entries since: what opening the table would read.
     """
+
+    changed: int = 0
+    newest: int = -1
+    read: frozenset[tuple[str, int, int, int]] = frozenset()
+
+    def follows(self, earlier: Mark) -> bool:
+        """Say whether the log is an earlier one with further commits, and nothing else was done to it."""
+        return earlier.read <= self.read and len(self.read - earlier.read) == self.newest - earlier.newest
+
+
+def mark_of(table: Place) -> Mark | None:
+    """Return a table's mark now; None on S3, where it would cost an opening."""
     if not isinstance(table, Path):
         return None
     log = table / LOG
@@ -52,13 +67,16 @@ def mark_of(table: Place) -> Mark | None:
         checkpoints = {int(name[:_DIGITS]): name for name in names if _CHECKPOINT.match(name)}
         covered, newest = max(checkpoints, default=-1), max(commits, default=-1)
         read = {name for version, name in commits.items() if version > covered or version == newest}
-        marks = [changed, newest]
-        for name in sorted(read | {checkpoints[covered]} if checkpoints else read):
-            status = os.stat(f"{log}/{name}")
-            marks += (status.st_mtime_ns, status.st_size, status.st_ino)
+        if checkpoints:
+            read.add(checkpoints[covered])
+        return Mark(changed, newest, frozenset(_status_of(f"{log}/{name}", name) for name in read))
     except FileNotFoundError:  # no table, or one that is replaced at this moment
-        return None if log.exists() else ()
-    return tuple(marks)
+        return None if log.exists() else Mark()
+
+
+def _status_of(path: str, name: str) -> tuple[str, int, int, int]:
+    status = os.stat(path)
+    return name, status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def marks_of(tables: Sequence[Place]) -> tuple[Mark, ...] | None:
