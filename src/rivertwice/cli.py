@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from rivertwice.commands.acknowledge import acknowledge
+from rivertwice.commands.advise import advise
 from rivertwice.commands.agents import agent
 from rivertwice.commands.alerts import alerts
 from rivertwice.commands.archive import archive
@@ -47,7 +48,7 @@ from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
     up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
-    topics, archive, retention, savepoint, upgrade, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
+    topics, archive, retention, savepoint, upgrade, advise, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
 )  # fmt: skip
 COMMAND_GROUP = "rivertwice.commands"
 for operation in (restore, rewind, fall_back):

@@ -1,0 +1,290 @@
+"""Measure a log for the advisor: one reading of the records, each with the batch that read it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rivertwice.advise.model import MOST_VALUES, Advice, Outcome, ValueLoss
+from rivertwice.advise.rule import (
+    NEVER_MS,
+    Milliseconds,
+    choose_step,
+    chosen_delays,
+    closing_batches,
+    largest_before,
+    late_marks,
+    most_open,
+    refusal_of,
+    select_newest,
+    suggest,
+)
+from rivertwice.config import Settings
+from rivertwice.errors import RequestError
+from rivertwice.instants import TimeRange, from_ms
+from rivertwice.log.addresses import of_topic
+from rivertwice.log.records import read_ranges
+from rivertwice.pipeline.compile import compile_batch
+from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.relations import accepted, included, with_window_end
+from rivertwice.progress import Progress
+from rivertwice.reconcile.derive import batch_marks, read_spans, tag_batches
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import load_timeline, path_ledger
+
+_MS = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class AdviceRequest:
+    """What is asked.
+
+    Attributes:
+        delays: to judge; none: parts and multiples of the present one, and the suggested ones.
+        last: only the newest batches, so that event time went on by so much in them; None: all.
+        column: a field of the source; the values that lose most are named.
+    """
+
+    delays: tuple[timedelta, ...] = ()
+    last: timedelta | None = None
+    column: str | None = None
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The windows of the records, and by delay what becomes of each.
+
+    Attributes:
+        ends_ms: of each window.
+        rows: how many rows of it the state holds at most; None: not known.
+        first: by delay, the index of the first batch with a record in time; the number of batches if all were late.
+        dropped: by delay, the pairs that are dropped from it.
+    """
+
+    ends_ms: Milliseconds
+    rows: Milliseconds | None
+    first: Sequence[Milliseconds]
+    dropped: Sequence[Milliseconds]
+
+
+def advise(
+    spark: SparkSession, settings: Settings, definition: Definition, request: AdviceRequest, progress: Progress
+) -> Advice:
+    """Return what each delay would have done with the records that the head's path read.
+
+    Raises:
+        RequestError: no advice can be given for the definition, nothing is committed, or the column is no field.
+        LogGapError: neither Kafka nor the archive has a record that is needed.
+    """
+    refusal = refusal_of(definition)
+    if refusal is not None:
+        raise RequestError(refusal)
+    ((view, source),) = definition.streams.items()
+    if request.column is not None and request.column not in source.schema_:
+        message = (
+            f"{request.column!r} is no field of {view}; its fields are {', '.join(source.schema_)}; name one of them"
+        )
+        raise RequestError(message)
+    home = settings.pipeline(definition.name)
+    path = path_ledger(home)
+    if not path:
+        message = f"no batch of {definition.name} is committed yet, so its log was not read; run `rivertwice start {definition.name} --wait`"
+        raise RequestError(message)
+    first = select_newest(path, request.last)
+    rows, largest = path[first:], largest_before(path)
+    marks_ms, largest = late_marks(largest)[first:], largest[first:]
+    line = load_timeline(home, path[-1].timeline)
+    progress(f"{sum(row.read for row in rows)} records of {len(rows)} batches are read ...")
+    ranges = [of_topic(row.parts(), source.topic) for row in rows]
+    topic_id = line.topic_ids[source.topic]
+    pieces = [read_ranges(spark, settings, source.topic, span, topic_id=topic_id) for span in read_spans(ranges)]
+    decoded = decode(functools.reduce(DataFrame.unionByName, pieces), source, details=False)
+    tagged = tag_batches(accepted(decoded, source), batch_marks(spark, ranges))
+    kept_rows = included(spark, definition, _marked(spark, tagged, marks_ms))
+    pairs = with_window_end(kept_rows, definition, view).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        return _measure(spark, definition, request, rows, largest, kept_rows, pairs, progress)
+    finally:
+        pairs.unpersist()
+
+
+def _measure(
+    spark: SparkSession,
+    definition: Definition,
+    request: AdviceRequest,
+    rows: Sequence[LedgerRow],
+    largest: Milliseconds,
+    records: DataFrame,
+    pairs: DataFrame,
+    progress: Progress,
+) -> Advice:
+    ((_, source),) = definition.streams.items()
+    needed_ms = F.col("_mark_ms") - F.unix_millis("_window_end")
+    event_ms = F.unix_millis(source.event_time)
+    total = pairs.agg(
+        F.count(F.lit(1)).alias("pairs"),
+        F.max(needed_ms).alias("widest"),
+        F.min(event_ms).alias("low"),
+        F.max(event_ms).alias("high"),
+    ).first()
+    if total is None or not total["pairs"]:
+        message = f"none of the records that {definition.name} read was accepted and kept by its row filter, so there is nothing to advise on"
+        raise RequestError(message)
+    step_ms = choose_step(total["widest"])
+    steps = F.floor(needed_ms / F.lit(step_ms)).cast("long")
+    needed = _counts(pairs.where(needed_ms >= 0).groupBy(steps.alias("steps")).count().toArrow())
+    suggestions = suggest(total["pairs"], step_ms, needed)
+    delays = chosen_delays(source.watermark, request.delays, [suggestion.delay for suggestion in suggestions])
+    progress(f"{total['pairs']} pairs of record and window are judged by {len(delays)} delays ...")
+    late = [_is_late(delay) for delay in delays]
+    windows = _windows(spark, definition, records, pairs, late, len(rows))
+    by_partition = _sums(pairs, F.col("_partition"), late)
+    outcomes = tuple(
+        _outcome(delay, delay == source.watermark, place, windows, by_partition, rows, largest)
+        for place, delay in enumerate(delays)
+    )
+    return Advice(
+        pipeline=definition.name,
+        source=source.topic,
+        batches=len(rows),
+        read=TimeRange(from_ms(total["low"]), from_ms(total["high"] + 1)),
+        records=total["pairs"] // definition.window.passes,
+        pairs=total["pairs"],
+        step=step_ms * _MS,
+        outcomes=outcomes,
+        suggestions=suggestions,
+        column=request.column,
+        values=() if request.column is None else _losses(pairs, request.column, late, delays.index(source.watermark)),
+        kept=_kept(definition, rows, largest),
+    )
+
+
+def _outcome(
+    delay: timedelta,
+    present: bool,
+    place: int,
+    windows: _Windows,
+    by_partition: Sequence[tuple[int, int, Sequence[int]]],
+    rows: Sequence[LedgerRow],
+    largest: Milliseconds,
+) -> Outcome:
+    dropped = {partition: counts[place] for partition, _, counts in by_partition if counts[place]}
+    closing = closing_batches(windows.ends_ms, largest, delay // _MS)
+    begun = windows.first[place] < len(rows)
+    closed = begun & (closing < len(rows))
+    ends_ms, closed_by = windows.ends_ms[closed], closing[closed]
+    clock_ms = np.array([row.batch_timestamp_ms for row in rows], np.int64)
+    waits = largest[closed_by] - ends_ms
+    state = windows.rows
+    return Outcome(
+        delay=delay,
+        present=present,
+        dropped=sum(dropped.values()),
+        windows=int(np.count_nonzero(windows.dropped[place])),
+        by_partition=dict(sorted(dropped.items())),
+        event_wait_p50=_median(waits),
+        event_wait_max=int(waits.max()) * _MS if len(waits) else None,
+        clock_wait_p50=_median(clock_ms[closed_by] - ends_ms),
+        most_state=None
+        if state is None
+        else most_open(windows.first[place][begun], closing[begun], state[begun], len(rows)),
+    )
+
+
+def _median(waits_ms: Milliseconds) -> timedelta | None:
+    return int(np.median(waits_ms)) * _MS if len(waits_ms) else None
+
+
+def _marked(spark: SparkSession, rows: DataFrame, marks_ms: Milliseconds) -> DataFrame:
+    """Return rows with `_mark_ms`: what decides by which delays they are late (`rule`)."""
+    marks = pa.table({"_index": pa.array(range(len(marks_ms)), pa.int32()), "_mark_ms": pa.array(marks_ms, pa.int64())})
+    return rows.join(F.broadcast(spark.createDataFrame(marks)), "_index")
+
+
+def _is_late(delay: timedelta) -> Column:
+    """Return whether a pair would be late by a delay."""
+    watermark = F.greatest(F.lit(0), F.col("_mark_ms") - F.lit(delay // _MS))
+    return F.unix_millis("_window_end") <= watermark
+
+
+def _sums(pairs: DataFrame, column: Column, late: Sequence[Column]) -> list[tuple[int, int, Sequence[int]]]:
+    """Return the values of a column with their pairs, and how many of these are late by each delay."""
+    counts = [F.count_if(is_late).alias(f"late_{place}") for place, is_late in enumerate(late)]
+    table = pairs.groupBy(column.alias("value")).agg(F.count(F.lit(1)).alias("pairs"), *counts).toArrow()
+    return [
+        (row["value"], row["pairs"], [row[f"late_{place}"] for place in range(len(late))]) for row in table.to_pylist()
+    ]
+
+
+def _losses(pairs: DataFrame, column: str, late: Sequence[Column], present: int) -> tuple[ValueLoss, ...]:
+    """Return the values of a field that lose most by the present delay, the worst first."""
+    counts = [F.count_if(is_late).alias(f"late_{place}") for place, is_late in enumerate(late)]
+    by_value = pairs.groupBy(F.col(column).cast("string").alias("value")).agg(F.count(F.lit(1)).alias("pairs"), *counts)
+    worst = by_value.orderBy(F.desc(f"late_{present}"), F.desc("pairs"), "value").limit(MOST_VALUES).toArrow()
+    return tuple(
+        ValueLoss(row["value"], row["pairs"], tuple(row[f"late_{place}"] for place in range(len(late))))
+        for row in worst.to_pylist()
+    )
+
+
+def _windows(
+    spark: SparkSession,
+    definition: Definition,
+    records: DataFrame,
+    pairs: DataFrame,
+    late: Sequence[Column],
+    batches: int,
+) -> _Windows:
+    first = [F.min(F.when(~is_late, F.col("_index"))).alias(f"first_{place}") for place, is_late in enumerate(late)]
+    dropped = [F.count_if(is_late).alias(f"late_{place}") for place, is_late in enumerate(late)]
+    end_ms = F.unix_millis("_window_end").alias("end_ms")
+    table = pairs.groupBy(end_ms).agg(F.count(F.lit(1)).alias("pairs"), *first, *dropped).orderBy("end_ms").toArrow()
+    ends_ms = _numbers(table, "end_ms")
+    return _Windows(
+        ends_ms=ends_ms,
+        rows=_state_rows(spark, definition, records, table),
+        first=[_numbers(table, f"first_{place}", batches) for place in range(len(late))],
+        dropped=[_numbers(table, f"late_{place}") for place in range(len(late))],
+    )
+
+
+def _state_rows(
+    spark: SparkSession, definition: Definition, records: DataFrame, windows: pa.Table
+) -> Milliseconds | None:
+    """Return how many rows the state holds at most of each window: its records, or the rows of its result."""
+    kind = definition.window.kind
+    if kind.keeps_records:
+        return _numbers(windows, "pairs")
+    if not kind.is_aligned:
+        return None
+    result = compile_batch(spark, definition, records)
+    end_ms = F.unix_millis(definition.window.end_column).alias("end_ms")
+    counted = _counts(result.groupBy(end_ms).count().toArrow(), "end_ms")
+    return np.array([counted.get(end, 0) for end in windows["end_ms"].to_pylist()], np.int64)
+
+
+def _kept(definition: Definition, rows: Sequence[LedgerRow], largest: Milliseconds) -> int | None:
+    """Return how many late pairs the stream kept, if its delay was the present one in all batches."""
+    (source,) = definition.streams.values()
+    watermarks = np.maximum(0, np.where(largest == NEVER_MS, 0, largest - source.watermark // _MS))
+    late = [row.late_rows for row in rows]
+    if any(count is None for count in late) or watermarks.tolist() != [row.batch_watermark_ms for row in rows]:
+        return None
+    return sum(count for count in late if count is not None)
+
+
+def _numbers(table: pa.Table, name: str, null: int = 0) -> Milliseconds:
+    return np.array(table[name].fill_null(null).to_pylist(), np.int64)
+
+
+def _counts(table: pa.Table, name: str = "steps") -> dict[int, int]:
+    return dict(zip(table[name].to_pylist(), table["count"].to_pylist(), strict=True))
