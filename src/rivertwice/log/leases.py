@@ -34,7 +34,7 @@ class RetentionClaim:
 
     Attributes:
         holder: its owner, as people name it: `stream t1`, `savepoint sp-t1-9-...`, `backfill bf-...`.
-        kind: stream, truth, savepoint, backfill or dead_letters.
+        kind: stream, truth, load, savepoint, backfill or dead_letters.
         ranges: partition to half-open range; an end of None means everything from the start on.
         kafka_only: only Kafka can serve the claim: the stream does not read the archive.
     """

@@ -1,4 +1,4 @@
-"""Which offsets of a pipeline's topics are needed: by stream, truth, savepoints, unpublished backfills, open dead letters."""
+"""Which offsets of a pipeline's topics are needed: by stream, truth, a first load, savepoints, backfills, open dead letters."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.model import OPEN
 from rivertwice.deadletters.summary import read_brief
 from rivertwice.errors import RequestError
+from rivertwice.log.addresses import drop_empty
 from rivertwice.log.leases import RetentionClaim
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.store.remembered import Remembered
 from rivertwice.stream.gaps import next_offsets
 from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batches
+from rivertwice.timeline.first_load import FirstLoad, read_load
 from rivertwice.timeline.lineage import load_timeline, path_of
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import publications_of
@@ -34,6 +36,11 @@ def claim_stream(timeline: str, position: PartitionOffsets) -> RetentionClaim:
 def claim_truth(genesis: PartitionOffsets, committed: PartitionOffsets) -> RetentionClaim:
     """Return the claim of reconcile: all records that the head's path has read, for every reconcile computes all of them again."""
     return RetentionClaim("reconcile", "truth", {p: (genesis.get(p, 0), end) for p, end in committed.items()})
+
+
+def claim_load(load: FirstLoad) -> RetentionClaim:
+    """Return the claim of a first load by batch: what the stream left out, for backfills and every reconcile read it."""
+    return RetentionClaim("first load", "load", drop_empty(dict(load.ranges)))
 
 
 def claim_savepoint(savepoint: str, offsets: PartitionOffsets, committed: PartitionOffsets) -> RetentionClaim:
@@ -93,12 +100,15 @@ def observe_claims(settings: Settings, pipeline: str) -> list[TopicClaims]:
         (tables.ledger, tables.changelog, tables.dead_letters, tables.amendments),
         lambda: _claim_open_letters(home, batches),
     )
+    load = read_load(home)
     topic_claims = []
     for topic, topic_id in line.topic_ids.items():
         committed = _place(ledger[-1].end_offsets, topic) if ledger else {}
         claims = [claim_stream(name, next_offsets(home.checkpoint(name), line, topic))]
         if ledger:
             claims.append(claim_truth(_place(root.genesis, topic), committed))
+        if load is not None and load.topic_id == topic_id:
+            claims.append(claim_load(load))
         claims += [
             claim_savepoint(savepoint.id, _place(savepoint.manifest.offsets, topic), committed)
             for savepoint in savepoints

@@ -16,7 +16,9 @@ from rivertwice.pipeline.bundle import Bundle, build_bundle
 from rivertwice.pipeline.checked import CheckReport, check_bundle, read_verdict
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fold_buckets import buckets_at_genesis
+from rivertwice.stream.loaded import begin_after_load
 from rivertwice.timeline.committed import bundles_of
+from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.lineage import (
     Timeline,
     create_timeline,
@@ -139,7 +141,8 @@ def resolve_timeline(
 ) -> Timeline:
     """Return the head timeline, ready to run; the first start creates it and moves the head.
 
-    If it is killed between the two and run again, the result is the same. With `timeline`, return that recorded timeline.
+    If it is killed between the two and run again, the result is the same. If a first load by batch is recorded, the timeline
+    begins where that ends. With `timeline`, return that recorded timeline.
 
     Raises:
         FingerprintError: the definition gives other results than the timeline's.
@@ -147,8 +150,13 @@ def resolve_timeline(
     """
     topic_ids = {topic: kafka.topic_id(settings, topic) for topic in definition.topics}
     hashes = bundle.fingerprint.hashes()
+    chosen = timeline or select_head(read_sequence(home))
+    load = read_load(home) if chosen is None else None
+    if load is not None:
+        begin_after_load(home, load, now)
+        chosen = load.timeline
     newest_seq = last_seq(home)
-    plan = plan_start(timeline or select_head(read_sequence(home)), list_timelines(home))
+    plan = plan_start(chosen, list_timelines(home))
     name = plan.timeline
     if plan.create:
         shutil.rmtree(home.checkpoint(name), ignore_errors=True)

@@ -1,0 +1,36 @@
+"""Begin a stream after what a first load by batch reads instead of it.
+
+Once the load is recorded, every start of the pipeline does these steps until the head is there, whoever asked for it:
+
+1. Record the timeline, which begins where the load ends.
+2. Publish no rows for the windows to load. They serve nothing, and nothing of what the stream makes of the part that it reads.
+3. Move the head to the timeline.
+
+A crash may come after any step; each is done once.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from rivertwice.config import PipelineHome
+from rivertwice.timeline.first_load import FirstLoad
+from rivertwice.timeline.lineage import create_timeline
+from rivertwice.timeline.sequence import move_head, publish, read_sequence, select_head
+from rivertwice.timeline.served_rows import publications_of
+
+
+def begin_after_load(home: PipelineHome, load: FirstLoad, now: datetime) -> None:
+    """Let the timeline of a recorded load serve; see the module's steps. Nothing happens if it does, or did, already.
+
+    Raises:
+        LostRaceError: another process did a step at the same moment; the same call again continues.
+    """
+    create_timeline(home, load.first_timeline())  # step 1
+    entries = read_sequence(home)
+    if all(publication.backfill != load.cover for publication in publications_of(entries)):  # step 2
+        seq = entries[-1].seq if entries else 0
+        publish(home, load.covering(seq + 1).to_payload(), expected_seq=seq, now=now)
+        entries = read_sequence(home)
+    if select_head(entries) is None:  # step 3
+        move_head(home, load.timeline, reason=f"first start, after {load.id}", expected_seq=entries[-1].seq, now=now)

@@ -1,0 +1,140 @@
+"""A stream that begins after a first load: killed after any step and started again, it is the same, and serves nothing of a part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from homes.backfill import SQL, YAML, emitted
+from homes.first_load import ZONES, make_load
+from homes.ledger import NOW, ledger_row
+from homes.project import make_project
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import FingerprintError
+from rivertwice.log.leases import RetentionClaim
+from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.retention.claims import observe_claims
+from rivertwice.store import delta
+from rivertwice.stream import begin, loaded
+from rivertwice.timeline.first_load import FirstLoad, record_load
+from rivertwice.timeline.ledger import append_ledger
+from rivertwice.timeline.lineage import Timeline, create_timeline, list_timelines, load_timeline
+from rivertwice.timeline.sequence import head, read_sequence
+from rivertwice.timeline.served import publications_of, read_served, rebuild_served
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Settings, PipelineHome, Bundle]:
+    settings = make_project(tmp_path, {"p": {"pipeline.yaml": YAML, "transform.sql": SQL}})
+    home = settings.pipeline("p")
+    bundle = build_bundle(settings.definitions / "p")
+    save_bundle(bundle, home.bundles)
+    monkeypatch.setattr(begin.kafka, "topic_id", lambda *_: "id")
+    monkeypatch.setattr(begin.kafka, "cluster_id", lambda *_: "c")
+    monkeypatch.setattr(begin.kafka, "begin_offsets", lambda *_: {0: 0})
+    return settings, home, bundle
+
+
+def start(settings: Settings, bundle: Bundle) -> Timeline:
+    return begin.resolve_timeline(settings, settings.pipeline("p"), bundle.definition, bundle, NOW)
+
+
+def dies_after(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    effect: Callable[..., Any] = getattr(loaded, name)
+
+    def die(*args: Any, **named: Any) -> None:
+        effect(*args, **named)
+        raise KilledError(name)
+
+    monkeypatch.setattr(loaded, name, die)
+
+
+def facts(home: PipelineHome) -> tuple[object, ...]:
+    entries = read_sequence(home)
+    return (
+        [(entry.seq, entry.kind, entry.payload) for entry in entries],
+        [(name, load_timeline(home, name)) for name in list_timelines(home)],
+    )
+
+
+@pytest.mark.parametrize("step", ["create_timeline", "publish", "move_head"])
+def test_a_start_killed_after_any_step_is_continued_by_the_next(
+    step: str, project: tuple[Settings, PipelineHome, Bundle], tmp_path: Path
+) -> None:
+    settings, home, bundle = project
+    load = make_load(bundle)
+    record_load(home, load, ZONES)
+    with pytest.MonkeyPatch.context() as patch:
+        dies_after(patch, step)
+        with pytest.raises(KilledError):
+            start(settings, bundle)
+    line = start(settings, bundle)
+    assert (line.timeline, line.genesis, line.parent) == ("t1", {"flights": {"0": 40}}, None)
+    assert start(settings, bundle) == line
+    (cover,) = publications_of(read_sequence(home))
+    assert (cover.seq, cover.backfill, cover.ranges, cover.rows) == (1, load.cover, ((0, load.before_ms),), 0)
+    assert cover.as_of == {"flights": {0: 0}}
+    killed = facts(home)
+    other = replace(settings, home=tmp_path / "never killed")
+    save_bundle(bundle, other.pipeline("p").bundles)
+    record_load(other.pipeline("p"), load, ZONES)
+    start(other, bundle)
+    assert facts(other.pipeline("p")) == killed
+
+
+def test_a_load_takes_a_timeline_that_an_earlier_start_did_not(
+    project: tuple[Settings, PipelineHome, Bundle],
+) -> None:
+    """A plain start was killed before it moved the head; the load is of the next name."""
+    settings, home, bundle = project
+    create_timeline(home, replace(make_load(bundle).first_timeline(), genesis={"flights": {"0": 0}}))
+    record_load(home, make_load(bundle, timeline="t2"), ZONES)
+    assert start(settings, bundle).genesis == {"flights": {"0": 40}}
+    assert head(home) == "t2"
+
+
+def test_a_definition_that_changed_since_the_load_does_not_start(
+    project: tuple[Settings, PipelineHome, Bundle],
+) -> None:
+    settings, home, bundle = project
+    hashes = {**bundle.fingerprint.hashes(), "decode": "other"}
+    record_load(home, make_load(bundle, fingerprint=hashes), ZONES)
+    with pytest.raises(FingerprintError, match="changed in decode"):
+        start(settings, bundle)
+
+
+def begun(settings: Settings, home: PipelineHome, bundle: Bundle) -> FirstLoad:
+    """Begin after a load; the stream's first batch closes hour 3, of which it has read a part, and hour 4."""
+    load = make_load(bundle)
+    record_load(home, load, ZONES)
+    start(settings, bundle)
+    ends = {"start_offsets": {"flights": {"0": 40}}, "end_offsets": {"flights": {"0": 60}}}
+    append_ledger(home, [ledger_row(0, bundle=bundle.id, batch_watermark_ms=5 * 3_600_000, emitted=2, **ends)])
+    rows = emitted("t1", 0, (3, "a", 1), (4, "a", 10))
+    delta.append(home.tables.changelog, rows, transactions={"p#t1": 0}, partition_by=["_day"])
+    return load
+
+
+def test_what_the_stream_makes_of_a_part_is_not_served(project: tuple[Settings, PipelineHome, Bundle]) -> None:
+    settings, home, bundle = project
+    begun(settings, home, bundle)
+    rebuild_served(home, bundle.definition)
+    served = read_served(home)
+    assert served is not None
+    assert served["n"].to_pylist() == [10]
+
+
+def test_what_the_stream_leaves_out_is_claimed(project: tuple[Settings, PipelineHome, Bundle]) -> None:
+    settings, home, bundle = project
+    begun(settings, home, bundle)
+    ((_, _, claims),) = observe_claims(settings, "p")
+    assert RetentionClaim("first load", "load", {0: (0, 40)}) in claims
+    assert RetentionClaim("reconcile", "truth", {0: (40, 60)}) in claims
