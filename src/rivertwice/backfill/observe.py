@@ -22,6 +22,7 @@ from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store.files import read_json
 from rivertwice.timeline.counts import total_of
+from rivertwice.timeline.first_load import read_load, read_zones
 from rivertwice.timeline.late_rows import read_late_rows
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline, head_path, list_timelines, load_timeline, path_ledger, path_semantics
@@ -59,6 +60,7 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
     segments = {topic: archived_segments(settings, topic, line.topic_ids[topic]) for topic in topics}
     archive = {topic: topic_segments[-1] if topic_segments else {} for topic, topic_segments in segments.items()}
     jumps, lost, doubts = _gaps(home, ledger, archive)
+    jumps += _loaded(home, line)
     serving = path_semantics(home, head_path(home))
     late = planner.find_late(home, definition, Repairs(publications, serving))
     return BackfillView(
@@ -170,6 +172,26 @@ def _gaps(
             )
             doubts.append(DoubtfulWindows(gap.watermark_ms, gap.until_ms, f"{named} of {gap.id}"))
     return zones, lost, tuple(doubts)
+
+
+def _loaded(home: PipelineHome, line: Timeline) -> list[BatchZone]:
+    """Return the zones of the records that a first load by batch left out; by another decode their event times may differ."""
+    load = read_load(home)
+    if load is None:
+        return []
+    trusted = load.fingerprint["decode"] == line.fingerprint["decode"]
+    return [
+        BatchZone(
+            load.timeline,
+            -1,
+            {load.topic: {zone.partition: (zone.start, zone.end)}},
+            zone.accepted,
+            zone.min_event_ms,
+            zone.max_event_ms,
+            trusted=trusted,
+        )
+        for zone in read_zones(home, load)
+    ]
 
 
 def stale_ranges(home: PipelineHome) -> list[TimeRange]:

@@ -1,0 +1,242 @@
+"""Load a pipeline's past by batch, and let its stream begin where the oldest open window begins.
+
+1. Archive the topic, so that no record that the stream leaves out exists in Kafka alone.
+2. Read the log's event times, and plan (`load_plan`).
+3. With drivers kept away, record the load with these event times. From then on every start begins after it (`stream.loaded`).
+4. The stream closes the windows to load. It has read a part of their records at most, so they serve nothing yet.
+5. Backfills publish them: ordinary ones, over records that the stream read and others.
+
+A crash before step 3 is done leaves an archive and nothing else. After it, the same call continues: a step that is done is not done
+again, and a backfill that was cut off continues after its last chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from rivertwice.backfill.audit import audit_backfill, read_audit
+from rivertwice.backfill.compute import compute_backfill
+from rivertwice.backfill.load_map import read_log_map
+from rivertwice.backfill.load_plan import REASON, LoadPlan, ask_for, cut_pieces, find_unloaded, plan_load, refuse_load
+from rivertwice.backfill.model import BackfillPlan
+from rivertwice.backfill.plan import MAX_WINDOWS
+from rivertwice.backfill.prepare import make_plan
+from rivertwice.backfill.publish import publish_backfill
+from rivertwice.backfill.ranges import HalfOpenRange, subtract
+from rivertwice.backfill.store import list_backfills, load_plan, save_plan
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import LogGapError, LostRaceError, RequestError
+from rivertwice.log import kafka
+from rivertwice.log.addresses import count, describe, drop_empty, intersect
+from rivertwice.log.addresses import subtract as without
+from rivertwice.log.archive import extend_archive
+from rivertwice.log.archive_table import archived_ranges
+from rivertwice.pipeline.bundle import Bundle, load_bundle_definition, save_bundle
+from rivertwice.progress import Progress
+from rivertwice.stream.at_rest import at_rest
+from rivertwice.stream.begin import require_checked
+from rivertwice.stream.lease import lease_owner
+from rivertwice.stream.loaded import begin_after_load
+from rivertwice.timeline.committed import newest_batch
+from rivertwice.timeline.first_load import FirstLoad, read_load, record_load
+from rivertwice.timeline.lineage import head_path, load_timeline, next_timeline_name, path_semantics
+from rivertwice.timeline.sequence import head, read_sequence
+from rivertwice.timeline.served import publications_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Spark = Callable[[], "SparkSession"]
+"""Gives a session when one is needed."""
+_MS = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class LoadedPiece:
+    """A backfill that published a part of the windows."""
+
+    backfill: str
+    windows: int
+    sequence: int
+
+
+def require_first_start(home: PipelineHome) -> FirstLoad | None:
+    """Return the load that is recorded, finished or not; None if the pipeline never started.
+
+    Raises:
+        RequestError: it started without one, so its stream reads the log from the beginning.
+    """
+    name, load = head(home), read_load(home)
+    if load is None and name is not None:
+        pipeline = home.root.name
+        message = (
+            f"{pipeline} began already: timeline {name} streams the log from its beginning, and only a first start can begin after what "
+            f"is loaded by batch; nothing was done; `rivertwice start {pipeline}` continues it, and "
+            f"`rivertwice backfill run {pipeline} --from ... --to ...` recomputes closed windows"
+        )
+        raise RequestError(message)
+    return load
+
+
+def look_at_log(spark: SparkSession, settings: Settings, bundle: Bundle, block: int | None = None) -> LoadPlan | str:
+    """Return what a first load would do, or why there is nothing to load; nothing is written.
+
+    Raises:
+        RequestError: the definition cannot be loaded by batch.
+        LogGapError: records were deleted while the log was read.
+    """
+    refuse_load(bundle.definition)
+    return plan_load(bundle.definition, read_log_map(spark, settings, bundle.definition, block))
+
+
+def begin_load(
+    settings: Settings,
+    bundle: Bundle,
+    spark: Spark,
+    *,
+    by: str,
+    now: datetime,
+    progress: Progress,
+    block: int | None = None,
+) -> FirstLoad | str:
+    """Archive, plan, record, and let the stream's timeline serve: steps 1 to 3. A text says why there is nothing to load.
+
+    Args:
+        settings: where everything is stored.
+        bundle: the definition.
+        spark: gives a session.
+        by: who asks.
+        now: the present instant.
+        progress: is passed one line per fact.
+        block: offsets of a block of the log's map; None: by the number of records.
+
+    Raises:
+        RequestError: the definition cannot be loaded by batch, or the pipeline began already.
+        DefinitionError: the checks refuse the definition.
+        LogGapError: records were deleted before they were archived.
+        LeaseLostError: a driver runs.
+        LostRaceError: another operation holds the stream, or began it meanwhile.
+    """
+    definition = bundle.definition
+    refuse_load(definition)
+    home = settings.pipeline(definition.name)
+    require_checked(settings, bundle, spark, None, now)
+    _, source = definition.source
+    extend_archive(spark(), settings, source.topic, progress=progress)  # step 1
+    plan = look_at_log(spark(), settings, bundle, block)  # step 2
+    if isinstance(plan, str):
+        return plan
+    topic_id = kafka.topic_id(settings, source.topic)
+    _require_archived(settings, plan, topic_id)
+    save_bundle(bundle, home.bundles)
+    with at_rest(home, "first load", now, running="its stream began, or is about to, at the log's beginning") as check:
+        if require_first_start(home) is not None:
+            message = f"another process recorded a first load of {definition.name} meanwhile; run it again, it continues that one"
+            raise LostRaceError(message)
+        load = FirstLoad(
+            pipeline=definition.name,
+            timeline=next_timeline_name(home),
+            bundle=bundle.id,
+            fingerprint=bundle.fingerprint.hashes(),
+            cluster_id=kafka.cluster_id(settings),
+            topic=source.topic,
+            topic_id=topic_id,
+            ranges=plan.ranges,
+            since_ms=plan.since_ms,
+            before_ms=plan.before_ms,
+            closed_ms=plan.closed_ms,
+            accepted=plan.accepted,
+            rejected=plan.rejected,
+            by=by,
+            noted_at=now,
+        )
+        check()
+        record_load(home, load, plan.zones)  # step 3
+        begin_after_load(home, load, now)
+    return load
+
+
+def continue_load(home: PipelineHome, load: FirstLoad, now: datetime) -> None:
+    """Let the timeline of a recorded load serve if it does not yet; a driver that runs does so itself.
+
+    Raises:
+        LostRaceError: another operation holds the stream.
+    """
+    if head(home) is None and lease_owner(home) is None:
+        with at_rest(home, load.id, now, running="it begins after the load by itself"):
+            begin_after_load(home, load, now)
+
+
+def has_closed(home: PipelineHome, load: FirstLoad) -> bool:
+    """Say whether the stream has closed all windows of a load, so that backfills may publish them."""
+    path = head_path(home)
+    last = newest_batch(home, path) if path else None
+    if last is None:
+        return False
+    window = load_bundle_definition(home.bundles, load.bundle).window
+    return load.before_ms - window.step // _MS + window.length // _MS <= window.closed_ms(last.batch_watermark_ms)
+
+
+def unloaded_windows(home: PipelineHome, load: FirstLoad) -> tuple[HalfOpenRange, ...]:
+    """Return the windows that no backfill has published yet, by their start (epoch ms)."""
+    return find_unloaded(load, publications_of(read_sequence(home)), path_semantics(home, head_path(home)))
+
+
+def publish_load(settings: Settings, load: FirstLoad, spark: Spark, progress: Progress) -> Iterator[LoadedPiece]:
+    """Publish the windows that no backfill has published yet: step 5. Yields each backfill once it is published.
+
+    Args:
+        settings: where everything is stored.
+        load: whose windows the stream has closed.
+        spark: gives a session.
+        progress: is passed one line per fact.
+
+    Raises:
+        LogGapError: a record that a window needs is gone.
+        AuditError: what was computed failed its audit; the same call plans its windows again.
+        LostRaceError: another process computes the same backfill.
+    """
+    home = settings.pipeline(load.pipeline)
+    window = load_bundle_definition(home.bundles, load.bundle).window
+    size, step = window.length // _MS, window.step // _MS
+    for piece in cut_pieces(unloaded_windows(home, load), step, MAX_WINDOWS):
+        request = ask_for(load.pipeline, piece, size, step)
+        plan = find_interrupted(home, piece) or save_plan(home, make_plan(settings, request, spark))
+        progress(f"backfill {plan.id}: {plan.windows} windows, {plan.records} records, {len(plan.chunks)} chunks")
+        compute_backfill(spark(), settings, plan, progress)
+        audit_backfill(settings, plan)
+        entry = publish_backfill(settings, plan)
+        yield LoadedPiece(plan.id, plan.windows, entry.seq)
+
+
+def find_interrupted(home: PipelineHome, piece: HalfOpenRange) -> BackfillPlan | None:
+    """Return the plan of a load's earlier run that covers a piece and can still be published, or None."""
+    name = head(home)
+    semantics = None if name is None else load_timeline(home, name).fingerprint["semantics"]
+    published = {publication.backfill for publication in publications_of(read_sequence(home))}
+    for backfill in reversed(list_backfills(home)):
+        if backfill in published or (read_audit(home, backfill) or {"passed": True})["passed"] is False:
+            continue
+        plan = load_plan(home, backfill)
+        if plan.reason == REASON and plan.semantics == semantics and not subtract([piece], plan.ranges):
+            return plan
+    return None
+
+
+def _require_archived(settings: Settings, plan: LoadPlan, topic_id: str) -> None:
+    """Check that the archive has all that the stream will leave out.
+
+    Raises:
+        LogGapError: it lacks some.
+    """
+    wanted = drop_empty(dict(plan.ranges))
+    archived = intersect(wanted, archived_ranges(settings, plan.topic, topic_id))
+    if count(archived) != count(wanted):
+        message = (
+            f"the archive of {plan.topic} lacks {describe(without(wanted, archived))}, which the stream would leave out; nothing was "
+            "recorded; run it again: it archives first"
+        )
+        raise LogGapError(message)
