@@ -157,7 +157,8 @@ def rederived(spark: SparkSession, world: World) -> Derived:
         topic: sum(end - start for part, start, end in derived.missing if part.topic == topic) for topic in view.topics
     }
     skipped = {
-        t: sum(sum(e - s for s, e in j.gap.ranges.values()) for j in view.jumps if j.gap.topic == t) for t in gone
+        t: sum(sum(e - s for s, e in j.skipped.ranges.values()) for j in view.jumps if j.skipped.topic == t)
+        for t in gone
     }
     assert counted == {
         name: by_topic[topic].accepted - (gone[topic] - skipped[topic]) for name, topic in world.topics.items()

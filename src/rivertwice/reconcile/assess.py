@@ -25,6 +25,7 @@ from rivertwice.reconcile.gaps import (
     Missing,
     find_doubts,
     find_unreadable,
+    gaps_of,
     trusted_counts,
     with_filled,
 )
@@ -169,8 +170,9 @@ def gather_evidence(view: HeadView, derived: Derived, judges: Judges) -> tuple[E
         windows = {row[:2] for row in {*truth, *expected, *stream}}
         blamed = blame_windows(derived.defects, derived.chain, windows, lambda index: touched.get(index, ()))
     doubts = judge.widen(derived.doubts)
-    if view.jumps:
-        doubts = with_filled(doubts, view.jumps, judge.windows_with_skipped_records())
+    gaps = gaps_of(view.jumps)
+    if gaps:
+        doubts = with_filled(doubts, gaps, judge.windows_with_skipped_records())
     common = Evidence(
         shape=shape,
         closed_ms=definition.window.closed_ms(derived.chain.closed_ms),
@@ -183,6 +185,7 @@ def gather_evidence(view: HeadView, derived: Derived, judges: Judges) -> tuple[E
         blamed=blamed,
         doubts=doubts,
         updates=definition.has_updates,
+        load=view.load,
     )
     return judge.evidence(common, batches), late
 

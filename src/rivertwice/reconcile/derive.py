@@ -24,9 +24,9 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.pipeline.relations import accepted
 from rivertwice.pipeline.source_model import Source
-from rivertwice.reconcile.gaps import GAP_INDEX, Jump, Missing
+from rivertwice.reconcile.gaps import GAP_INDEX, LOADED_INDEX, Jump, Missing, gaps_of
 from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
-from rivertwice.reconcile.kinds.read_rows import with_watermarks
+from rivertwice.reconcile.kinds.read_rows import is_read, with_watermarks
 from rivertwice.reconcile.model import LateRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
 
@@ -63,8 +63,8 @@ class DerivedLog:
         entry per batch too. What a batch read is counted as its own definition decodes it.
 
         `topic_ids` are those of the topics that the offsets belong to; for a topic without one, its present id is used. What
-        neither Kafka nor the archive has is left out and named in `missing`. What the stream skipped at an accepted gap is
-        read if the archive has it, and belongs to the truth.
+        neither Kafka nor the archive has is left out and named in `missing`. What the stream skipped, at an accepted gap or because
+        it is loaded by batch, is read if it exists, and belongs to the truth.
         """
         self._spark = spark
         self._definition = definition
@@ -81,9 +81,11 @@ class DerivedLog:
         missing: list[Missing] = []
         for topic, (view, source) in definition.by_topic.items():
             topic_ranges = [of_topic(batch, topic) for batch in ranges]
-            skipped = [jump.gap.ranges for jump in jumps if jump.gap.topic == topic]
+            own_jumps = [jump for jump in jumps if jump.skipped.topic == topic]
+            skipped = [jump.skipped.ranges for jump in gaps_of(own_jumps)]
+            loaded = [jump.skipped.ranges for jump in own_jumps if jump.is_load]
             topic_id = (topic_ids or {}).get(topic) or kafka.topic_id(settings, topic)
-            spans = read_spans(topic_ranges) if has_holes else [_span([*topic_ranges, *skipped])]
+            spans = read_spans(topic_ranges) if has_holes else [_span([*topic_ranges, *skipped, *loaded])]
             plans = [observe_read(settings, topic, span, topic_id) for span in spans]
             self._reads[topic] = [(topic_id, plan) for plan in plans]
             missing += [
@@ -91,7 +93,7 @@ class DerivedLog:
             ]
             frames = [read_plan(spark, settings, topic, plan, topic_id) for plan in plans]
             raw = functools.reduce(DataFrame.unionByName, frames)
-            marks = batch_marks(spark, topic_ranges, skipped)
+            marks = batch_marks(spark, topic_ranges, skipped, loaded)
             self.tagged[view] = _tagged(raw, source, marks)
             for number, older_definition in other_decodes.items():
                 older_view, older_source = older_definition.by_topic[topic]
@@ -145,7 +147,7 @@ class DerivedLog:
         rejections: list[tuple[tuple[int, Part, int, str], dict[str, Any]]] = []
         for number, definition, views in self._by_definition():
             for topic, (view, _) in definition.by_topic.items():
-                bad = views[view].where(F.col("_reason").isNotNull() & (F.col("_index") != GAP_INDEX))
+                bad = views[view].where(F.col("_reason").isNotNull() & is_read())
                 table = bad.select("_index", "_partition", "_offset", "_reason", "_record_time").toArrow()
                 rejections += [
                     (
@@ -243,7 +245,7 @@ def _counts(views: Mapping[str, DataFrame], definition: Definition, topic: str) 
     )  # versions move no watermark
     table = (
         views[view]
-        .where(F.col("_index") != GAP_INDEX)
+        .where(is_read())
         .groupBy("_index", "_partition")
         .agg(
             F.count(F.lit(1)).alias("read"),
@@ -294,16 +296,23 @@ def tag_batches(records: DataFrame, marks: BatchMarks) -> DataFrame:
 
 
 def batch_marks(
-    spark: SparkSession, ranges: Sequence[OffsetRanges], skipped: Sequence[OffsetRanges] = ()
+    spark: SparkSession,
+    ranges: Sequence[OffsetRanges],
+    skipped: Sequence[OffsetRanges] = (),
+    loaded: Sequence[OffsetRanges] = (),
 ) -> BatchMarks:
     """Return which batch read which offsets of one topic, by path index.
 
-    A gap that no batch read (`skipped`) has GAP_INDEX. Between two ranges of a partition nothing is left out: a range reaches
+    A gap that no batch read (`skipped`) has GAP_INDEX, what a first load left out (`loaded`) has LOADED_INDEX. Between two ranges of a partition nothing is left out: a range reaches
     to the start of the next one.
     """
     marks = [
         (partition, start, end, index)
-        for index, batch in [*enumerate(ranges), *((GAP_INDEX, gap) for gap in skipped)]
+        for index, batch in [
+            *enumerate(ranges),
+            *((GAP_INDEX, gap) for gap in skipped),
+            *((LOADED_INDEX, load) for load in loaded),
+        ]
         for partition, (start, end) in batch.items()
         if start < end
     ]

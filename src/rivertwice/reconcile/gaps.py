@@ -1,11 +1,13 @@
 """Windows that lost records may belong to: what is known of them, and why they are never AGREES. Pure.
 
-Two kinds of records are missing.
+Three kinds of records are missing.
 
 - A **jump**: the stream continued after an accepted gap and never read them. Those that the archive has are read for the
   truth, so their windows are known. For those that are lost for ever, not even the event times are known: they may be in
   any window that was open at the gap, up to the gap's upper bound, if it has one. In a window closed before the gap they
   would have been late; such a window keeps its verdict, with the caveat.
+- **Loaded**: a first load by batch left them out. All are read for the truth; their windows are served from backfills, so of the
+  stream nothing is expected of them but what it makes of the records that it read.
 - **Unreadable**: the stream read and committed them, but neither Kafka nor the archive has them any more. The ledger still
   has the event times between which their batches were.
 """
@@ -18,33 +20,44 @@ from dataclasses import dataclass, field, replace
 from rivertwice.log.addresses import Part, Parts, count, describe_parts, intersect, parts_of
 from rivertwice.log.gaps import REPAIRABLE, Gap
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.ledger import LedgerRow
 
 GAP_INDEX = -1
 """Path index of records that no batch read."""
 AMENDED_INDEX = -2
 """Path index of what dead letters should have been: no batch accepted them either."""
+LOADED_INDEX = -3
+"""Path index of records that a first load by batch left out: no batch read them, and none had to."""
 Missing = tuple[Part, int, int]
 """(part, start, end) of offsets that neither Kafka nor the archive has."""
 
 
 @dataclass(frozen=True)
 class Jump:
-    """The batch at a path index begins after an accepted gap, at `start`: the offsets of all topics."""
+    """The batch at a path index begins after records that the stream skipped, at `start`: the offsets of all topics.
+
+    They are an accepted gap, or those before a stream that a first load by batch left to backfills.
+    """
 
     index: int
-    gap: Gap
+    skipped: Gap | FirstLoad
     start: Mapping[Part, int]
+
+    @property
+    def is_load(self) -> bool:
+        """Whether a first load by batch left them out."""
+        return isinstance(self.skipped, FirstLoad)
 
     @property
     def parts(self) -> Parts:
         """The offsets that the stream skipped."""
-        return parts_of(self.gap.topic, self.gap.ranges)
+        return parts_of(self.skipped.topic, self.skipped.ranges)
 
     @property
     def text(self) -> str:
-        """The gap by its id and what it lost."""
-        return f"{self.gap.id}, {describe_parts(self.parts)}"
+        """The gap or the load by its id and what the stream skipped."""
+        return f"{self.skipped.id}, {describe_parts(self.parts)}"
 
 
 @dataclass(frozen=True)
@@ -135,7 +148,7 @@ def find_doubts(
     Args:
         rows: batches of the path.
         unreadable: as `find_unreadable` gave it.
-        jumps: accepted gaps on the path.
+        jumps: what the stream skipped.
         missing: what neither Kafka nor the archive has.
         chain: the watermarks by path index.
     """
@@ -156,7 +169,7 @@ def find_doubts(
                 f"gap: {jump.text}: the stream went on past it, {lost} records are lost for ever and may belong to the "
                 "window"
             )
-            doubts.append(LostRecordsDoubt(chain.late[jump.index], jump.gap.until_ms, reason))
+            doubts.append(LostRecordsDoubt(chain.late[jump.index], jump.skipped.until_ms, reason))
     return Doubts(tuple(doubts))
 
 
@@ -179,8 +192,13 @@ def without_end(doubts: Doubts) -> Doubts:
     return replace(doubts, doubts=tuple(wider))
 
 
+def gaps_of(jumps: Iterable[Jump]) -> list[Jump]:
+    """Return those that are accepted gaps."""
+    return [jump for jump in jumps if not jump.is_load]
+
+
 def with_filled(doubts: Doubts, jumps: Sequence[Jump], starts: Iterable[int]) -> Doubts:
-    """Return the doubts with the windows (by start) of records that the stream skipped and the archive has."""
+    """Return the doubts with the windows (by start) of records that are in accepted gaps and that the archive has."""
     what = "; ".join(jump.text for jump in jumps)
     reason = f"{REPAIRABLE}: {what}: the stream went on past records of the window, and a backfill over it reads them"
     return replace(doubts, filled=dict.fromkeys(starts, reason))

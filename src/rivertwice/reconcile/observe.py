@@ -28,6 +28,7 @@ from rivertwice.store.delta_counts import rows_in_log
 from rivertwice.store.sql import all_of, is_among, is_within
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import CommittedBatches
+from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, read_keys, read_ledger
 from rivertwice.timeline.lineage import (
     Segment,
@@ -198,12 +199,12 @@ def plan_of(home: PipelineHome, backfill: str) -> BackfillPlan | str | None:
 
 
 def _jumps(home: PipelineHome, path: Sequence[str], rows: Sequence[LedgerRow], topics: Sequence[str]) -> list[Jump]:
-    """Return the accepted gaps that the path skipped; a start that no acceptance explains stays a defect.
+    """Return what the path skipped, accepted gaps and a first load; a start that neither explains stays a defect.
 
     A timeline may have met the next gap before its first batch: then both are before the first batch that follows.
     """
-    gaps = accepted_gaps(home)
-    jumps = []
+    gaps, load = accepted_gaps(home), read_load(home)
+    jumps = [] if load is None else [Jump(0, load, offsets_of(load_timeline(home, path[0]).genesis, topics))]
     for place, name in enumerate(path):
         following = [index for index, row in enumerate(rows) if row.timeline in path[place:]]
         if name in gaps and following:

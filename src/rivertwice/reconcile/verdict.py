@@ -38,10 +38,30 @@ def select_dirty_windows(evidence: Evidence) -> set[int]:
 
 
 def judge_stream(evidence: Evidence) -> list[Verdict]:
-    """Return one verdict of the pair stream for every address that any side holds, in order."""
+    """Return one verdict of the pair stream for every address that any side holds, in order.
+
+    Windows that are loaded by batch have none, as long as the stream emitted what it must of the records that it read.
+    """
     dirty = select_dirty_windows(evidence)
     addresses = sorted({*evidence.truth, *evidence.expected, *evidence.stream})
-    return [_with_ledger(evidence, _judge_stream_row(evidence, row, row.start_ms in dirty)) for row in addresses]
+    return [
+        _with_ledger(evidence, _judge_stream_row(evidence, row, row.start_ms in dirty))
+        for row in addresses
+        if not _is_left_to_batch(evidence, row, row.start_ms in dirty)
+    ]
+
+
+def _is_left_to_batch(evidence: Evidence, row: RowId, dirty: bool) -> bool:
+    """Say whether a row's window is loaded by batch, and nothing is wrong with what the stream emitted of it."""
+    if not evidence.is_loaded(row) or row.start_ms in evidence.blamed:
+        return False
+    emitted = evidence.stream.get(row, ())
+    doubt = evidence.doubts.of(row.start_ms, row.end_ms)
+    if row.end_ms > evidence.closed_ms:
+        return not emitted
+    if doubt is not None and doubt.unread:
+        return len(emitted) < 2
+    return _stream_problem(evidence, emitted, evidence.expected.get(row), dirty) is None
 
 
 def _with_ledger(evidence: Evidence, verdict: Verdict) -> Verdict:
@@ -133,6 +153,12 @@ def _stream_problem(
     return None
 
 
+NOT_LOADED = (
+    "the first load by batch has not published the window yet; `rivertwice start NAME --from-batch` continues it"
+)
+"""Reason of a verdict about a window that is served from a backfill, before that is published."""
+
+
 def judge_served(evidence: Evidence, served: ServedEvidence) -> list[Verdict]:
     """Return one verdict of the pair served (against truth) for every address, in order."""
     to_serve = _expected_served(evidence, served)
@@ -160,6 +186,8 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
     if row.end_ms > min(evidence.closed_ms, served.closed_ms):
         waits = "the window is not closed yet" if row.end_ms > evidence.closed_ms else "the window is not served yet"
         verdict, reason = (DEFECT, "a window is served that is not closed") if served_rows else (OPEN, waits)
+    elif served.is_unloaded(row.start_ms) and not served_rows:
+        verdict, reason = OPEN, NOT_LOADED
     elif len(served_rows) > 1:
         verdict, reason = DEFECT, f"the row is served {len(served_rows)} times"
     elif doubt is not None and not (doubt.known and is_truth):

@@ -16,6 +16,7 @@ from rivertwice.reconcile.gaps import Jump
 from rivertwice.reconcile.model import Finding, LateRow, RowColumns, RowId, ServedRow
 from rivertwice.reconcile.seals.scope import Scope
 from rivertwice.store import delta
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.served import (
@@ -84,7 +85,7 @@ class HeadView:
         dead, late: dead letters and kept late rows of all batches, or None.
         cures: what dead letters on the path should have been, as it was decided; ended ones too.
         served, served_stamp: the served table and what it shows, or None.
-        jumps: accepted gaps on the path, by the batch that begins after each.
+        jumps: what the path skipped, by the batch that begins after each: accepted gaps, and a first load by batch.
         corrections: the rows that publications published; None: there are none.
         copies: the other copies of the ledger and of the publications.
         contradicted: fields of the ledger that the copies contradict; `rows` are as the commits have them.
@@ -115,6 +116,11 @@ class HeadView:
     prefix: SealedPrefix | None = None
     served_total: int | None = None
     handles: Handles | None = None
+
+    @property
+    def load(self) -> FirstLoad | None:
+        """The first load by batch that the path began after, or None."""
+        return next((jump.skipped for jump in self.jumps if isinstance(jump.skipped, FirstLoad)), None)
 
     @property
     def first_new(self) -> int:

@@ -173,6 +173,6 @@ def test_a_second_gap_before_the_childs_first_batch_is_passed_too(stopped, monke
     text = moved_to(offsets_text(4), end)
     append_ledger(home, [row(4, "t3", start_offsets={TOPIC: {"0": 70}}, end_offsets=end, offsets_text=text)])
     jumps = _jumps(home, [segment.timeline for segment in head_path(home)], path_ledger(home), [TOPIC])
-    assert [(jump.index, jump.gap, jump.start) for jump in jumps] == [(4, GAP, {P0: 55}), (4, second, {P0: 70})]
+    assert [(jump.index, jump.skipped, jump.start) for jump in jumps] == [(4, GAP, {P0: 55}), (4, second, {P0: 70})]
     ranges, defects = derive_ranges(path_ledger(home), [TOPIC], {P0: 0}, {jump.index: jump.start for jump in jumps})
     assert (ranges[-1], defects) == ({P0: (70, 80)}, [])

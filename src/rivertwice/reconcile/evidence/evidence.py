@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
+from rivertwice.backfill.ranges import HalfOpenRange
 from rivertwice.reconcile.evidence.explanations import Explained, differing, explain, say_counts
 from rivertwice.reconcile.gaps import Doubts
 from rivertwice.reconcile.model import (
@@ -23,6 +24,7 @@ from rivertwice.reconcile.model import (
     Values,
     Verdict,
 )
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.verdicts import DEFECT, LATE, NOT_COMPARABLE, OPEN
 
 _UNREADABLE = "unreadable"
@@ -53,6 +55,7 @@ class Evidence:
         doubts: windows that lost records may belong to; they are never AGREES.
         amended: what dead letters should have been, by the address of the row it belongs to; the truth counts it.
         updates: rows are emitted with every batch that changes them, so those of open windows are judged too.
+        load: the first load by batch; its windows are served from backfills, and have no verdict of the pair stream but a DEFECT.
     """
 
     shape: RowColumns
@@ -66,6 +69,7 @@ class Evidence:
     doubts: Doubts = field(default_factory=Doubts)
     amended: Mapping[RowId, Sequence[AmendedRow]] = field(default_factory=dict)
     updates: bool = False
+    load: FirstLoad | None = None
 
     def of_kind(self, kind: type[_Kind], **own: Any) -> _Kind:
         """Return the same evidence as that of a kind, with what only the kind has."""
@@ -75,6 +79,10 @@ class Evidence:
     def late_only_label(self) -> str:
         """Presence of a row that only the stream has, because of late records: they would have changed its address."""
         return SPLIT
+
+    def is_loaded(self, row: RowId) -> bool:
+        """Say whether a row's window is loaded by batch, whatever the stream makes of the records of it that it reads."""
+        return self.load is not None and self.load.has(row.start_ms)
 
     def order_reason(self, row: RowId) -> str | None:
         """Return why no order of the log makes a row true, or None: its order does not matter."""
@@ -170,6 +178,7 @@ class ServedEvidence:
         published_rows: for sessions, which a start does not identify: the addresses that a published session overlaps.
         sessions: for those, what must be served instead of the truth, by the addresses of all that belongs to it.
         older, older_rows: windows, and rows of sessions, that a publication of an older definition serves.
+        unloaded: starts of the windows of a first load by batch that no backfill has published yet, as half-open ranges.
     """
 
     rows: Mapping[RowId, Sequence[ServedRow]]
@@ -182,6 +191,11 @@ class ServedEvidence:
     sessions: Mapping[RowId, ServedSession] = field(default_factory=dict)
     older: frozenset[int] = frozenset()
     older_rows: frozenset[RowId] = frozenset()
+    unloaded: Sequence[HalfOpenRange] = ()
+
+    def is_unloaded(self, start_ms: int) -> bool:
+        """Say whether a window waits for the backfill of a first load by batch."""
+        return any(low <= start_ms < high for low, high in self.unloaded)
 
     def is_of_older(self, row: RowId) -> bool:
         """Say whether a publication of an older definition serves the row, or what replaces it."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rivertwice.backfill.load_plan import find_unloaded
 from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import late_by_row, unique_rows
 from rivertwice.reconcile.gaps import Doubts
@@ -114,5 +115,7 @@ def claimed_windows(evidence: Evidence, served: Served) -> tuple[ServedEvidence,
         closed_ms=served.closed_ms,
         published=frozenset(owner),
         older=frozenset(start for start, seq in owner.items() if seq in old),
+        unloaded=() if view.load is None else find_unloaded(view.load, counted, view.semantics),
     )
-    return claimed, {start: owner[start] for start in select_stale_published(evidence, claimed) - claimed.older}
+    stale = select_stale_published(evidence, claimed) - claimed.older
+    return claimed, {start: owner[start] for start in stale if not claimed.is_unloaded(start)}

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.reconcile.gaps import AMENDED_INDEX, GAP_INDEX
+from rivertwice.reconcile.gaps import AMENDED_INDEX, GAP_INDEX, LOADED_INDEX
 from rivertwice.reconcile.rederive import Chain
 
 NEVER_MS = -(1 << 50)
@@ -21,9 +21,9 @@ def with_watermarks(spark: SparkSession, rows: DataFrame, chain: Chain, groups: 
     """Return accepted rows tagged with `_index`, with the late watermark of that batch and the number of its definition."""
     marks = pa.table(
         {
-            "_index": pa.array([GAP_INDEX, *range(len(chain.late))], pa.int32()),
-            "_late_ms": pa.array([NEVER_MS, *chain.late], pa.int64()),
-            "_group": pa.array([groups[-1], *groups], pa.int32()),
+            "_index": pa.array([LOADED_INDEX, GAP_INDEX, *range(len(chain.late))], pa.int32()),
+            "_late_ms": pa.array([NEVER_MS, NEVER_MS, *chain.late], pa.int64()),
+            "_group": pa.array([groups[-1], groups[-1], *groups], pa.int32()),
         }
     )
     return rows.join(F.broadcast(spark.createDataFrame(marks)), "_index")

@@ -268,7 +268,7 @@ def _order(topic: str, jumps: Sequence[Jump]) -> Column:
     """Return a number that rises in the order of reading; what an accepted gap skipped is before the batch after the gap."""
     order = F.when(is_read(), F.col("_index") * 2 + 1)
     for jump in jumps:
-        for partition, (start, end) in jump.gap.ranges.items() if jump.gap.topic == topic else ():
+        for partition, (start, end) in jump.skipped.ranges.items() if jump.skipped.topic == topic else ():
             inside = (F.col("_partition") == partition) & F.col("_offset").between(start, end - 1)
             order = order.when(inside, F.lit(jump.index * 2))
     return order.otherwise(F.lit(_BEFORE_ALL))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rivertwice.reconcile.seals.model import Seal
+from rivertwice.reconcile.seals.scope import Scope
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.served_stamp import ServedStamp
@@ -51,6 +53,21 @@ def require_same_meaning(seal: Seal, meanings: Sequence[str]) -> None:
         raise NotIncrementalError(message)
     if meanings[0] != seal.meaning:
         message = "the definition judges otherwise than at the seal"
+        raise NotIncrementalError(message)
+
+
+def require_no_loaded(load: FirstLoad | None, scope: Scope) -> None:
+    """Check that no window that is judged was loaded by batch: the records of such a window are in no batch of the ledger.
+
+    Args:
+        load: the first load of the path, or None.
+        scope: the windows that are judged.
+
+    Raises:
+        NotIncrementalError: a publication since the seal covers such a window.
+    """
+    if load is not None and any(low < load.before_ms and load.since_ms < high for low, high in scope.ranges):
+        message = "a publication since the seal covers windows of the first load by batch, whose records the stream did not read"
         raise NotIncrementalError(message)
 
 

@@ -18,6 +18,7 @@ from rivertwice.reconcile.observe import DEAD_COLUMNS, group_versions, load_defi
 from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.reconcile.seals.fit import (
     NotIncrementalError,
+    require_no_loaded,
     require_same_meaning,
     require_sealed_batch,
     require_stamp,
@@ -38,6 +39,7 @@ from rivertwice.store.delta_counts import rows_in_log
 from rivertwice.store.sql import any_of, is_between, is_within
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import committed_batches
+from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, from_table, read_ledger
 from rivertwice.timeline.lineage import (
     Segment,
@@ -71,6 +73,7 @@ def observe_part(home: PipelineHome, look: Look, definitions: Path | None = None
     require_sealed_batch(seal, tail)
     definition = _definition_of(home, tail[-1].bundle, definitions)
     scope = scope_since(seal.settled_ms, definition.window.length // _MS, new_publications(look))
+    require_no_loaded(read_load(home), scope)
     zones = _read_zones(home, look.path, seal, scope, definition)
     places = [*select_batches(zones, scope), len(zones) - 1, *_place_of(zones, served[0])]
     runs = joined_runs([place for place in places if place < len(zones)])

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rivertwice.backfill.load_plan import find_unloaded
 from rivertwice.reconcile.evidence.evidence import Evidence
-from rivertwice.reconcile.gaps import Doubts
+from rivertwice.reconcile.gaps import Doubts, gaps_of
 from rivertwice.reconcile.gate import Gate
 from rivertwice.reconcile.judged import Judged
 from rivertwice.reconcile.kinds.account import count_by_rows
@@ -17,7 +18,7 @@ from rivertwice.reconcile.seals.look import Look
 from rivertwice.reconcile.seals.merge import Counts, merge_counts, settled_parts
 from rivertwice.reconcile.seals.model import START, Seal, chain_hash, meaning_of
 from rivertwice.reconcile.totals import Totals
-from rivertwice.reconcile.view import HeadView
+from rivertwice.reconcile.view import HeadView, counted_publications
 from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.verdicts import AGREES, DEFECT, LATE
 
@@ -28,7 +29,9 @@ def why_not_sealed(judged: Judged, view: HeadView, gate: Gate, totals: Totals) -
         return "its kind of windows, or a row without a count of its records, is judged as a whole"
     if not view.newest.definition.compare:
         return "its definition says compare: false"
-    if view.jumps or judged.derived.missing or judged.derived.doubts.doubts:
+    if view.load is not None and find_unloaded(view.load, counted_publications(view), view.semantics):
+        return "windows of its first load by batch are not published yet"
+    if gaps_of(view.jumps) or judged.derived.missing or judged.derived.doubts.doubts:
         return "records of the log are lost"
     if judged.derived.defects:
         return "a row is a DEFECT"

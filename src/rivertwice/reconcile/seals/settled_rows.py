@@ -17,6 +17,7 @@ from rivertwice.reconcile.seals.touched import SettledRows, by_address
 from rivertwice.reconcile.view import HeadView, counted_publications, shape_of
 from rivertwice.store import delta
 from rivertwice.store.sql import is_within
+from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.judgements import Range, verdicts_of
 from rivertwice.timeline.lineage import path_until
 from rivertwice.timeline.served_rows import is_on_path
@@ -58,6 +59,7 @@ def read_settled_rows(
         served=None if view.served is None else {} if served is None else _counts(served, shape),
         winners={start: by_seq[seq] for start, seq in zip(starts, winners, strict=True) if seq >= 0},
         semantics=view.newest.semantics,
+        load=read_load(home),
     )
 
 

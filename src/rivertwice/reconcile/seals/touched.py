@@ -14,6 +14,7 @@ from typing import Any
 from rivertwice.instants import to_ms
 from rivertwice.reconcile.evidence.explanations import say_counts
 from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowId, Verdict
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.judgements import rows_of
 from rivertwice.timeline.serving import Publication
 from rivertwice.verdicts import AGREES, LATE, NOT_COMPARABLE
@@ -31,6 +32,7 @@ class SettledRows:
         served: the same of the served row; None: there is no served table.
         winners: window start to the publication that serves it.
         semantics: of the definition that judges.
+        load: the first load by batch of the path, whose windows have no verdict of the pair stream; None: there was none.
     """
 
     verdicts: Mapping[str, Mapping[RowId, StoredVerdict]]
@@ -38,6 +40,11 @@ class SettledRows:
     served: Mapping[RowId, int] | None
     winners: Mapping[int, Publication] = field(default_factory=dict)
     semantics: str = ""
+    load: FirstLoad | None = None
+
+    def is_loaded(self, row: RowId) -> bool:
+        """Say whether a row's window is loaded by batch."""
+        return self.load is not None and self.load.has(row.start_ms)
 
     def agreed(self, pair: str, row: RowId) -> bool:
         """Say whether a row was among the agreeing rows of its window, which are stored as one."""
@@ -85,6 +92,8 @@ def judge_touched(late: Mapping[RowId, Sequence[LateRow]], settled: SettledRows)
     verdicts: list[Verdict] = []
     causes: dict[tuple[str, RowId], Sequence[LateRow]] = {}
     for row, records in sorted(late.items()):
+        if settled.is_loaded(row):
+            continue
         verdict = _judge_stream(row, len(records), settled)
         verdicts.append(verdict)
         causes[STREAM, row] = records if verdict.verdict == LATE else ()

@@ -2,7 +2,8 @@
 
 A row is **clean** if nothing about it needs a cause: it was emitted once, by the batch that had to, just as it must have been
 and as it is true; it is served once, by whom it must be; no record of it came late. Or its window is open and nothing of it was
-emitted or served. Sides are compared by two hashes of 64 and 32 bits over all values. Rows that a tolerance would make equal are
+emitted or served. Or a first load by batch left its window to backfills: then the stream need not agree with the truth, and must
+only have emitted what it must of the records that it read. Sides are compared by two hashes of 64 and 32 bits over all values. Rows that a tolerance would make equal are
 not clean; they are judged as any other row.
 """
 
@@ -27,6 +28,7 @@ from rivertwice.reconcile.spread.sides import (
     TRUTH,
     WINDOW,
 )
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.serving import FORMAT
 
 Numbers = npt.NDArray[np.int64]
@@ -45,13 +47,13 @@ class Moment:
     served_ms: int | None
 
 
-def compare_sides(sides: DataFrame, shape: RowColumns, moment: Moment) -> DataFrame:
+def compare_sides(sides: DataFrame, shape: RowColumns, moment: Moment, load: FirstLoad | None = None) -> DataFrame:
     """Return a row for each address that any side but late records has.
 
     Its columns are the window, the keys, and
 
     - `_clean`: whether no cause is needed. `_open`: whether the window is not closed. `_unserved`: whether it is not served yet.
-    - `_dirty`: whether stream, expected and truth are not the same.
+    - `_dirty`: whether stream, expected and truth are not the same; of a loaded window, only stream and expected count.
     - `_pairs`: the records that emitted rows count. `_served`: rows served.
     """
     keys = [F.col(name) for name in shape.keys]
@@ -72,9 +74,14 @@ def compare_sides(sides: DataFrame, shape: RowColumns, moment: Moment) -> DataFr
     is_open = end_ms > F.lit(moment.closed_ms)
     unserved = is_open | (end_ms > F.lit(moment.closed_ms if moment.served_ms is None else moment.served_ms))
     same = _all(_once(TRUTH), _once(EXPECTED), _once(EMITTED), _equal(TRUTH, EXPECTED), _equal(EXPECTED, EMITTED))
-    stream = F.when(is_open, _none(EMITTED) & _once(TRUTH)).otherwise(
-        same & F.coalesce(F.col("emitted__due"), F.lit(False))
-    )
+    is_due = F.coalesce(F.col("emitted__due"), F.lit(False))
+    stream = F.when(is_open, _none(EMITTED) & _once(TRUTH)).otherwise(same & is_due)
+    if load is not None:
+        is_loaded = F.unix_millis("window_start").between(load.since_ms, load.before_ms - 1)
+        as_it_must = _all(_once(EXPECTED), _once(EMITTED), _equal(EXPECTED, EMITTED), is_due)
+        own = F.when(is_open, _none(EMITTED)).otherwise((_none(EXPECTED) & _none(EMITTED)) | as_it_must)
+        stream = F.when(is_loaded, own & _once(TRUTH)).otherwise(stream)
+        same = F.when(is_loaded, F.coalesce(own, F.lit(False))).otherwise(same)
     served = (
         F.lit(True) if moment.served_ms is None else F.when(unserved, _none(SERVED_ROW)).otherwise(_is_served_well())
     )

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivertwice.backfill.ranges import HalfOpenRange
 from rivertwice.instants import from_ms
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.causes import row_causes
@@ -30,6 +31,7 @@ from rivertwice.reconcile.results import cause_fields
 from rivertwice.reconcile.spread.compare import Moment
 from rivertwice.reconcile.spread.sides import EMITTED, EXPECTED, LATE_RECORD, SERVED_ROW, TRUTH, WINDOW
 from rivertwice.reconcile.verdict import judge_served, judge_stream
+from rivertwice.timeline.first_load import FirstLoad
 
 JUDGED = pa.schema(
     [
@@ -68,6 +70,7 @@ class Rule:
         shape: how rows are addressed and compared.
         moment: up to when.
         served_index: path index of the batch that the served table shows; None: there is no such table.
+        load: the first load by batch of the path, or None; unloaded: starts of those of its windows that no backfill has published.
     """
 
     definition: Definition
@@ -75,6 +78,8 @@ class Rule:
     shape: RowColumns
     moment: Moment
     served_index: int | None
+    load: FirstLoad | None = None
+    unloaded: Sequence[HalfOpenRange] = ()
 
 
 def judge_group(rule: Rule) -> Callable[[pa.Table], pa.Table]:
@@ -93,12 +98,13 @@ def _judge(rule: Rule, entries: pa.Table) -> pa.Table:
         expected=expected,
         stream=_emitted(by_side[EMITTED], shape),
         late=late_by_row(_late(by_side[LATE_RECORD], rule)),
+        load=rule.load,
     )
     verdicts = judge_stream(evidence)
     served = None
     findings: list[Finding] = []
     if rule.moment.served_ms is not None:
-        served = ServedEvidence(_served(by_side[SERVED_ROW], shape), rule.moment.served_ms)
+        served = ServedEvidence(_served(by_side[SERVED_ROW], shape), rule.moment.served_ms, unloaded=rule.unloaded)
         verdicts += judge_served(evidence, served)
         findings = _served_findings(rule, by_side, verdicts)
     rows = [_verdict_row(verdict) for verdict in verdicts]

@@ -24,7 +24,7 @@ from rivertwice.reconcile.assess import (
 from rivertwice.reconcile.copies import check_publications
 from rivertwice.reconcile.definition_versions import pairs_by_own
 from rivertwice.reconcile.derive import DerivedLog
-from rivertwice.reconcile.gaps import Doubts, with_filled
+from rivertwice.reconcile.gaps import Doubts, gaps_of, with_filled
 from rivertwice.reconcile.judged import Judged
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
 from rivertwice.reconcile.observe import read_tables
@@ -67,8 +67,9 @@ def judge_large(
     assert isinstance(judge, WindowJudge), "rows of no other kind are independent of each other"
     numbers = batch_numbers(spark, view, derived.chain)
     doubts = judge.widen(derived.doubts)
-    if view.jumps:
-        doubts = with_filled(doubts, view.jumps, judge.windows_with_skipped_records())
+    gaps = gaps_of(view.jumps)
+    if gaps:
+        doubts = with_filled(doubts, gaps, judge.windows_with_skipped_records())
     amended = frozenset(row.row.start_ms for row in judge.amended_rows(shape))
     special = Special(partial(_windows_in_doubt, view, derived, judge, doubts), amended)
     rows = spread(spark, view, judge, derived.chain, numbers, shape, special, wanted)

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from rivertwice.backfill.load_plan import find_unloaded
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
 from rivertwice.reconcile.model import SERVED, STREAM, Finding, RowColumns
 from rivertwice.reconcile.rederive import Chain
@@ -32,6 +33,8 @@ from rivertwice.reconcile.spread.compare import (
 from rivertwice.reconcile.spread.judge_rows import FINDING, JUDGED, VERDICT, Rule, judge_group
 from rivertwice.reconcile.spread.sides import gather_sides
 from rivertwice.reconcile.view import HeadView, counted_publications
+from rivertwice.timeline.first_load import FirstLoad
+from rivertwice.timeline.served_ranges import is_inside
 from rivertwice.timeline.serving import select_winners
 from rivertwice.verdicts import AGREES, OPEN
 
@@ -53,6 +56,7 @@ class Spread:
         moment: up to when windows were compared.
         published: starts of the windows that a publication serves (epoch ms).
         wanted: the windows to judge by their start (epoch ms, half-open); None: all. What is counted of the others still is.
+        load: the first load by batch of the path, whose windows have no verdict of the pair stream; None: there was none.
     """
 
     windows: Windows
@@ -63,6 +67,7 @@ class Spread:
     moment: Moment
     published: frozenset[int] = frozenset()
     wanted: tuple[int, int] | None = None
+    load: FirstLoad | None = None
 
     @property
     def has_served(self) -> bool:
@@ -89,7 +94,8 @@ class Spread:
             clean, opened, unserved = (
                 int(each[at]) for each in (windows.clean, windows.open_clean, windows.unserved_clean)
             )
-            parts = [(STREAM, AGREES, clean - opened), (STREAM, OPEN, opened)]
+            is_loaded = self.load is not None and self.load.has(int(windows.start_ms[at]))
+            parts = [] if is_loaded else [(STREAM, AGREES, clean - opened), (STREAM, OPEN, opened)]
             if self.has_served:
                 parts += [(SERVED, AGREES, clean - unserved), (SERVED, OPEN, unserved)]
             rows += [
@@ -169,18 +175,20 @@ def spread(
     moment, served_index = _moment(view, chain)
     sides = gather_sides(spark, view, view.handles, judge, marks, shape, with_served=served_index is not None)
     sides = sides.persist(StorageLevel.MEMORY_AND_DISK)
-    compared = compare_sides(sides, shape, moment).persist(StorageLevel.MEMORY_AND_DISK)
+    compared = compare_sides(sides, shape, moment, view.load).persist(StorageLevel.MEMORY_AND_DISK)
     windows = count_windows(compared)
     counted = [] if served_index is None else counted_publications(view)
     winners = select_winners(windows.start_ms, counted, view.semantics)
     older = [entry.seq for entry in counted if entry.semantics != view.newest.semantics]
-    apart = select_apart(windows, _is_special(windows, special), winners, older)
+    unloaded = () if view.load is None else find_unloaded(view.load, counted, view.semantics)
+    waits = is_inside(windows.start_ms, list(unloaded))
+    apart = select_apart(windows, _is_special(windows, special), np.where(waits, -1, winners), older)
     starts = pa.table({"_start_ms": pa.array(np.unique(windows.start_ms[apart]), pa.int64())})
     groups = max(1, int(windows.others[~apart].sum()) // GROUP_ROWS)
     start_ms = F.unix_millis("window_start")
     judged_rows = compared if wanted is None else compared.where((start_ms >= wanted[0]) & (start_ms < wanted[1]))
     others = rows_to_judge(sides, judged_rows, shape, spark.createDataFrame(starts), groups)
-    rule = Rule(view.newest.definition, view.topics[0], shape, moment, served_index)
+    rule = Rule(view.newest.definition, view.topics[0], shape, moment, served_index, view.load, unloaded)
     schema = from_arrow_schema(JUDGED)
     judged = others.groupBy("_group").applyInArrow(judge_group(rule), schema).persist(StorageLevel.MEMORY_AND_DISK)
     summary = _summary(judged)
@@ -190,7 +198,9 @@ def spread(
         {(int(start), int(end)) for start, end in zip(windows.start_ms[apart], windows.end_ms[apart], strict=True)}
     )
     published = frozenset(windows.start_ms[(winners >= 0) & ~apart].tolist())
-    return Spread(windows.where(~apart), chosen, judged, summary, _findings(judged), moment, published, wanted)
+    return Spread(
+        windows.where(~apart), chosen, judged, summary, _findings(judged), moment, published, wanted, view.load
+    )
 
 
 def _moment(view: HeadView, chain: Chain) -> tuple[Moment, int | None]:

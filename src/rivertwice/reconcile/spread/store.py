@@ -15,6 +15,7 @@ from rivertwice.reconcile.model import SERVED, STREAM
 from rivertwice.reconcile.results import CAUSES, FORMAT, VERDICTS, Stamp, StoredVerdict, Written, verdict_stamps
 from rivertwice.reconcile.spread.judge_rows import CAUSE, VERDICT
 from rivertwice.reconcile.spread.spread import Spread
+from rivertwice.reconcile.verdict import NOT_LOADED
 from rivertwice.store.delta_scan import write_files
 from rivertwice.verdicts import AGREES, OPEN
 
@@ -34,8 +35,10 @@ def together(rows: Spread) -> list[StoredVerdict]:
 def _reason(rows: Spread, pair: str, start_ms: int, end_ms: int, verdict: str) -> str:
     if verdict == AGREES:
         return "published" if pair == SERVED and start_ms in rows.published else ""
-    waits = pair == STREAM or end_ms > rows.moment.closed_ms
-    return "the window is not closed yet" if waits else "the window is not served yet"
+    if pair == STREAM or end_ms > rows.moment.closed_ms:
+        return "the window is not closed yet"
+    is_served = rows.moment.served_ms is not None and end_ms <= rows.moment.served_ms
+    return NOT_LOADED if is_served else "the window is not served yet"
 
 
 def write_spread(home: PipelineHome, stamp: Stamp, rows: Spread, dead: DataFrame) -> Written:
