@@ -10,23 +10,38 @@ from typing import Any
 
 import click
 
+from rivertwice.commands.first_load import begin, describe, finish, show_load
 from rivertwice.commands.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame, to_plain
 from rivertwice.config import require_name
-from rivertwice.errors import ServiceError
+from rivertwice.errors import RequestError, ServiceError
 from rivertwice.waits import Deadline
 
 
-@click.command(epilog=example("rivertwice start flight_delays --wait"))
+@click.command(
+    epilog=example("rivertwice start flight_delays --wait", "rivertwice start flight_delays --from-batch --dry-run")
+)
 @click.argument("name")
 @click.option("--wait", is_flag=True, help="Wait until a driver runs the stream.")
 @click.option("--timeout", type=click.IntRange(1), default=180, show_default=True, help="Seconds to wait.")
 @click.option("--accept-gap", metavar="ID", help="Continue after this gap (see `rivertwice retention`), for good.")
+@click.option(
+    "--from-batch", is_flag=True, help="First start only: load closed windows by batch, stream the open ones."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="With --from-batch: show what would be loaded and streamed, and do nothing."
+)
 @pass_frame
-def start(frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | None) -> None:
+def start(
+    frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | None, from_batch: bool, dry_run: bool
+) -> None:
     """Ask for the stream NAME to run. The agent starts it, now and after every crash.
 
     The very first start creates the first timeline. A stream that the agent gave up is tried again. With --accept-gap
     it continues after records that Kafka deleted before they were read: on a new timeline, and recorded for ever.
+
+    With --from-batch a long history is not streamed. The topic is archived, the stream begins where the oldest window
+    that is still open begins, and backfills publish the windows before it, once the stream has closed them. It waits
+    for that (--timeout is then the time without a new micro-batch); cut off anywhere, the same command continues.
     """
     from rivertwice.instants import utc_now
     from rivertwice.stream.begin import refuse_start
@@ -35,6 +50,10 @@ def start(frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | N
 
     settings = frame.settings
     refuse_start(settings, frame.known_pipeline(name))  # a definition that is known not to run is refused here
+    _refuse_together(accept_gap, from_batch=from_batch, dry_run=dry_run)
+    if dry_run:
+        show_load(frame, name)
+        return
     frame.warn_of_copies(name)
     asked_at = utc_now()
     accepted = None
@@ -43,6 +62,7 @@ def start(frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | N
 
         accepted = go_past(settings, name, accept_gap, by="cli", now=asked_at)
         frame.progress(f"{accept_gap} is accepted: {name} continues after it on timeline {accepted.timeline}")
+    load = begin(frame, name, asked_at) if from_batch else None
     intent = write_intent(settings.pipeline(name), "running", "cli", asked_at)
     agent = agent_status(settings)
     if agent is None:
@@ -59,8 +79,53 @@ def start(frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | N
         result["accepted"] = {"gap": accepted.gap, "timeline": accepted.timeline}
     if wait:
         result |= _wait_running(frame, name, asked_at, timeout)
-    text = f"{name}: running is wanted" + (f"; driver pid {result['pid']}, epoch {result['epoch']}" if wait else "")
+    loaded = ""
+    if from_batch:
+        published = [] if load is None else finish(frame, load, timeout, lambda: _require_driver(frame, name, asked_at))
+        plain, said = describe(load, published)
+        result |= plain
+        loaded = f"{said}; "
+    text = (
+        loaded
+        + f"{name}: running is wanted"
+        + (f"; driver pid {result['pid']}, epoch {result['epoch']}" if wait else "")
+    )
     frame.emit(result, text)
+
+
+def _refuse_together(accept_gap: str | None, *, from_batch: bool, dry_run: bool) -> None:
+    if dry_run and not from_batch:
+        message = "--dry-run shows what --from-batch would do, which is not given; add it, or leave --dry-run out"
+        raise RequestError(message)
+    if accept_gap is not None and from_batch:
+        message = "--from-batch is for a first start, and --accept-gap for a stream that stopped; leave one of them out"
+        raise RequestError(message)
+
+
+def _require_driver(frame: Frame, name: str, asked_at: datetime) -> None:
+    """Refuse to wait for a stream that nothing will start.
+
+    Raises:
+        ServiceError: no agent lives and no driver runs, or the agent has given up.
+    """
+    from rivertwice.stream.lease import lease_owner
+    from rivertwice.supervise.launch import agent_status
+    from rivertwice.supervise.memory import load_memory
+
+    if agent_status(frame.settings) is None and lease_owner(frame.settings.pipeline(name)) is None:
+        message = (
+            f"no agent lives in {frame.settings.home}, so nothing starts {name}, and the windows to load are not closed; run "
+            f"`rivertwice up`, then `rivertwice start {name} --from-batch` again: it continues"
+        )
+        raise ServiceError(message)
+    memory = load_memory(frame.settings, name)
+    if memory.broken_at is not None and memory.broken_at >= asked_at:
+        raise ServiceError(_given_up(frame, name, memory.broken_because))
+
+
+def _given_up(frame: Frame, name: str, why: str | None) -> str:
+    log = frame.settings.pipeline(name).logs / "driver.log"
+    return f"{name} did not start, and the agent has given up: {why}; see {log}"
 
 
 def _wait_running(frame: Frame, name: str, asked_at: datetime, timeout: int) -> dict[str, Any]:
@@ -75,8 +140,7 @@ def _wait_running(frame: Frame, name: str, asked_at: datetime, timeout: int) -> 
             return {"pid": owner.pid, "epoch": owner.epoch, "timeline": beat.timeline, "state": beat.state}
         memory = load_memory(frame.settings, name)
         if memory.broken_at is not None and memory.broken_at >= asked_at:
-            message = f"{name} did not start, and the agent has given up: {memory.broken_because}; see {home.logs / 'driver.log'}"
-            raise ServiceError(message)
+            raise ServiceError(_given_up(frame, name, memory.broken_because))
     message = f"{name} does not run after {timeout} s; see `rivertwice agent status` and {home.logs / 'driver.log'}"
     raise ServiceError(message)
 

@@ -1,0 +1,167 @@
+"""What `rivertwice start NAME --from-batch` does: it loads the past by batch, and the stream begins where the open windows begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rivertwice.commands.frame import Frame
+from rivertwice.errors import ServiceError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rivertwice.backfill.load_plan import LoadPlan
+    from rivertwice.pipeline.bundle import Bundle
+    from rivertwice.timeline.first_load import FirstLoad
+
+
+def show_load(frame: Frame, name: str) -> None:
+    """Print what a first load of a pipeline would do; nothing is written."""
+    from rivertwice.backfill.load import look_at_log, require_first_start
+    from rivertwice.backfill.load_plan import explain_load, refuse_load
+    from rivertwice.pipeline.engine import spark_on_demand
+
+    bundle = _bundle(frame, name)
+    refuse_load(bundle.definition)
+    load = require_first_start(frame.settings.pipeline(name))
+    if load is not None:
+        text = f"{load.id} of {name} is recorded: timeline {load.timeline}; run it without --dry-run to continue"
+        frame.emit({"pipeline": name, "load": _plain_load(load)}, text)
+        return
+    with spark_on_demand(frame.settings, f"rivertwice-load-{name}") as spark:
+        plan = look_at_log(spark(), frame.settings, bundle)
+    if isinstance(plan, str):
+        frame.emit(
+            {"pipeline": name, "plan": None, "reason": plan},
+            f"nothing to load by batch: {plan}; {name} would be streamed whole",
+        )
+        return
+    frame.emit({"pipeline": name, "plan": _plain_plan(plan)}, lambda: explain_load(name, plan))
+
+
+def begin(frame: Frame, name: str, now: datetime) -> FirstLoad | None:
+    """Record the first load of a pipeline, or continue a recorded one; None if there is nothing to load by batch."""
+    from rivertwice.backfill.load import begin_load, continue_load, require_first_start
+    from rivertwice.backfill.load_plan import refuse_load
+    from rivertwice.pipeline.engine import spark_on_demand
+
+    home = frame.settings.pipeline(name)
+    bundle = _bundle(frame, name)
+    load = require_first_start(home)
+    if load is not None:
+        frame.progress(f"{load.id} of {name} is recorded: it is continued")
+        continue_load(home, load, now)
+        return load
+    refuse_load(bundle.definition)
+    with spark_on_demand(frame.settings, f"rivertwice-load-{name}") as spark:
+        begun = begin_load(frame.settings, bundle, spark, by="cli", now=now, progress=frame.progress)
+    if isinstance(begun, str):
+        frame.progress(f"nothing to load by batch: {begun}; {name} is streamed whole")
+        return None
+    kept = sum(end - start for start, end in begun.ranges.values())
+    frame.progress(f"{begun.id}: timeline {begun.timeline} begins after {kept} records, which backfills read")
+    return begun
+
+
+def finish(frame: Frame, load: FirstLoad, timeout: int, check_driver: Callable[[], None]) -> list[dict[str, Any]]:
+    """Wait until the stream has closed the windows of a load, and publish them; return the backfills of this run.
+
+    Args:
+        frame: of the command.
+        load: that `begin` gave.
+        timeout: seconds without a new micro-batch after which it no longer waits.
+        check_driver: raises an error if no driver will ever run.
+
+    Raises:
+        ServiceError: the stream does not go on.
+    """
+    from rivertwice.backfill.load import has_closed, publish_load, unloaded_windows
+    from rivertwice.pipeline.engine import spark_on_demand
+
+    home = frame.settings.pipeline(load.pipeline)
+    if not has_closed(home, load):
+        _wait_closed(frame, load, timeout, check_driver)
+    if not unloaded_windows(home, load):
+        return []
+    with spark_on_demand(frame.settings, f"rivertwice-load-{load.pipeline}") as spark:
+        pieces = publish_load(frame.settings, load, spark, frame.progress)
+        return [{"backfill": piece.backfill, "windows": piece.windows, "sequence": piece.sequence} for piece in pieces]
+
+
+def describe(load: FirstLoad | None, published: list[dict[str, Any]]) -> tuple[dict[str, Any], str]:
+    """Return a finished load for programs, and in words."""
+    if load is None:
+        return {"load": None}, "nothing to load by batch"
+    windows = sum(piece["windows"] for piece in published)
+    text = f"{load.id}: {windows} windows published" if published else f"{load.id}: all windows were published before"
+    return {"load": {**_plain_load(load), "published": published}}, text
+
+
+def _wait_closed(frame: Frame, load: FirstLoad, timeout: int, check_driver: Callable[[], None]) -> None:
+    from rivertwice.backfill.load import has_closed
+    from rivertwice.instants import from_ms, to_iso
+    from rivertwice.timeline.committed import newest_batch
+    from rivertwice.timeline.lineage import head_path
+    from rivertwice.waits import Deadline
+
+    home = frame.settings.pipeline(load.pipeline)
+    seen: tuple[str, int] | None = None
+    while True:
+        for _ in Deadline.after(timeout).polls(0.5):
+            check_driver()
+            path = head_path(home)
+            last = newest_batch(home, path) if path else None
+            if last is not None and has_closed(home, load):
+                return
+            if last is not None and (last.timeline, last.batch) != seen:
+                seen = (last.timeline, last.batch)
+                frame.progress(
+                    f"the stream is at batch {last.batch}, watermark {to_iso(from_ms(last.batch_watermark_ms))}; the windows to load "
+                    f"are closed at {to_iso(from_ms(load.closed_ms))}"
+                )
+                break
+        else:
+            message = (
+                f"the stream of {load.pipeline} committed no batch for {timeout} s, and has not closed the windows to load; see "
+                f"`rivertwice agent status` and {home.logs / 'driver.log'}; `rivertwice start {load.pipeline} --from-batch` continues the load"
+            )
+            raise ServiceError(message)
+
+
+def _bundle(frame: Frame, name: str) -> Bundle:
+    from rivertwice.pipeline.bundle import build_bundle
+
+    return build_bundle(frame.settings.definitions / name)
+
+
+def _plain_plan(plan: LoadPlan) -> dict[str, Any]:
+    from rivertwice.instants import from_ms, to_iso
+
+    return {
+        "topic": plan.topic,
+        "windows": plan.windows,
+        "windows_from": to_iso(from_ms(plan.since_ms)),
+        "windows_before": to_iso(from_ms(plan.before_ms)),
+        "watermark": to_iso(from_ms(plan.closed_ms)),
+        "ranges": {str(p): list(pair) for p, pair in sorted(plan.ranges.items())},
+        "records": plan.records,
+        "accepted": plan.accepted,
+        "rejected": dict(plan.rejected),
+        "streamed": plan.streamed,
+    }
+
+
+def _plain_load(load: FirstLoad) -> dict[str, Any]:
+    from rivertwice.instants import from_ms, to_iso
+
+    return {
+        "id": load.id,
+        "timeline": load.timeline,
+        "topic": load.topic,
+        "windows_from": to_iso(from_ms(load.since_ms)),
+        "windows_before": to_iso(from_ms(load.before_ms)),
+        "ranges": {str(p): list(pair) for p, pair in sorted(load.ranges.items())},
+        "accepted": load.accepted,
+        "rejected": dict(load.rejected),
+    }
