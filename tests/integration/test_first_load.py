@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import uuid
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +22,8 @@ from rivertwice.pipeline.definition import load_definition
 from rivertwice.reconcile import observe
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.stream import loaded
+from rivertwice.stream.lease import lease_owner
+from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.lineage import head_path, path_ledger
 from running.warm_spark import run_command_warm, run_driver_warm
@@ -31,6 +35,7 @@ from streams.first_load import (
     late_records,
     load_whole,
     reconciled,
+    said_by,
     send_with_dead_letters,
     served_rows_sha256,
 )
@@ -39,7 +44,7 @@ from streams.kinds import NAME as KIND
 from streams.kinds import make_kind_project, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-RECORDS, DAYS = 3000, 6
+RECORDS, DAYS = 1500, 3
 
 
 def make(folder: Path, broker: BrokerInfo, topic: str) -> Settings:
@@ -60,6 +65,7 @@ def test_a_loaded_past_serves_what_a_stream_and_its_backfills_serve(
     tmp_path: Path, broker: BrokerInfo, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = keyed_backlog(3, RECORDS, days=DAYS)
+    monkeypatch.setattr(load_plan, "LEAST_BLOCK", 25)
     plain, ours = make(tmp_path / "plain", broker, topic), make(tmp_path / "loaded", broker, topic)
     dead = send_with_dead_letters(plain, topic, records)
     shown = json.loads(from_batch(ours, "--dry-run").stdout)["plan"]
@@ -88,10 +94,12 @@ def test_a_loaded_past_serves_what_a_stream_and_its_backfills_serve(
     assert finish(ours)["load"]["published"] == []
     assert served_rows_sha256(ours) == streamed_and_repaired(plain, tmp_path / "driver.log")
 
-    more = late_records(records, 24)
+    more, closing = late_records(records, 24), closing_records(records)
+    send_with_dead_letters(ours, topic, [*more[:12], *closing])
+    run_driver_warm(ours, NAME, tmp_path / "driver.log")
+    assert reconciled(ours)["counts"]["served"]["LATE"] > 0
+    send_with_dead_letters(ours, topic, [*more[12:], *closing_records([*records, *closing])])
     for settings in (plain, ours):
-        if settings is plain:
-            send_with_dead_letters(settings, topic, [*more, *closing_records(records)])
         run_driver_warm(settings, NAME, tmp_path / "driver.log")
     since_seal = reconciled(ours, full=False)
     assert since_seal["increment"] is not None
@@ -209,3 +217,20 @@ def test_a_load_killed_after_any_step_is_continued_to_the_same(
         load_whole(settings, tmp_path / "driver.log")
     assert served_rows_sha256(settings) == expected
     assert reconciled(settings)["counts"]["served"]["LATE"] == 0
+
+
+def test_where_an_agent_lives_one_command_does_all(
+    never_killed: tuple[str, str], tmp_path: Path, broker: BrokerInfo
+) -> None:
+    topic, expected = never_killed
+    settings = make(tmp_path, broker, topic)
+    start_agent(settings)
+    try:
+        done = from_batch(settings, "--timeout", "300")
+    finally:
+        stop_agent(settings)
+        owner = lease_owner(settings.pipeline(NAME))
+        if owner is not None:
+            os.kill(owner.pid, signal.SIGKILL)
+    assert len(said_by(done)["load"]["published"]) == 1
+    assert served_rows_sha256(settings) == expected

@@ -10,8 +10,20 @@ from rivertwice.instants import EPOCH, from_ms
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.gaps import Jump, find_doubts, gaps_of
-from rivertwice.reconcile.model import LateRow, RowColumns, RowId, ServedRow, StreamRow, Verdict
+from rivertwice.reconcile.model import (
+    SERVED,
+    STREAM,
+    LateRow,
+    RowColumns,
+    RowId,
+    ServedRow,
+    StreamRow,
+    Verdict,
+)
 from rivertwice.reconcile.rederive import Chain
+from rivertwice.reconcile.seals.fit import NotIncrementalError, require_no_loaded
+from rivertwice.reconcile.seals.scope import Scope
+from rivertwice.reconcile.seals.touched import SettledRows, judge_touched
 from rivertwice.reconcile.verdict import NOT_LOADED, judge_served, judge_stream
 from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.verdicts import AGREES, DEFECT, LATE, OPEN
@@ -96,3 +108,21 @@ def test_records_of_a_load_that_are_lost_put_its_windows_alone_in_doubt() -> Non
     assert (gaps_of([jump]), jump.text) == ([], f"{LOAD.id}, t partition 0 [0, 9)")
     doubts = find_doubts([], {}, [jump], [(part, 3, 5)], Chain((0,), (0,)))
     assert [doubts.of(start, start + 1000) is not None for start in (0, 1000, 2000)] == [True, True, False]
+
+
+def test_a_late_record_after_a_seal_changes_what_is_served_of_a_loaded_window() -> None:
+    late = {row: [LateRow(row, "t", 0, 12, 2, 1000, from_ms(10))] for row in (at(0), at(2000))}
+    settled = SettledRows({STREAM: {}, SERVED: {}}, emitted={at(2000): 9}, served={at(0): 9, at(2000): 9}, load=LOAD)
+    judged = judge_touched(late, settled)
+    assert [(verdict.pair, verdict.row.start_ms, verdict.verdict) for verdict in judged.verdicts] == [
+        (STREAM, 2000, LATE),
+        (SERVED, 0, LATE),
+        (SERVED, 2000, LATE),
+    ]
+
+
+def test_a_run_from_a_seal_does_not_judge_loaded_windows() -> None:
+    require_no_loaded(LOAD, Scope(5000, 1000, ((2000, 3000),)))
+    require_no_loaded(None, Scope(5000, 1000, ((0, 3000),)))
+    with pytest.raises(NotIncrementalError, match="windows of the first load"):
+        require_no_loaded(LOAD, Scope(5000, 1000, ((1000, 3000),)))
