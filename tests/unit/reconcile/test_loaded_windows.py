@@ -110,7 +110,7 @@ def test_records_of_a_load_that_are_lost_put_its_windows_alone_in_doubt() -> Non
     assert [doubts.of(start, start + 1000) is not None for start in (0, 1000, 2000)] == [True, True, False]
 
 
-def test_a_late_record_after_a_seal_changes_what_is_served_of_a_loaded_window() -> None:
+def test_a_late_record_after_a_seal_changes_what_a_loaded_window_serves() -> None:
     late = {row: [LateRow(row, "t", 0, 12, 2, 1000, from_ms(10))] for row in (at(0), at(2000))}
     settled = SettledRows({STREAM: {}, SERVED: {}}, emitted={at(2000): 9}, served={at(0): 9, at(2000): 9}, load=LOAD)
     judged = judge_touched(late, settled)
