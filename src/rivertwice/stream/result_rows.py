@@ -16,10 +16,10 @@ def changelog_rows(rows: pa.Table, timeline: str, batch: int, start_column: str 
     """Return result rows stamped for the changelog: _format, _timeline, _batch, _day, then the result columns."""
     count = rows.num_rows
     stamps = {
-        "_format": pa.array([FORMAT] * count, pa.int32()),
-        "_timeline": pa.array([timeline] * count, pa.string()),
-        "_batch": pa.array([batch] * count, pa.int64()),
-        "_day": pc.strftime(rows.column(start_column), "%Y-%m-%d").cast(pa.string()),
+        "_format": pa.repeat(pa.scalar(FORMAT, pa.int32()), count),
+        "_timeline": pa.repeat(timeline, count),
+        "_batch": pa.repeat(batch, count),
+        "_day": rows.column(start_column).cast(pa.date32()).cast(pa.string()),
     }
     arrays = [*stamps.values(), *(rows.column(name) for name in rows.column_names)]
     fields = [pa.field(name, values.type) for name, values in stamps.items()]

@@ -7,18 +7,21 @@ sees a duplicate (which exclusive-or would cancel) and can be kept by addition.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rivertwice.instants import EPOCH
 
 VERSION = "d1"
 _MODULUS = 1 << 128
 _MICROSECOND = timedelta(microseconds=1)
+_AT_ONCE = 65_536
+"""Rows whose canonical bytes are held at once: an array of bytes takes at most 2 GB."""
 
 
 def canonical_value(value: Any) -> bytes:
@@ -53,20 +56,55 @@ def canonical_value(value: Any) -> bytes:
 
 def digest_values(rows: Iterable[Sequence[Any]]) -> str:
     """Return the digest of rows given as value sequences of one column order."""
+    return _digest(b"|".join(canonical_value(value) for value in row) for row in rows)
+
+
+def digest_rows(table: pa.Table, columns: Sequence[str]) -> str:
+    """Return the digest of a table's rows over `columns`, in that column order; the rows' order does not matter."""
+    return _digest(_rows_bytes(table.select(list(columns)))) if columns else digest_values([])
+
+
+def _digest(rows: Iterable[bytes]) -> str:
     total = count = 0
-    for row in rows:
-        data = b"|".join(canonical_value(value) for value in row)
+    for data in rows:
         total += int.from_bytes(hashlib.blake2b(data, digest_size=16).digest(), "big")
         count += 1
     return f"{VERSION}:{count}:{total % _MODULUS:032x}"
 
 
-def digest_rows(table: pa.Table, columns: Sequence[str]) -> str:
-    """Return the digest of a table's rows over `columns`, in that column order; the rows' order does not matter."""
-    values = [table.column(name).to_pylist() for name in columns]
-    if not values:
-        return digest_values([])
-    return digest_values(zip(*values, strict=True))
+def _rows_bytes(table: pa.Table) -> Iterator[bytes]:
+    """Yield each row's canonical bytes: those of `canonical_value`, made a column at a time."""
+    for start in range(0, table.num_rows, _AT_ONCE):
+        part = table.slice(start, _AT_ONCE).combine_chunks()
+        columns = [_column_bytes(column) for column in part.columns]
+        yield from pc.binary_join_element_wise(*columns, pa.scalar(b"|")).to_pylist()
+
+
+def _column_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    text = _column_text(column)
+    if text is None:
+        return pa.chunked_array([pa.array(map(canonical_value, column.to_pylist()), pa.binary())])
+    return text.cast(pa.binary()).fill_null(b"n")
+
+
+def _column_text(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Return the canonical form of a column's values, null where a value is, or None for a type whose form only Python writes."""
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        return pc.if_else(column, "b1", "b0")
+    if pa.types.is_integer(kind):
+        return _joined(b"i", column.cast(pa.string()))
+    if pa.types.is_timestamp(kind) and kind.unit != "ns":
+        micros = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+        return _joined(b"t", micros.cast(pa.string()))
+    if pa.types.is_string(kind):
+        return _joined(b"s", pc.binary_length(column).cast(pa.string()), b":", column)
+    return None
+
+
+def _joined(*parts: bytes | pa.ChunkedArray) -> pa.ChunkedArray:
+    texts = [pa.scalar(part) if isinstance(part, bytes) else part.cast(pa.binary()) for part in parts]
+    return pc.binary_join_element_wise(*texts, pa.scalar(b""))
 
 
 NO_ROWS = digest_values([])
