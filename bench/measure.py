@@ -8,7 +8,7 @@ import json
 import statistics
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,6 +76,22 @@ def living_cpu_s(root: psutil.Process) -> float:
         with contextlib.suppress(psutil.NoSuchProcess):
             total += sum(process.cpu_times()[:4])  # user, system, and both of the children that ended
     return total
+
+
+def own_cpu_s(act: Callable[[], object], *, besides: int | None = None) -> float:
+    """Return the CPU-seconds that this process and its descendants, its JVM among them, spend on a call.
+
+    Args:
+        act: the call.
+        besides: a descendant, such as a broker, that does not count.
+    """
+
+    def spent() -> float:
+        return living_cpu_s(psutil.Process()) - (0.0 if besides is None else living_cpu_s(psutil.Process(besides)))
+
+    before = spent()
+    act()
+    return spent() - before
 
 
 def tree_cpu_s(root: psutil.Process) -> dict[tuple[int, float], float]:
