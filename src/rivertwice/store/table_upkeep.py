@@ -25,6 +25,8 @@ from rivertwice.store.delta_place import name_of
 from rivertwice.store.orphans import live_files, remove_files, unnamed_files
 
 SMALL_BYTES = 16_000_000
+UNNAMED_KEPT = timedelta(days=7)
+"""So long a file that no commit names is kept: until then its writer may be about to commit it, or a repair may need its rows."""
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 
 
@@ -126,6 +128,31 @@ def sweep(path: Place) -> int:
     if fresh is not None:
         fresh.create_checkpoint()
         _sync(path)
+    return len(deleted)
+
+
+def sweep_unnamed(path: Place) -> int:
+    """Delete the data files that no commit names, left by writers that were killed, once they are `UNNAMED_KEPT` old.
+
+    A sweep reads the log alone and does not see them. Here the table's folder is listed, so this is done less often.
+
+    Returns:
+        how many data files were deleted.
+
+    Raises:
+        LostRaceError: another writer replaced rows meanwhile.
+    """
+    table = open_table(path)
+    if table is None:
+        return 0
+    hours = int(UNNAMED_KEPT.total_seconds()) // 3600
+    if not table.vacuum(retention_hours=hours, full=True, dry_run=True):
+        return 0  # a vacuum that deletes nothing makes two commits nevertheless
+    try:
+        deleted = table.vacuum(retention_hours=hours, full=True, dry_run=False)
+    except CommitFailedError as error:
+        message = f"{name_of(path)} changed while files that no commit names were deleted ({error}); it is tried again"
+        raise LostRaceError(message) from error
     return len(deleted)
 
 

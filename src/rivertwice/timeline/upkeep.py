@@ -8,6 +8,7 @@ Upkeep runs beside the stream:
 3. Remove the verdicts and causes of old reconcile runs that no newer run builds on (`old_judgements`).
 4. Delete files that no commit has named for the table's own retention, drop the older commits that the checkpoint of an
    earlier upkeep covers, and write a checkpoint of the log.
+5. Once a day, list the tables' folders and delete files of killed writers: those that no commit names and that are a week old.
 
 A crash between two steps leaves a table that is only larger than necessary.
 """
@@ -24,8 +25,10 @@ from pathlib import Path
 from rivertwice.config import PipelineHome, Place, Tables
 from rivertwice.config.settings import VERDICTS_KEPT
 from rivertwice.errors import LostRaceError
+from rivertwice.instants import parse_iso, to_iso
 from rivertwice.locks import lock, lock_if_free
-from rivertwice.store.table_upkeep import TableShape, compact, shape_of, sweep
+from rivertwice.store.files import read_json, replace_json
+from rivertwice.store.table_upkeep import TableShape, compact, shape_of, sweep, sweep_unnamed
 from rivertwice.timeline.ledger import heal_ledger
 from rivertwice.timeline.lineage import head_definition
 from rivertwice.timeline.old_judgements import drop_old_judgements
@@ -33,6 +36,8 @@ from rivertwice.timeline.old_judgements import drop_old_judgements
 LOG = logging.getLogger(__name__)
 COMPACT_AT = 50
 """Small files of one partition from which they are merged."""
+LISTED_EVERY = timedelta(days=1)
+"""So often the tables' folders are listed for files that no commit names."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,13 @@ def keep_up(
         _drop_old(home, now, verdicts_kept)
         paths = tables_of(home.tables, _views(home))
         shapes = {name: shape_of(path) for name, path in paths.items()}
-        return [_do(paths[chore.table], chore, shapes[chore.table]) for chore in plan_upkeep(shapes, compact_at)]
+        listed = read_json(home.root / _LISTED)
+        lists = is_listing_due(None if listed is None else parse_iso(listed["at"]), now)
+        chores = plan_upkeep(shapes, compact_at)
+        done = [_do(paths[chore.table], chore, shapes[chore.table], lists=lists) for chore in chores]
+        if lists:
+            replace_json(home.root / _LISTED, {"format": 1, "at": to_iso(now)})
+        return done
 
 
 def _drop_old(home: PipelineHome, now: datetime, verdicts_kept: timedelta) -> None:
@@ -131,13 +142,18 @@ def _drop_old(home: PipelineHome, now: datetime, verdicts_kept: timedelta) -> No
         LOG.info("upkeep of %s removed the verdicts and causes of %s old runs", home.root.name, dropped)
 
 
-def _do(path: Place, chore: Chore, before: TableShape | None) -> Kept:
+def is_listing_due(listed: datetime | None, now: datetime) -> bool:
+    """Say whether the tables' folders are listed again; a clock that was set back lists them too. Pure."""
+    return listed is None or not listed <= now < listed + LISTED_EVERY
+
+
+def _do(path: Place, chore: Chore, before: TableShape | None, *, lists: bool) -> Kept:
     files = 0 if before is None else before.files
     note = chore.reason
     try:
         if chore.merge:
             compact(path)
-        deleted = sweep(path)
+        deleted = sweep(path) + (sweep_unnamed(path) if lists else 0)
     except (LostRaceError, FileNotFoundError) as error:
         deleted, note = 0, f"another writer was faster, tried again next time: {error}"
     after = shape_of(path)
@@ -147,6 +163,9 @@ def _do(path: Place, chore: Chore, before: TableShape | None) -> Kept:
 def no_upkeep(home: PipelineHome) -> AbstractContextManager[None]:
     """Keep this host's upkeep away from a pipeline's tables for the block; one that runs is waited for."""
     return lock(_lock_file(home))
+
+
+_LISTED = "upkeep-listed.json"
 
 
 def _lock_file(home: PipelineHome) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from datetime import timedelta
 
@@ -13,8 +14,20 @@ from rivertwice.errors import ConfigError, LostRaceError
 from rivertwice.instants import utc_now
 from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run, verdict_rows
 from rivertwice.store import delta, table_upkeep
-from rivertwice.store.table_upkeep import TableShape, compact, parse_interval, retention, set_retention, shape_of, sweep
-from rivertwice.timeline.upkeep import keep_up, plan_upkeep
+from rivertwice.store.delta_read import version_of
+from rivertwice.store.new_files import write_file
+from rivertwice.store.table_upkeep import (
+    UNNAMED_KEPT,
+    TableShape,
+    compact,
+    parse_interval,
+    retention,
+    set_retention,
+    shape_of,
+    sweep,
+    sweep_unnamed,
+)
+from rivertwice.timeline.upkeep import LISTED_EVERY, is_listing_due, keep_up, plan_upkeep
 
 
 def shape(small: int) -> TableShape:
@@ -77,6 +90,49 @@ def test_only_what_the_retention_no_longer_holds_is_deleted(tmp_path):
     sweep(path)
     assert len(list((path / "_delta_log").glob("*.json"))) == 1
     assert numbers(path) == list(range(5))
+
+
+def age(path, kept: timedelta) -> None:
+    """Let every data file below a path be written so long ago."""
+    written = (utc_now() - kept).timestamp()
+    for file in path.rglob("*.parquet"):
+        os.utime(file, (written, written))
+
+
+def test_files_of_killed_writers_are_deleted_after_a_week(tmp_path):
+    path = tmp_path / "table"
+    for number in range(3):
+        delta.append(path, one_row(number), partition_by=["_day"])
+    old = write_file(path, one_row(7).drop_columns("_day"), {"_day": "2013-07-01"})
+    age(path, UNNAMED_KEPT + timedelta(hours=1))
+    fresh = write_file(path, one_row(8).drop_columns("_day"), {"_day": "2013-07-01"})
+    assert compact(path) == 3  # those are old too, and kept for readers that opened the table before
+    version = version_of(path)
+    assert sweep(path) == 0
+    assert sweep_unnamed(path) == 1
+    assert not (path / old.path).exists()
+    assert (path / fresh.path).exists()
+    assert data_files(path) == 5
+    assert numbers(path) == [0, 1, 2]
+    assert version_of(path) > version
+    version = version_of(path)
+    assert sweep_unnamed(path) == 0
+    assert version_of(path) == version, "a look that finds nothing leaves no commit"
+    assert sweep_unnamed(tmp_path / "none") == 0
+
+
+def test_upkeep_lists_the_folders_once_a_day(tmp_path):
+    now = utc_now()
+    home = Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
+    delta.append(home.tables.changelog, one_row(0), partition_by=["_day"])
+    left = []
+    for day in (timedelta(0), LISTED_EVERY / 2, LISTED_EVERY):
+        left.append(write_file(home.tables.changelog, one_row(7).drop_columns("_day"), {"_day": "2013-07-01"}))
+        age(home.tables.changelog, UNNAMED_KEPT * 2)
+        (kept,) = [each for each in keep_up(home, now=now + day) if each.table == "changelog"]
+        assert kept.deleted == {0: 1, 1: 0, 2: 2}[len(left) - 1]
+    assert [(home.tables.changelog / file.path).exists() for file in left] == [False] * 3
+    assert is_listing_due(now, now - timedelta(seconds=1)), "a clock that was set back keeps no file for ever"
 
 
 def test_properties_are_written_in_seconds():
