@@ -1,7 +1,7 @@
 """Verdicts and causes of old reconcile runs are removed, so that what is stored does not grow with every run for ever.
 
 The run itself stays in `reconciles`, with its counts, its balance and its alerts. A run that a kept run or a kept seal builds on
-keeps its rows.
+keeps its rows. Those of a reconcile that was killed before its row in `reconciles` belong to no run; they go when they are as old.
 """
 
 from __future__ import annotations
@@ -66,7 +66,16 @@ def drop_old_judgements(home: PipelineHome, now: datetime, keep: timedelta = VER
     runs, seals = _rows(tables.reconciles), _rows(tables.seals)
     old, old_seals = select_old_runs(runs, seals, now, keep)
     _remove(tables.seals, old_seals)  # first: no seal is left whose run has no rows
+    if old:  # else nothing is as old, and the verdicts need not be read
+        old |= _killed(tables.verdicts, {row["run"] for row in runs}, now - keep)
     return len(_remove(tables.causes, old) | _remove(tables.verdicts, old))
+
+
+def _killed(verdicts: Place, known: Set[str], oldest: datetime) -> set[str]:
+    """Return the runs that have verdicts of before an instant, but are not known to exist."""
+    return {
+        run for run, created_at in rows_by(verdicts, ["run", "created_at"]) if run not in known and created_at < oldest
+    }
 
 
 def _rows(path: Place) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from rivertwice.reconcile.results import (
     store_run,
     verdict_rows,
 )
+from rivertwice.store import delta
 from rivertwice.timeline.judgements import Increment
 from rivertwice.timeline.old_judgements import drop_old_judgements, select_old_runs
 
@@ -76,4 +78,20 @@ def test_rows_of_old_runs_are_removed_and_the_runs_stay(home: PipelineHome) -> N
     assert verdict_rows(home, "old") == cause_rows(home, "old") == []
     assert len(verdict_rows(home, "young")) == len(cause_rows(home, "young")) == 1
     assert [row["run"] for row in reconcile_runs(home)] == ["old", "young"]
+    assert drop_old_judgements(home, NOW) == 0
+
+
+def test_rows_of_a_killed_run_go_as_those_of_old_runs_do(home: PipelineHome) -> None:
+    """Killed after its verdicts and causes, a reconcile has no row in `reconciles`; one that works now has none either."""
+    for name, age in (("killed", 100), ("old", 200), ("working", 0), ("young", 5)):
+        store(home, name, age)
+    runs = delta.read(home.tables.reconciles)
+    assert runs is not None
+    kept = [row for row in runs.to_pylist() if row["run"] in ("old", "young")]
+    delta.replace_rows(home.tables.reconciles, pa.Table.from_pylist(kept, schema=runs.schema))
+    assert drop_old_judgements(home, NOW) == 2
+    for table in (home.tables.verdicts, home.tables.causes):
+        rows = delta.read(table)
+        assert rows is not None
+        assert sorted(rows["run"].to_pylist()) == ["working", "young"]
     assert drop_old_judgements(home, NOW) == 0
