@@ -151,8 +151,17 @@ def alerts(lab: Lab) -> list[dict[str, Any]]:
 
 def events(lab: Lab) -> list[str]:
     """Return the kinds of the agent's events."""
+    return [event["kind"] for event in _read_events(lab)]
+
+
+def events_of(lab: Lab, kind: str) -> list[dict[str, Any]]:
+    """Return the agent's events of one kind."""
+    return [event for event in _read_events(lab) if event["kind"] == kind]
+
+
+def _read_events(lab: Lab) -> list[dict[str, Any]]:
     path = lab.settings.home / "agent" / "events.jsonl"
-    return [json.loads(line)["kind"] for line in path.read_text().splitlines()] if path.exists() else []
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def kill_owned(lab: Lab) -> None:
