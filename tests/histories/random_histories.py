@@ -34,7 +34,7 @@ from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.pipeline.relations import accepted
 from rivertwice.reconcile.assess import Derived, gather_evidence
 from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.derive import batch_marks, tag_batches
+from rivertwice.reconcile.batch_marks import batch_marks, tag_batches
 from rivertwice.reconcile.evidence.evidence import Evidence
 from rivertwice.reconcile.evidence.stateful import StatefulEvidence
 from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
