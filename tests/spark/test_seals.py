@@ -20,6 +20,7 @@ from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.errors import TableDamageError
 from rivertwice.instants import utc_now
+from rivertwice.pipeline.engine import FEW_RECORDS
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 from rivertwice.reconcile.run import reconcile
@@ -120,6 +121,25 @@ def made_and_sealed(spark: SparkSession, folder: Path, seed: int, batches: int) 
     rebuild_served(made.home, made.bundle.definition)
     assert run(spark, made.settings).sealed
     return made
+
+
+def test_a_small_increment_is_interpreted_and_settings_are_put_back(spark: SparkSession, tmp_path: Path) -> None:
+    made = made_and_sealed(spark, tmp_path, 3, 20)
+    made.commit(2)
+    before = {key: spark.conf.get(key, None) for key in FEW_RECORDS}
+    seen = []
+
+    def progress(line: str) -> None:
+        seen.append(({key: spark.conf.get(key, None) for key in FEW_RECORDS}, line))
+
+    report = reconcile(spark, made.settings, "p", now=utc_now(), progress=progress)
+    assert report.increment is not None
+    assert [line.split(": ")[1] for confs, line in seen if confs == FEW_RECORDS] == [
+        "re-derive",
+        "recompute",
+        "account",
+    ]
+    assert {key: spark.conf.get(key, None) for key in FEW_RECORDS} == before != FEW_RECORDS
 
 
 def alter_settled_row(made: WindowHome) -> None:

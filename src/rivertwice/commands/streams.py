@@ -208,8 +208,7 @@ def test_cases(frame: Frame, name: str | None, examples: bool) -> None:
 
     Exit 3 if a definition is refused or a case fails; the others are run all the same.
     """
-    from rivertwice.pipeline.cases import CASE_CONFS
-    from rivertwice.pipeline.engine import spark_on_demand
+    from rivertwice.pipeline.engine import FEW_RECORDS, spark_on_demand
     from rivertwice.pipeline.files import YAML_FILE
 
     settings = frame.settings
@@ -219,7 +218,7 @@ def test_cases(frame: Frame, name: str | None, examples: bool) -> None:
         names = in_folder if examples else frame.chosen_pipelines(None)
     else:
         names = [require_name(name, "pipeline") if examples else frame.known_pipeline(name)]
-    with spark_on_demand(settings.with_local_spark(), "rivertwice-test", extra=CASE_CONFS, quick=True) as spark:
+    with spark_on_demand(settings.with_local_spark(), "rivertwice-test", extra=FEW_RECORDS, quick=True) as spark:
         results = [result for each in names for result in _test_one(frame, folder / each, spark)]
     failed = [result for result in results if result["differences"]]
     rows = [(result["pipeline"], result["case"], "FAILED" if result["differences"] else "passed") for result in results]

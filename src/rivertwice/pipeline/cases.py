@@ -31,13 +31,6 @@ from rivertwice.pipeline.names import RECORD
 from rivertwice.pipeline.relations import accepted, included, with_batch, with_window_end
 from rivertwice.pipeline.tables import late_versions, window_closes
 
-CASE_CONFS = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""For a few records, compiling and planning cost more than running. These settings change the cost, but no result."""
 RAW_SCHEMA = (
     "key binary, value binary, headers array<struct<key:string,value:binary>>, topic string, partition int, "
     "offset bigint, timestamp timestamp"

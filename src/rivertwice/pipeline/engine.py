@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -98,6 +98,39 @@ def _submit_options(options: str | None) -> Iterator[None]:
         del os.environ[name]
 
 
+FEW_RECORDS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For a few records, compiling and planning cost more than running. These settings change the cost, but no result."""
+
+
+@contextmanager
+def with_confs(spark: SparkSession, confs: Mapping[str, str]) -> Iterator[None]:
+    """Set these SQL settings on a running session inside the block; then put back what was set before."""
+    before = _values_of(spark, confs)
+    for key, value in confs.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        _put_back(spark, before)
+
+
+def _values_of(spark: SparkSession, keys: Iterable[str]) -> dict[str, str | None]:
+    return {key: spark.conf.get(key, None) for key in keys}
+
+
+def _put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
+    for key, value in before.items():
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)
+
+
 @contextmanager
 def spark_on_demand(
     settings: Settings, app_name: str, *, extra: Mapping[str, str] | None = None, quick: bool = False
@@ -114,7 +147,7 @@ def spark_on_demand(
         quick: the session lives for about a minute, so its JVM does not compile for a longer life.
     """
     borrowed = SparkSession.getActiveSession()
-    before = {} if borrowed is None else {key: borrowed.conf.get(key, None) for key in extra or {}}
+    before = {} if borrowed is None else _values_of(borrowed, extra or {})
     started: list[SparkSession] = []
 
     def spark() -> SparkSession:
@@ -130,8 +163,4 @@ def spark_on_demand(
             for session in started:
                 session.stop()
         elif started:
-            for key, value in before.items():
-                if value is None:
-                    borrowed.conf.unset(key)
-                else:
-                    borrowed.conf.set(key, value)
+            _put_back(borrowed, before)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,7 +28,10 @@ from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
 from rivertwice.reconcile.kinds.read_rows import is_read, with_watermarks
 from rivertwice.reconcile.model import LateRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
+from rivertwice.reconcile.together import collect_together
 
+Rejection = tuple[tuple[int, Part, int, str], dict[str, Any]]
+"""A rejected record: path index, part, offset and reason; and further columns of its dead letter."""
 _HEAVY = ("_key", "_value", "_headers")
 
 
@@ -67,6 +71,7 @@ class DerivedLog:
         self._jumps = jumps
         self._older = older or {}
         self._groups = groups
+        self._rejections: list[Rejection] | None = None
         self._reads: dict[str, list[tuple[str, ReadPlan]]] = {}
         self.tagged: dict[str, DataFrame] = {}
         other_decodes = {
@@ -105,19 +110,27 @@ class DerivedLog:
             for tagged in views.values():
                 tagged.unpersist()
 
-    def counts(self) -> dict[tuple[int, Part], BatchCounts]:
+    def counts(self, *, with_rejected: bool = False) -> dict[tuple[int, Part], BatchCounts]:
         """Return (path index, part) to the counts of its records in the log.
+
+        With `with_rejected` the same jobs also collect what `rejected` returns.
 
         Raises:
             LogGapError: a topic was created again while it was read.
         """
-        counted = {
-            (index, Part(topic, partition)): counts
-            for number, definition, views in self._by_definition()
-            for topic in definition.topics
-            for (index, partition), counts in _counts(views, definition, topic).items()
-            if self._is_of(index, number)
-        }
+        counted: dict[tuple[int, Part], BatchCounts] = {}
+        rejections: list[Rejection] = []
+        for number, definition, views in self._by_definition():
+            for topic, (view, source) in definition.by_topic.items():
+                frames = {"counts": _counts_frame(views[view], source)}
+                if with_rejected:
+                    frames["rejected"] = _rejected_frame(views[view])
+                tables = collect_together(frames) if with_rejected else {"counts": frames["counts"].toArrow()}
+                counted |= self._counts_of(number, topic, tables["counts"])
+                if with_rejected:
+                    rejections += self._rejections_of(number, topic, tables["rejected"])
+        if with_rejected:
+            self._rejections = rejections
         for topic in self._definition.topics:
             for topic_id, plan in self._reads[topic]:
                 check_same_topic(self._settings, topic, topic_id, plan)
@@ -137,22 +150,35 @@ class DerivedLog:
         """Return (path index, part, offset, reason) of every record that the decode of its own batch rejects."""
         return [dead_letter for dead_letter, _ in self.rejected()]
 
-    def rejected(self) -> list[tuple[tuple[int, Part, int, str], dict[str, Any]]]:
+    def rejected(self) -> list[Rejection]:
         """Return what `dead` returns, each record with further columns of its dead letter."""
-        rejections: list[tuple[tuple[int, Part, int, str], dict[str, Any]]] = []
-        for number, definition, views in self._by_definition():
-            for topic, (view, _) in definition.by_topic.items():
-                bad = views[view].where(F.col("_reason").isNotNull() & is_read())
-                table = bad.select("_index", "_partition", "_offset", "_reason", "_record_time").toArrow()
-                rejections += [
-                    (
-                        (row["_index"], Part(topic, row["_partition"]), row["_offset"], row["_reason"]),
-                        {"record_time": row["_record_time"]},
-                    )
-                    for row in table.to_pylist()
-                    if self._is_of(row["_index"], number)
-                ]
-        return rejections
+        if self._rejections is None:
+            self._rejections = [
+                rejection
+                for number, definition, views in self._by_definition()
+                for topic, (view, _) in definition.by_topic.items()
+                for rejection in self._rejections_of(number, topic, _rejected_frame(views[view]).toArrow())
+            ]
+        return self._rejections
+
+    def _counts_of(self, number: int | None, topic: str, table: pa.Table) -> dict[tuple[int, Part], BatchCounts]:
+        return {
+            (row["_index"], Part(topic, row["_partition"])): BatchCounts(
+                row["read"], row["bad"], row["read"] - row["bad"], row["low"], row["high"]
+            )
+            for row in table.to_pylist()
+            if self._is_of(row["_index"], number)
+        }
+
+    def _rejections_of(self, number: int | None, topic: str, table: pa.Table) -> list[Rejection]:
+        return [
+            (
+                (row["_index"], Part(topic, row["_partition"]), row["_offset"], row["_reason"]),
+                {"record_time": row["_record_time"]},
+            )
+            for row in table.to_pylist()
+            if self._is_of(row["_index"], number)
+        ]
 
     def late_contents(self, late: Sequence[LateRow]) -> dict[tuple[Part, int], dict[str, Any]]:
         """Return what the newest definition stores of late records, by address: the timestamp, and the fields as JSON."""
@@ -232,15 +258,14 @@ def _tagged(raw: DataFrame, source: Source, marks: BatchMarks) -> DataFrame:
     return tag_batches(decode(raw, source).drop(*_HEAVY), marks).persist(StorageLevel.MEMORY_AND_DISK)
 
 
-def _counts(views: Mapping[str, DataFrame], definition: Definition, topic: str) -> dict[tuple[int, int], BatchCounts]:
-    view, source = definition.by_topic[topic]
+def _counts_frame(tagged: DataFrame, source: Source) -> DataFrame:
+    """Return the counts of each batch and partition, not computed yet."""
     is_good = F.col("_reason").isNull()
     event_ms = F.when(
         is_good & F.lit(not source.is_table), F.unix_millis(source.event_time)
     )  # versions move no watermark
-    table = (
-        views[view]
-        .where(is_read())
+    return (
+        tagged.where(is_read())
         .groupBy("_index", "_partition")
         .agg(
             F.count(F.lit(1)).alias("read"),
@@ -248,14 +273,13 @@ def _counts(views: Mapping[str, DataFrame], definition: Definition, topic: str) 
             F.min(event_ms).alias("low"),
             F.max(event_ms).alias("high"),
         )
-        .toArrow()
     )
-    return {
-        (row["_index"], row["_partition"]): BatchCounts(
-            row["read"], row["bad"], row["read"] - row["bad"], row["low"], row["high"]
-        )
-        for row in table.to_pylist()
-    }
+
+
+def _rejected_frame(tagged: DataFrame) -> DataFrame:
+    """Return the records that batches read and the decode rejects, not computed yet."""
+    bad = tagged.where(F.col("_reason").isNotNull() & is_read())
+    return bad.select("_index", "_partition", "_offset", "_reason", "_record_time")
 
 
 def _span(ranges: Sequence[OffsetRanges]) -> OffsetRanges:

@@ -53,13 +53,17 @@ def judge_head(
         view.groups,
         has_holes=view.prefix is not None,
     ) as log:
-        derived = rederive_ledger(view, ranges, range_defects, log.counts(), log.missing)
+        counts = log.counts(with_rejected=view.prefix is not None)
+        derived = rederive_ledger(view, ranges, range_defects, counts, log.missing)
         read = sum(count.read for count in derived.counts)
         done("re-derive", f"{read} records, {len(derived.defects)} ledger fields differ")
         if view.handles is not None and not derived.missing:
             return judge_large(spark, view, log, derived, done, wanted)
         view = view if view.handles is None else read_tables(view)
         judge = log.judged_by(derived.chain, view.groups, view.cures)
+        if view.prefix is not None:
+            assert isinstance(judge, HasIncrements), "its runs alone are built on"
+            judge.answer_together(shape_of(definition), view.first_new, view.prefix.scope.settled_ms)
         judges = {**log.judged_by_older(derived.chain, view.groups, view.cures), view.groups[-1]: judge}
         evidence, late = gather_evidence(view, derived, judges)
         fresh = [record for record in late if view.is_new(record.batch)]

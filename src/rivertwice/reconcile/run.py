@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import TimeRange, to_ms
 from rivertwice.log.addresses import name_parts
+from rivertwice.pipeline.engine import FEW_RECORDS, with_confs
 from rivertwice.progress import Progress
 from rivertwice.reconcile import suites
 from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, select_acknowledged
@@ -26,7 +27,7 @@ from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
 from rivertwice.reconcile.judge_head import judge_head
 from rivertwice.reconcile.judged import Judged, count_presence
 from rivertwice.reconcile.model import OLDER, Finding, RowId, Verdict
-from rivertwice.reconcile.observe import observe_head
+from rivertwice.reconcile.observe import has_few_records, observe_head
 from rivertwice.reconcile.report import Phases, ReconcileReport
 from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run, stored_verdicts
 from rivertwice.reconcile.seals.check import check_seals, check_served_total
@@ -94,7 +95,8 @@ def reconcile(
     seal = None if view.prefix is None else look.seal
     phases.done("observe", f"{len(view.rows)} batches up to {view.last.timeline}/{view.last.batch}")
     wanted = None if range is None else (to_ms(range.start), to_ms(range.end))
-    judged = judge_head(spark, settings, view, phases.done, wanted)
+    with with_confs(spark, FEW_RECORDS if has_few_records(view) else {}):
+        judged = judge_head(spark, settings, view, phases.done, wanted)
     settled, touched = _judge_touched(home, look, view, judged)
     verdicts = [*judged.verdicts, *touched.verdicts]
     if range is not None:

@@ -114,6 +114,9 @@ class HasIncrements(Protocol):
     def can_increment(self, shape: RowColumns) -> bool:
         """Say whether every late record of a definition names the row that it is missing from."""
 
+    def answer_together(self, shape: RowColumns, first_index: int, settled_ms: int) -> None:
+        """Compute at once what an incremental run asks for: truth, expected, late rows and `pairs_since`."""
+
     def pairs_since(self, first_index: int, settled_ms: int) -> list[PairCount]:
         """Return the pairs of `Judge.pairs` but for those that records before a path index have in settled windows."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -33,10 +34,20 @@ from rivertwice.reconcile.kinds.fixed_windows import FixedWindows
 from rivertwice.reconcile.kinds.read_rows import AMENDED_GROUP, as_read, is_below, is_read
 from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
+from rivertwice.reconcile.together import collect_together
 
 
 def _joined(rows: DataFrame, amended: DataFrame) -> DataFrame:
     return rows.unionByName(amended.drop("_from", "_until"), allowMissingColumns=True)
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What `answer_together` computed, and for what question."""
+
+    shape: RowColumns
+    since: tuple[int, int]
+    tables: Mapping[str, pa.Table]
 
 
 class WindowJudge(FixedWindows):
@@ -72,6 +83,7 @@ class WindowJudge(FixedWindows):
         self._is_own = F.lit(True) if own is None else F.col("_group").isin(own, AMENDED_GROUP)
         self._pairs = self._log if amended is None else self._paired(self._rows, view)
         self._truths: dict[tuple[str, str | None], pa.Table] = {}
+        self._answers: _Answers | None = None
         self._only: DataFrame | None = None
 
     def _paired(self, rows: DataFrame, view: str | None) -> DataFrame:
@@ -85,10 +97,23 @@ class WindowJudge(FixedWindows):
 
     def truth(self, definition: Definition) -> pa.Table:
         """Return the batch result over all accepted rows."""
-        text = (definition.transform_sql, definition.rows_sql)
+        text = _texts(definition)
         if text not in self._truths:
             self._truths[text] = self.truth_frame(definition).toArrow()
         return self._truths[text]
+
+    def answer_together(self, shape: RowColumns, first_index: int, settled_ms: int) -> None:
+        """Compute truth, expected, late rows and `pairs_since` of the own definition in one job, for the calls that follow."""
+        definition = self._definition
+        frames = {
+            "late": self.late_frame(shape),
+            "pairs": self._pairs_frame(self._since(first_index, settled_ms)),
+            "truth": self.truth_frame(definition),
+        }
+        if definition.window.passes == 1:
+            frames["expected"] = self.expected_frame(definition)
+        self._answers = _Answers(shape, (first_index, settled_ms), collect_together(frames))
+        self._truths[_texts(definition)] = self._answers.tables["truth"]
 
     def truth_frame(self, definition: Definition) -> DataFrame:
         """Return what `truth` returns, not computed yet."""
@@ -97,6 +122,8 @@ class WindowJudge(FixedWindows):
     def expected(self, definition: Definition) -> pa.Table:
         """Return what the stream must emit in the end: the result over the pairs it read and did not drop."""
         if definition.window.passes == 1:
+            if self._answers is not None and _texts(definition) == _texts(self._definition):
+                return self._answers.tables["expected"]
             return self.expected_frame(definition).toArrow()
         truth = self.truth(definition)
         dirty = self._dropped_from()
@@ -130,6 +157,7 @@ class WindowJudge(FixedWindows):
         chosen._only = self._ends(end_ms * 1000 for end_ms in ends_ms)
         chosen._pairs = self._pairs.join(chosen._only, F.unix_micros("_window_end") == F.col("_end_us"), "left_semi")
         chosen._truths = {}
+        chosen._answers = None
         return chosen
 
     def _wanted(self, result: DataFrame) -> DataFrame:
@@ -239,12 +267,14 @@ class WindowJudge(FixedWindows):
 
         A key that is computed by the transform is no column of its rows; such a row stays without an explanation.
         """
-        return self._rows_of(self.late_frame(shape), shape, batches)
+        if self._answers is not None and self._answers.shape == shape:
+            return self._rows_of(self._answers.tables["late"], shape, batches)
+        return self._rows_of(self.late_frame(shape).toArrow(), shape, batches)
 
-    def _rows_of(self, frame: DataFrame, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:
+    def _rows_of(self, table: pa.Table, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:
         late = [
             LateRow(row, self._source.topic, partition, offset, batches[index], late_ms, event_time)
-            for row, (partition, offset, event_time, index, late_ms) in _addressed(frame, shape, ("_index", "_late_ms"))
+            for row, (partition, offset, event_time, index, late_ms) in _addressed(table, shape, ("_index", "_late_ms"))
         ]
         return sorted(late, key=lambda row: (row.partition, row.offset, row.row))
 
@@ -260,7 +290,7 @@ class WindowJudge(FixedWindows):
         since = self._log.where(~F.col("_late") & is_read() & ~is_below(as_of.get(self._source.topic, {})))
         pairs = since.join(wanted, F.unix_micros("_window_end") == wanted["_end_us"], "left_semi")
         rows = included(self._spark, self._definition, pairs)
-        return self._rows_of(self._address_frame(rows, shape, ("_index", "_late_ms")), shape, batches)
+        return self._rows_of(self._address_frame(rows, shape, ("_index", "_late_ms")).toArrow(), shape, batches)
 
     def amended_rows(self, shape: RowColumns) -> list[AmendedRow]:
         """Return every (record, window) pair that a dead letter should have been in, ended ones too."""
@@ -270,7 +300,7 @@ class WindowJudge(FixedWindows):
         amended = [
             AmendedRow(row, self._source.topic, partition, offset, event_time, first, until)
             for row, (partition, offset, event_time, first, until) in _addressed(
-                self._address_frame(rows, shape, ("_from", "_until")), shape, ("_from", "_until")
+                self._address_frame(rows, shape, ("_from", "_until")).toArrow(), shape, ("_from", "_until")
             )
         ]
         return sorted(amended, key=lambda row: (row.first_seq, row.row))
@@ -309,13 +339,24 @@ class WindowJudge(FixedWindows):
 
     def pairs_since(self, first_index: int, settled_ms: int) -> list[PairCount]:
         """Return the pairs but for those that records before a path index have in settled windows."""
+        if self._answers is not None and self._answers.since == (first_index, settled_ms):
+            return self._pair_counts(self._answers.tables["pairs"])
+        return self._count_pairs(self._since(first_index, settled_ms))
+
+    def _since(self, first_index: int, settled_ms: int) -> Column:
         is_settled = F.unix_millis("_window_end") <= F.lit(settled_ms)
-        return self._count_pairs((F.col("_index") >= F.lit(first_index)) | ~is_settled)
+        return (F.col("_index") >= F.lit(first_index)) | ~is_settled
 
     def _count_pairs(self, wanted: Column) -> list[PairCount]:
+        return self._pair_counts(self._pairs_frame(wanted).toArrow())
+
+    def _pairs_frame(self, wanted: Column) -> DataFrame:
+        """Return the counted pairs, not computed yet."""
         rows = included(self._spark, self._definition, self._pairs.where(is_read() & wanted))
         end_ms = F.unix_millis("_window_end").alias("end_ms")
-        table = rows.groupBy("_partition", end_ms, "_late").agg(F.count(F.lit(1)).alias("rows")).toArrow()
+        return rows.groupBy("_partition", end_ms, "_late").agg(F.count(F.lit(1)).alias("rows"))
+
+    def _pair_counts(self, table: pa.Table) -> list[PairCount]:
         return [
             PairCount(Part(self._source.topic, row["_partition"]), row["end_ms"], row["_late"], row["rows"])
             for row in table.to_pylist()
@@ -352,9 +393,13 @@ class WindowJudge(FixedWindows):
         return by_value
 
 
-def _addressed(frame: DataFrame, shape: RowColumns, further: Sequence[str]) -> Iterable[tuple[RowId, tuple[Any, ...]]]:
+def _texts(definition: Definition) -> tuple[str, str | None]:
+    """Return what a definition's results are computed by."""
+    return definition.transform_sql, definition.rows_sql
+
+
+def _addressed(table: pa.Table, shape: RowColumns, further: Sequence[str]) -> Iterable[tuple[RowId, tuple[Any, ...]]]:
     """Return the row of each pair, with the record's partition, offset and event time, and further columns."""
-    table = frame.toArrow()
     columns = ("_partition", "_offset", "_event_time", *further)
     plain = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
     return zip(addresses(table, shape), plain, strict=True)
