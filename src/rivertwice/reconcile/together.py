@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 _NAME = "_result"
 
@@ -21,12 +22,13 @@ def collect_together(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
     Args:
         frames: of one session; each has at least one column.
     """
+    kinds = {name: _nullable(frame.schema) for name, frame in frames.items()}
     rows = [
         frame.select(
             F.lit(name).alias(_NAME),
             *(
-                (F.struct("*") if other == name else F.lit(None).cast(each.schema)).alias(other)
-                for other, each in frames.items()
+                (F.struct("*") if other == name else F.lit(None)).cast(kind).alias(other)
+                for other, kind in kinds.items()
             ),
         )
         for name, frame in frames.items()
@@ -35,3 +37,8 @@ def collect_together(frames: Mapping[str, DataFrame]) -> dict[str, pa.Table]:
     return {
         name: pa.Table.from_struct_array(collected.filter(pc.equal(collected[_NAME], name))[name]) for name in frames
     }
+
+
+def _nullable(schema: StructType) -> StructType:
+    """Return a schema whose fields may be null: a struct that is not filled has none of its fields, and Arrow checks that."""
+    return StructType([StructField(field.name, field.dataType) for field in schema.fields])
