@@ -37,7 +37,8 @@ from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.relations import accepted, included, with_window_end
 from rivertwice.progress import Progress
-from rivertwice.reconcile.derive import batch_marks, read_spans, tag_batches
+from rivertwice.reconcile.batch_marks import batch_marks, tag_batches
+from rivertwice.reconcile.derive import read_spans
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import load_timeline, path_ledger
 
