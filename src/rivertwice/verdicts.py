@@ -14,3 +14,6 @@ NOT_COMPARABLE = "NOT_COMPARABLE"
 VERDICTS = (AGREES, LATE, OPEN, DEFECT, NOT_COMPARABLE)
 BY_GRAVITY = (DEFECT, NOT_COMPARABLE, LATE, OPEN, AGREES)
 """The worst first."""
+
+LATE_RECORD = "late"
+"""The cause that a late record is stored as; a verdict is no cause."""

@@ -9,7 +9,7 @@ from rivertwice.reconcile.model import SERVED, STREAM, AmendedRow, Finding, Late
 from rivertwice.reconcile.recorded import RecordedDeadLetter
 from rivertwice.reconcile.results import ReconcileCause
 from rivertwice.reconcile.view import HeadView
-from rivertwice.verdicts import LATE
+from rivertwice.verdicts import LATE, LATE_RECORD
 
 
 def touched_causes(
@@ -17,7 +17,7 @@ def touched_causes(
 ) -> list[ReconcileCause]:
     """Return the further late records of settled rows; those of before are stored already."""
     return [
-        _record_cause(verdict, "late", record)
+        _record_cause(verdict, LATE_RECORD, record)
         for verdict in verdicts
         for record in late.get((verdict.pair, verdict.row), ())
     ]
@@ -34,14 +34,14 @@ def row_causes(verdicts: Sequence[Verdict], evidence: Evidence, served: ServedEv
             session = served.sessions.get(verdict.row)
         group = evidence.group_of(verdict.row)
         if verdict.verdict == LATE and session is not None:
-            causes.extend(_record_cause(verdict, "late", record) for record in (*session.late, *session.since))
+            causes.extend(_record_cause(verdict, LATE_RECORD, record) for record in (*session.late, *session.since))
             causes.extend(_record_cause(verdict, "split", record) for record in session.split)
         elif verdict.verdict == LATE and group is not None:
-            causes.extend(_record_cause(verdict, "late", record) for record in group.late)
+            causes.extend(_record_cause(verdict, LATE_RECORD, record) for record in group.late)
             causes.extend(_record_cause(verdict, "split", record) for record in group.split)
         elif verdict.verdict == LATE:
             where = evidence.cause_id(verdict.row)
-            causes.extend(_record_cause(verdict, "late", record) for record in by_row.get(where, ()))
+            causes.extend(_record_cause(verdict, LATE_RECORD, record) for record in by_row.get(where, ()))
             causes.extend(_amended_cause(verdict, record) for record in amended_of(evidence, served, verdict))
         causes.extend(
             ReconcileCause(pair=verdict.pair, cause=kind, row=verdict.row, detail=why) for kind, why in verdict.defects

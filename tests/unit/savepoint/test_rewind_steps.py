@@ -8,9 +8,11 @@ import pytest
 
 from homes.operations import Crash, die_around, patch_effect
 from homes.rewind import commit
-from homes.savepoint import FINGERPRINT, TOPIC, row
+from homes.savepoint import FINGERPRINT, NOW, TOPIC, row
 from rivertwice.errors import FingerprintError, LogGapError, LostRaceError, RequestError, SavepointError, ServiceError
 from rivertwice.instants import utc_now
+from rivertwice.reconcile.model import RowId
+from rivertwice.reconcile.results import ReconcileCause, Stamp, store_run
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.operations import effects
 from rivertwice.savepoint.operations import record as steps
@@ -72,6 +74,19 @@ def test_shown_it_changes_nothing(world):
     plan = show_rewind(world.settings, "p")
     assert (plan.savepoint, plan.records, plan.rows, plan.windows, plan.late) == (world.taken.id, 30, 3, 3, None)
     assert sorted(path for path in world.home.root.rglob("*") if path.is_file()) == files
+
+
+def test_late_records_of_the_batches_that_go_are_counted_by_reconcile(world):
+    stamp = Stamp("r1", "p", NOW, "t1", 6, "b", 1, {TOPIC: {"0": 70}})
+    of_row = RowId(0, 10_000, '{"k": "a"}')
+    causes = [
+        ReconcileCause("stream", "late", of_row, TOPIC, 0, offset, batch, 0, NOW)
+        for offset, batch in ((38, 3), (41, 4), (41, 4), (52, 5))
+    ]
+    causes.append(ReconcileCause("stream", "dead", None, TOPIC, 0, 55, 5))
+    summary = {"counts": {}, "balance": {}, "late_by_partition": {}, "gate": {}, "duration_s": 0.0}
+    store_run(world.home, stamp, [], causes, summary)
+    assert show_rewind(world.settings, "p").late == 2
 
 
 def test_confirmed_the_path_is_the_old_one_to_the_fork_then_the_childs(world):

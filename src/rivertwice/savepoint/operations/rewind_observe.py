@@ -26,7 +26,7 @@ from rivertwice.timeline.lineage import (
 )
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import publications_of
-from rivertwice.verdicts import LATE
+from rivertwice.verdicts import LATE_RECORD
 
 _PACE_OVER = 1_000  # newest batches whose rows are read in any case: the pace is taken from those that read records
 
@@ -92,5 +92,5 @@ def count_late(home: PipelineHome, head: str, gone: list[LedgerRow]) -> int | No
         return None
     newest = max(own_runs, key=lambda run: run["created_at"])["run"]
     batches = {row.batch for row in gone}
-    late = (row for row in causes_of(home, newest) if row["cause"] == LATE and row["batch"] in batches)
+    late = (row for row in causes_of(home, newest) if row["cause"] == LATE_RECORD and row["batch"] in batches)
     return len({(row["topic"], row["partition"], row["offset"]) for row in late})
