@@ -20,7 +20,7 @@ from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.errors import TableDamageError
 from rivertwice.instants import utc_now
-from rivertwice.pipeline.engine import FEW_RECORDS
+from rivertwice.pipeline.engine import FEW_RECORDS, with_confs
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 from rivertwice.reconcile.run import reconcile
@@ -126,20 +126,25 @@ def made_and_sealed(spark: SparkSession, folder: Path, seed: int, batches: int) 
 def test_a_small_increment_is_interpreted_and_settings_are_put_back(spark: SparkSession, tmp_path: Path) -> None:
     made = made_and_sealed(spark, tmp_path, 3, 20)
     made.commit(2)
-    before = {key: spark.conf.get(key, None) for key in FEW_RECORDS}
     seen = []
 
-    def progress(line: str) -> None:
-        seen.append(({key: spark.conf.get(key, None) for key in FEW_RECORDS}, line))
+    def confs() -> dict[str, str]:
+        return {key: spark.conf.get(key, None) for key in FEW_RECORDS}
 
-    report = reconcile(spark, made.settings, "p", now=utc_now(), progress=progress)
+    compiled = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.codegen.factoryMode": "FALLBACK",
+    }
+    with with_confs(spark, compiled):  # the session of the tests is interpreted anyway
+        report = reconcile(
+            spark, made.settings, "p", now=utc_now(), progress=lambda line: seen.append((line.split(": ")[1], confs()))
+        )
+        assert confs() == compiled
     assert report.increment is not None
-    assert [line.split(": ")[1] for confs, line in seen if confs == FEW_RECORDS] == [
-        "re-derive",
-        "recompute",
-        "account",
-    ]
-    assert {key: spark.conf.get(key, None) for key in FEW_RECORDS} == before != FEW_RECORDS
+    interpreted = [phase for phase, set_then in seen if set_then == FEW_RECORDS]
+    assert interpreted == ["re-derive", "recompute", "account"]
 
 
 def alter_settled_row(made: WindowHome) -> None:
