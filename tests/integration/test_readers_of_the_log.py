@@ -12,8 +12,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 from rivertwice.config import Settings
 from rivertwice.log import kafka
+from rivertwice.log.addresses import Part
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.log.reader import read_exactly
+from rivertwice.log.reader import read_exactly, read_pieces
 from rivertwice.testing.events import Event, produce_events
 from rivertwice.waits import Deadline
 
@@ -147,3 +148,31 @@ def test_readers_of_any_speed_do_not_hinder_each_other(kafka_settings: Settings,
         view = dict.fromkeys(take(late, 180))
         late.seek(TopicPartition(topic, 0, 0))  # a view is made again from the first record
         assert [*dict.fromkeys([*values[:20], *view])] == take(late, 200)
+
+
+def test_pieces_of_the_log_are_read_without_a_pause_between_them(
+    kafka_settings: Settings, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client whose queue is full puts its next fetch off by a second, unless told otherwise; polls come back empty meanwhile."""
+    ensure_topic(kafka_settings, topic, 2)
+    produce_events(kafka_settings, topic, [event(number % 2, "k", f"e{number}") for number in range(2000)])
+    empty = []
+
+    class Counting:
+        def __init__(self, reader: Consumer) -> None:
+            self.assign, self.close, self._consume = reader.assign, reader.close, reader.consume
+
+        def consume(self, count: int, seconds: float) -> list[object]:
+            messages: list[object] = self._consume(count, seconds)
+            if not messages:
+                empty.append(seconds)
+            return messages
+
+    real = kafka.consumer
+    monkeypatch.setattr(kafka, "consumer", lambda *args, **options: Counting(real(*args, **options)))
+    pieces = {Part(topic, part): [(start, start + 2) for start in range(0, 1000, 50)] for part in (0, 1)}
+    values = [message.value().decode() for _, message in read_pieces(kafka_settings, pieces)]
+    assert sorted(values) == sorted(
+        f"e{2 * offset + part}" for part in (0, 1) for start in range(0, 1000, 50) for offset in (start, start + 1)
+    )
+    assert len(empty) <= len(pieces[Part(topic, 0)])

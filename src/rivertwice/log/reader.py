@@ -57,6 +57,7 @@ def read_pieces(settings: Settings, pieces: Mapping[Part, Sequence[tuple[int, in
             "fetch.message.max.bytes": _FEW_BYTES,
             "queued.min.messages": 1,
             "fetch.wait.max.ms": 10,
+            "fetch.queue.backoff.ms": 0,  # the queue of one record is full at once; the client would wait a second for each piece
         },
     )
     try:
