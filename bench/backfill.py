@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -116,6 +117,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[20_000, 200_000], help="records of a micro-batch")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left running
     with tempfile.TemporaryDirectory(prefix="rivertwice-bench-") as name:
         root = Path(name)
         own = Settings(Settings.from_env().project, root / "broker", spark_master="local[2]")

@@ -13,6 +13,7 @@ The broker is left out everywhere. Each figure is printed as soon as it is there
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -125,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=20_000, help="records of a micro-batch, at most")
     parser.add_argument("--warm", type=int, default=200_000, help="records of the log that comes first, to warm up")
     chosen = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left running
     with tempfile.TemporaryDirectory(prefix="rivertwice-curve-") as name:
         root = Path(name)
         own = Settings(Settings.from_env().project, root / "broker", spark_master="local[2]")

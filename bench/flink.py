@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -64,6 +65,7 @@ def main() -> None:
     arguments = parser.parse_args()
     few, many = arguments.records
     python, jar = (arguments.environment / "bin/python").absolute(), arguments.jar.absolute()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that nothing is left running
     with tempfile.TemporaryDirectory(prefix="rivertwice-bench-") as name:
         root = Path(name)
         settings = Settings(Settings.from_env().project, root / "broker", spark_master=f"local[{SLOTS}]")

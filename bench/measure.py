@@ -50,12 +50,15 @@ def run_measured(command: Sequence[str], env: dict[str, str], log: Path, checkpo
     with log.open("ab") as out:
         child = subprocess.Popen(list(command), env=env, stdout=out, stderr=subprocess.STDOUT)
         root = psutil.Process(child.pid)
-        while child.poll() is None:
-            spent |= tree_cpu_s(root)
-            newest = -1 if checkpoint is None else newest_commit(checkpoint)
-            if newest not in reached and newest >= 0:
-                reached[newest] = living_cpu_s(root)
-            time.sleep(0.1 if checkpoint is None else 0.02)
+        try:
+            while child.poll() is None:
+                spent |= tree_cpu_s(root)
+                newest = -1 if checkpoint is None else newest_commit(checkpoint)
+                if newest not in reached and newest >= 0:
+                    reached[newest] = living_cpu_s(root)
+                time.sleep(0.1 if checkpoint is None else 0.02)
+        finally:
+            child.terminate()  # a bench that was interrupted leaves nothing running
     if child.returncode != 0:
         message = f"{command} ended with {child.returncode}; the end of {log}:\n{log.read_text()[-3000:]}"
         raise RuntimeError(message)
