@@ -94,6 +94,7 @@ def test_flights_lose_by_a_delay_what_is_said_of_it(tmp_path: Path, broker: Brok
     assert dropped_by(make, tmp_path / "less", f"{int(none['delay'] - advice['step'])} s") > 0
 
 
+@pytest.mark.faults
 def test_a_keyed_backlog_loses_what_is_said_of_a_delay(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
     make = keyed(broker, topic)
     send(make(tmp_path / "sender"), topic, keyed_backlog(11, 2_000, days=6))
@@ -104,6 +105,7 @@ def test_a_keyed_backlog_loses_what_is_said_of_a_delay(tmp_path: Path, broker: B
     assert state == sorted(state)
 
 
+@pytest.mark.faults
 def test_hopping_windows_lose_pairs_as_it_is_said(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
     def make(folder: Path) -> Settings:
         settings = make_keyed_project(folder, broker.bootstrap, topic, **PINS)

@@ -130,6 +130,7 @@ def test_a_loaded_past_serves_what_a_stream_and_its_backfills_serve(
     assert served_rows_sha256(ours) == expected
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("kind", ["hopping", "rolling intervals"])
 def test_windows_that_overlap_are_loaded_as_a_stream_makes_them(
     kind: str, tmp_path: Path, broker: BrokerInfo, topic: str, monkeypatch: pytest.MonkeyPatch
