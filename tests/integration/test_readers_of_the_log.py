@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -162,8 +162,8 @@ def test_pieces_of_the_log_are_read_without_a_pause_between_them(
         def __init__(self, reader: Consumer) -> None:
             self.assign, self.close, self._consume = reader.assign, reader.close, reader.consume
 
-        def consume(self, count: int, seconds: float) -> list[object]:
-            messages: list[object] = self._consume(count, seconds)
+        def consume(self, count: int, seconds: float) -> Sequence[object]:
+            messages: Sequence[object] = self._consume(count, seconds)
             if not messages:
                 empty.append(seconds)
             return messages
