@@ -30,7 +30,7 @@ Milliseconds = npt.NDArray[np.int64]
 def refusal_of(definition: Definition) -> str | None:
     """Return why no advice can be given for a definition, or None."""
     name = definition.name
-    if not definition.window.kind.has_watermark:
+    if not any(source.has_watermark for source in definition.streams.values()):
         return f"{name} has {definition.window.text} and no watermark, so no record of it is ever late and no delay can be advised"
     if len(definition.streams) > 1:
         topics = ", ".join(source.topic for source in definition.streams.values())
