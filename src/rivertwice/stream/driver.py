@@ -41,6 +41,7 @@ from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss
 from rivertwice.stream.heartbeat import HeartbeatThread
 from rivertwice.stream.lease import Lease, acquire_lease
 from rivertwice.stream.placing import Placing
+from rivertwice.stream.quiet import QuietClock
 from rivertwice.stream.side_rows import SideRows
 from rivertwice.stream.sink import Sink
 from rivertwice.stream.source import kafka_stream
@@ -57,7 +58,6 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, though its annotation does not allow them
 _POLL_BUSY_SECONDS: Any = 0.5  # while batches run; each look is three calls to the JVM
 _QUIET_S = 5.0  # a batch without records, which a rising watermark causes, comes well before
-_WAITING = ("Waiting for next trigger", "Waiting for data to arrive")
 
 
 class Driver:
@@ -253,10 +253,10 @@ class Driver:
         )
 
     def _stay(self, query: StreamingQuery) -> None:
-        quiet_since: float | None = None
+        quiet = QuietClock()
         while True:
             try:
-                pause = _POLL_BUSY_SECONDS if quiet_since is None else _POLL_SECONDS
+                pause = _POLL_SECONDS if quiet.is_quiet else _POLL_BUSY_SECONDS
                 if query.awaitTermination(pause):  # also true while the last batch is still being committed
                     query.awaitTermination()
                     return
@@ -265,16 +265,13 @@ class Driver:
                     raise self._error from error
                 raise
             self._lease.check()  # an idle stream has no batch that would notice a lost lease
-            status = query.status
-            waiting = not status["isTriggerActive"] and status["message"] in _WAITING
-            self.heartbeat.say("idle" if waiting else "running")
-            quiet_since = (quiet_since or time.monotonic()) if waiting else None
-            quiet_s = time.monotonic() - quiet_since if quiet_since else 0.0
+            quiet_s = quiet.look(query.status, time.monotonic())
+            self.heartbeat.say("idle" if quiet.is_quiet else "running")
             if self._until_end and quiet_s > 1.0 and self.heartbeat.caught_up():
                 self.heartbeat.draining.set()
             if self._goal and quiet_s > _QUIET_S and covers(self.heartbeat.beat.end_offsets, self._goal.offsets):
                 self.heartbeat.draining.set()  # no record is left that could raise the watermark
-            if self.heartbeat.draining.is_set() and quiet_s > 0.4:
+            if self.heartbeat.draining.is_set() and quiet.is_waiting and quiet_s > 0.4:
                 query.stop()
                 return
 
