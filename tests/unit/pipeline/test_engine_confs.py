@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rivertwice.config import Settings
-from rivertwice.pipeline.jvm_confs import NO_HELPER, WIDE_HEAP, WIDE_REGIONS, start_confs
+from rivertwice.pipeline.jvm_confs import IN_JAVA, NO_HELPER, WIDE_HEAP, WIDE_REGIONS, start_confs
 
 LOCAL = Settings(Path("/p"), Path("/h"))
 ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")
@@ -32,3 +32,19 @@ def test_a_jvm_starts_hadoops_programs_without_a_helper() -> None:
     confs = start_confs(LOCAL, [])
     assert {NO_HELPER, WIDE_REGIONS, *WIDE_HEAP.split()} < set(confs["spark.driver.extraJavaOptions"].split())
     assert NO_HELPER in confs["spark.executor.extraJavaOptions"].split()
+
+
+@pytest.mark.parametrize(
+    ("master", "jar", "is_set"),
+    [
+        ("local[2]", "hadoop-bare-naked-local-fs-0.1.0.jar", True),
+        ("local", "hadoop-bare-naked-local-fs-0.1.0.jar", True),
+        ("local[2]", "commons-pool2-2.13.1.jar", False),
+        ("local-cluster[1,1,1024]", "hadoop-bare-naked-local-fs-0.1.0.jar", False),
+        ("spark://master:7077", "hadoop-bare-naked-local-fs-0.1.0.jar", False),
+    ],
+)
+def test_files_are_seen_by_java_only_where_every_task_has_its_jar(master: str, jar: str, is_set: bool) -> None:
+    confs = start_confs(replace(LOCAL, spark_master=master), [Path("/jars") / jar])
+    assert (set(IN_JAVA) < set(confs)) == is_set
+    assert bool(set(IN_JAVA) & set(confs)) == is_set
