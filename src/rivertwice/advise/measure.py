@@ -217,10 +217,14 @@ def _is_late(delay: timedelta) -> Column:
     return F.unix_millis("_window_end") <= watermark
 
 
+def _late_counts(late: Sequence[Column]) -> list[Column]:
+    """Return the columns `late_{place}`: how many pairs of a group are late by each delay."""
+    return [F.count_if(is_late).alias(f"late_{place}") for place, is_late in enumerate(late)]
+
+
 def _sums(pairs: DataFrame, column: Column, late: Sequence[Column]) -> list[tuple[int, int, Sequence[int]]]:
     """Return the values of a column with their pairs, and how many of these are late by each delay."""
-    counts = [F.count_if(is_late).alias(f"late_{place}") for place, is_late in enumerate(late)]
-    table = pairs.groupBy(column.alias("value")).agg(F.count(F.lit(1)).alias("pairs"), *counts).toArrow()
+    table = pairs.groupBy(column.alias("value")).agg(F.count(F.lit(1)).alias("pairs"), *_late_counts(late)).toArrow()
     return [
         (row["value"], row["pairs"], [row[f"late_{place}"] for place in range(len(late))]) for row in table.to_pylist()
     ]
@@ -228,8 +232,9 @@ def _sums(pairs: DataFrame, column: Column, late: Sequence[Column]) -> list[tupl
 
 def _losses(pairs: DataFrame, column: str, late: Sequence[Column], present: int) -> tuple[ValueLoss, ...]:
     """Return the values of a field that lose most by the present delay, the worst first."""
-    counts = [F.count_if(is_late).alias(f"late_{place}") for place, is_late in enumerate(late)]
-    by_value = pairs.groupBy(F.col(column).cast("string").alias("value")).agg(F.count(F.lit(1)).alias("pairs"), *counts)
+    by_value = pairs.groupBy(F.col(column).cast("string").alias("value")).agg(
+        F.count(F.lit(1)).alias("pairs"), *_late_counts(late)
+    )
     worst = by_value.orderBy(F.desc(f"late_{present}"), F.desc("pairs"), "value").limit(MOST_VALUES).toArrow()
     return tuple(
         ValueLoss(row["value"], row["pairs"], tuple(row[f"late_{place}"] for place in range(len(late))))
@@ -246,9 +251,13 @@ def _windows(
     batches: int,
 ) -> _Windows:
     first = [F.min(F.when(~is_late, F.col("_index"))).alias(f"first_{place}") for place, is_late in enumerate(late)]
-    dropped = [F.count_if(is_late).alias(f"late_{place}") for place, is_late in enumerate(late)]
     end_ms = F.unix_millis("_window_end").alias("end_ms")
-    table = pairs.groupBy(end_ms).agg(F.count(F.lit(1)).alias("pairs"), *first, *dropped).orderBy("end_ms").toArrow()
+    table = (
+        pairs.groupBy(end_ms)
+        .agg(F.count(F.lit(1)).alias("pairs"), *first, *_late_counts(late))
+        .orderBy("end_ms")
+        .toArrow()
+    )
     ends_ms = _numbers(table, "end_ms")
     return _Windows(
         ends_ms=ends_ms,
