@@ -18,6 +18,7 @@ from rivertwice.backfill import compute, load, load_plan
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
+from rivertwice.pipeline import engine
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.reconcile import observe
 from rivertwice.savepoint.take import take_savepoint
@@ -217,10 +218,17 @@ def test_a_load_killed_after_any_step_is_continued_to_the_same(
 
 
 def test_where_an_agent_lives_one_command_does_all(
-    never_killed: tuple[str, str], tmp_path: Path, broker: BrokerInfo
+    never_killed: tuple[str, str], tmp_path: Path, broker: BrokerInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, expected = never_killed
     settings = make(tmp_path, broker, topic)
+    real, sessions = engine.spark_session, []
+
+    def counted(settings: Settings, name: str, **options: Any) -> Any:
+        sessions.append(name)
+        return real(settings, name, **options)
+
+    monkeypatch.setattr(engine, "spark_session", counted)
     start_agent(settings)
     try:
         done = from_batch(settings, "--timeout", "300")
@@ -230,4 +238,5 @@ def test_where_an_agent_lives_one_command_does_all(
         if owner is not None:
             os.kill(owner.pid, signal.SIGKILL)
     assert len(said_by(done)["load"]["published"]) == 1
+    assert sessions == [f"rivertwice-load-{NAME}"]
     assert served_rows_sha256(settings) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from homes.backfill import make_home
 from homes.first_load import ZONES, make_load
 from homes.project import make_project
 from rivertwice.cli import cli
+from rivertwice.commands.first_load import finish
+from rivertwice.commands.frame import Frame
 from rivertwice.config import Settings
+from rivertwice.errors import ServiceError
 from rivertwice.timeline.first_load import record_load
 from rivertwice.timeline.intent import read_intent
 
@@ -57,3 +61,24 @@ def test_a_load_goes_on_where_no_agent_lives_only_to_say_so(tmp_path: Path) -> N
     intent = read_intent(home)
     assert intent is not None
     assert intent.desired == "running"
+
+
+@pytest.mark.parametrize(("master", "released"), [("local[2]", 0), ("spark://spark-master:7077", 1)])
+def test_a_load_that_waits_for_its_stream_frees_the_cluster(master: str, released: int, tmp_path: Path) -> None:
+    made, home, bundle = make_home(tmp_path)
+    load = make_load(bundle, before_ms=9 * 3_600_000)
+    record_load(home, load, ZONES)
+
+    class Session:
+        releases = 0
+
+        def release(self) -> None:
+            self.releases += 1
+
+    def check_driver() -> None:
+        raise ServiceError("no driver will run")
+
+    session, frame = Session(), Frame(replace(made, spark_master=master), "text", debug=False)
+    with pytest.raises(ServiceError, match="no driver will run"):
+        finish(frame, load, 1, check_driver, session)  # type: ignore[arg-type]
+    assert session.releases == released

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.commands.frame import Frame
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from rivertwice.backfill.load_plan import LoadPlan
     from rivertwice.pipeline.bundle import Bundle
+    from rivertwice.pipeline.engine import SparkOnDemand
     from rivertwice.timeline.first_load import FirstLoad
 
 
@@ -40,11 +42,19 @@ def show_load(frame: Frame, name: str) -> None:
     frame.emit({"pipeline": name, "plan": _plain_plan(plan)}, lambda: explain_load(name, plan))
 
 
-def begin(frame: Frame, name: str, now: datetime) -> FirstLoad | None:
+@contextmanager
+def one_run(frame: Frame, name: str) -> Iterator[SparkOnDemand]:
+    """Give the session of Spark that all steps of one run of the command use."""
+    from rivertwice.pipeline.engine import spark_on_demand
+
+    with spark_on_demand(frame.settings, f"rivertwice-load-{name}") as spark:
+        yield spark
+
+
+def begin(frame: Frame, name: str, now: datetime, spark: SparkOnDemand) -> FirstLoad | None:
     """Record the first load of a pipeline, or continue a recorded one; None if there is nothing to load by batch."""
     from rivertwice.backfill.load import begin_load, continue_load, require_first_start
     from rivertwice.backfill.load_plan import refuse_load
-    from rivertwice.pipeline.engine import spark_on_demand
 
     home = frame.settings.pipeline(name)
     bundle = _bundle(frame, name)
@@ -54,8 +64,7 @@ def begin(frame: Frame, name: str, now: datetime) -> FirstLoad | None:
         continue_load(home, load, now)
         return load
     refuse_load(bundle.definition)
-    with spark_on_demand(frame.settings, f"rivertwice-load-{name}") as spark:
-        begun = begin_load(frame.settings, bundle, spark, by="cli", now=now, progress=frame.progress)
+    begun = begin_load(frame.settings, bundle, spark, by="cli", now=now, progress=frame.progress)
     if isinstance(begun, str):
         frame.progress(f"nothing to load by batch: {begun}; {name} is streamed whole")
         return None
@@ -64,7 +73,9 @@ def begin(frame: Frame, name: str, now: datetime) -> FirstLoad | None:
     return begun
 
 
-def finish(frame: Frame, load: FirstLoad, timeout: int, check_driver: Callable[[], None]) -> list[dict[str, Any]]:
+def finish(
+    frame: Frame, load: FirstLoad, timeout: int, check_driver: Callable[[], None], spark: SparkOnDemand
+) -> list[dict[str, Any]]:
     """Wait until the stream has closed the windows of a load, and publish them; return the backfills of this run.
 
     Args:
@@ -72,21 +83,23 @@ def finish(frame: Frame, load: FirstLoad, timeout: int, check_driver: Callable[[
         load: that `begin` gave.
         timeout: seconds without a new micro-batch after which it no longer waits.
         check_driver: raises an error if no driver will ever run.
+        spark: the session of the run.
 
     Raises:
         ServiceError: the stream does not go on.
     """
     from rivertwice.backfill.load import has_closed, publish_load, unloaded_windows
-    from rivertwice.pipeline.engine import spark_on_demand
 
-    home = frame.settings.pipeline(load.pipeline)
+    settings = frame.settings
+    home = settings.pipeline(load.pipeline)
     if not has_closed(home, load):
+        if not settings.spark_is_local:
+            spark.release()  # the stream that is waited for may need the executors
         _wait_closed(frame, load, timeout, check_driver)
     if not unloaded_windows(home, load):
         return []
-    with spark_on_demand(frame.settings, f"rivertwice-load-{load.pipeline}") as spark:
-        pieces = publish_load(frame.settings, load, spark, frame.progress)
-        return [{"backfill": piece.backfill, "windows": piece.windows, "sequence": piece.sequence} for piece in pieces]
+    pieces = publish_load(settings, load, spark, frame.progress)
+    return [{"backfill": piece.backfill, "windows": piece.windows, "sequence": piece.sequence} for piece in pieces]
 
 
 def describe(load: FirstLoad | None, published: list[dict[str, Any]]) -> tuple[dict[str, Any], str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rivertwice.commands.first_load import begin, describe, finish, show_load
+from rivertwice.commands.first_load import begin, describe, finish, one_run, show_load
 from rivertwice.commands.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame, to_plain
 from rivertwice.config import require_name
 from rivertwice.errors import RequestError, ServiceError
@@ -45,8 +46,6 @@ def start(
     """
     from rivertwice.instants import utc_now
     from rivertwice.stream.begin import refuse_start
-    from rivertwice.supervise.launch import agent_status
-    from rivertwice.timeline.intent import write_intent
 
     settings = frame.settings
     refuse_start(settings, frame.known_pipeline(name))  # a definition that is known not to run is refused here
@@ -56,41 +55,50 @@ def start(
         return
     frame.warn_of_copies(name)
     asked_at = utc_now()
-    accepted = None
+    if from_batch:
+        with one_run(frame, name) as spark:
+            load = begin(frame, name, asked_at, spark)
+            result = _want_running(frame, name, asked_at, timeout if wait else None)
+            check_driver = partial(_require_driver, frame, name, asked_at)
+            published = [] if load is None else finish(frame, load, timeout, check_driver, spark)
+        plain, said = describe(load, published)
+        frame.emit(result | plain, f"{said}; {_running_text(result)}")
+        return
+    accepted: dict[str, Any] = {}
     if accept_gap is not None:
         from rivertwice.retention.accept import accept_gap as go_past
 
-        accepted = go_past(settings, name, accept_gap, by="cli", now=asked_at)
-        frame.progress(f"{accept_gap} is accepted: {name} continues after it on timeline {accepted.timeline}")
-    load = begin(frame, name, asked_at) if from_batch else None
+        gap = go_past(settings, name, accept_gap, by="cli", now=asked_at)
+        frame.progress(f"{accept_gap} is accepted: {name} continues after it on timeline {gap.timeline}")
+        accepted = {"accepted": {"gap": gap.gap, "timeline": gap.timeline}}
+    result = _want_running(frame, name, asked_at, timeout if wait else None)
+    frame.emit(result | accepted, _running_text(result))
+
+
+def _want_running(frame: Frame, name: str, asked_at: datetime, timeout: int | None) -> dict[str, Any]:
+    """Record that the stream is wanted running, and wait for its driver if `timeout` (seconds) is given.
+
+    Raises:
+        ServiceError: it is waited for, and no driver will run, or none runs in time.
+    """
+    from rivertwice.supervise.launch import agent_status
+    from rivertwice.timeline.intent import write_intent
+
+    settings = frame.settings
     intent = write_intent(settings.pipeline(name), "running", "cli", asked_at)
     agent = agent_status(settings)
     if agent is None:
         frame.progress("no agent lives, so nothing will start it yet; run `rivertwice up`")
-        if wait:
+        if timeout is not None:
             message = f"no agent lives in {settings.home}, so {name} would never start; run `rivertwice up`"
             raise ServiceError(message)
-    result: dict[str, Any] = {
-        "pipeline": name,
-        "desired": intent.desired,
-        "agent": None if agent is None else agent.pid,
-    }
-    if accepted is not None:
-        result["accepted"] = {"gap": accepted.gap, "timeline": accepted.timeline}
-    if wait:
-        result |= _wait_running(frame, name, asked_at, timeout)
-    loaded = ""
-    if from_batch:
-        published = [] if load is None else finish(frame, load, timeout, lambda: _require_driver(frame, name, asked_at))
-        plain, said = describe(load, published)
-        result |= plain
-        loaded = f"{said}; "
-    text = (
-        loaded
-        + f"{name}: running is wanted"
-        + (f"; driver pid {result['pid']}, epoch {result['epoch']}" if wait else "")
-    )
-    frame.emit(result, text)
+    result = {"pipeline": name, "desired": intent.desired, "agent": None if agent is None else agent.pid}
+    return result if timeout is None else result | _wait_running(frame, name, asked_at, timeout)
+
+
+def _running_text(result: Mapping[str, Any]) -> str:
+    driver = f"; driver pid {result['pid']}, epoch {result['epoch']}" if "epoch" in result else ""
+    return f"{result['pipeline']}: running is wanted{driver}"
 
 
 def _refuse_together(accept_gap: str | None, *, from_batch: bool, dry_run: bool) -> None:

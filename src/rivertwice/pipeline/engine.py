@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -131,10 +131,43 @@ def _put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
             spark.conf.set(key, value)
 
 
+class SparkOnDemand:
+    """Starts a session on its first call, and then returns the same one. `spark_on_demand` makes it, and ends it."""
+
+    def __init__(
+        self, settings: Settings, app_name: str, extra: Mapping[str, str] | None = None, *, quick: bool = False
+    ) -> None:
+        """Take what `spark_on_demand` is passed; nothing is started."""
+        self._settings, self._app_name, self._extra, self._quick = settings, app_name, extra, quick
+        self._borrowed = SparkSession.getActiveSession()
+        self._before = {} if self._borrowed is None else _values_of(self._borrowed, extra or {})
+        self._session: SparkSession | None = None
+
+    def __call__(self) -> SparkSession:
+        """Return the session."""
+        if self._session is None:
+            with _submit_options(QUICK_JVM if self._quick else None):
+                self._session = spark_session(self._settings, self._app_name, extra=self._extra)
+        return self._session
+
+    def release(self) -> None:
+        """Stop the session if it was started here, and put a borrowed one's settings back; a further call starts another.
+
+        The JVM stays, and its next session is quick; executors on a cluster are free at once.
+        """
+        session, self._session = self._session, None
+        if session is None:
+            return
+        if self._borrowed is None:
+            session.stop()
+        else:
+            _put_back(self._borrowed, self._before)
+
+
 @contextmanager
 def spark_on_demand(
     settings: Settings, app_name: str, *, extra: Mapping[str, str] | None = None, quick: bool = False
-) -> Iterator[Callable[[], SparkSession]]:
+) -> Iterator[SparkOnDemand]:
     """Give a function that starts a session on its first call, and then returns the same one.
 
     At the end the session is stopped if it was started here. A session that runs already is borrowed: it is not stopped, and
@@ -146,21 +179,8 @@ def spark_on_demand(
         extra: settings that override the usual ones.
         quick: the session lives for about a minute, so its JVM does not compile for a longer life.
     """
-    borrowed = SparkSession.getActiveSession()
-    before = {} if borrowed is None else _values_of(borrowed, extra or {})
-    started: list[SparkSession] = []
-
-    def spark() -> SparkSession:
-        if not started:
-            with _submit_options(QUICK_JVM if quick else None):
-                started.append(spark_session(settings, app_name, extra=extra))
-        return started[0]
-
+    spark = SparkOnDemand(settings, app_name, extra, quick=quick)
     try:
         yield spark
     finally:
-        if borrowed is None:
-            for session in started:
-                session.stop()
-        elif started:
-            _put_back(borrowed, before)
+        spark.release()
