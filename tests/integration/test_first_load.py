@@ -27,11 +27,12 @@ from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.lineage import head_path, path_ledger
-from running.warm_spark import run_command_warm, run_driver_warm
+from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.first_load import (
     BATCH,
     closing_records,
     finish,
+    first_load_of,
     from_batch,
     late_records,
     load_whole,
@@ -77,6 +78,8 @@ def test_a_loaded_past_serves_what_a_stream_and_its_backfills_serve(
 
     first = from_batch(ours)
     assert "no agent lives" in first.output
+    begun = run_command_warm(ours, "start", NAME)["first_load"]
+    assert (begun["step"], begun["windows_left"]) == (4, shown["windows"])
     run_driver_warm(ours, NAME, tmp_path / "driver.log")
     home = ours.pipeline(NAME)
     assert sum(row.read for row in path_ledger(home)) == shown["streamed"]
@@ -86,9 +89,12 @@ def test_a_loaded_past_serves_what_a_stream_and_its_backfills_serve(
     with monkeypatch.context() as patch:
         patch.setattr(observe, "MOST_RECORDS", 0)
         assert reconciled(ours)["counts"] == waiting["counts"]
+    measured = invoke_warm(ours, "metrics", NAME, "--prometheus").output
+    assert f'rivertwice_first_load_windows{{pipeline="{NAME}"}} {shown["windows"]}.0' in measured
     said = finish(ours)
     (piece,) = said["load"]["published"]
     assert piece["windows"] == shown["windows"]
+    assert "rivertwice_first_load_step{" not in invoke_warm(ours, "metrics", NAME, "--prometheus").output
     report = reconciled(ours)
     assert report["counts"]["served"]["LATE"] == 0
     assert report["counts"]["served"]["AGREES"] > 100
@@ -157,18 +163,19 @@ class KilledError(BaseException):
 
 
 STEPS = [
-    (load, "extend_archive"),
-    (load, "record_load"),
-    (loaded, "create_timeline"),
-    (loaded, "publish"),
-    (loaded, "move_head"),
-    (load, "save_plan"),
-    (compute, "write_chunk"),
-    (load, "compute_backfill"),
-    (load, "audit_backfill"),
-    (load, "publish_backfill"),
+    (load, "extend_archive", 1),
+    (load, "look_at_log", 2),
+    (load, "record_load", 3),
+    (loaded, "create_timeline", 3),
+    (loaded, "publish", 3),
+    (loaded, "move_head", 4),
+    (load, "save_plan", 5),
+    (compute, "write_chunk", 5),
+    (load, "compute_backfill", 5),
+    (load, "audit_backfill", 5),
+    (load, "publish_backfill", 5),
 ]
-"""What a first load does, in order: module and effect."""
+"""What a first load does, in order: module, effect, and the step that is not done if the process ends after it."""
 
 
 def die_after(patch: pytest.MonkeyPatch, module: ModuleType, name: str, times: int) -> None:
@@ -198,21 +205,25 @@ def never_killed(tmp_path_factory: pytest.TempPathFactory, broker: BrokerInfo) -
     return topic, served_rows_sha256(settings)
 
 
-@pytest.mark.parametrize(("module", "name"), STEPS, ids=[name for _, name in STEPS])
+@pytest.mark.parametrize(("module", "name", "step"), STEPS, ids=[name for _, name, _ in STEPS])
 def test_a_load_killed_after_any_step_is_continued_to_the_same(
-    module: ModuleType, name: str, never_killed: tuple[str, str], tmp_path: Path, broker: BrokerInfo
+    module: ModuleType, name: str, step: int, never_killed: tuple[str, str], tmp_path: Path, broker: BrokerInfo
 ) -> None:
     topic, expected = never_killed
-    times = random.Random(f"first load {name}").choice([1, 2]) if STEPS.index((module, name)) > 4 else 1
+    times = random.Random(f"first load {name}").choice([1, 2]) if step == 5 else 1
     settings = make(tmp_path, broker, topic)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(load, "MAX_WINDOWS", 180)
         die_after(patch, module, name, times)
         with pytest.raises(KilledError):
             load_whole(settings, tmp_path / "driver.log")
+    unfinished = first_load_of(settings)
+    assert unfinished is not None
+    assert (unfinished["step"], unfinished["process"]) == (step, None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(load, "MAX_WINDOWS", 180)
         load_whole(settings, tmp_path / "driver.log")
+    assert first_load_of(settings) is None
     assert served_rows_sha256(settings) == expected
     assert reconciled(settings)["counts"]["served"]["LATE"] == 0
 

@@ -74,6 +74,13 @@ def finish(settings: Settings) -> dict[str, Any]:
     return said_by(from_batch(settings))
 
 
+def first_load_of(settings: Settings, name: str = NAME) -> dict[str, Any] | None:
+    """Return what `rivertwice status` says of a first load that is not done."""
+    shown = run_command_warm(settings, "status")["pipelines"]
+    load: dict[str, Any] | None = next(item["first_load"] for item in shown if item["name"] == name)
+    return load
+
+
 def served_rows_sha256(settings: Settings, name: str = NAME) -> str:
     """Rebuild what is served; return the SHA-256 of its rows, without which batch or backfill serves each."""
     home = settings.pipeline(name)

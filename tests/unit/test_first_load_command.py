@@ -1,22 +1,28 @@
-"""`rivertwice start NAME --from-batch` is refused before anything is asked of Kafka or Spark where it cannot be right."""
+"""`rivertwice start NAME --from-batch`: refused before Kafka or Spark is asked, and seen by `status` and the page until it is done."""
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from histories.kinds import definition_files
-from homes.backfill import make_home
+from homes.backfill import SQL, YAML, make_home
 from homes.first_load import ZONES, make_load
+from homes.ledger import NOW
 from homes.project import make_project
+from rivertwice.backfill.load_state import ARCHIVE, LOOK, hold_load, note_step
 from rivertwice.cli import cli
 from rivertwice.commands.first_load import finish
 from rivertwice.commands.frame import Frame
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
+from rivertwice.orchestration.page_data import describe_pipeline
 from rivertwice.timeline.first_load import record_load
 from rivertwice.timeline.intent import read_intent
 
@@ -61,6 +67,71 @@ def test_a_load_goes_on_where_no_agent_lives_only_to_say_so(tmp_path: Path) -> N
     intent = read_intent(home)
     assert intent is not None
     assert intent.desired == "running"
+
+
+def unfinished_by_status(settings: Settings) -> dict[str, Any]:
+    shown = CliRunner().invoke(cli, ["--output", "json", "status"], env=settings.to_env())
+    (item,) = json.loads(shown.stdout)["pipelines"]
+    load: dict[str, Any] = item["first_load"]
+    return load
+
+
+def test_status_page_and_start_name_a_load_that_is_not_done(tmp_path: Path) -> None:
+    settings, home, bundle = make_home(tmp_path)
+    load = make_load(bundle)
+    record_load(home, load, ZONES)
+    text = f"first load {load.id} is not finished and no process of this host works on it, step 5 of 5"
+    assert f"p: {text}" in CliRunner().invoke(cli, ["status"], env=settings.to_env()).output
+    expected = {"load": load.id, "process": None, "step": 5, "steps": 5, "windows": 4, "windows_left": 4}
+    shown = unfinished_by_status(settings)
+    assert {key: shown[key] for key in expected} == expected
+    assert shown["command"] == "rivertwice start p --from-batch"
+    assert describe_pipeline(settings, bundle.definition, NOW)["first_load"] == shown
+    started = start(settings, "p")
+    assert started.exit_code == 0
+    assert f"{text}: backfills publish the windows (0 of 4 are published)" in started.output
+    assert (
+        "`rivertwice start p --from-batch` continues it; until then the windows to load serve nothing" in started.output
+    )
+    beside = CliRunner().invoke(cli, ["--output", "json", "start", "p"], env=settings.to_env())
+    assert json.loads(beside.stdout)["first_load"] == shown
+
+
+def test_a_record_that_was_changed_hides_nothing_else_of_status(tmp_path: Path) -> None:
+    settings, home, bundle = make_home(tmp_path)
+    record_load(home, make_load(bundle), ZONES)
+    file = home.root / "first_load" / "load.json"
+    file.write_text(file.read_text().replace('"before_ms": ', '"before_ms": 1'))
+    assert "it was changed after it was written" in unfinished_by_status(settings)["message"]
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Settings:
+    """A pipeline that never started."""
+    return make_project(tmp_path, {"p": {"pipeline.yaml": YAML, "transform.sql": SQL}})
+
+
+def test_nobody_starts_the_whole_stream_while_a_load_reads_the_log(fresh: Settings) -> None:
+    home = fresh.pipeline("p")
+    note_step(home, LOOK)
+    with hold_load(home):
+        for arguments, words in (
+            (("p",), f"(process {os.getpid()}), step 2 of 5: the log's event times are read"),
+            (("p", "--from-batch"), f"process {os.getpid()} does a first load of p already, so nothing was done"),
+        ):
+            refused = start(fresh, *arguments)
+            assert (refused.exit_code, words in refused.output) == (1, True), refused.output
+    assert read_intent(home) is None
+
+
+def test_a_start_after_a_load_that_recorded_nothing_says_what_it_does(fresh: Settings) -> None:
+    home = fresh.pipeline("p")
+    note_step(home, ARCHIVE)
+    started = start(fresh, "p")
+    assert started.exit_code == 0
+    assert "step 1 of 5: the log is archived; `rivertwice start p --from-batch` continues it, unless" in started.output
+    assert "this start begins first: it streams the whole log" in started.output
+    assert read_intent(home) is not None
 
 
 @pytest.mark.parametrize(("master", "released"), [("local[2]", 0), ("spark://spark-master:7077", 1)])

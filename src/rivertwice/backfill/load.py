@@ -6,7 +6,7 @@
 4. The stream closes the windows to load. It has read a part of their records at most, so they serve nothing yet.
 5. Backfills publish them: ordinary ones, over records that the stream read and others.
 
-A crash before step 3 is done leaves an archive and nothing else. After it, the same call continues: a step that is done is not done
+A crash before step 3 is done leaves an archive, and a note of the step for people (`load_state`). After it, the same call continues: a step that is done is not done
 again, and a backfill that was cut off continues after its last chunk.
 """
 
@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from rivertwice.backfill.audit import audit_backfill, read_audit
 from rivertwice.backfill.compute import compute_backfill
 from rivertwice.backfill.load_map import read_log_map
-from rivertwice.backfill.load_plan import REASON, LoadPlan, ask_for, cut_pieces, find_unloaded, plan_load, refuse_load
+from rivertwice.backfill.load_plan import REASON, LoadPlan, ask_for, cut_pieces, plan_load, refuse_load
+from rivertwice.backfill.load_state import ARCHIVE, LOOK, forget_step, note_step, unloaded_windows
 from rivertwice.backfill.model import BackfillPlan
 from rivertwice.backfill.plan import MAX_WINDOWS
 from rivertwice.backfill.prepare import make_plan
@@ -40,9 +41,8 @@ from rivertwice.stream.at_rest import at_rest
 from rivertwice.stream.begin import require_checked
 from rivertwice.stream.lease import lease_owner
 from rivertwice.stream.loaded import begin_after_load
-from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.first_load import FirstLoad, read_load, record_load
-from rivertwice.timeline.lineage import head_path, load_timeline, next_timeline_name, path_semantics
+from rivertwice.timeline.lineage import load_timeline, next_timeline_name
 from rivertwice.timeline.sequence import head, read_sequence
 from rivertwice.timeline.served import publications_of
 
@@ -125,9 +125,12 @@ def begin_load(
     home = settings.pipeline(definition.name)
     require_checked(settings, bundle, spark, None, now)
     _, source = definition.source
+    note_step(home, ARCHIVE)
     extend_archive(spark(), settings, source.topic, progress=progress)  # step 1
+    note_step(home, LOOK)
     plan = look_at_log(spark(), settings, bundle, block)  # step 2
     if isinstance(plan, str):
+        forget_step(home)
         return plan
     topic_id = kafka.topic_id(settings, source.topic)
     _require_archived(settings, plan, topic_id)
@@ -155,6 +158,7 @@ def begin_load(
         )
         check()
         record_load(home, load, plan.zones)  # step 3
+        forget_step(home)
         begin_after_load(home, load, now)
     return load
 
@@ -168,21 +172,6 @@ def continue_load(home: PipelineHome, load: FirstLoad, now: datetime) -> None:
     if head(home) is None and lease_owner(home) is None:
         with at_rest(home, load.id, now, running="it begins after the load by itself"):
             begin_after_load(home, load, now)
-
-
-def has_closed(home: PipelineHome, load: FirstLoad) -> bool:
-    """Say whether the stream has closed all windows of a load, so that backfills may publish them."""
-    path = head_path(home)
-    last = newest_batch(home, path) if path else None
-    if last is None:
-        return False
-    window = load_bundle_definition(home.bundles, load.bundle).window
-    return load.before_ms - window.step // _MS + window.length // _MS <= window.closed_ms(last.batch_watermark_ms)
-
-
-def unloaded_windows(home: PipelineHome, load: FirstLoad) -> tuple[HalfOpenRange, ...]:
-    """Return the windows that no backfill has published yet, by their start (epoch ms)."""
-    return find_unloaded(load, publications_of(read_sequence(home)), path_semantics(home, head_path(home)))
 
 
 def publish_load(settings: Settings, load: FirstLoad, spark: Spark, progress: Progress) -> Iterator[LoadedPiece]:

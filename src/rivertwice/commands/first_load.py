@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.commands.frame import Frame
-from rivertwice.errors import ServiceError
+from rivertwice.errors import RequestError, ServiceError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -44,11 +44,40 @@ def show_load(frame: Frame, name: str) -> None:
 
 @contextmanager
 def one_run(frame: Frame, name: str) -> Iterator[SparkOnDemand]:
-    """Give the session of Spark that all steps of one run of the command use."""
+    """Give the session of Spark that all steps of one run of the command use, and keep another run of it away.
+
+    Raises:
+        LostRaceError: another process of this host loads the pipeline.
+    """
+    from rivertwice.backfill.load_state import hold_load
     from rivertwice.pipeline.engine import spark_on_demand
 
-    with spark_on_demand(frame.settings, f"rivertwice-load-{name}") as spark:
+    with hold_load(frame.settings.pipeline(name)), spark_on_demand(frame.settings, f"rivertwice-load-{name}") as spark:
         yield spark
+
+
+def tell_unfinished(frame: Frame, name: str) -> dict[str, Any] | None:
+    """Say that a first load of a pipeline is not done, to somebody who starts its stream; return it for programs, or None.
+
+    Raises:
+        RequestError: a process reads the log for a load; the stream would begin at the log's beginning, and the load fail.
+    """
+    from rivertwice.backfill.load_state import describe_unfinished, find_unfinished_load
+
+    unfinished = find_unfinished_load(frame.settings.pipeline(name))
+    if unfinished is None:
+        return None
+    if unfinished.load is not None:
+        frame.progress(f"{unfinished.text}; until then the windows to load serve nothing")
+    elif unfinished.process is None:
+        frame.progress(f"{unfinished.text}, unless this start begins first: it streams the whole log")
+    else:
+        message = (
+            f"{unfinished.text}; a start now would stream the whole log, and the load would be refused; nothing was done; the load "
+            f"starts the stream itself; to stream the whole log, end it, then `rivertwice start {name}`"
+        )
+        raise RequestError(message)
+    return describe_unfinished(unfinished)
 
 
 def begin(frame: Frame, name: str, now: datetime, spark: SparkOnDemand) -> FirstLoad | None:
@@ -88,7 +117,8 @@ def finish(
     Raises:
         ServiceError: the stream does not go on.
     """
-    from rivertwice.backfill.load import has_closed, publish_load, unloaded_windows
+    from rivertwice.backfill.load import publish_load
+    from rivertwice.backfill.load_state import has_closed, unloaded_windows
 
     settings = frame.settings
     home = settings.pipeline(load.pipeline)
@@ -112,7 +142,7 @@ def describe(load: FirstLoad | None, published: list[dict[str, Any]]) -> tuple[d
 
 
 def _wait_closed(frame: Frame, load: FirstLoad, timeout: int, check_driver: Callable[[], None]) -> None:
-    from rivertwice.backfill.load import has_closed
+    from rivertwice.backfill.load_state import has_closed
     from rivertwice.instants import from_ms, to_iso
     from rivertwice.timeline.committed import newest_batch
     from rivertwice.timeline.lineage import head_path

@@ -187,6 +187,7 @@ def _status_text(view: dict[str, Any]) -> str:
         for item in view["pipelines"]
         if item["placed_until"]
     ]
+    lines += [f"{item['name']}: {item['first_load']['message']}" for item in view["pipelines"] if item["first_load"]]
     lines += [text for item in view["pipelines"] for text in recovery_texts(item)]
     for item in view["pipelines"]:
         summary = (item["retention"] or {}).get("summary")

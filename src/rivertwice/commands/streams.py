@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from rivertwice.commands.first_load import begin, describe, finish, one_run, show_load
+from rivertwice.commands.first_load import begin, describe, finish, one_run, show_load, tell_unfinished
 from rivertwice.commands.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame, to_plain
 from rivertwice.config import require_name
 from rivertwice.errors import RequestError, ServiceError
@@ -64,6 +64,7 @@ def start(
         plain, said = describe(load, published)
         frame.emit(result | plain, f"{said}; {_running_text(result)}")
         return
+    unfinished = tell_unfinished(frame, name)
     accepted: dict[str, Any] = {}
     if accept_gap is not None:
         from rivertwice.retention.accept import accept_gap as go_past
@@ -72,7 +73,8 @@ def start(
         frame.progress(f"{accept_gap} is accepted: {name} continues after it on timeline {gap.timeline}")
         accepted = {"accepted": {"gap": gap.gap, "timeline": gap.timeline}}
     result = _want_running(frame, name, asked_at, timeout if wait else None)
-    frame.emit(result | accepted, _running_text(result))
+    loading = {} if unfinished is None else {"first_load": unfinished}
+    frame.emit(result | accepted | loading, _running_text(result))
 
 
 def _want_running(frame: Frame, name: str, asked_at: datetime, timeout: int | None) -> dict[str, Any]:

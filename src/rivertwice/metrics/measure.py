@@ -83,6 +83,7 @@ def _read_figures(rows: Sequence[LedgerRow]) -> tuple[list[BatchFigures], Stored
 def _from_view(name: str, view: Mapping[str, Any], now: datetime) -> Measures:
     retention = view["retention"] or {}
     worst = retention.get("worst") or {}
+    first_load = view["first_load"] or {}
     return Measures(
         pipeline=name,
         at=now,
@@ -93,6 +94,8 @@ def _from_view(name: str, view: Mapping[str, Any], now: datetime) -> Measures:
         catch_up_s=view["catch_up_s"],
         failures=view["consecutive_failures"],
         retention_left_share=worst.get("left_share"),
+        first_load_step=first_load.get("step"),
+        first_load_windows=first_load.get("windows_left"),
     )
 
 

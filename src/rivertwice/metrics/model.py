@@ -60,6 +60,8 @@ class Measures:
         recovery_s: what a fall-back to the newest proved savepoint would take now; recovery_objective_s: what it may take.
         failures: driver failures in a row.
         retention_left_share: share that is left of the time until Kafka deletes what only Kafka has; the worst of all claims.
+        first_load_step: the step of a first load by batch that is not done; None if there is none.
+        first_load_windows: windows of it that are not published yet; None before they are known.
         delivery_lag: sink to committed batches that it does not have yet; a sink whose position is not known is left out.
         delivery_failures: sink to its failures in a row.
         delivery_refused: sink to the deliveries that its destination refused for good and nobody discarded.
@@ -103,6 +105,8 @@ class Measures:
     recovery_objective_s: float | None = None
     failures: int = 0
     retention_left_share: float | None = None
+    first_load_step: int | None = None
+    first_load_windows: int | None = None
     partition_lag: Mapping[str, int] = field(default_factory=dict)
     delivery_lag: Mapping[str, int] = field(default_factory=dict)
     delivery_failures: Mapping[str, int] = field(default_factory=dict)

@@ -43,6 +43,8 @@ GAUGES: tuple[tuple[str, str, str], ...] = (
     ("recovery_objective_s", "recovery_objective_seconds", "What a fall-back may take: stream.recovery"),
     ("failures", "driver_failures", "Driver failures in a row"),
     ("retention_left_share", "retention_left_share", "Time left until Kafka deletes what only Kafka has, worst claim"),
+    ("first_load_step", "first_load_step", "Step, of 5, of a first load by batch that is not done"),
+    ("first_load_windows", "first_load_windows", "Windows of a first load that backfills have not published yet"),
 )
 COUNTERS: tuple[tuple[str, str], ...] = (
     ("read_total", "read"),

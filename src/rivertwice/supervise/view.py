@@ -31,7 +31,7 @@ def pipeline_names(settings: Settings) -> list[str]:
 
 
 def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
-    """Return what is wanted and what is true of a pipeline: its stream, and reconcile, savepoint, recovery, retention. Never guessed."""
+    """Return what is wanted and what is true of a pipeline: its stream, and reconcile, savepoint, recovery, retention, first load."""
     home = settings.pipeline(name)
     recovery = cache(lambda: _view_recovery(settings, name))
     return {
@@ -40,6 +40,7 @@ def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any
         "savepoint": _try(lambda: _savepoint(recovery())),
         "recovery": _try(lambda: _recovery(recovery())),
         "retention": _try(lambda: last_retention(settings, name, now)),
+        "first_load": view_first_load(home),
     }
 
 
@@ -161,6 +162,18 @@ def _recovery(view: RecoveryView) -> dict[str, Any] | None:
         "over": view.is_over,
         "awaiting": [{"savepoint": each.savepoint, "origin": each.origin} for each in view.awaiting],
     }
+
+
+def view_first_load(home: PipelineHome) -> dict[str, Any] | None:
+    """Return a first load by batch that is not done; None if there is none. Never guessed."""
+    from rivertwice.backfill.load_state import describe_unfinished, find_unfinished_load
+
+    def view() -> dict[str, Any] | None:
+        unfinished = find_unfinished_load(home)
+        return None if unfinished is None else describe_unfinished(unfinished)
+
+    viewed: dict[str, Any] | None = _try(view)
+    return viewed
 
 
 def _try(ask: Callable[[], Any]) -> Any:

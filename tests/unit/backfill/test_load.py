@@ -12,13 +12,9 @@ from homes.first_load import ZONES, make_load
 from homes.ledger import NOW
 from rivertwice.backfill import load as load_module
 from rivertwice.backfill.audit import audit_backfill
-from rivertwice.backfill.load import (
-    find_interrupted,
-    has_closed,
-    require_first_start,
-    unloaded_windows,
-)
+from rivertwice.backfill.load import find_interrupted, require_first_start
 from rivertwice.backfill.load_plan import REASON
+from rivertwice.backfill.load_state import has_closed, unloaded_windows
 from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill, plan_id
