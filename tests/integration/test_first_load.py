@@ -95,6 +95,8 @@ def test_a_loaded_past_serves_what_a_stream_and_its_backfills_serve(
     (piece,) = said["load"]["published"]
     assert piece["windows"] == shown["windows"]
     assert "rivertwice_first_load_step{" not in invoke_warm(ours, "metrics", NAME, "--prometheus").output
+    letters = run_command_warm(ours, "dead", "list", NAME)["total"]
+    assert letters + sum(said["load"]["rejected"].values()) == dead
     report = reconciled(ours)
     assert report["counts"]["served"]["LATE"] == 0
     assert report["counts"]["served"]["AGREES"] > 100

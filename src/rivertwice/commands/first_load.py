@@ -138,6 +138,9 @@ def describe(load: FirstLoad | None, published: list[dict[str, Any]]) -> tuple[d
         return {"load": None}, "nothing to load by batch"
     windows = sum(piece["windows"] for piece in published)
     text = f"{load.id}: {windows} windows published" if published else f"{load.id}: all windows were published before"
+    if load.rejected:
+        reasons = ", ".join(f"{reason} {number}" for reason, number in load.rejected.items())
+        text += f"; {sum(load.rejected.values())} records of the past are rejected, without a dead letter: {reasons}"
     return {"load": {**_plain_load(load), "published": published}}, text
 
 
