@@ -18,7 +18,7 @@ from homes.ledger import NOW
 from homes.project import make_project
 from rivertwice.backfill.load_state import ARCHIVE, LOOK, hold_load, note_step
 from rivertwice.cli import cli
-from rivertwice.commands.first_load import finish
+from rivertwice.commands.first_load import describe, finish
 from rivertwice.commands.frame import Frame
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
@@ -153,3 +153,12 @@ def test_a_load_that_waits_for_its_stream_frees_the_cluster(master: str, release
     with pytest.raises(ServiceError, match="no driver will run"):
         finish(frame, load, 1, check_driver, session)  # type: ignore[arg-type]
     assert session.releases == released
+
+
+def test_the_result_names_the_records_that_have_no_dead_letter(tmp_path: Path) -> None:
+    _, _, bundle = make_home(tmp_path)
+    load = make_load(bundle, rejected={"malformed": 4, "rule": 2})
+    assert describe(load, [])[1] == (
+        f"{load.id}: all windows were published before; 6 records of the past are rejected, without a dead letter: malformed 4, rule 2"
+    )
+    assert "rejected" not in describe(make_load(bundle, rejected={}), [])[1]
