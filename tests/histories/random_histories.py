@@ -170,7 +170,7 @@ def run_histories(
     epochs: dict[int, int] = {}
     runs = 0
 
-    def versions(session: SparkSession, batch: int) -> dict[str, DataFrame]:
+    def versions(session: SparkSession, batch: int, _since_us: int | None) -> dict[str, DataFrame]:
         read = int(json.loads((folder / "checkpoint" / "offsets" / str(batch)).read_text().split("\n")[2])["logOffset"])
         files = [str(folder / "log" / f"{number:05d}.parquet") for number in range(read + 1)]
         decoded = decode_views(definition, session.read.schema(RAW_SCHEMA).parquet(*files))

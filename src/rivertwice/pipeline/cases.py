@@ -212,7 +212,7 @@ def _run_stream(
     """Return the emitted rows that count and, per micro-batch, the watermark its late filter used."""
     emitted: list[list[Row]] = []
 
-    def versions(session: SparkSession, batch: int) -> dict[str, DataFrame]:
+    def versions(session: SparkSession, batch: int, _since_us: int | None) -> dict[str, DataFrame]:
         decoded = decode_views(definition, session.createDataFrame(pa.concat_tables(batches[: batch + 1])))
         known = {view: accepted(decoded[view], source) for view, source in definition.tables.items()}
         return {view: rows.withColumn("_index", F.lit(0)) for view, rows in known.items()}

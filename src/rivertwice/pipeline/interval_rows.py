@@ -30,11 +30,15 @@ from rivertwice.pipeline.views import record_column, run_views
 
 RowsOf = Callable[[Any, int], pa.Table]
 """Function that turns a micro-batch's frame, and its number, into result rows."""
-VersionsAt = Callable[[SparkSession, int], Mapping[str, DataFrame]]
-"""Function that gives view to the versions of each table that are known when a batch runs: accepted rows with `_index`."""
+VersionsAt = Callable[[SparkSession, int, int | None], Mapping[str, DataFrame]]
+"""Function that gives view to the versions of each table that are known when a batch runs: accepted rows with `_index`.
+
+Its last argument is the start of the earliest window that the batch closes (epoch microseconds; None: it closes none): versions that
+no such window and no later one can see may be left out.
+"""
 
 
-def no_versions(_spark: SparkSession, _batch: int) -> Mapping[str, DataFrame]:
+def no_versions(_spark: SparkSession, _batch: int, _since_us: int | None) -> Mapping[str, DataFrame]:
     """Return an empty mapping: there are no tables."""
     return {}
 
@@ -154,13 +158,21 @@ class IntervalSink:
             if self._empty is not None and not closed.count():
                 return self._empty
             spark = closed.sparkSession
-            views = interval_views(self._definition, self._pairs(closed), self._versions(spark, batch))
+            versions = self._versions(spark, batch, self._earliest_us(closed))
+            views = interval_views(self._definition, self._pairs(closed), versions)
             result = compute_interval_rows(spark, self._definition, views).toArrow()
         finally:
             closed.unpersist()
         if self._empty is None:
             self._empty = result.schema.empty_table()
         return result
+
+    def _earliest_us(self, closed: DataFrame) -> int | None:
+        """Return the start of the earliest closed window; None without one, and without tables, for which it is asked."""
+        if not self._definition.tables:
+            return None
+        row = closed.agg(F.min(F.unix_micros(F.col("_window")["start"]))).first()
+        return None if row is None else row[0]
 
     def _pairs(self, closed: DataFrame) -> dict[str, DataFrame]:
         """Return view to the records of the closed intervals, as their original rows, once per window."""

@@ -60,6 +60,19 @@ def all_versions(definition: Definition, view: str, versions: DataFrame, windows
     return visible.withColumn(VALID_TO, F.when(F.col(VALID_TO) < end, F.col(VALID_TO)))
 
 
+def current_versions(definition: Definition, view: str, versions: DataFrame, since_us: int) -> DataFrame:
+    """Return the versions, and deletes, without those that ended by an instant (epoch microseconds): their row's next version begins then.
+
+    To a window that starts at the instant or later, `all_versions` of these, with any further versions, gives what it gives of all: a
+    version that is left out ended before, and so has every version that is older than the one that is valid at the instant, however
+    late it arrives.
+    """
+    source = definition.sources[view]
+    order = Window.partitionBy(*source.table_keys).orderBy(source.event_time, "_partition", "_offset")
+    ends = versions.withColumn("_ends", F.lead(source.event_time).over(order))
+    return ends.where(F.col("_ends").isNull() | (F.unix_micros("_ends") > since_us)).drop("_ends")
+
+
 def _read_until_close(definition: Definition, view: str, versions: DataFrame, windows: DataFrame) -> DataFrame:
     """Return the same, limited to the versions that each window's batch, `_close`, or an earlier batch has read."""
     event_time, end = F.col(definition.sources[view].event_time), F.col(definition.window.end_column)

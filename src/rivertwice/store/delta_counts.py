@@ -38,6 +38,19 @@ def least_by_file(table: Table, column: str) -> dict[str, Any]:
     return dict(zip(names, values, strict=True))
 
 
+def uris_above(table: Table, column: str, number: int) -> list[str]:
+    """Return the full names of the live data files that may have a value of a column above a whole number, by the log's statistics."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    most = f"max.{column}"
+    rows = actions.select([name for name in ("path", "num_records", most) if name in actions.column_names]).to_pylist()
+    without = {
+        row["path"].rpartition("/")[2]
+        for row in rows
+        if row["num_records"] == 0 or (row.get(most) is not None and row[most] <= number)
+    }
+    return sorted(uri for uri in table.file_uris() if uri.rpartition("/")[2] not in without)
+
+
 def rows_by(path: Place, columns: Sequence[str], *, above: tuple[str, int] | None = None) -> dict[tuple[Any, ...], int]:
     """Return the number of rows for each combination of values of some columns; empty if the table does not exist.
 

@@ -20,7 +20,9 @@ from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.relations import accepted, rows_schema
+from rivertwice.pipeline.tables import current_versions
 from rivertwice.store import delta
+from rivertwice.store.delta_counts import uris_above
 from rivertwice.store.spark_files import read_files
 from rivertwice.stream.context import DriverContext
 from rivertwice.stream.pieces import read_pieces
@@ -89,34 +91,59 @@ def _within(rows: DataFrame, ranges: OffsetRanges) -> DataFrame:
 
 
 @dataclass(frozen=True)
+class _Held:
+    """The versions of a view that windows which start at `since_us` or later may see, of the batches on the path up to `batch`."""
+
+    batch: int
+    since_us: int
+    rows: DataFrame
+
+
 class KnownVersions:
-    """The versions on a timeline's path, as of any of its batches; an `interval_rows.VersionsAt`."""
+    """The versions on a timeline's path, as of any of its batches; an `interval_rows.VersionsAt`.
 
-    settings: Settings
-    home: PipelineHome
-    definition: Definition
-    timeline: str
+    From one batch that closes windows to the next, executors hold the versions that the windows of then and later ones may see: the
+    newest of each row of the table, and those that ended since. So a batch reads what the batches since have stored, and no version
+    twice. The first batch of a process reads all; so does one that comes before the last, or closes windows from before its own.
+    """
 
-    def __call__(self, spark: SparkSession, batch: int) -> Mapping[str, DataFrame]:
-        """Return view to the versions known when `batch` runs."""
-        if not self.definition.tables:
-            return {}
-        path = path_of(self.home, self.timeline)
-        return {view: self._known(spark, view, path, batch) for view in self.definition.tables}
+    def __init__(self, settings: Settings, home: PipelineHome, definition: Definition, timeline: str) -> None:
+        """Take where the tables are, and the timeline."""
+        self._settings, self._home, self._definition, self._timeline = settings, home, definition, timeline
+        self._held: dict[str, _Held] = {}
 
-    def _known(self, spark: SparkSession, view: str, path: Sequence[Segment], batch: int) -> DataFrame:
-        source = self.definition.sources[view]
-        table = delta.open_table(self.home.tables.versions(view))
+    def __call__(self, spark: SparkSession, batch: int, since_us: int | None) -> Mapping[str, DataFrame]:
+        """Return view to the versions known when `batch` runs, for windows that start at `since_us` or later."""
+        path = path_of(self._home, self._timeline) if self._definition.tables else []
+        return {view: self._known(spark, view, path, batch, since_us) for view in self._definition.tables}
+
+    def _known(
+        self, spark: SparkSession, view: str, path: Sequence[Segment], batch: int, since_us: int | None
+    ) -> DataFrame:
+        if since_us is None:  # no window is there to see a version
+            return self._read(spark, view, path, batch, batch).withColumn("_index", F.lit(0))
+        held = self._held.get(view)
+        if held is None or batch < held.batch or since_us < held.since_us:
+            rows = self._read(spark, view, path, -1, batch)
+        else:
+            rows = held.rows.unionByName(self._read(spark, view, path, held.batch, batch))
+        # The checkpoint cuts the plan, which would grow with each batch. If executors lose it, the batch fails, and the next driver reads all.
+        kept = current_versions(self._definition, view, rows, since_us).localCheckpoint()
+        self._held[view] = _Held(batch, since_us, kept)
+        return kept.withColumn("_index", F.lit(0))
+
+    def _read(self, spark: SparkSession, view: str, path: Sequence[Segment], after: int, batch: int) -> DataFrame:
+        """Return the versions that the path's batches after `after` up to `batch` have read."""
+        place, cache = self._home.tables.versions(view), self._settings.home / "cache"
+        table = delta.open_table(place) if after < batch else None
+        source = self._definition.sources[view]
         empty = spark.createDataFrame([], f"{rows_schema(source)}, _timeline string, _batch bigint")
-        place, cache = self.home.tables.versions(view), self.settings.home / "cache"
-        rows = empty if table is None else read_files(spark, place, table, empty.schema, cache)
+        uris = [] if table is None else uris_above(table, "_batch", after)
+        rows = empty if table is None or not uris else read_files(spark, place, table, empty.schema, cache, uris=uris)
         inside = [
             (F.col("_timeline") == segment.timeline)
             & F.col("_batch").between(segment.first, batch if segment.last is None else min(segment.last, batch))
             for segment in path
         ]
-        return (
-            rows.where(functools.reduce(operator.or_, inside))
-            .drop("_timeline", "_batch")
-            .withColumn("_index", F.lit(0))
-        )
+        read_rows = rows.where((F.col("_batch") > after) & functools.reduce(operator.or_, inside))
+        return read_rows.drop("_timeline", "_batch")
