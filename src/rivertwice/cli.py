@@ -39,6 +39,7 @@ from rivertwice.commands.served import served
 from rivertwice.commands.services import down, status, up
 from rivertwice.commands.streams import pipelines, start, stop, test_cases
 from rivertwice.commands.topics import topics
+from rivertwice.commands.trial import try_
 from rivertwice.commands.upgrades import upgrade
 from rivertwice.commands.upkeep import upkeep
 from rivertwice.commands.views import view
@@ -48,7 +49,7 @@ from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
     up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
-    topics, archive, retention, savepoint, upgrade, advise, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
+    topics, archive, retention, savepoint, try_, upgrade, advise, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
 )  # fmt: skip
 COMMAND_GROUP = "rivertwice.commands"
 for operation in (restore, rewind, fall_back):

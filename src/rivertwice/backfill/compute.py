@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import operator
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +28,7 @@ from rivertwice.backfill.corrections import (
 )
 from rivertwice.backfill.kinds import planner_of
 from rivertwice.backfill.model import BackfillPlan, Chunk, OffsetRuns
-from rivertwice.backfill.ranges import reach, windows
+from rivertwice.backfill.ranges import HalfOpenRange, reach, windows
 from rivertwice.backfill.reading import cured, read_source
 from rivertwice.backfill.session_compute import compute_sessions
 from rivertwice.backfill.store import backfill_folder
@@ -138,7 +140,7 @@ def _compute_chunk(
     else:
         (source_rows,) = rows.values()
         result, records = compute_sessions(spark, home, definition, plan, chunk, source_rows)
-    _check_same_topics(settings, plan)
+    check_same_topics(settings, plan)
     return result, records
 
 
@@ -161,8 +163,31 @@ def _compute_windows(
             view_rows.unpersist()
 
 
-def _check_same_topics(settings: Settings, plan: BackfillPlan) -> None:
-    """Check, after a chunk was read, that Kafka still has the topics of the plan: an id never comes back.
+def windows_frame(
+    spark: SparkSession, definition: Definition, plan: BackfillPlan, rows: Mapping[str, DataFrame]
+) -> DataFrame:
+    """Return the rows of all windows of a plan as a frame. It is not computed yet, and no row comes to the driver.
+
+    Args:
+        spark: the session.
+        definition: what to run.
+        plan: not of sessions, whose frame is `session_compute.sessions_frame`.
+        rows: view to accepted rows of the plan's offsets (`rows_by_view`).
+    """
+    whole = Chunk(0, plan.ranges, plan.offsets, plan.records)
+    inside = {view: _in_windows(spark, source, rows[view], whole, plan) for view, source in definition.streams.items()}
+    return starting_in(compile_sources(spark, definition, {**rows, **inside}), definition, plan.ranges)
+
+
+def starting_in(rows: DataFrame, definition: Definition, ranges: Sequence[HalfOpenRange]) -> DataFrame:
+    """Return the result rows whose window starts in one of some ranges (epoch milliseconds)."""
+    start_ms = F.unix_millis(definition.window.start_column)
+    bounds = [(start_ms >= F.lit(start)) & (start_ms < F.lit(end)) for start, end in ranges]
+    return rows.where(functools.reduce(operator.or_, bounds))
+
+
+def check_same_topics(settings: Settings, plan: BackfillPlan) -> None:
+    """Check, after records were read, that Kafka still has the topics of the plan: an id never comes back.
 
     Raises:
         LogGapError: a topic was deleted, or deleted and created again.
@@ -171,9 +196,9 @@ def _check_same_topics(settings: Settings, plan: BackfillPlan) -> None:
         now = kafka.topic_id(settings, topic) if kafka.topic_exists(settings, topic) else "none"
         if now != plan.topic_ids[topic]:
             message = (
-                f"topic {topic} is no longer the one backfill {plan.id} was planned on (id {now}, not "
-                f"{plan.topic_ids[topic]}): it was deleted, and what was read may be other records; the chunk was not "
-                "committed; plan again over what the archive holds"
+                f"topic {topic} is no longer the one that {plan.id} was planned on (id {now}, not "
+                f"{plan.topic_ids[topic]}): it was deleted, and what was read may be other records; what was computed of them "
+                "was not kept; plan again over what the archive holds"
             )
             raise LogGapError(message)
 

@@ -37,10 +37,9 @@ def compute_sessions(
         RequestError: the log gives other sessions than were planned, or a session that should vanish is no longer served.
     """
     assert plan.sessions is not None, "only plans of sessions come here"
-    published, vanishing = sessions_of(plan.sessions, chunk)
-    session_table = _find(spark, definition, rows, published)
-    _check_found(plan, published, session_table)
-    result = compile_batch(spark, definition, _records_of(spark, definition, rows, session_table)).toArrow()
+    _, vanishing = sessions_of(plan.sessions, chunk)
+    frame, session_table = sessions_frame(spark, definition, plan, chunk, rows)
+    result = frame.toArrow()
     records: Counter[int] = Counter()
     for start_us, count in zip(
         session_table["_start_us"].to_pylist(), session_table["_records"].to_pylist(), strict=True
@@ -51,6 +50,21 @@ def compute_sessions(
         vanishing_rows = _served_rows(home, definition, plan, vanishing)
         parts.append(_flagged(vanishing_rows.select(result.column_names).cast(result.schema), withdrawn=True))
     return pa.concat_tables(parts), records
+
+
+def sessions_frame(
+    spark: SparkSession, definition: Definition, plan: BackfillPlan, chunk: Chunk, rows: DataFrame
+) -> tuple[DataFrame, pa.Table]:
+    """Return the rows of the sessions that a chunk publishes, as a frame, and these sessions: keys, stretch, records.
+
+    Raises:
+        RequestError: the log gives other sessions than were planned.
+    """
+    assert plan.sessions is not None, "only plans of sessions come here"
+    published, _ = sessions_of(plan.sessions, chunk)
+    session_table = _find(spark, definition, rows, published)
+    _check_found(plan, published, session_table)
+    return compile_batch(spark, definition, _records_of(spark, definition, rows, session_table)), session_table
 
 
 def _find(
