@@ -19,6 +19,7 @@ from rivertwice.commands.agents import agent
 from rivertwice.commands.alerts import alerts
 from rivertwice.commands.archive import archive
 from rivertwice.commands.backfills import backfill
+from rivertwice.commands.cases import case
 from rivertwice.commands.checks import reconcile, verdicts
 from rivertwice.commands.deadletters import dead
 from rivertwice.commands.delivery import deliver
@@ -48,7 +49,7 @@ from rivertwice.errors import ServiceError
 from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
-    up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, schema,
+    up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, case, schema,
     topics, archive, retention, savepoint, try_, upgrade, advise, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
 )  # fmt: skip
 COMMAND_GROUP = "rivertwice.commands"

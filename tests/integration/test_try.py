@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from homes.project import TO_RUN, make_project
+from homes.project import TO_RUN, make_project, replace_text
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.instants import from_ms, parse_iso, to_iso, to_ms
 from rivertwice.log.kafka import ensure_topic
+from rivertwice.pipeline.case_files import load_case
 from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.lineage import path_ledger
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
@@ -286,3 +287,37 @@ def test_a_broken_statement_is_refused_in_the_words_of_lint(streamed: Streamed, 
     (findings,) = (each["findings"] for each in run_command_warm(settings, "lint", FIXED, code=3))
     assert error in [finding["told"] for finding in findings]
     assert "detla" in error
+
+
+def test_a_window_cut_from_the_log_is_a_case_that_passes(streamed: Streamed, tmp_path: Path) -> None:
+    settings = streamed.edited(tmp_path, FIXED, "transform.sql")
+    start_ms = BEGIN_MS + HOUR_MS
+    own = [each for each in streamed.amounts if each.k == "k0" and 0 <= each.at_ms - start_ms < WINDOW_MS]
+    before = files_in(settings.home)
+    words = ("--window", to_iso(from_ms(start_ms)), "--key", '{"k": "k0"}', "--name", "an_hour_in")
+    cut = run_command_warm(settings, "case", "from-log", FIXED, *words)
+    assert files_in(settings.home) == before
+    assert Path(cut["path"]).read_text().startswith(f"# {len(own) + 1} real records of the log")
+    case = load_case(Path(cut["path"]))
+    *kept, closing = [json.loads(event.raw or "") for event in case.events]
+    assert [(each["at"], each["delta"]) for each in kept] == [(to_iso(from_ms(each.at_ms)), each.delta) for each in own]
+    assert to_ms(parse_iso(closing["at"])) >= start_ms + WINDOW_MS + DELAY_MS
+    (row,) = case.expect.stream
+    assert (row["k"], row["records"], row["total"]) == ("k0", len(own), with_abs(each.delta for each in own))
+    assert run_command_warm(settings, "test", FIXED)["failed"] == 0
+    replace_text(settings.definitions / FIXED / "transform.sql", *WITHOUT_ABS)
+    (failed,) = (each for each in run_command_warm(settings, "test", FIXED, code=3)["cases"] if each["differences"])
+    assert failed["case"] == "an_hour_in"
+
+
+def test_records_cut_by_address_keep_their_dead_letters(streamed: Streamed, tmp_path: Path) -> None:
+    settings = streamed.edited(tmp_path, FIXED, "transform.sql")
+    (place, *_) = (each["place"] for each in run_command_warm(settings, "dead", "list", FIXED)["letters"])
+    dead = place.rpartition("/")[2].replace("@", "-")
+    words = ("--record", place, "--record", f"{streamed.topic}/1@0", "--name", "by_address")
+    cut = run_command_warm(settings, "case", "from-log", FIXED, *words)
+    assert (cut["records"], cut["batch_rows"]) == (2, 1)
+    case = load_case(Path(cut["path"]))
+    assert case.expect.dead == {dead: "json"}
+    assert [event.raw for event in case.events if event.id == dead] == ["no json"]
+    assert run_command_warm(settings, "test", FIXED)["failed"] == 0
