@@ -210,7 +210,7 @@ def test_a_planted_bug_changes_just_the_rows_that_it_must(streamed: Streamed, ag
     settings = streamed.edited(tmp_path, FIXED, "transform.sql", WITHOUT_ABS)
     before = files_in(settings.home)
     result = run_try(settings, FIXED, "--against", against, "--fail-on-difference")
-    assert result.exit_code == 1, result.output
+    assert result.exit_code == 3, result.output
     assert files_in(settings.home) == before
     report = json.loads(result.stdout)
     assert shown(report) == named(expected)

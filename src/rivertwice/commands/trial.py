@@ -10,7 +10,7 @@ import click
 
 from rivertwice.commands.advise import DurationType
 from rivertwice.commands.backfills import parse_range
-from rivertwice.commands.frame import REFUSED, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame, to_plain
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _FORM = "ISO 8601 with a zone; a date alone means midnight UTC."
 )
 @click.option("--limit", type=click.IntRange(0, 1000), default=20, show_default=True, help="Rows shown at most.")
 @click.option(
-    "--fail-on-difference", is_flag=True, help="Exit 1 if a row or a column differs, or none could be compared."
+    "--fail-on-difference", is_flag=True, help="Exit 3 if a row or a column differs, or none could be compared."
 )
 @pass_frame
 def try_(
@@ -75,7 +75,7 @@ def try_(
         trial = try_definition(frame.settings, request, spark, frame.progress)
     frame.emit({**to_plain(trial), "differs": trial.differs}, lambda: trial_text(trial))
     if fail_on_difference and trial.differs:
-        raise SystemExit(REFUSED)
+        raise SystemExit(DEFECT)
 
 
 def trial_text(trial: Trial) -> str:
