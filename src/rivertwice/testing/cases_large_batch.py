@@ -1,4 +1,4 @@
-"""F52: a batch above the driver's limit, killed around every step of the way by which executors write it."""
+"""F52: a batch above the driver's limit, killed around every step of the way by which executors write it; the disk full there."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from rivertwice.store import delta
 from rivertwice.store.delta_counts import live_sizes
 from rivertwice.stream.large_batch import is_noted
 from rivertwice.testing.cases import case, require
+from rivertwice.testing.cases_store import fill, small_disk
 from rivertwice.testing.lab import PIPELINE, Lab
 from rivertwice.testing.lab_project import edit_definition
 from rivertwice.testing.savepoint_runs import run_command
 from rivertwice.testing.strikes import AFTER, BEFORE, IN_WORKER, Strike, strike_driver
+from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
 
 KEYS = 6_000
@@ -102,3 +104,27 @@ def killed_in_a_large_batch(lab: Lab) -> None:
     run_command(lab, "upkeep", PIPELINE)
     kept = [path for path in left if path.exists()]
     require(not kept, f"upkeep left {len(kept)} of {len(left)} files that no commit names")
+
+
+@case("F52/disk", "the tables' disk full when executors write a batch above Spark's limit; then freed")
+def disk_full_in_a_large_batch(lab: Lab) -> None:
+    """Part of the files, no commit: freed, the batch is written once."""
+    tables = lab.home.tables.root
+    require(isinstance(tables, Path), "the tables lie in no folder")
+    disk = small_disk(Path(tables))
+    disk.__enter__()
+    lab.at_end(lambda: disk.__exit__(None, None, None))
+    env = begin_large(lab)
+    refuse(lab, env)
+    committed = len(path_ledger(lab.home))
+    filler = fill(Path(tables), lab.random.randrange(0, 40_000))
+    code = lab.wait(lab.start_driver(until_end=True, env=env))
+    record = read_exit(lab.home)
+    lab.fact("ended_as", None if record is None else f"{record.failure}: {record.message[:80]}")
+    require(code == 1 and record is not None, f"a driver with a full disk ended with {code}; {lab.log_end()}")
+    require(record is not None and record.failure == "disk", f"a full disk is classified as {record}")
+    require(len(path_ledger(lab.home)) == committed, "a batch counts that found no room")
+    filler.unlink()
+    lab.run_to_end(env)
+    largest = max(row.emitted for row in path_ledger(lab.home))
+    require(largest > KEYS // 2, f"the largest batch emitted {largest} rows: nothing was above the limit")
