@@ -22,9 +22,10 @@ from rivertwice.errors import TableDamageError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.engine import FEW_RECORDS, with_confs
 from rivertwice.reconcile.report import ReconcileReport
-from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
+from rivertwice.reconcile.results import newest_reconcile, verdict_rows
 from rivertwice.reconcile.run import reconcile
 from rivertwice.reconcile.unchanged import reconcile_unchanged
+from rivertwice.testing.reconcile_runs import stored_run
 from rivertwice.timeline.served import rebuild_served
 from simulated.windows import SIZE, START, World, random_batches
 
@@ -42,16 +43,7 @@ def stored(settings: Settings, report: ReconcileReport) -> dict[str, Any]:
     newest = newest_reconcile(home)
     assert newest is not None
     assert newest["run"] == report.run
-    rows = verdict_rows(home, report.run)
-    names = ("pair", "window_start", "window_end", "key", "verdict", "reason", "late", "dead", "rows")
-    causes = ("pair", "cause", "window_start", "key", "topic", "partition", "offset", "batch", "event_time", "detail")
-    return {
-        "verdicts": sorted(tuple(map(str, (row[name] for name in names))) for row in rows),
-        "causes": sorted(tuple(map(str, (row[name] for name in causes))) for row in cause_rows(home, report.run)),
-        **{name: newest[name] for name in ("timeline", "batch", "sequence", "as_of", "counts", "balance")},
-        "late": newest["late_by_partition"],
-        "alerts": sorted(f"{alert['severity']} {alert['message']}" for alert in newest["gate"]["alerts"]),
-    }
+    return stored_run(home, report.run)
 
 
 def full_copy(spark: SparkSession, made: WindowHome, folder: Path) -> dict[str, Any]:

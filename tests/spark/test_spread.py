@@ -16,9 +16,10 @@ from homes.windows import WindowHome
 from rivertwice.config import Settings
 from rivertwice.instants import EPOCH, utc_now
 from rivertwice.reconcile import observe
-from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
+from rivertwice.reconcile.results import cause_rows, verdict_rows
 from rivertwice.reconcile.run import reconcile
 from rivertwice.reconcile.seals.table import read_seals
+from rivertwice.testing.reconcile_runs import stored_run
 from rivertwice.timeline.served import rebuild_served
 from simulated.windows import SIZE, START, World, random_batches
 
@@ -32,16 +33,8 @@ def said(spark: SparkSession, made: WindowHome, folder: Path) -> dict[str, Any]:
     settings: Settings = replace(made.settings, home=folder)
     report = reconcile(spark, settings, "p", full=True, now=utc_now(), progress=lambda _: None)
     home = settings.pipeline("p")
-    newest = newest_reconcile(home)
-    assert newest is not None
-    names = ("pair", "window_start", "window_end", "key", "verdict", "reason", "late", "dead", "rows")
-    causes = ("pair", "cause", "window_start", "key", "topic", "partition", "offset", "batch", "event_time", "detail")
     return {
-        "verdicts": sorted(tuple(map(str, (row[name] for name in names))) for row in verdict_rows(home, report.run)),
-        "causes": sorted(tuple(map(str, (row[name] for name in causes))) for row in cause_rows(home, report.run)),
-        **{name: newest[name] for name in ("timeline", "batch", "sequence", "as_of", "counts", "balance")},
-        "late": newest["late_by_partition"],
-        "alerts": sorted(f"{alert['severity']} {alert['message']}" for alert in newest["gate"]["alerts"]),
+        **stored_run(home, report.run),
         "dirty": report.dirty,
         "seals": [replace(seal, run="", created_at=EPOCH, versions={}) for seal in read_seals(home)],
     }
