@@ -26,7 +26,7 @@ from rivertwice.timeline.lineage import (
     load_timeline,
     path_of,
 )
-from rivertwice.timeline.sequence import last_seq, move_head, read_sequence, select_head
+from rivertwice.timeline.sequence import move_head, read_sequence, select_head
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,12 +150,12 @@ def resolve_timeline(
     """
     topic_ids = {topic: kafka.topic_id(settings, topic) for topic in definition.topics}
     hashes = bundle.fingerprint.hashes()
-    chosen = timeline or select_head(read_sequence(home))
+    entries = read_sequence(home)  # a head move asserts the number of this look, however long the start sleeps after it
+    chosen = timeline or select_head(entries)
     load = read_load(home) if chosen is None else None
     if load is not None:
         begin_after_load(home, load, now)
         chosen = load.timeline
-    newest_seq = last_seq(home)
     plan = plan_start(chosen, list_timelines(home))
     name = plan.timeline
     if plan.create:
@@ -177,6 +177,7 @@ def resolve_timeline(
             ),
         )
     if plan.move:
+        newest_seq = entries[-1].seq if entries else 0
         move_head(home, name, reason="first start", expected_seq=newest_seq, now=now)
     line = load_timeline(home, name)
     check_fingerprint(line.fingerprint, hashes, definition.name, name)

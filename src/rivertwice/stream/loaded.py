@@ -14,8 +14,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from rivertwice.config import PipelineHome
-from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.lineage import create_timeline
+from rivertwice.errors import LostRaceError
+from rivertwice.timeline.first_load import RECORD, FirstLoad, load_place
+from rivertwice.timeline.lineage import create_timeline, load_timeline
 from rivertwice.timeline.sequence import move_head, publish, read_sequence, select_head
 from rivertwice.timeline.served_rows import publications_of
 
@@ -24,9 +25,11 @@ def begin_after_load(home: PipelineHome, load: FirstLoad, now: datetime) -> None
     """Let the timeline of a recorded load serve; see the module's steps. Nothing happens if it does, or did, already.
 
     Raises:
-        LostRaceError: another process did a step at the same moment; the same call again continues.
+        LostRaceError: another process did a step at the same moment, and the same call again continues; or a first start that read
+            the sequence before the load was recorded made a timeline of this name, which begins elsewhere.
     """
-    create_timeline(home, load.first_timeline())  # step 1
+    if not create_timeline(home, load.first_timeline()):  # step 1
+        _require_own(home, load)
     entries = read_sequence(home)
     if all(publication.backfill != load.cover for publication in publications_of(entries)):  # step 2
         seq = entries[-1].seq if entries else 0
@@ -34,3 +37,16 @@ def begin_after_load(home: PipelineHome, load: FirstLoad, now: datetime) -> None
         entries = read_sequence(home)
     if select_head(entries) is None:  # step 3
         move_head(home, load.timeline, reason=f"first start, after {load.id}", expected_seq=entries[-1].seq, now=now)
+
+
+def _require_own(home: PipelineHome, load: FirstLoad) -> None:
+    """Check that the timeline of a load's name begins where the load ends."""
+    begins = load_timeline(home, load.timeline).genesis
+    if begins != load.genesis:
+        name, place = home.root.name, load_place(home)
+        message = (
+            f"timeline {load.timeline} of {name} begins at {begins}, and {load.id} says {load.genesis}: a first start made it while the load "
+            f"was recorded; nothing of the load is published; remove {RECORD} in {place}, then `rivertwice start {name} --from-batch` loads "
+            "again, or says that the stream began"
+        )
+        raise LostRaceError(message)

@@ -14,16 +14,16 @@ from homes.first_load import ZONES, make_load
 from homes.ledger import NOW, ledger_row
 from homes.project import make_project
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import FingerprintError
+from rivertwice.errors import FingerprintError, LostRaceError
 from rivertwice.log.leases import RetentionClaim
 from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.retention.claims import observe_claims
 from rivertwice.store import delta
 from rivertwice.stream import begin, loaded
-from rivertwice.timeline.first_load import FirstLoad, record_load
+from rivertwice.timeline.first_load import FirstLoad, read_load, record_load
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Timeline, create_timeline, list_timelines, load_timeline
-from rivertwice.timeline.sequence import head, read_sequence
+from rivertwice.timeline.sequence import head, last_seq, move_head, read_sequence
 from rivertwice.timeline.served import publications_of, read_served, rebuild_served
 
 
@@ -99,6 +99,45 @@ def test_a_load_takes_a_timeline_that_an_earlier_start_did_not(
     record_load(home, make_load(bundle, timeline="t2"), ZONES)
     assert start(settings, bundle).genesis == {"flights": {"0": 40}}
     assert head(home) == "t2"
+
+
+def test_a_first_start_that_slept_does_not_move_the_head_back(
+    project: tuple[Settings, PipelineHome, Bundle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it sleeps after its look at the sequence, another host's start and a restore let t2 serve."""
+    settings, home, bundle = project
+
+    def slept(_: PipelineHome) -> None:
+        first = replace(make_load(bundle).first_timeline(), genesis={"flights": {"0": 0}})
+        for name in ("t1", "t2"):
+            create_timeline(home, replace(first, timeline=name))
+            move_head(home, name, reason="another host", expected_seq=last_seq(home), now=NOW)
+
+    monkeypatch.setattr(begin, "read_load", slept)
+    with pytest.raises(LostRaceError, match="the sequence of p is at 2, not at 0"):
+        start(settings, bundle)
+    assert head(home) == "t2"
+
+
+@pytest.mark.parametrize("serves", [False, True])
+def test_a_timeline_that_a_start_made_is_not_taken_for_the_load_s(
+    serves: bool, project: tuple[Settings, PipelineHome, Bundle]
+) -> None:
+    """A first start of another host slept while the load was recorded, and began t1 at the log's beginning."""
+    settings, home, bundle = project
+    load = make_load(bundle)
+    record_load(home, load, ZONES)
+    create_timeline(home, replace(load.first_timeline(), genesis={"flights": {"0": 0}}))
+    if serves:
+        move_head(home, "t1", reason="first start", expected_seq=0, now=NOW)
+    with pytest.raises(LostRaceError, match="a first start made it while the load was recorded") as refused:
+        loaded.begin_after_load(home, load, NOW)
+    assert publications_of(read_sequence(home)) == []
+    record = home.root / "first_load" / "load.json"
+    assert f"remove load.json in {record.parent}" in str(refused.value)
+    record.unlink()
+    assert read_load(home) is None
+    assert start(settings, bundle).genesis == {"flights": {"0": 0}}
 
 
 def test_a_definition_that_changed_since_the_load_does_not_start(
