@@ -28,10 +28,21 @@ PUBLISHED = point("publish: entry appended")
 
 def run_backfill(world: World, me: Process) -> Steps:
     """Recompute every closed window of the head's path and publish it."""
-    plan = world.rules.plan_backfill(_request(world), _view(world), chunk_records=CHUNK)
+    plan = plan_of(world, _request(world))
     yield OBSERVED
     plan = world.plans.setdefault(plan.id, plan)
     yield PLANNED
+    yield from publish_plan(world, me, plan)
+
+
+def plan_of(world: World, request: BackfillRequest) -> BackfillPlan:
+    """Return the plan of a request."""
+    plan: BackfillPlan = world.rules.plan_backfill(request, _view(world), chunk_records=CHUNK)
+    return plan
+
+
+def publish_plan(world: World, me: Process, plan: BackfillPlan) -> Steps:
+    """Compute a plan, audit it and publish it; what is done is not done again."""
     yield from _compute(world, me, plan)
     complete = len(world.corrections.get(plan.id, {})) == len(plan.chunks)
     if not complete and world.broken != "audit skipped":
@@ -68,7 +79,8 @@ def _view(world: World) -> BackfillView:
         batches=tuple(
             BatchZone(r.timeline, r.batch, {TOPIC: r.ranges(TOPIC)}, r.accepted, r.min_event_ms, r.max_event_ms)
             for r in rows
-        ),
+        )
+        + _loaded(world),
         as_of={TOPIC: {int(p): o for p, o in rows[-1].end_offsets[TOPIC].items()}} if rows else {},
         topic_ids=line.topic_ids,
         archive={TOPIC: dict(world.archived)},
@@ -77,6 +89,24 @@ def _view(world: World) -> BackfillView:
         semantics=line.fingerprint["semantics"],
         sequence=world.last_seq(),
         publications=tuple(publications_of(world.sequence)),
+    )
+
+
+def _loaded(world: World) -> tuple[BatchZone, ...]:
+    """Return the zones of what a first load left out."""
+    load = world.load
+    if load is None or world.broken == "backfills read the stream's records only":
+        return ()
+    return tuple(
+        BatchZone(
+            load.timeline,
+            -1,
+            {TOPIC: {zone.partition: (zone.start, zone.end)}},
+            zone.accepted,
+            zone.min_event_ms,
+            zone.max_event_ms,
+        )
+        for zone in world.load_zones
     )
 
 
@@ -91,7 +121,7 @@ def _compute(world: World, me: Process, plan: BackfillPlan) -> Steps:
         records: list[tuple[Address, Record]] = []
         for partition, runs in chunk.offsets.get(TOPIC, {}).items():
             for run in runs:
-                records += _read(world, partition, run, plan.topic_ids[TOPIC])
+                records += read_offsets(world, partition, run, plan.topic_ids[TOPIC])
         rows: dict[int, set[Address]] = {}
         for address, record in records:
             end = window_end(record.event_ms)
@@ -102,7 +132,7 @@ def _compute(world: World, me: Process, plan: BackfillPlan) -> Steps:
     world.unlock(f"backfill {plan.id}", me)
 
 
-def _read(world: World, partition: int, run: tuple[int, int], topic_id: str) -> list[tuple[Address, Record]]:
+def read_offsets(world: World, partition: int, run: tuple[int, int], topic_id: str) -> list[tuple[Address, Record]]:
     """Read offsets, each once: what the archive has from there, the rest from Kafka."""
     old = world.archived.get(partition, (0, 0))
     inside = (max(run[0], old[0]), min(run[1], old[1]))

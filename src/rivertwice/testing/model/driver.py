@@ -13,6 +13,7 @@ from rivertwice.stream.failures import DRAINED, classify_failure
 from rivertwice.stream.side import encode_ranges
 from rivertwice.testing.model.checkpoints import compute_planned, planned_of, ranges_between, start_of, view_of
 from rivertwice.testing.model.durable import Checkpoint, commit_text, offsets_text
+from rivertwice.testing.model.loads import begin_after_load
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.stream import DELAY_MS, TOPIC, Computed, split_rate
 from rivertwice.testing.model.world import KEPT, World
@@ -188,6 +189,10 @@ def _resolve(world: World, me: Process) -> Any:
     rules, last_seq = world.rules, world.last_seq()
     hashes = me.fingerprint = world.fingerprint()
     head = rules.select_head(world.sequence) if me.goal is None else me.goal.timeline
+    load = world.load if head is None and world.broken != "a start looks for no load" else None
+    if load is not None:
+        yield from begin_after_load(world, load)
+        head = load.timeline
     plan = rules.plan_start(head, list(world.timelines))
     topics = {TOPIC: world.topic_id}
     yield READ_SEQUENCE

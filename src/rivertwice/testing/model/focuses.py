@@ -79,6 +79,8 @@ REWINDS = Focus(
     people=True,
     deadly=True,
 )
+LOADS = Focus(loads=True)
+LOADS_KILLED = Focus(stories=((),), prelude=(), loads=True, deadly=True)
 ARCHIVES = Focus(stories=(("archive", "archive", "archive"),))
 SHARED = Focus(stories=(("fence", "standby"), ("fence", "standby", "fence", "standby")), shared=True)
 TWO_HOSTS = Focus(

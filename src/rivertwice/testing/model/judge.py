@@ -222,6 +222,8 @@ class Judge:
         target = entry.payload["timeline"]
         if target not in world.timelines:
             fail("the head names a recorded timeline", target)
+        if head is None:
+            world.load_judge.begins(target)
         if head is not None and "rewind" not in entry.payload["reason"]:
             lost = [key for key in self.path(head) if key not in self.path(target)]
             if lost:
@@ -267,6 +269,8 @@ class Judge:
         world, backfill = self.world, str(entry.payload["backfill"])
         if backfill in self.published:
             fail("a backfill is published once", backfill)
+        if world.load is not None and backfill == world.load.cover:
+            return  # it has no rows
         if head is None or world.timelines[head].fingerprint["semantics"] != entry.payload["semantics"]:
             fail("a publication has the head's meaning", backfill)
         keys = self.path(head)
@@ -284,8 +288,12 @@ class Judge:
             fail("what is published is the truth of the log", backfill)
 
     def _truth(self, as_of: dict[int, int], ranges: Sequence[Sequence[int]]) -> dict[int, frozenset[Address]]:
-        root = next(line for line in self.world.timelines.values() if line.parent is None)
-        first, log = root.genesis[TOPIC], self.world.logs[root.topic_ids[TOPIC]]
+        line, load = self.world.timelines[str(self.world.head())], self.world.load
+        while line.parent is not None:
+            line = self.world.timelines[line.parent.timeline]
+        first, log = dict(line.genesis[TOPIC]), self.world.logs[line.topic_ids[TOPIC]]
+        if load is not None:
+            first = {str(partition): start for partition, (start, _) in load.ranges.items()}
         members: dict[int, set[Address]] = {}
         for partition, end in as_of.items():
             for offset in range(int(first[str(partition)]), end):
@@ -305,6 +313,7 @@ class Judge:
         world, shown = self.world, world_served(self.world)
         closed = self.rows[look.timeline, look.batch].batch_watermark_ms
         for end in look.rows:
+            world.load_judge.serves(end, look.sequence)
             newest = [
                 entry.payload
                 for entry in world.sequence[: look.sequence]

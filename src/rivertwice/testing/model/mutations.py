@@ -34,6 +34,7 @@ from rivertwice.testing.model.focuses import (
     UNSEEN,
     WILD,
 )
+from rivertwice.testing.model.load_mutations import LOAD_MUTATIONS
 from rivertwice.testing.model.mutation import Mutation, Verdict, run_mutation
 from rivertwice.testing.model.seal_mutations import SEAL_MUTATIONS
 from rivertwice.testing.model.stories import Focus
@@ -317,7 +318,7 @@ def _first(timelines: Any) -> Any:
     return StartPlan(FIRST, create=FIRST not in timelines, move=True)
 
 
-MUTATIONS = (*_PROTOCOLS, *SEAL_MUTATIONS)
+MUTATIONS = (*_PROTOCOLS, *LOAD_MUTATIONS, *SEAL_MUTATIONS)
 
 
 def run_mutations(*, seed: int = 0, most: int = 3000) -> list[Verdict]:

@@ -9,6 +9,7 @@ from rivertwice.testing.model.agent import look_served
 from rivertwice.testing.model.checkpoints import start_of
 from rivertwice.testing.model.events import produce
 from rivertwice.testing.model.judge import fail
+from rivertwice.testing.model.loads import unloaded
 from rivertwice.testing.model.process import Process
 from rivertwice.testing.model.stream import TOPIC
 from rivertwice.testing.model.world import World
@@ -18,6 +19,7 @@ ROUNDS = 700
 END = "the end of the log"
 WORKS = "at work"
 MOST_PROOFS = 4
+MOST_LOADS = 4
 
 
 def make_peace(world: World, step: Callable[[Process], None]) -> str:
@@ -42,7 +44,7 @@ def make_peace(world: World, step: Callable[[Process], None]) -> str:
         for kind in ("agent", "keeper"):
             if kind not in kinds:
                 world.spawn(kind)
-        if number % 8 or {"prove", "restore", "planned", "fall-back", "abandon", "rewind", "give up"} & kinds:
+        if number % 8 or {"load", "prove", "restore", "planned", "fall-back", "abandon", "rewind", "give up"} & kinds:
             continue
         put_definition_back(world)  # a driver that had read another one may have begun the timeline since
         ending = people.look(late=number > ROUNDS // 2)
@@ -68,7 +70,7 @@ class People:
     def __init__(self, world: World) -> None:
         """Watch a world."""
         self.world = world
-        self.asked = self.restores = self.rewinds = self.proofs = 0
+        self.asked = self.restores = self.rewinds = self.proofs = self.loads = 0
 
     def look(self, *, late: bool) -> str:
         """Look once, and act; return how it ended, empty if it did not end."""
@@ -84,7 +86,7 @@ class People:
             world.spawn("rewind" if self.rewinds < 6 or moved or self.rewinds % 2 else "give up")
             return reason_to_stand(world) if self.rewinds > 12 else ""
         if is_at_end(world):
-            return self.prove() or END
+            return self.finish_load() or self.prove() or END
         if not must_ask(world):
             return reason_to_stand(world) if late else ""
         self.asked += 1
@@ -94,6 +96,26 @@ class People:
             world.spawn("restore")  # the agent's own fall-back was refused; a person does it
         else:
             world.intent = Intent("running", "a person", world.now)
+        return ""
+
+    def finish_load(self) -> str:
+        """Let a person continue a first load; return what is still to be done.
+
+        Raises:
+            ViolationError: its windows are not published, and no record is gone that would say why.
+        """
+        world = self.world
+        if world.load is None:
+            return ""
+        if not unloaded(world, world.load):
+            world.load_judge.is_done(world.load)
+            return ""
+        self.loads += 1
+        if self.loads <= MOST_LOADS:
+            world.spawn("load")
+            return WORKS
+        if not any(world.begin):
+            fail("the windows of a load are published in the end", unloaded(world, world.load))
         return ""
 
     def prove(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rivertwice.backfill import load_plan
 from rivertwice.backfill import publish as publishing
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.log.addresses import plan_chunks
@@ -71,6 +72,8 @@ class Rules:
     find_refusals: Rule = rewind_plan.find_refusals
     has_caught_up: Rule = catch_up.has_caught_up
     plan_backfill: Rule = plan_backfill
+    plan_load: Rule = load_plan.plan_load
+    find_unloaded: Rule = load_plan.find_unloaded
     check_head: Rule = publishing.check_head
     check_not_older: Rule = publishing.check_not_older
     plan_extension: Rule = plan_extension

@@ -11,6 +11,7 @@ from rivertwice.savepoint.operations.record import Rewind
 from rivertwice.testing.model.events import apply_event
 from rivertwice.testing.model.final import check_final, check_proved, check_reconciles
 from rivertwice.testing.model.judge import ViolationError
+from rivertwice.testing.model.loads import unloaded
 from rivertwice.testing.model.peace import make_peace
 from rivertwice.testing.model.process import POINTS, Process
 from rivertwice.testing.model.rules import Rules
@@ -18,6 +19,8 @@ from rivertwice.testing.model.stories import ACTORS, QUIET, STORIES, TASKS, Deci
 from rivertwice.testing.model.stream import Record
 from rivertwice.testing.model.world import World
 from rivertwice.timeline.intent import Intent
+
+ONE_LOAD_IN = 20
 
 
 @dataclass
@@ -92,6 +95,9 @@ class Run:
             self.crash_share = 0.12
         if focus.sleepy:
             self.pause_share = 0.12
+        self.loads = focus.loads
+        if focus.loads:
+            self._load_first()
         self.length += (
             self.calm
             + (500 if focus.sick else 0)
@@ -99,12 +105,23 @@ class Run:
             + 120 * min(2, self.plan.count("planned"))
         )
 
+    def _load_first(self) -> None:
+        """Let a person load what the log has; on two hosts, and compared by a reconcile, that is not modelled."""
+        world = self.world
+        world.shared_lease = False
+        world.intent = None
+        world.produced = [len(log) * 2 // 3 for log in world.logs[world.topic_id]]
+        if any(kind.startswith("reconcile") for kind in self.plan):
+            self.plan, self.calm = [], 0
+        world.spawn("load")
+
     def decide(self, number: int) -> Decision:
         """Draw the next decision."""
         draw, world = self.random, self.world
         if number < self.calm:
             return self._calm(number)
-        story = self._story(number) or self._again()
+        story = self._load_again() if self.loads else None
+        story = story or self._story(number) or self._again()
         if story is not None:
             return story
         chance = draw.random()
@@ -168,6 +185,17 @@ class Run:
         if draw.random() > 0.15:
             return None
         return ("spawn", "rewind" if draw.random() < 0.75 else "give up")
+
+    def _load_again(self) -> Decision | None:
+        """Let a person continue a first load that stopped, or once in a while start the stream without one."""
+        draw, world = self.random, self.world
+        if "load" in {process.kind for process in world.processes.values()} or draw.random() > 0.08:
+            return None
+        if world.load is None and world.head() is not None:
+            return None
+        if world.load is not None and world.head() is not None and not unloaded(world, world.load):
+            return None
+        return ("spawn", "load") if draw.random() < 0.85 else ("intent", "running")
 
     def _calm(self, number: int) -> Decision:
         """Let things run without harm, so that there is something to harm: batches, a proved savepoint."""
@@ -340,11 +368,12 @@ def run_schedule(
         broken: name of the protocol step that is broken on purpose.
         coverage: is updated by the schedule.
         decisions: repeats these instead of drawing.
-        focus: narrows what the seed draws.
+        focus: narrows what the seed draws; without one, every twentieth seed begins with a first load.
         trace: keep a line per step.
     """
     coverage = coverage if coverage is not None else Coverage()
-    run = Run(seed, rules or Rules(), broken, coverage, focus or Focus(), trace=trace)
+    drawn = Focus(loads=seed % ONE_LOAD_IN == 5)
+    run = Run(seed, rules or Rules(), broken, coverage, focus or drawn, trace=trace)
     coverage.schedules += 1
     ending, violation = "", None
     try:

@@ -11,6 +11,7 @@ from rivertwice.testing.model import (
     archive,
     backfills,
     driver,
+    loads,
     reconciles,
     restores,
     rewinds,
@@ -34,6 +35,7 @@ ACTORS: dict[str, Callable[..., Any]] = {
     "rewind": rewinds.run_rewind,
     "catcher": driver.run_driver,
     "give up": rewinds.run_give_up,
+    "load": loads.run_load,
     "backfill": backfills.run_backfill,
     "archive": archive.run_archiver,
     "reconcile": reconciles.run_reconcile,
@@ -87,6 +89,7 @@ class Focus:
         people: somebody starts the stream again and again.
         crowd: what is started does not wait for what was started before.
         deadly: kills are frequent. sleepy: stops are frequent.
+        loads: the stream begins after a first load of what the log has.
         prelude: what is done in calm before anything goes wrong; empty for batches only.
     """
 
@@ -98,4 +101,5 @@ class Focus:
     crowd: bool = False
     deadly: bool = False
     sleepy: bool = False
+    loads: bool = False
     prelude: tuple[str, ...] | None = None

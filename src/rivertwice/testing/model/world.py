@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from rivertwice.store.lease_terms import Held
 from rivertwice.supervise.memory import Memory
 from rivertwice.testing.model.durable import Checkpoint, Drain, Erasure, Served
 from rivertwice.testing.model.judge import Judge
+from rivertwice.testing.model.judge_loads import LoadJudge
 from rivertwice.testing.model.judge_seals import SealJudge
 from rivertwice.testing.model.process import Process
 from rivertwice.testing.model.rules import Rules
@@ -23,6 +24,7 @@ from rivertwice.testing.model.saved import Saved
 from rivertwice.testing.model.stream import TOPIC, Address, Computed, Record, State
 from rivertwice.testing.model.tables import SERVED_BUILD, Tables
 from rivertwice.testing.model.verdicts import EXACT
+from rivertwice.timeline.first_load import FirstLoad, LogZone
 from rivertwice.timeline.intent import Exit, Heartbeat, Intent
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
@@ -103,8 +105,11 @@ class World:
         self.reconciles = Reconciles()
         self.bundle = EXACT
         self.erasure: Erasure | None = None
+        self.load: FirstLoad | None = None
+        self.load_zones: Sequence[LogZone] = ()
         self.judge = Judge(self)
         self.seal_judge = SealJudge(self)
+        self.load_judge = LoadJudge(self)
 
     # the log
 
@@ -351,6 +356,12 @@ class World:
         self.tables.note("sequence")
         self.judge.appended(entry)
         return entry
+
+    def record_load(self, load: FirstLoad, zones: Sequence[LogZone]) -> None:
+        """Record a first load, once."""
+        if self.load is None or self.broken == "load recorded again":
+            self.load_judge.is_recorded(load)
+            self.load, self.load_zones = load, zones
 
     def move_head(self, timeline: str, reason: str, expected: int) -> Entry:
         """Let a timeline serve."""
