@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rivertwice.backfill.load import unloaded_windows
 from rivertwice.backfill.load_plan import REASON
+from rivertwice.backfill.load_state import unloaded_windows
 from rivertwice.backfill.store import list_backfills, load_plan
 from rivertwice.testing.cases import case, require
 from rivertwice.testing.cases_backfill import published, require_truth
