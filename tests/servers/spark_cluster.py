@@ -12,6 +12,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -50,19 +51,26 @@ class Disks:
     def script(self, command: Sequence[str]) -> str:
         """Return a shell script that runs a command on such a host, in a mount namespace of its own."""
         hidden = [Path(tempfile.gettempdir()).resolve(), *(path.resolve() for path in self.hidden)]
+        shared = [*self.shared, *(path for path in installed() if any(path.is_relative_to(place) for place in hidden))]
         lines = ["set -e", "mount --make-rprivate /", "mount -t tmpfs tmpfs /mnt"]
-        for number, path in enumerate(self.shared):
+        for number, path in enumerate(shared):
             lines.append(f"mkdir /mnt/{number}; mount --bind {shlex.quote(str(path))} /mnt/{number}")
         lines += [
             f"mkdir -p {shlex.quote(str(path))}; mount -t tmpfs -o mode=1777 tmpfs {shlex.quote(str(path))}"
             for path in hidden
         ]
-        for number, path in enumerate(self.shared):
+        for number, path in enumerate(shared):
             lines.append(
                 f"mkdir -p {shlex.quote(str(path))}; mount --bind /mnt/{number} {shlex.quote(str(path))}; umount /mnt/{number}"
             )
         lines += [f"mkdir -p {shlex.quote(str(path))}" for path in self.made]
         return "\n".join([*lines, "umount /mnt", f"exec {shlex.join(command)}"])
+
+
+def installed() -> list[Path]:
+    """Return the folders that every host of a cluster has installed: Python with Spark, and Java."""
+    java = java_env(Settings(REPOSITORY, Path(tempfile.gettempdir())))["JAVA_HOME"]
+    return [Path(sys.prefix).resolve(), Path(java).resolve()]
 
 
 def disks_missing() -> str | None:
@@ -85,6 +93,13 @@ class SparkCluster:
         self._folder = folder
         self._disks = disks
         self._processes: list[subprocess.Popen[bytes]] = []
+        try:
+            self._begin(workers, cores)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, workers: int, cores: int) -> None:
         self._start("master", "org.apache.spark.deploy.master.Master", "--port", "0", "--webui-port", "0")
         self.url = self._find("master", r"Starting Spark master at (spark://\S+)")
         self._page = self._find("master", r"(?:MasterWebUI|UI).*(?:started at|http) ?(http://\S+:\d+)")
@@ -95,7 +110,7 @@ class SparkCluster:
                 "--memory",
                 "1g",
                 "--work-dir",
-                str(folder / f"work-{number}"),
+                str(self._folder / f"work-{number}"),
                 "--webui-port",
                 "0",
             ]
