@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 import pyspark
 
+import rivertwice
 from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.setup.java import java_env
@@ -68,9 +69,9 @@ class Disks:
 
 
 def installed() -> list[Path]:
-    """Return the folders that every host of a cluster has installed: Python with Spark, and Java."""
+    """Return the folders that every host of a cluster has installed: Python with Spark and rivertwice, and Java."""
     java = java_env(Settings(REPOSITORY, Path(tempfile.gettempdir())))["JAVA_HOME"]
-    return [Path(sys.prefix).resolve(), Path(java).resolve()]
+    return [Path(sys.prefix).resolve(), Path(rivertwice.__file__).resolve().parents[1], Path(java).resolve()]
 
 
 def disks_missing() -> str | None:
