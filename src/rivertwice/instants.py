@@ -34,6 +34,11 @@ def to_iso(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+def iso_of_ms(epoch_ms: int) -> str:
+    """Return an epoch in milliseconds as `to_iso` writes it."""
+    return to_iso(from_ms(epoch_ms))
+
+
 def parse_iso(text: str) -> datetime:
     """Parse ISO 8601 with a zone, for instance `2013-06-30T04:00:00Z`.
 

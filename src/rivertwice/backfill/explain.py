@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rivertwice.backfill.model import BackfillPlan, count_offsets
 from rivertwice.backfill.ranges import HalfOpenRange
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.instants import iso_of_ms
 
 SHOWN = 6
 
@@ -15,7 +15,7 @@ def explain_plan(plan: BackfillPlan) -> str:
     """Return the plan as text for a person: one fact a line."""
     lines = [f"backfill   {plan.id} of {plan.pipeline} ({plan.reason})", *_what(plan)]
     for part in plan.cut:
-        lines.append(f"left out   [{_iso(part.start_ms)}, {_iso(part.end_ms)}): {part.why}")
+        lines.append(f"left out   [{iso_of_ms(part.start_ms)}, {iso_of_ms(part.end_ms)}): {part.why}")
     lines.append(f"read       {plan.records} records as of the last committed batch")
     for name, runs in (("archive", plan.archive), ("Kafka", plan.kafka)):
         for topic, parts in runs.items():
@@ -55,7 +55,7 @@ def _what(plan: BackfillPlan) -> list[str]:
             "published whole"
         )
         lines += [
-            f"           [{_iso(session.start_ms)}, {_iso(session.end_ms)}) of {session.key}"
+            f"           [{iso_of_ms(session.start_ms)}, {iso_of_ms(session.end_ms)}) of {session.key}"
             for session in sessions.beyond
         ]
         rest = sessions.beyond_count - len(sessions.beyond)
@@ -70,7 +70,7 @@ def _changes(plan: BackfillPlan) -> str:
 
 
 def _ranges(ranges: Sequence[HalfOpenRange]) -> list[str]:
-    shown = [f"[{_iso(start)}, {_iso(end)})" for start, end in ranges[:SHOWN]]
+    shown = [f"[{iso_of_ms(start)}, {iso_of_ms(end)})" for start, end in ranges[:SHOWN]]
     return shown if len(ranges) <= SHOWN else [*shown, f"and {len(ranges) - SHOWN} more"]
 
 
@@ -80,10 +80,6 @@ def _pieces(ranges: Sequence[HalfOpenRange]) -> str:
 
 def _offsets(parts: Mapping[int, tuple[HalfOpenRange, ...]]) -> str:
     return ", ".join(f"{p} " + " ".join(f"[{start}, {end})" for start, end in runs) for p, runs in parts.items())
-
-
-def _iso(epoch_ms: int) -> str:
-    return to_iso(from_ms(epoch_ms))
 
 
 def _windows(plan: BackfillPlan) -> str:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.ranges import HalfOpenRange, subtract
 from rivertwice.errors import RequestError
-from rivertwice.instants import TimeRange, from_ms, to_iso
+from rivertwice.instants import TimeRange, from_ms, iso_of_ms
 from rivertwice.log.addresses import OffsetRanges, count, drop_empty
 from rivertwice.pipeline.definition import Definition
 from rivertwice.timeline.first_load import FirstLoad, LogZone
@@ -199,10 +199,10 @@ def ask_for(pipeline: str, piece: HalfOpenRange, size_ms: int, step_ms: int) -> 
 def explain_load(pipeline: str, plan: LoadPlan) -> str:
     """Return the plan as text for a person: one fact a line."""
     rejected = sum(plan.rejected.values())
-    kept = f"windows    {plan.windows}, which start in [{_iso(plan.since_ms)}, {_iso(plan.before_ms)}): all are closed by the watermark"
+    kept = f"windows    {plan.windows}, which start in [{iso_of_ms(plan.since_ms)}, {iso_of_ms(plan.before_ms)}): all are closed by the watermark"
     lines = [
         f"first load of {pipeline}, topic {plan.topic}",
-        f"{kept} {_iso(plan.closed_ms)} that the stream would have at the log's end",
+        f"{kept} {iso_of_ms(plan.closed_ms)} that the stream would have at the log's end",
         f"batch      {plan.records} records that the stream does not read; backfills read those that their windows need",
         *(
             f"           partition {p} [{low}, {high})"
@@ -216,7 +216,3 @@ def explain_load(pipeline: str, plan: LoadPlan) -> str:
             f"rejected   {rejected} of the records that the stream does not read; they get no dead letter: {reasons}"
         )
     return "\n".join(lines)
-
-
-def _iso(epoch_ms: int) -> str:
-    return to_iso(from_ms(epoch_ms))

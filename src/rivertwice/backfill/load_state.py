@@ -18,7 +18,7 @@ from rivertwice.backfill.load_plan import find_unloaded
 from rivertwice.backfill.ranges import HalfOpenRange, length
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LostRaceError
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.instants import iso_of_ms
 from rivertwice.locks import holder, is_locked, lock_or_refuse
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.store.files import read_json, replace_json
@@ -163,8 +163,8 @@ def _step_of(home: PipelineHome, load: FirstLoad) -> tuple[int, str]:
     if has_closed(home, load):
         return PUBLISH, ""
     last = newest_batch(home, path)
-    reached = "it has committed no batch" if last is None else f"its watermark is {_iso(last.batch_watermark_ms)}"
-    return CLOSE, f"{reached}, they are closed at {_iso(load.closed_ms)}"
+    reached = "it has committed no batch" if last is None else f"its watermark is {iso_of_ms(last.batch_watermark_ms)}"
+    return CLOSE, f"{reached}, they are closed at {iso_of_ms(load.closed_ms)}"
 
 
 def _process(home: PipelineHome) -> str | None:
@@ -178,7 +178,3 @@ def _lock_file(home: PipelineHome) -> Path:
 
 def _step_file(home: PipelineHome) -> Path:
     return home.root / "first_load" / "step.json"
-
-
-def _iso(epoch_ms: int) -> str:
-    return to_iso(from_ms(epoch_ms))

@@ -33,7 +33,7 @@ from rivertwice.backfill.ranges import (
 from rivertwice.backfill.session_plan import plan_sessions
 from rivertwice.backfill.zones import check_doubts, plan_chunks
 from rivertwice.errors import RequestError
-from rivertwice.instants import from_ms, to_iso, to_ms
+from rivertwice.instants import iso_of_ms, to_ms
 from rivertwice.store.files import encode_json
 from rivertwice.timeline.serving import select_winners
 
@@ -123,7 +123,7 @@ def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[H
     remaining = subtract(asked, is_open)
     if not remaining:
         message = (
-            f"no window of {_say(asked)} is closed: {view.pipeline} has closed windows until {_iso(closed_end - view.step + view.window_ms)}; "
+            f"no window of {_say(asked)} is closed: {view.pipeline} has closed windows until {iso_of_ms(closed_end - view.step + view.window_ms)}; "
             "an open window is still the stream's, ask again when its watermark has passed it"
         )
         raise RequestError(message)
@@ -209,10 +209,6 @@ def _extent(view: BackfillView) -> tuple[HalfOpenRange, ...] | None:
     return covering([(min(lows), max(highs) + 1)], view.window_ms, view.step) if lows and highs else ()
 
 
-def _iso(epoch_ms: int) -> str:
-    return to_iso(from_ms(epoch_ms))
-
-
 def _say(ranges: Sequence[HalfOpenRange]) -> str:
-    first = f"[{_iso(ranges[0][0])}, {_iso(ranges[-1][1])})"
+    first = f"[{iso_of_ms(ranges[0][0])}, {iso_of_ms(ranges[-1][1])})"
     return first if len(ranges) == 1 else f"{first} in {len(ranges)} pieces"

@@ -11,7 +11,7 @@ from rivertwice.backfill.ranges import HalfOpenRange, intersect
 from rivertwice.backfill.session_observe import spans_of
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import AuditError, FingerprintError, LostRaceError, RequestError
-from rivertwice.instants import from_ms, to_iso, utc_now
+from rivertwice.instants import iso_of_ms, utc_now
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.retry import retry
 from rivertwice.timeline.committed import newest_batch
@@ -146,7 +146,7 @@ def _that_read_more(plan: BackfillPlan, published: Iterable[Publication]) -> lis
 def _refuse_as_older(plan: BackfillPlan, backfill: str, shared: Sequence[HalfOpenRange]) -> None:
     message = (
         f"backfill {plan.id} read less of the log, or of the amendments, than {backfill}, which is published and covers "
-        f"[{_iso(shared[0][0])}, {_iso(shared[-1][1])}) too; publishing it would lose records: plan again"
+        f"[{iso_of_ms(shared[0][0])}, {iso_of_ms(shared[-1][1])}) too; publishing it would lose records: plan again"
     )
     raise RequestError(message)
 
@@ -209,11 +209,7 @@ def check_head(plan: BackfillPlan, line: Timeline | None, closed_ms: int) -> Non
         raise FingerprintError(message)
     if plan.last_end_ms > closed_ms:
         message = (
-            f"backfill {plan.id} covers windows until {_iso(plan.last_end_ms)}, but the path of head {line.timeline} has closed "
-            f"windows only until {_iso(closed_ms)}: the head was moved back; wait until it has caught up, or plan again"
+            f"backfill {plan.id} covers windows until {iso_of_ms(plan.last_end_ms)}, but the path of head {line.timeline} has closed "
+            f"windows only until {iso_of_ms(closed_ms)}: the head was moved back; wait until it has caught up, or plan again"
         )
         raise RequestError(message)
-
-
-def _iso(epoch_ms: int) -> str:
-    return to_iso(from_ms(epoch_ms))

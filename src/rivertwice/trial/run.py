@@ -20,7 +20,7 @@ from rivertwice.backfill.session_reader import truth_reader
 from rivertwice.backfill.survey import survey_sessions
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RequestError
-from rivertwice.instants import from_ms, to_iso, utc_now
+from rivertwice.instants import from_ms, iso_of_ms, to_iso, utc_now
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle
 from rivertwice.pipeline.checked import check_bundle, read_verdict
 from rivertwice.pipeline.definition import Definition
@@ -157,7 +157,7 @@ def _compare(
     ranges: tuple[HalfOpenRange, ...] = ()
     if old_view.sessions is None:
         ranges, cut = choose_ranges(asked, old_view)
-        left_out += [f"windows of [{_iso(start)}, {_iso(end)}): {why}" for start, end, why in cut]
+        left_out += [f"windows of [{iso_of_ms(start)}, {iso_of_ms(end)}): {why}" for start, end, why in cut]
     elif request.against == SERVED:
         message = (
             f"{request.pipeline} has session windows: which of those that are served are settled is not known without their records; leave "
@@ -258,7 +258,3 @@ def _stretch(asked: BackfillRequest, sides: list[Side], records: int, left_out: 
 def _end_ms(plan: BackfillPlan) -> int:
     """Return the end of the last window; a plan of sessions names the stretch that these cover."""
     return plan.ranges[-1][1] if plan.sessions is not None else plan.last_end_ms
-
-
-def _iso(epoch_ms: int) -> str:
-    return to_iso(from_ms(epoch_ms))

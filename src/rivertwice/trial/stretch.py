@@ -18,7 +18,7 @@ from rivertwice.backfill.ranges import HalfOpenRange, covering, merge, reach, su
 from rivertwice.backfill.session_plan import has_settled, plan_sessions
 from rivertwice.backfill.zones import check_doubts, plan_chunks
 from rivertwice.errors import RequestError
-from rivertwice.instants import TimeRange, from_ms, to_iso
+from rivertwice.instants import TimeRange, from_ms, iso_of_ms
 from rivertwice.pipeline.bundle import Bundle
 
 ALL = sys.maxsize
@@ -117,7 +117,7 @@ def choose_ranges(
     remaining = subtract(asked, covering(lost, view.window_ms, view.step))
     if not remaining:
         message = (
-            f"no window of {view.pipeline} in [{_iso(asked[0][0])}, {_iso(asked[-1][1])}) is retained whole: neither Kafka nor the archive "
+            f"no window of {view.pipeline} in [{iso_of_ms(asked[0][0])}, {iso_of_ms(asked[-1][1])}) is retained whole: neither Kafka nor the archive "
             f"has some of its records; {describe_retained(view)}"
         )
         raise RequestError(message)
@@ -132,7 +132,7 @@ def describe_retained(view: BackfillView) -> str:
         return "no batch that the stream read is retained"
     low = min(zone.min_event_ms for zone in kept if zone.min_event_ms is not None)
     high = max(zone.max_event_ms for zone in kept if zone.max_event_ms is not None)
-    return f"what is retained has event times from {_iso(low)} to {_iso(high)}"
+    return f"what is retained has event times from {iso_of_ms(low)} to {iso_of_ms(high)}"
 
 
 def plan_windows(request: BackfillRequest, view: BackfillView, ranges: Sequence[HalfOpenRange]) -> BackfillPlan:
@@ -181,7 +181,3 @@ def _records(zone: BatchZone) -> int:
 
 def _touches(low: int, high: int, times: Sequence[HalfOpenRange]) -> bool:
     return any(start <= high and low < end for start, end in times)
-
-
-def _iso(epoch_ms: int) -> str:
-    return to_iso(from_ms(epoch_ms))
