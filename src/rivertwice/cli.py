@@ -43,6 +43,7 @@ from rivertwice.commands.topics import topics
 from rivertwice.commands.trial import try_
 from rivertwice.commands.upgrades import upgrade
 from rivertwice.commands.upkeep import upkeep
+from rivertwice.commands.versions import version
 from rivertwice.commands.views import view
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
@@ -50,7 +51,7 @@ from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
     up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, case, schema,
-    topics, archive, retention, savepoint, try_, upgrade, advise, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
+    topics, archive, retention, savepoint, try_, upgrade, version, advise, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
 )  # fmt: skip
 COMMAND_GROUP = "rivertwice.commands"
 for operation in (restore, rewind, fall_back):

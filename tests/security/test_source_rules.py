@@ -24,6 +24,10 @@ SQL_ALLOWED = {
         "src/rivertwice/pipeline/views.py",
         "sql",
     ): "the definition's own transform.sql and rows.sql: code of the repository",
+    (
+        "src/rivertwice/trial/compare.py",
+        "expr",
+    ): "a predicate of the definition's own change file: code of the repository, checked as its SQL is",
     ("src/rivertwice/savepoint/feed.py", "selectExpr"): "a constant tuple of that module",
     (
         "src/rivertwice/testing/control/job.py",

@@ -20,7 +20,7 @@ def archive(frame: Frame, name: str, accept_hole: bool) -> None:
     from rivertwice.pipeline.engine import spark_session
 
     settings = frame.settings
-    definition = load_definition(settings.definitions / frame.known_pipeline(name))
+    definition = load_definition(settings.definition_folder(frame.known_pipeline(name)))
     spark = spark_session(settings, f"rivertwice-archive-{name}")
     try:
         reports = [

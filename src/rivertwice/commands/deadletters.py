@@ -165,7 +165,7 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
         raise RequestError(message)
     data = file.read_bytes() if file is not None else (value or "").encode()
     letter = _find(frame, name, place)
-    definition = load_definition(frame.settings.definitions / name)
+    definition = load_definition(frame.settings.definition_folder(name))
     frame.progress("decoding ...")
     spark = spark_session(frame.settings.with_local_spark(), "rivertwice-dead")
     try:

@@ -214,4 +214,4 @@ def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str
 def _sinks(frame: Frame, name: str) -> dict[str, Delivery]:
     from rivertwice.pipeline.definition import load_definition
 
-    return dict(load_definition(frame.settings.definitions / frame.known_pipeline(name)).deliver)
+    return dict(load_definition(frame.settings.definition_folder(frame.known_pipeline(name))).deliver)

@@ -23,7 +23,7 @@ def status(frame: Frame, name: str) -> None:
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
     owner, runs = read_fast_owner(home), read_runs(home)
-    topic = load_definition(frame.settings.definitions / name).source[1].topic
+    topic = load_definition(frame.settings.definition_folder(name)).source[1].topic
     value = {
         "running": owner is not None,
         "pid": owner and owner.pid,

@@ -178,7 +178,7 @@ def _wait_closed(frame: Frame, load: FirstLoad, timeout: int, check_driver: Call
 def _bundle(frame: Frame, name: str) -> Bundle:
     from rivertwice.pipeline.bundle import build_bundle
 
-    return build_bundle(frame.settings.definitions / name)
+    return build_bundle(frame.settings.definition_folder(name))
 
 
 def _plain_plan(plan: LoadPlan) -> dict[str, Any]:

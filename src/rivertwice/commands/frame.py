@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
-from rivertwice.config import Settings, require_name
+from rivertwice.config import Settings, require_pipeline
 from rivertwice.errors import (
     AuditError,
     ReplayMismatchError,
@@ -92,7 +92,7 @@ class Frame:
         """
         from rivertwice.supervise.view import pipeline_names
 
-        require_name(name, "pipeline")
+        require_pipeline(name)
         names = pipeline_names(self.settings)
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1)
@@ -138,7 +138,7 @@ class FriendlyGroup(click.Group):
         """Find the command, or fail with the closest name."""
         if args and self.get_command(ctx, args[0]) is None:
             names = self.list_commands(ctx)
-            close = difflib.get_close_matches(args[0], names, n=2)
+            close = difflib.get_close_matches(args[0], names, n=2, cutoff=0.7)
             hint = f"Did you mean {' or '.join(close)}?" if close else f"There are: {', '.join(names)}."
             ctx.fail(f"No command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)

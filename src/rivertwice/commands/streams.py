@@ -56,13 +56,8 @@ def start(
     frame.warn_of_copies(name)
     asked_at = utc_now()
     if from_batch:
-        with one_run(frame, name) as spark:
-            load = begin(frame, name, asked_at, spark)
-            result = _want_running(frame, name, asked_at, timeout if wait else None)
-            check_driver = partial(_require_driver, frame, name, asked_at)
-            published = [] if load is None else finish(frame, load, timeout, check_driver, spark)
-        plain, said = describe(load, published)
-        frame.emit(result | plain, f"{said}; {_running_text(result)}")
+        report, text = load_and_start(frame, name, asked_at, timeout, wait=wait)
+        frame.emit(report, text)
         return
     unfinished = tell_unfinished(frame, name)
     accepted: dict[str, Any] = {}
@@ -72,12 +67,25 @@ def start(
         gap = go_past(settings, name, accept_gap, by="cli", now=asked_at)
         frame.progress(f"{accept_gap} is accepted: {name} continues after it on timeline {gap.timeline}")
         accepted = {"accepted": {"gap": gap.gap, "timeline": gap.timeline}}
-    result = _want_running(frame, name, asked_at, timeout if wait else None)
+    result = want_running(frame, name, asked_at, timeout if wait else None)
     loading = {} if unfinished is None else {"first_load": unfinished}
     frame.emit(result | accepted | loading, _running_text(result))
 
 
-def _want_running(frame: Frame, name: str, asked_at: datetime, timeout: int | None) -> dict[str, Any]:
+def load_and_start(
+    frame: Frame, name: str, asked_at: datetime, timeout: int, *, wait: bool
+) -> tuple[dict[str, Any], str]:
+    """Load the past of a pipeline by batch, and let its stream begin after it; return the report, for programs and in words."""
+    with one_run(frame, name) as spark:
+        load = begin(frame, name, asked_at, spark)
+        result = want_running(frame, name, asked_at, timeout if wait else None)
+        check_driver = partial(_require_driver, frame, name, asked_at)
+        published = [] if load is None else finish(frame, load, timeout, check_driver, spark)
+    plain, said = describe(load, published)
+    return result | plain, f"{said}; {_running_text(result)}"
+
+
+def want_running(frame: Frame, name: str, asked_at: datetime, timeout: int | None) -> dict[str, Any]:
     """Record that the stream is wanted running, and wait for its driver if `timeout` (seconds) is given.
 
     Raises:

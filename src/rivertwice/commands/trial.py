@@ -14,7 +14,7 @@ from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_fra
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
-    from rivertwice.trial.model import Comparison, Example, Trial
+    from rivertwice.trial.model import Comparison, Example, SchemaChange, Trial
 
 _FORM = "ISO 8601 with a zone; a date alone means midnight UTC."
 
@@ -91,9 +91,7 @@ def trial_text(trial: Trial) -> str:
         f"new      bundle {trial.new.bundle[:12]} (project); changed: {', '.join(trial.changes)}",
         f"stretch  [{to_plain(stretch.start)}, {to_plain(stretch.end)}): {stretch.windows} windows, {stretch.records} records read",
         *(f"left out {part}" for part in stretch.left_out),
-        *(f"column   {column} {kind} is added" for column, kind in schema.added.items()),
-        *(f"column   {column} {kind} is gone" for column, kind in schema.gone.items()),
-        *(f"column   {column} was {change.old}, is {change.new}" for column, change in schema.retyped.items()),
+        *schema_lines(schema),
     ]
     if trial.reason:
         return "\n".join([*lines, f"rows     {rows.old_rows} old, {rows.new_rows} new; not compared: {trial.reason}"])
@@ -101,12 +99,26 @@ def trial_text(trial: Trial) -> str:
     if rows.columns:
         table = [(column.name, column.rows, column.largest) for column in rows.columns]
         lines.append(as_table(("column", "rows", "largest difference"), table))
-    if rows.examples:
-        shown = [_shown(each) for each in rows.examples]
-        lines.append(as_table(("window", "key", "row", "old → new"), shown))
-        if rows.differing > len(shown):
-            lines.append(f"{rows.differing - len(shown)} more rows differ; --limit shows more")
-    return "\n".join(lines)
+    return "\n".join([*lines, *examples_text(rows)])
+
+
+def schema_lines(schema: SchemaChange) -> list[str]:
+    """Return a line for each column that differs. Pure."""
+    return [
+        *(f"column   {column} {kind} is added" for column, kind in schema.added.items()),
+        *(f"column   {column} {kind} is gone" for column, kind in schema.gone.items()),
+        *(f"column   {column} was {change.old}, is {change.new}" for column, change in schema.retyped.items()),
+    ]
+
+
+def examples_text(rows: Comparison) -> list[str]:
+    """Return a table of the rows that differ, and how many there are besides; nothing if none does. Pure."""
+    if not rows.examples:
+        return []
+    shown = [_shown(each) for each in rows.examples]
+    table = as_table(("window", "key", "row", "old → new"), shown)
+    more = [f"{rows.differing - len(shown)} more rows differ; --limit shows more"]
+    return [table, *more] if rows.differing > len(shown) else [table]
 
 
 def _counts(rows: Comparison) -> str:

@@ -31,6 +31,7 @@ _WAYS = {
         "rivertwice upgrade flight_delays",
         "rivertwice upgrade flight_delays --confirm",
         "rivertwice upgrade flight_delays --abandon",
+        "rivertwice upgrade flight_delays --new-version --confirm",
         "rivertwice upgrade flight_delays --savepoint sp-t1-120-0a1b2c3d --unproved --confirm",
     )
 )
@@ -45,22 +46,53 @@ _WAYS = {
 @click.option("--dry-run", is_flag=True, help="Show what would be done; the same as without --confirm.")
 @unproved_option
 @abandon_option
+@click.option(
+    "--new-version",
+    is_flag=True,
+    help="Run the new definition beside the old one instead, as NAME@v2, with its past computed by batch.",
+)
+@click.option(
+    "--timeout",
+    type=click.IntRange(1),
+    default=180,
+    show_default=True,
+    help="With --new-version: seconds without a new micro-batch after which it no longer waits.",
+)
 @pass_frame
 def upgrade(
-    frame: Frame, name: str, confirm: bool, savepoint_id: str | None, dry_run: bool, unproved: bool, abandon: bool
+    frame: Frame,
+    name: str,
+    confirm: bool,
+    savepoint_id: str | None,
+    dry_run: bool,
+    unproved: bool,
+    abandon: bool,
+    new_version: bool,
+    timeout: int,
 ) -> None:
     """Continue NAME with its definition as it is now; shows first what changed and whether that can be done.
 
     Filters, rules, schemas, late policy and watermark delay of one source may change: the stream drains, a savepoint
     of its checkpoint is taken, and a new timeline continues from there with the new definition; nothing is replayed. The agent
-    proves that savepoint afterwards; until then the newest proved one before it is kept. What is served does not change. A change of what shapes the state (windows, keys, the transform) is refused. Exit 1 if it
-    cannot be done.
+    proves that savepoint afterwards; until then the newest proved one before it is kept. What is served does not change. A change
+    of what shapes the state (windows, keys, the transform) is refused. Exit 1 if it cannot be done.
+
+    With --new-version any change may be made: the new definition becomes NAME@v2, a stream with tables of its own beside
+    NAME. Its past is computed by batch, its present streamed; the stream NAME goes on with the old definition, and serves.
+    `rivertwice version compare NAME@v2` says when every difference has a cause.
     """
+    from rivertwice.commands.versions import begin_beside
     from rivertwice.savepoint.operations.steps import UPGRADE
     from rivertwice.savepoint.operations.upgrade import show_upgrade, upgrade_stream
 
     frame.known_pipeline(name)
     refuse_both(confirm=confirm, dry_run=dry_run)
+    if new_version:
+        if savepoint_id is not None or unproved or abandon:
+            message = "--new-version takes no savepoint and leaves nothing to abandon: leave --savepoint, --unproved and --abandon out"
+            raise click.UsageError(message)
+        begin_beside(frame, name, timeout, confirm=confirm)
+        return
     if abandon:
         give_up(frame, name, UPGRADE, yes=True, others=(savepoint_id, confirm, dry_run))
         return

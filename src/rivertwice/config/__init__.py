@@ -4,6 +4,7 @@ from rivertwice.config.homes import PipelineHome, Tables
 from rivertwice.config.kafka_security import KafkaSecurity
 from rivertwice.config.places import (
     NAME,
+    PIPELINE,
     TOPIC,
     Place,
     below,
@@ -11,12 +12,14 @@ from rivertwice.config.places import (
     is_s3,
     parse_place,
     require_name,
+    require_pipeline,
     require_topic,
 )
 from rivertwice.config.settings import Settings
 
 __all__ = [
     "NAME",
+    "PIPELINE",
     "TOPIC",
     "KafkaSecurity",
     "PipelineHome",
@@ -28,5 +31,6 @@ __all__ = [
     "is_s3",
     "parse_place",
     "require_name",
+    "require_pipeline",
     "require_topic",
 ]

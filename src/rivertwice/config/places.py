@@ -8,6 +8,8 @@ from pathlib import Path
 from rivertwice.errors import ConfigError
 
 NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}\Z")
+PIPELINE = re.compile(r"^[a-z0-9][a-z0-9_-]{0,63}(@v([2-9]|[1-9][0-9]{1,3}))?\Z")
+"""Names of pipelines: a name, or `NAME@v2` for the second version of a pipeline's definition (`config.versions`)."""
 TOPIC = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,248}\Z")
 """Names that Kafka allows for a topic, except with a leading dot or hyphen: so it is a safe part of a path, and no option."""
 
@@ -89,4 +91,15 @@ def require_name(value: str, what: str) -> str:
             "64 of a-z, 0-9, _ and -"
         )
         raise ConfigError(message)
+    return value
+
+
+def require_pipeline(value: str) -> str:
+    """Return `value` if it is the name of a pipeline, or of a version of one (`PIPELINE`).
+
+    Raises:
+        ConfigError: it is no such name.
+    """
+    if not PIPELINE.match(value):
+        require_name(value, "pipeline")
     return value

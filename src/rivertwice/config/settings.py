@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rivertwice.config.homes import PipelineHome
 from rivertwice.config.kafka_security import KafkaSecurity
-from rivertwice.config.places import Place, below, parse_place, require_folder, require_name, require_topic
+from rivertwice.config.places import Place, below, parse_place, require_folder, require_pipeline, require_topic
 from rivertwice.errors import ConfigError
 
 VERDICTS_KEPT = timedelta(days=90)
@@ -102,6 +102,16 @@ class Settings:
         return self.project / "pipelines"
 
     @property
+    def frozen_definitions(self) -> Path:
+        """Folder of the definitions that do not follow the project: those of versions (`config.versions`)."""
+        return self.home / "definitions"
+
+    def definition_folder(self, name: str) -> Path:
+        """Return the folder of the definition that a pipeline runs: its frozen one if there is one, else the project's."""
+        frozen = self.frozen_definitions / require_pipeline(name)
+        return frozen if frozen.is_dir() else self.definitions / name
+
+    @property
     def broker(self) -> Path:
         """Folder of the embedded broker."""
         return self.home / "broker"
@@ -173,7 +183,7 @@ class Settings:
 
     def pipeline(self, name: str) -> PipelineHome:
         """Return the home of one pipeline; the name is checked against the allowed pattern."""
-        root = self.home / "pipelines" / require_name(name, "pipeline")
+        root = self.home / "pipelines" / require_pipeline(name)
         shared = None if self.shared is None else below(self.shared, "pipelines", name)
         url = f"{self.savepoint_store.rstrip('/')}/{name}" if self.savepoint_store else None
         if url is None and shared is not None:

@@ -100,7 +100,7 @@ def compare_fast(spark: SparkSession, settings: Settings, pipeline: str) -> Fast
         RequestError: it has no fast path, or its fast path has not recorded an interval yet.
     """
     home = settings.pipeline(pipeline)
-    definition = load_definition(settings.definitions / pipeline)
+    definition = load_definition(settings.definition_folder(pipeline))
     runs = read_runs(home)
     committed = committed_offsets(home, definition.source[1].topic)
     if definition.fast is None or not runs or committed is None:

@@ -45,7 +45,7 @@ def begin_run(settings: Settings, definition: Definition) -> FastRun:
     """Return the run that continues or begins, recorded; topics are created if they are absent."""
     assert definition.fast is not None, "the caller looked"
     home = settings.pipeline(definition.name)
-    bundle = build_bundle(settings.definitions / definition.name)
+    bundle = build_bundle(settings.definition_folder(definition.name))
     save_bundle(bundle, home.bundles)
     _, source = definition.source
     kafka.ensure_topic(settings, source.topic, source.partitions)
@@ -77,7 +77,7 @@ def run_fast(settings: Settings, definition: Definition, stop: threading.Event) 
     def session() -> SparkSession:
         return spark_session(settings, f"rivertwice-fast-{definition.name}")
 
-    bundle = build_bundle(settings.definitions / definition.name)
+    bundle = build_bundle(settings.definition_folder(definition.name))
     require_checked(settings, bundle, session, head(home), utc_now())
     run = begin_run(settings, definition)
     spark = session()
@@ -122,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
     settings = Settings.from_env()
     stop = stop_on_signals()
     try:
-        definition = load_definition(settings.definitions / arguments.pipeline)
+        definition = load_definition(settings.definition_folder(arguments.pipeline))
         if definition.fast is None:
             message = f"{definition.name} has no fast path; write `fast: {{topic: ..., key: ...}}` and fast.sql"
             raise RivertwiceError(message)

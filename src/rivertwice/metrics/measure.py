@@ -58,7 +58,7 @@ def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetim
     Raises:
         DefinitionError: its definition cannot be read.
     """
-    definition = load_definition(settings.definitions / name)
+    definition = load_definition(settings.definition_folder(name))
     home = settings.pipeline(name)
     measures = _from_view(name, view, now)
     path = head_path(home)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from rivertwice.config import Place, below
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import load_definition, parse_files, read_files
+from rivertwice.pipeline.files import YAML_FILE
 from rivertwice.pipeline.fingerprint import Fingerprint, fingerprint_of
 from rivertwice.pipeline.model import Definition
 from rivertwice.store.files import replace_bytes
@@ -56,6 +58,28 @@ def build_bundle(folder: Path) -> Bundle:
     return Bundle(bundle_id(files), files, fingerprint_of(definition), definition)
 
 
+def rename(bundle: Bundle, name: str) -> Bundle:
+    """Return the bundle of the same definition under another name: only `name` of its `pipeline.yaml` is another one.
+
+    Raises:
+        DefinitionError: the name is not on a line of its own, so what else would change is not known.
+    """
+    old = bundle.definition.name
+    if old == name:
+        return bundle
+    line = re.compile(rf"^name[ \t]*:[ \t]*([\"']?){re.escape(old)}\1(?=[ \t]*(#.*)?\r?$)", re.MULTILINE)
+    text, count = line.subn(f"name: {name}", bundle.files[YAML_FILE].decode())
+    if count != 1:
+        message = (
+            f"{YAML_FILE} of {old} has its name on {count} lines of the form `name: {old}`, and one is needed to give the definition the name "
+            f"{name}; nothing was done; write `name: {old}` on a line of its own"
+        )
+        raise DefinitionError(message)
+    files = {**bundle.files, YAML_FILE: text.encode()}
+    definition = parse_files(files, name)
+    return Bundle(bundle_id(files), files, fingerprint_of(definition), definition)
+
+
 def save_bundle(bundle: Bundle, bundles: Place) -> Place:
     """Store the bundle unless it exists already; return its place.
 
@@ -69,11 +93,17 @@ def save_bundle(bundle: Bundle, bundles: Place) -> Place:
         load_bundle(bundles, bundle.id)
         return below(bundles, bundle.id)
     folder = bundles / bundle.id
-    if folder.exists():
+    if not write_folder(bundle, folder):
         load_bundle(bundles, bundle.id)
-        return folder
-    bundles.mkdir(parents=True, exist_ok=True)
-    temp = Path(tempfile.mkdtemp(dir=bundles, prefix=f".{bundle.id[:8]}."))
+    return folder
+
+
+def write_folder(bundle: Bundle, folder: Path) -> bool:
+    """Write a bundle's files as a folder, which appears completely or not at all; return False if it exists already."""
+    if folder.exists():
+        return False
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temp = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{bundle.id[:8]}."))
     try:
         for path, data in bundle.files.items():
             replace_bytes(temp / path, data)
@@ -82,10 +112,10 @@ def save_bundle(bundle: Bundle, bundles: Place) -> Place:
     except OSError:
         if not folder.exists():
             raise
-        load_bundle(bundles, bundle.id)
+        return False
     finally:
         shutil.rmtree(temp, ignore_errors=True)
-    return folder
+    return True
 
 
 def load_bundle(bundles: Place, wanted: str) -> Bundle:

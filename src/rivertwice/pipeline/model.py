@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rivertwice.config import NAME
+from rivertwice.config import PIPELINE
 from rivertwice.pipeline.columns import OutputColumn
 from rivertwice.pipeline.delivery_model import Delivery, find_delivery_conflict
 from rivertwice.pipeline.fast_model import FastPath, find_fast_conflict
@@ -28,7 +28,7 @@ def _optional_part(schema: dict[str, Any]) -> None:
 
 
 def _name(value: str) -> str:
-    if not NAME.match(value):
+    if not PIPELINE.match(value):
         message = (
             f"{value[:80]!r} is no allowed name; names start with a lower-case letter or digit and hold at "
             "most 64 of a-z, 0-9, _ and -"

@@ -148,12 +148,13 @@ def reconcile(
 
 def _observe(home: PipelineHome, settings: Settings, look: Look, decision: Decision) -> tuple[HeadView, str]:
     """Return what the run looks at, and why it is that much."""
+    definitions = settings.definition_folder(home.root.name).parent
     if decision.mode != INCREMENT:
-        return observe_head(home, settings.definitions), decision.reason
+        return observe_head(home, definitions), decision.reason
     try:
-        return observe_part(home, look, settings.definitions), decision.reason
+        return observe_part(home, look, definitions), decision.reason
     except NotIncrementalError as error:
-        return observe_head(home, settings.definitions), str(error)
+        return observe_head(home, definitions), str(error)
 
 
 def _judge_touched(

@@ -15,7 +15,7 @@ from rivertwice.timeline.lineage import load_timeline
 
 def current_fingerprint(settings: Settings, pipeline: str) -> dict[str, str]:
     """Return the hashes of a pipeline's definition as it is in the project now."""
-    return build_bundle(settings.definitions / pipeline).fingerprint.hashes()
+    return build_bundle(settings.definition_folder(pipeline)).fingerprint.hashes()
 
 
 def load_state_definition(home: PipelineHome, manifest: Manifest) -> Definition:

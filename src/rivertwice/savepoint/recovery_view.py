@@ -64,6 +64,6 @@ def view_recovery(settings: Settings, name: str) -> RecoveryView:
 def read_objective(settings: Settings, name: str) -> timedelta | None:
     """Return the recovery objective of the definition in the project; None if there is none, or it cannot be read now."""
     try:
-        return load_definition(settings.definitions / name).stream.recovery
+        return load_definition(settings.definition_folder(name)).stream.recovery
     except DefinitionError:
         return None

@@ -15,4 +15,13 @@ def has_room(folder: Path) -> bool:
     Raises:
         FileNotFoundError: the folder does not exist.
     """
-    return shutil.disk_usage(folder).free > 2 * RESERVE
+    return free_bytes(folder) > 2 * RESERVE
+
+
+def free_bytes(folder: Path) -> int:
+    """Return how many bytes the disk of a folder has free.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+    """
+    return shutil.disk_usage(folder).free

@@ -93,7 +93,7 @@ def require_checked(
     """
     name = bundle.definition.name
     home = settings.pipeline(name)
-    verdict = check_bundle(home, bundle, spark, now, where=str(settings.definitions / name))
+    verdict = check_bundle(home, bundle, spark, now, where=str(settings.definition_folder(name)))
     if not verdict.holds and is_first_run(home, bundle, timeline):
         verdict.require()
     return verdict
@@ -108,7 +108,7 @@ def refuse_start(settings: Settings, pipeline: str) -> None:
         DefinitionError: it would not start; the message says why.
     """
     home = settings.pipeline(pipeline)
-    bundle = build_bundle(settings.definitions / pipeline)
+    bundle = build_bundle(settings.definition_folder(pipeline))
     verdict = read_verdict(home, bundle.id)
     if verdict is not None and not verdict.holds and is_first_run(home, bundle, select_head(read_sequence(home))):
         verdict.require()

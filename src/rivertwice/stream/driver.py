@@ -89,7 +89,7 @@ class Driver:
     def run(self) -> None:
         """Start the query and wait until it has ended; raise the error that made it fail."""
         self.heartbeat.start()
-        bundle = build_bundle(self._settings.definitions / self._definition.name)
+        bundle = build_bundle(self._settings.definition_folder(self._definition.name))
         self._require_checked(bundle)
         save_bundle(bundle, self._home.bundles)
         line = self._open_timeline(bundle)
@@ -287,7 +287,7 @@ def main(argv: list[str] | None = None) -> int:
     settings = Settings.from_env()
     home = settings.pipeline(arguments.pipeline)
     try:
-        definition = load_definition(settings.definitions / arguments.pipeline)
+        definition = load_definition(settings.definition_folder(arguments.pipeline))
         goal: Goal | None = arguments.catch_up
         lease = acquire_lease(home, goal.timeline if goal else head(home) or FIRST, utc_now())
     except Exception as error:

@@ -7,13 +7,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Collection
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rivertwice.alerts.model import Alert, AlertCause, Report
 from rivertwice.alerts.store import alerts_of
-from rivertwice.config import PipelineHome, Settings, require_name
+from rivertwice.config import PipelineHome, Settings, require_pipeline
+from rivertwice.config.versions import serves
 from rivertwice.instants import to_iso
 from rivertwice.processes import NEVER_SEEN, Started, start_detached, started_of
 from rivertwice.setup.java import java_env
@@ -25,6 +27,8 @@ from rivertwice.supervise.observe import START_LINE
 
 FORMAT = 1
 FALL_BACK = (sys.executable, "-m", "rivertwice.savepoint.operations.fall_back")
+BESIDE_NICE = 10
+"""Nice value of the driver of a version that runs beside the one that serves: it gets a tenth of the CPU where both want all of it."""
 DRIVER = (sys.executable, "-m", "rivertwice.stream.driver")
 
 
@@ -35,8 +39,11 @@ def start_driver(settings: Settings, name: str, now: datetime) -> tuple[DriverRe
     """
     home = settings.pipeline(name)
     home.drain.unlink(missing_ok=True)
-    command = [*DRIVER, "--pipeline", require_name(name, "pipeline")]
+    command = [*DRIVER, "--pipeline", require_pipeline(name)]
     child = start_logged(settings, command, home.logs / "driver.log", f"{START_LINE}{to_iso(now)} ====")
+    if not serves(name):
+        with suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, child.pid, BESIDE_NICE)  # its JVM inherits it
     return DriverRef(child.pid, _start_of(child), None, now), child
 
 
@@ -52,7 +59,7 @@ def start_fall_back(
         damaged_at: when the damage was noticed; a head that moved since then needs no further restore.
         now: the present instant.
     """
-    command = [*FALL_BACK, "--pipeline", require_name(name, "pipeline"), "--since", to_iso(damaged_at)]
+    command = [*FALL_BACK, "--pipeline", require_pipeline(name), "--since", to_iso(damaged_at)]
     log = settings.pipeline(name).logs / "restore.log"
     child = start_logged(settings, command, log, f"==== rivertwice agent falls back {to_iso(now)} ====")
     return FallBack(child.pid, _start_of(child), now, attempt), child

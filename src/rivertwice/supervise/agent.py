@@ -26,7 +26,7 @@ import psutil
 
 from rivertwice.alerts.kinds import AGENT_DEAD
 from rivertwice.alerts.sender import SenderThread
-from rivertwice.config import NAME, Settings
+from rivertwice.config import PIPELINE, Settings
 from rivertwice.errors import DamagedFileError, RivertwiceError, ServiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.locks import open_locked
@@ -68,7 +68,7 @@ BEAT_S = 1.0
 def supervised_names(settings: Settings) -> list[str]:
     """Return the pipelines with an intent, sorted; folders whose name could not be a pipeline's are left alone."""
     names = (path.parent.name for path in (settings.home / "pipelines").glob("*/intent.json"))
-    return sorted(name for name in names if NAME.match(name))
+    return sorted(name for name in names if PIPELINE.match(name))
 
 
 class Agent:

@@ -45,7 +45,7 @@ class AlertKeeper(Keeper):
 
     def look(self, name: str, now: datetime) -> list[AlertState]:
         """Measure one pipeline, report what fires and what is over, and return the states."""
-        limits = load_definition(self._settings.definitions / name).alerts
+        limits = load_definition(self._settings.definition_folder(name)).alerts
         measures = measure(self._settings, name, view_pipeline(self._settings, name, now), now)
         states = judge_alerts(measures, limits)
         _, over = select_edges(self._firing(name), states)

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rivertwice.config import Settings, require_name
+from rivertwice.config import Settings, require_pipeline
 from rivertwice.errors import RequestError
 from rivertwice.instants import parse_iso
 from rivertwice.log import kafka
@@ -48,7 +48,7 @@ JOB = (sys.executable, "-m", "rivertwice.log.archive_job")
 
 def retention_file(settings: Settings, name: str) -> Path:
     """Return where the agent writes a pipeline's retention view."""
-    return settings.home / "agent" / "retention" / f"{require_name(name, 'pipeline')}.json"
+    return settings.home / "agent" / "retention" / f"{require_pipeline(name)}.json"
 
 
 def last_retention(settings: Settings, name: str, now: datetime) -> dict[str, Any] | None:

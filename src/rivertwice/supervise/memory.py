@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rivertwice.config import Settings, require_name
+from rivertwice.config import Settings, require_pipeline
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.processes import Started
 from rivertwice.store.files import read_json, replace_json
@@ -173,7 +173,7 @@ def _lasting(failures: Sequence[Failure]) -> set[str]:
 
 
 def _path(settings: Settings, name: str) -> Path:
-    return settings.home / "agent" / "pipelines" / f"{require_name(name, 'pipeline')}.json"
+    return settings.home / "agent" / "pipelines" / f"{require_pipeline(name)}.json"
 
 
 def load_memory(settings: Settings, name: str) -> Memory:

@@ -71,7 +71,7 @@ def observe(
         launched=launched,
         heartbeat=read_heartbeat(home),
         drain=read_drain(home, now),
-        defined=(settings.definitions / name / "pipeline.yaml").is_file(),
+        defined=(settings.definition_folder(name) / "pipeline.yaml").is_file(),
         memory=memory,
         position_since=position_since,
         restoring=_restoring(memory),

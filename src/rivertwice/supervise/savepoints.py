@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from rivertwice.config import Settings, require_name
+from rivertwice.config import Settings, require_pipeline
 from rivertwice.instants import to_iso
 from rivertwice.processes import end_sessions
 from rivertwice.savepoint.keep_up import DISAGREED
@@ -86,7 +86,7 @@ class SavepointKeeper(Keeper):
         end_sessions([known.job.pid for known in self._known.values() if known.job is not None])
 
     def _start(self, name: str, known: _Known, decision: KeepUpDecision, now: datetime) -> None:
-        command = [*JOB, "--pipeline", require_name(name, "pipeline")]
+        command = [*JOB, "--pipeline", require_pipeline(name)]
         command += ["--prove", decision.savepoint] if decision.kind == PROVE and decision.savepoint else []
         log = self._settings.pipeline(name).logs / "savepoints.log"
         known.job = start_logged(

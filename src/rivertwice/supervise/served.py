@@ -29,7 +29,7 @@ def state_of(home: PipelineHome) -> Version:
 
 def definition_of_head(settings: Settings, name: str) -> Definition:
     """Return the definition the head timeline runs, from its bundle; the project's before the first start."""
-    return head_definition(settings.pipeline(name)) or load_definition(settings.definitions / name)
+    return head_definition(settings.pipeline(name)) or load_definition(settings.definition_folder(name))
 
 
 def rebuild(settings: Settings, name: str) -> None:

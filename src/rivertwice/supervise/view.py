@@ -72,7 +72,7 @@ def view_stream(
     watermark = None if beat is None or beat.watermark_ms is None else to_iso(from_ms(beat.watermark_ms))
     return {
         "name": name,
-        "defined": (settings.definitions / name / "pipeline.yaml").is_file(),
+        "defined": (settings.definition_folder(name) / "pipeline.yaml").is_file(),
         "desired": None if intent is None else intent.desired,
         "desired_by": None if intent is None else intent.by,
         "state": observation.state,

@@ -14,6 +14,7 @@ from rivertwice.pipeline.definition import Definition
 LOG, SERVED = "log", "served"
 SAME, COMPARED, INCOMPARABLE = "same", "compared", "incomparable"
 EQUAL, CHANGED, ONLY_NEW, ONLY_OLD, REPEATED = "equal", "changed", "only new", "only old", "repeated"
+DECLARED = "declared"
 LAST = timedelta(hours=2)
 EXAMPLES = 20
 
@@ -95,6 +96,24 @@ class SchemaChange:
 
 
 @dataclass(frozen=True)
+class Expected:
+    """Differences that somebody declared to be meant.
+
+    Attributes:
+        change: `changed`, `only new` or `only old`.
+        columns: of a changed row, those that may differ; all others must be equal.
+        where: a predicate of SQL over `old` and `new` (the two rows; null if a side has none), the keys, `window_start` and
+            `window_end`; None: every such row.
+        reason: why they are meant.
+    """
+
+    change: str
+    columns: tuple[str, ...]
+    where: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
 class ColumnChange:
     """In how many rows a column differs, and by how much at most; None: it is no number, or one of the values is null."""
 
@@ -135,11 +154,12 @@ class Comparison:
 
     Attributes:
         old_rows, new_rows: rows of each side.
-        equal, changed, only_new, only_old: pairs of window and key, by what was found.
+        equal, changed, only_new, only_old: pairs of window and key, by what was found; those that were declared are not among them.
         repeated: pairs of window and key for which a side has several rows: which of them belong together is not known.
         windows, windows_differing: windows with a row on a side; those in which any row differs.
         columns: that changed, those with most rows first.
         examples: of rows that differ, by window and key.
+        declared: pairs that differ as declared, by the place of the first declaration that has them.
     """
 
     old_rows: int
@@ -153,10 +173,11 @@ class Comparison:
     windows_differing: int = 0
     columns: tuple[ColumnChange, ...] = ()
     examples: tuple[Example, ...] = ()
+    declared: tuple[int, ...] = ()
 
     @property
     def differing(self) -> int:
-        """Pairs of window and key that are not equal."""
+        """Pairs of window and key that are neither equal nor differ as declared."""
         return self.changed + self.only_new + self.only_old + self.repeated
 
 

@@ -68,7 +68,7 @@ Spark = Callable[[], "SparkSession"]
 
 
 @dataclass(frozen=True)
-class _Pair:
+class Pair:
     """The two definitions, and what differs between them."""
 
     old: Bundle
@@ -132,21 +132,21 @@ def try_definition(settings: Settings, request: TrialRequest, spark: Spark, prog
         + ("what is served" if request.against == SERVED else f"bundle {old.id[:12]} of timeline {timeline}")
         + f"; changed: {', '.join(trial.changes)}"
     )
-    return _compare(settings, home, request, _Pair(old, new, changes), trial, spark, progress)
+    return _compare(settings, home, request, Pair(old, new, changes), trial, spark, progress)
 
 
 def _compare(
     settings: Settings,
     home: PipelineHome,
     request: TrialRequest,
-    pair: _Pair,
+    pair: Pair,
     trial: Trial,
     spark: Spark,
     progress: Progress,
 ) -> Trial:
     old, new = pair.old.definition, pair.new.definition
     old_view, unread = without_unknown_losses(observe_backfill(settings, request.pipeline))
-    new_view, also_unread = without_unknown_losses(_view_of(home, old_view, pair))
+    new_view, also_unread = without_unknown_losses(changed_view(home, old_view, pair))
     asked = BackfillRequest(request.pipeline, request.range or newest_stretch(old_view, request.last), "try")
     left_out: list[str] = []
     if unread + also_unread:
@@ -191,7 +191,8 @@ def _compare(
     return replace(trial, outcome=outcome, reason=reason or "", stretch=stretch, schema=schema, rows=rows)
 
 
-def _view_of(home: PipelineHome, view: BackfillView, pair: _Pair) -> BackfillView:
+def changed_view(home: PipelineHome, view: BackfillView, pair: Pair) -> BackfillView:
+    """Return what was observed for the running definition as a view of the changed one."""
     old, new = pair.old.definition, pair.new.definition
     return view_of(
         view,

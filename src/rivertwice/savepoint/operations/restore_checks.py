@@ -98,7 +98,7 @@ def require_way(decision: UpgradeDecision, pipeline: str) -> None:
         obstacles = "; ".join(f"{name}: {why}" for name, why in decision.obstacles.items())
         message = (
             f"the new definition of {pipeline} cannot continue from the old one's state ({obstacles}); nothing was done; put the definition "
-            "back, or start the new one as a pipeline of another name, which reads the log from its beginning"
+            f"back, or run the new one beside it, with its past computed from the log: `rivertwice upgrade {pipeline} --new-version`"
         )
         raise FingerprintError(message)
 

@@ -39,7 +39,7 @@ def path_to(home: PipelineHome, timeline: str, batch: int) -> list[Segment]:
 
 def read_definition(settings: Settings, pipeline: str) -> Definition:
     """Return the definition as it is in the project now."""
-    return load_definition(settings.definitions / pipeline)
+    return load_definition(settings.definition_folder(pipeline))
 
 
 def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, head: str) -> World:

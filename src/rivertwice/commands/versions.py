@@ -1,0 +1,201 @@
+"""version: definitions of a pipeline that run beside the one that serves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.commands.streams import load_and_start, want_running
+from rivertwice.commands.trial import examples_text, schema_lines
+from rivertwice.config.versions import split_version
+from rivertwice.errors import RequestError
+
+if TYPE_CHECKING:
+    from rivertwice.versions.model import Parity
+    from rivertwice.versions.plan import VersionPlan
+
+
+@click.group(
+    cls=FriendlyGroup,
+    epilog=example("rivertwice version list flight_delays", "rivertwice version compare flight_delays@v2"),
+)
+def version() -> None:
+    """Definitions of a pipeline that run beside the one that serves: list, compare, drop.
+
+    `rivertwice upgrade NAME --new-version` begins one. NAME@v2 can be named wherever a pipeline can: status, start, stop,
+    reconcile, backfill.
+    """
+
+
+@version.command("list", epilog=example("rivertwice version list flight_delays"))
+@click.argument("name")
+@pass_frame
+def list_(frame: Frame, name: str) -> None:
+    """List the versions of pipeline NAME: when each began, what changed, whether it was dropped."""
+    from rivertwice.timeline.version_records import read_versions
+
+    _require_pipeline(frame, name)
+    versions = read_versions(frame.settings.pipeline(name))
+    rows = [
+        (
+            each.name,
+            each.bundle[:12],
+            to_plain(each.noted_at),
+            ", ".join(each.changed),
+            "runs beside" if each.is_open else "dropped",
+        )
+        for each in versions
+    ]
+    none = f"{name} has no version besides its own definition; `rivertwice upgrade {name} --new-version` says what one does"
+    headers = ("version", "bundle", "since", "changed", "state")
+    frame.emit([to_plain(each) for each in versions], lambda: as_table(headers, rows) if rows else none)
+
+
+@version.command(
+    epilog=example(
+        "rivertwice version compare flight_delays@v2",
+        "rivertwice version compare flight_delays@v2 --limit 100 --output json",
+    )
+)
+@click.argument("name")
+@click.option("--limit", type=click.IntRange(0, 1000), default=20, show_default=True, help="Rows shown at most.")
+@pass_frame
+def compare(frame: Frame, name: str, limit: int) -> None:
+    """Compare what version NAME would serve with what is served, row by row. Exit 3 unless every difference has a cause.
+
+    Both sides must be proved first: run `rivertwice reconcile` on each. A difference has a cause if the change file
+    pipelines/NAME/changes/v2.yaml declares it, or if it is one of late records alone: over the same records, both definitions
+    then give the same row, or one that differs as declared.
+    """
+    from rivertwice.pipeline.engine import spark_on_demand
+    from rivertwice.versions.parity import compare_versions
+
+    frame.known_pipeline(name)
+    with spark_on_demand(frame.settings, f"rivertwice-parity-{name}") as spark:
+        parity = compare_versions(frame.settings, name, spark, frame.progress, limit=limit)
+    frame.emit({**to_plain(parity), "passed": parity.passed}, lambda: parity_text(parity))
+    if not parity.passed:
+        raise SystemExit(DEFECT)
+
+
+@version.command(epilog=example("rivertwice stop flight_delays@v2 --wait", "rivertwice version drop flight_delays@v2"))
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_frame
+def drop(frame: Frame, name: str, yes: bool) -> None:
+    """Give version NAME up and remove all that it stored. What is served does not change; its number is not used again."""
+    from rivertwice.instants import utc_now
+    from rivertwice.versions.begin import drop_version, require_version
+
+    found = require_version(frame.settings, name)
+    if not yes:
+        text = f"Remove all tables and checkpoints of {name}? {found.beside} serves on."
+        click.confirm(text, abort=True, err=True)
+    dropped = drop_version(frame.settings, name, by="cli", now=utc_now())
+    frame.emit({"version": dropped.name, "beside": dropped.beside, "dropped": True}, f"{name} is dropped")
+
+
+def begin_beside(frame: Frame, name: str, timeout: int, *, confirm: bool) -> None:
+    """Show what a new version of a pipeline would do, or begin it and compute its past."""
+    from rivertwice.instants import utc_now
+    from rivertwice.pipeline.engine import spark_on_demand
+    from rivertwice.versions.begin import begin_version
+    from rivertwice.versions.plan import plan_version
+
+    _require_pipeline(frame, name)
+    settings = frame.settings
+    with spark_on_demand(settings, f"rivertwice-plan-{name}") as spark:
+        plan = plan_version(settings, name, spark)
+    if not confirm:
+        frame.emit(plan, lambda: plan_text(plan))
+        return
+    now = utc_now()
+    begun = begin_version(settings, name, by="cli", now=now)
+    frame.progress(f"{begun.name} begins beside {begun.beside}, which goes on with bundle {plan.old_bundle[:12]}")
+    if plan.load is None and not plan.begun:
+        frame.progress(f"the whole log is streamed: {plan.streamed_whole}")
+        report = want_running(frame, begun.name, now, None)
+        frame.emit(report | {"version": begun.name}, lambda: f"{begun.name}: running is wanted; {_next(begun.name)}")
+        return
+    report, text = load_and_start(frame, begun.name, now, timeout, wait=False)
+    frame.emit(report | {"version": begun.name}, lambda: f"{text}; {_next(begun.name)}")
+
+
+def _next(name: str) -> str:
+    base = split_version(name)[0]
+    return f"next: `rivertwice reconcile {base}`, `rivertwice reconcile {name}`, `rivertwice version compare {name}`"
+
+
+def _require_pipeline(frame: Frame, name: str) -> None:
+    """Check that a name is a pipeline's, not a version's."""
+    frame.known_pipeline(name)
+    if split_version(name)[0] != name:
+        message = f"{name} is a version; name its pipeline, {split_version(name)[0]}"
+        raise RequestError(message)
+
+
+def plan_text(plan: VersionPlan) -> str:
+    """Return a plan for people. Pure."""
+    from rivertwice.backfill.load_plan import explain_load
+    from rivertwice.savepoint.operations.upgrade import describe_change
+
+    lines = [
+        f"{plan.version} would run beside {plan.beside}: nothing was changed",
+        f"definition  bundle {plan.old_bundle[:12]} serves on; bundle {plan.new_bundle[:12]} becomes {plan.version}",
+        as_table(("component", "old", "new"), [describe_change(change) for change in plan.changes]),
+        *plan.diff,
+        *(f"column      {name} is added" for name in plan.columns_added),
+        *(f"column      {name} is gone" for name in plan.columns_gone),
+    ]
+    if plan.load is None:
+        lines.append(f"stream      the whole log: {plan.streamed_whole}")
+    else:
+        lines += [
+            explain_load(plan.version, plan.load),
+            f"time       the log's event times were read in {plan.look_s} s; the backfills read these records again, and compute",
+        ]
+    if plan.archive_left is not None:
+        lines.append(
+            f"retention  Kafka may delete a record that the archive lacks in {plan.archive_left}; it is archived first"
+        )
+    lines += [
+        f"disk       {plan.free_bytes / 1e9:.1f} GB free; tables of its own",
+        f"declare    which rows are meant to differ: {plan.change_file}",
+        f"to {'continue' if plan.begun else 'do'} it: rivertwice upgrade {plan.beside} --new-version --confirm",
+    ]
+    return "\n".join(lines)
+
+
+def parity_text(parity: Parity) -> str:
+    """Return a comparison for people: proofs, columns, counts, rows without a cause, the verdict. Pure."""
+    lines = [f"old      {_proof(parity, 0)}", f"new      {_proof(parity, 1)}"]
+    if parity.end is not None:
+        begin = "the log's beginning" if parity.start is None else to_plain(parity.start)
+        lines.append(f"windows  from {begin} to {to_plain(parity.end)}: {parity.rows.windows} with rows")
+    lines += schema_lines(parity.schema)
+    lines += [
+        f"left out {part.windows} windows in [{to_plain(part.start)}, {to_plain(part.end)}): {part.why}"
+        for part in parity.left_out
+    ]
+    if parity.end is not None:
+        declared = sum(parity.rows.declared)
+        lines.append(
+            f"rows     {parity.rows.equal} equal, {declared} as declared, {parity.late} by late records alone, "
+            f"{parity.unexplained} without a cause"
+        )
+    lines += [f"warning  {text}" for text in parity.warnings]
+    lines += examples_text(parity.rows)
+    lines += [f"refused  {reason}" for reason in parity.reasons]
+    if parity.passed:
+        lines.append(f"passed   every difference between {parity.version} and {parity.beside} has a cause")
+    return "\n".join(lines)
+
+
+def _proof(parity: Parity, place: int) -> str:
+    from rivertwice.instants import from_ms
+
+    proof = parity.proofs[place]
+    until = "not proved" if proof.run is None else f"proved by {proof.run} up to {to_plain(from_ms(proof.until_ms))}"
+    return f"{proof.version}, {until}"

@@ -1,0 +1,177 @@
+"""Begin a version of a pipeline: its definition is frozen, and gets a home of its own beside the one that serves.
+
+1. Store the project's definition under the version's name, and record the version. 2. Freeze the definition that serves: from now on
+its stream starts with what it ran, whatever the project says. 3. Freeze the version's own. Then the version is a pipeline like
+others, `NAME@v2`: a first load by batch (`backfill.load`) computes its past where its windows allow that, and its stream the rest.
+The same call continues where a crash left it: each step is done once.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.config.versions import version_name
+from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle, rename, save_bundle, write_folder
+from rivertwice.pipeline.fingerprint import ChangedComponent, compare_fingerprints
+from rivertwice.store.places import open_store
+from rivertwice.stream.lease import lease_owner
+from rivertwice.timeline.lineage import load_timeline
+from rivertwice.timeline.sequence import head
+from rivertwice.timeline.version_records import (
+    Version,
+    next_number,
+    read_versions,
+    record_dropped,
+    record_version,
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A version that is asked for; nothing is stored yet.
+
+    Attributes:
+        pipeline: its name; beside: name of the version that serves.
+        old, new: the definition that serves, and the one in the project under the version's name.
+        drawn_from: id of the project's files.
+        changes: components that differ.
+        begun: the version of these very files that began already, or None.
+    """
+
+    pipeline: str
+    beside: str
+    old: Bundle
+    new: Bundle
+    drawn_from: str
+    changes: tuple[ChangedComponent, ...]
+    begun: Version | None
+
+
+def find_wanted(settings: Settings, pipeline: str) -> Wanted:
+    """Return what a new version of a pipeline would be; nothing is written.
+
+    Raises:
+        RequestError: the pipeline never ran, nothing that a result depends on changed, or another version is under way.
+        DefinitionError: the definition in the project cannot be accepted.
+    """
+    home = settings.pipeline(pipeline)
+    line = head(home)
+    if line is None:
+        message = f"{pipeline} never ran, so there is nothing that a new version could run beside; `rivertwice start {pipeline}`"
+        raise RequestError(message)
+    drawn = build_bundle(settings.definitions / pipeline)
+    versions = read_versions(home)
+    under_way = next((version for version in versions if version.is_open), None)
+    if under_way is not None and under_way.drawn_from != drawn.id:
+        message = (
+            f"{under_way.name} is under way, of another definition than the project has now; nothing was done; give it up first with "
+            f"`rivertwice version drop {under_way.name} --yes`, then begin again"
+        )
+        raise RequestError(message)
+    old = load_bundle(home.bundles, load_timeline(home, line).bundle)
+    number = next_number(versions) if under_way is None else under_way.number
+    new = rename(drawn, version_name(pipeline, number))
+    changes = tuple(compare_fingerprints(old.fingerprint, new.fingerprint))
+    if old.fingerprint.semantics == new.fingerprint.semantics:
+        message = (
+            f"the definition of {pipeline} in the project gives the same results as the one that its stream runs, so a new version would "
+            f"recompute all for nothing; nothing was done; what touches no result (settings, checks, delivery) counts from the next start"
+        )
+        raise RequestError(message)
+    return Wanted(pipeline, pipeline, old, new, drawn.id, changes, under_way)
+
+
+def begin_version(settings: Settings, pipeline: str, *, by: str, now: datetime) -> Version:
+    """Begin a new version of a pipeline, or continue to begin it; see the module's steps.
+
+    Args:
+        settings: where everything is stored.
+        pipeline: its name, without a version.
+        by: who asks.
+        now: the present instant.
+
+    Raises:
+        RequestError, DefinitionError: see `find_wanted`; nothing was stored.
+        LostRaceError: another process began a version at the same moment.
+    """
+    wanted = find_wanted(settings, pipeline)
+    home = settings.pipeline(pipeline)
+    version = wanted.begun or Version(
+        name=wanted.new.definition.name,
+        beside=wanted.beside,
+        bundle=wanted.new.id,
+        drawn_from=wanted.drawn_from,
+        fingerprint=wanted.new.fingerprint.hashes(),
+        changed=tuple(change.component for change in wanted.changes),
+        by=by,
+        noted_at=now,
+    )
+    save_bundle(wanted.new, settings.pipeline(version.name).bundles)  # step 1
+    if wanted.begun is None and not record_version(home, version):
+        message = (
+            f"another process began {version.name} at the same moment; nothing was done; run it again: it continues that one, "
+            "or says that it is of another definition"
+        )
+        raise LostRaceError(message)
+    write_folder(wanted.old, settings.frozen_definitions / wanted.beside)  # step 2
+    write_folder(wanted.new, settings.frozen_definitions / version.name)  # step 3
+    return version
+
+
+def drop_version(settings: Settings, name: str, *, by: str, now: datetime) -> Version:
+    """Give a version up that does not serve: record it, then remove what it stored. The same call continues after a crash.
+
+    Args:
+        settings: where everything is stored.
+        name: of the version.
+        by: who asks.
+        now: the present instant.
+
+    Raises:
+        RequestError: there is no such version, or its stream runs.
+    """
+    version = require_version(settings, name)
+    home, own = settings.pipeline(version.beside), settings.pipeline(name)
+    owner = lease_owner(own)
+    if owner is not None:
+        message = f"the stream of {name} runs (process {owner.pid}); nothing was removed; `rivertwice stop {name} --wait`, then drop it"
+        raise RequestError(message)
+    record_dropped(home, version, by, now)
+    own.intent.unlink(missing_ok=True)
+    _remove(own)
+    shutil.rmtree(settings.frozen_definitions / name, ignore_errors=True)
+    if not any(each.is_open for each in read_versions(home)):
+        shutil.rmtree(settings.frozen_definitions / version.beside, ignore_errors=True)
+    return version
+
+
+def require_version(settings: Settings, name: str) -> Version:
+    """Return the record of a version.
+
+    Raises:
+        RequestError: there is none.
+    """
+    pipeline = name.partition("@")[0]
+    versions = read_versions(settings.pipeline(pipeline))
+    for version in versions:
+        if version.name == name:
+            return version
+    known = ", ".join(version.name for version in versions) or "none"
+    message = f"{name} is no version of {pipeline}; there are: {known}; `rivertwice upgrade {pipeline} --new-version` begins one"
+    raise RequestError(message)
+
+
+def _remove(home: PipelineHome) -> None:
+    """Remove all that a version stored, on this host and in the shared place."""
+    for place in (home.root, home.place):
+        if isinstance(place, Path):
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            store = open_store(place)
+            for key in store.list():
+                store.delete(key)

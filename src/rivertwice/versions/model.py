@@ -1,0 +1,82 @@
+"""The values of the parity gate: what was compared, and whether a version may serve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from rivertwice.trial.model import Comparison, Example, SchemaChange
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Up to where a reconcile has proved what one version serves.
+
+    Attributes:
+        version: its name.
+        run: the reconcile whose seal says so; None: there is none.
+        until_ms: windows that end at or before it (epoch ms) are proved.
+        lacks: why it does not count now; empty if it does.
+    """
+
+    version: str
+    run: str | None
+    until_ms: int
+    lacks: str = ""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Windows that one version serves and that cannot be compared; `start` and `end` bound their starts."""
+
+    start: datetime
+    end: datetime
+    windows: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How what two versions serve differs, row by row, and why.
+
+    Attributes:
+        version: the new version; beside: the one that serves.
+        declared: SHA-256 of the change file, "" if there is none.
+        start, end: of the windows that were compared: both versions have closed them, and a reconcile has proved both. None: none.
+        proofs: of both versions, the new one last.
+        schema: columns that differ.
+        rows: counts and examples; differences without a cause are `changed`, `only_new`, `only_old` and `repeated`.
+        late: rows that differ only because the two streams counted other late records: over the same records, the results of both
+            definitions are equal, or differ as declared.
+        left_out: windows that cannot be compared, and why.
+        reasons: why the version may not serve, one sentence each; empty: it may.
+        warnings: what the gate does not insist on.
+    """
+
+    version: str
+    beside: str
+    declared: str
+    start: datetime | None
+    end: datetime | None
+    proofs: tuple[Proof, Proof]
+    schema: SchemaChange
+    rows: Comparison
+    late: int
+    left_out: tuple[LeftOut, ...]
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether every difference has a cause, and all that the gate needs is there."""
+        return not self.reasons
+
+    @property
+    def unexplained(self) -> int:
+        """Rows that differ without a cause."""
+        return self.rows.differing
+
+    @property
+    def examples(self) -> tuple[Example, ...]:
+        """Rows that differ without a cause."""
+        return self.rows.examples

@@ -1,0 +1,122 @@
+"""What a new version of a pipeline would do, as a value: what changed, what is computed by batch, what is streamed."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from rivertwice.backfill.load import look_at_log
+from rivertwice.backfill.load_plan import LoadPlan, refuse_load
+from rivertwice.config import Settings
+from rivertwice.errors import RequestError
+from rivertwice.instants import utc_now
+from rivertwice.pipeline.files import YAML_FILE
+from rivertwice.pipeline.fingerprint import ChangedComponent
+from rivertwice.retention.view import view_retention
+from rivertwice.store.room import free_bytes
+from rivertwice.versions.begin import Wanted, find_wanted
+from rivertwice.versions.changes import changes_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Spark = Callable[[], "SparkSession"]
+"""Gives a session when one is needed."""
+
+
+@dataclass(frozen=True)
+class VersionPlan:
+    """What a new version would do; nothing is done.
+
+    Attributes:
+        version: its name; beside: name of the version that serves.
+        old_bundle, new_bundle: ids of both definitions, the new one under the version's name.
+        changes: components of the definition that differ.
+        diff: lines of a unified diff of the definition's files.
+        columns_added, columns_gone: columns of the result.
+        load: what is computed by batch; None: nothing.
+        streamed_whole: why the whole log is streamed; empty if a part is computed by batch.
+        look_s: seconds that it took to read the log's event times; a backfill reads these records again, and computes.
+        archive_left: time until Kafka may delete a record that the archive lacks; None: it never does, or the archive has all.
+        free_bytes: room on the disk of the home.
+        change_file: path of the file that declares which differences are meant.
+        begun: whether this very version has begun already, so that `--confirm` continues it.
+    """
+
+    version: str
+    beside: str
+    old_bundle: str
+    new_bundle: str
+    changes: tuple[ChangedComponent, ...]
+    diff: tuple[str, ...]
+    columns_added: tuple[str, ...]
+    columns_gone: tuple[str, ...]
+    load: LoadPlan | None
+    streamed_whole: str
+    look_s: float
+    archive_left: timedelta | None
+    free_bytes: int
+    change_file: str
+    begun: bool
+
+
+def plan_version(settings: Settings, pipeline: str, spark: Spark) -> VersionPlan:
+    """Return what a new version of a pipeline would do; nothing is written.
+
+    Raises:
+        RequestError, DefinitionError: see `begin.find_wanted`.
+        LogGapError: records were deleted while the log was read.
+    """
+    wanted = find_wanted(settings, pipeline)
+    old, new = wanted.old.definition, wanted.new.definition
+    load: LoadPlan | None = None
+    began = time.monotonic()
+    try:
+        refuse_load(new)
+        looked = look_at_log(spark(), settings, wanted.new)
+        load, why = (None, looked) if isinstance(looked, str) else (looked, "")
+    except RequestError as error:
+        why = str(error).partition(";")[0]
+    return VersionPlan(
+        version=new.name,
+        beside=wanted.beside,
+        old_bundle=wanted.old.id,
+        new_bundle=wanted.new.id,
+        changes=wanted.changes,
+        diff=tuple(diff_files(_own_name(wanted, wanted.old.files), _own_name(wanted, wanted.new.files))),
+        columns_added=tuple(name for name in new.result_columns if name not in old.result_columns),
+        columns_gone=tuple(name for name in old.result_columns if name not in new.result_columns),
+        load=load,
+        streamed_whole=why,
+        look_s=round(time.monotonic() - began, 1),
+        archive_left=_archive_left(settings, pipeline),
+        free_bytes=free_bytes(settings.home),
+        change_file=str(changes_path(settings, new.name)),
+        begun=wanted.begun is not None,
+    )
+
+
+def diff_files(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> list[str]:
+    """Return a unified diff of the text files of two definitions, file by file. Pure."""
+    lines: list[str] = []
+    for path in sorted({*old, *new}):
+        before, after = (files.get(path, b"").decode(errors="replace").splitlines() for files in (old, new))
+        names = (path if path in old else "/dev/null", path if path in new else "/dev/null")
+        lines += difflib.unified_diff(before, after, *names, lineterm="", n=2)
+    return lines
+
+
+def _own_name(wanted: Wanted, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return a definition's files without the version in its name, which is no change of the user's."""
+    version = f"name: {wanted.new.definition.name}".encode()
+    yaml = files[YAML_FILE].replace(version, f"name: {wanted.pipeline}".encode(), 1)
+    return {**files, YAML_FILE: yaml}
+
+
+def _archive_left(settings: Settings, pipeline: str) -> timedelta | None:
+    clocks = [topic.unarchived.left for topic in view_retention(settings, pipeline, utc_now()).topics]
+    return min((left for left in clocks if left is not None), default=None)

@@ -1,0 +1,201 @@
+"""A fixed definition beside the running one: its past by batch, its present by stream, and every differing row with a cause."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from homes.project import TO_RUN, make_project, replace_text
+from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.instants import from_ms, to_iso, to_ms
+from rivertwice.log.kafka import ensure_topic
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.testing.events import Event, produce_events
+from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.served import export_sha256, read_served, rebuild_served
+from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+OLD, NEW = "amounts", "amounts@v2"
+MINUTE_MS = 60_000
+WINDOW_MS, DELAY_MS = 10 * MINUTE_MS, 10 * MINUTE_MS
+BEGIN_MS = 1_767_225_600_000
+BATCH = 40
+YAML = """\
+name: amounts
+description: Amounts by key.
+sources:
+  records:
+    topic: TOPIC
+    partitions: 1
+    schema: {k: string, at: timestamp, delta: bigint}
+    required: [k, delta]
+    event_time: at
+    watermark: 10 minutes
+    max_future: 1 hour
+window: {size: 10 minutes}
+keys: [k]
+count_column: records
+columns: {records: {}, total: {}}
+stream: {max_offsets_per_trigger: 40, catch_up_share: 0, shuffle_partitions: 1}
+"""
+SQL = """\
+SELECT window.start AS window_start, window.end AS window_end, k, count(*) AS records, sum(delta) AS total
+FROM records
+GROUP BY window(at, '10 minutes'), k
+"""
+DECLARED = """\
+reason: amounts that go out counted as negative
+rows:
+  - columns: [total]
+    where: "new.total > old.total"
+    reason: the sum is of absolute amounts
+"""
+
+
+@dataclass(frozen=True)
+class Amount:
+    k: str
+    at_ms: int
+    delta: int
+
+
+def amounts() -> list[Amount]:
+    """Five hours of records, two a minute; some come ninety minutes late, and one key is never negative."""
+    made = []
+    for number in range(600):
+        k = ("in", "out", "both")[number % 3]
+        at_ms = BEGIN_MS + number * MINUTE_MS // 2
+        if number % 41 == 40 and number > 180:
+            at_ms -= 90 * MINUTE_MS
+        size = 1 + number % 17
+        made.append(Amount(k, at_ms, size if k == "in" else -size if k == "out" or number % 2 else size))
+    return made
+
+
+def send(settings: Settings, topic: str, records: Iterable[Amount]) -> None:
+    produce_events(
+        settings,
+        topic,
+        [
+            Event(0, b"k", json.dumps({"k": r.k, "at": to_iso(from_ms(r.at_ms)), "delta": r.delta}).encode(), r.at_ms)
+            for r in records
+        ],
+    )
+
+
+def totals(records: Iterable[Amount]) -> dict[tuple[int, str], tuple[int, int, int]]:
+    """Return records, sum and absolute sum of each window and key: what a batch over everything gives."""
+    groups: dict[tuple[int, str], list[int]] = {}
+    for record in records:
+        groups.setdefault((record.at_ms // WINDOW_MS * WINDOW_MS, record.k), []).append(record.delta)
+    return {row: (len(deltas), sum(deltas), sum(map(abs, deltas))) for row, deltas in groups.items()}
+
+
+def served(settings: Settings, name: str) -> dict[tuple[int, str], tuple[int, int]]:
+    rebuild_served(settings.pipeline(name), load_definition(settings.definition_folder(name)))
+    table = read_served(settings.pipeline(name))
+    assert table is not None
+    return {(to_ms(row["window_start"]), row["k"]): (row["records"], row["total"]) for row in table.to_pylist()}
+
+
+def begin_version(settings: Settings, log: Path) -> dict[str, Any]:
+    """Begin the version and compute its past; no agent runs, so its driver is run in between."""
+    command = ("--output", "json", "upgrade", OLD, "--new-version", "--confirm")
+    first = invoke_warm(settings, *command)
+    assert "no agent lives" in first.output, (first.output, first.exception)
+    run_driver_warm(settings, NEW, log)
+    done: dict[str, Any] = run_command_warm(settings, *command[2:])
+    return done
+
+
+def reconciled(settings: Settings, *names: str) -> None:
+    for name in names:
+        served(settings, name)
+        assert run_command_warm(settings, "reconcile", name)["gate"]["passed"]
+
+
+def test_a_fix_runs_beside_until_every_difference_has_a_cause(tmp_path: Path, broker: BrokerInfo) -> None:
+    topic, log = f"t-{uuid.uuid4().hex[:12]}", tmp_path / "driver.log"
+    files = {"pipeline.yaml": YAML.replace("TOPIC", topic), "transform.sql": SQL}
+    settings = make_project(tmp_path, {OLD: files}, links=TO_RUN, bootstrap=broker.bootstrap)
+    ensure_topic(settings, topic, 1)
+    records = amounts()
+    send(settings, topic, records[:500])
+    run_driver_warm(settings, OLD, log)
+    before = served(settings, OLD)
+
+    replace_text(settings.definitions / OLD / "transform.sql", "sum(delta)", "sum(abs(delta))")
+    refused = invoke_warm(settings, "upgrade", OLD)
+    assert refused.exit_code == 1
+    assert "--new-version" in refused.output
+    shown = invoke_warm(settings, "upgrade", OLD, "--new-version").output
+    assert "amounts@v2 would run beside amounts: nothing was changed" in shown
+    assert "+SELECT window.start AS window_start" in shown
+    assert "rivertwice upgrade amounts --new-version --confirm" in shown
+    assert not settings.pipeline(NEW).root.exists()
+
+    report = begin_version(settings, log)
+    assert report["version"] == NEW
+    assert [piece["windows"] > 10 for piece in report["load"]["published"]] == [True]
+    send(settings, topic, records[500:])
+    for name in (OLD, NEW):  # the old one starts again, whatever the project says
+        run_driver_warm(settings, name, log)
+    read = {name: sum(row.read for row in path_ledger(settings.pipeline(name))) for name in (OLD, NEW)}
+    assert read[OLD] == len(records)
+    assert read[NEW] < 0.4 * len(records)
+
+    unproved = run_command_warm(settings, "version", "compare", NEW, code=3)
+    assert unproved["reasons"] == [
+        f"no reconcile has proved what {name} serves; run `rivertwice reconcile {name}`" for name in (OLD, NEW)
+    ]
+    reconciled(settings, OLD, NEW)
+    truth, ours, theirs = totals(records), served(settings, NEW), served(settings, OLD)
+    assert {row: theirs[row] for row in before} == before
+    closed = {row for row in ours if row in theirs}
+    apart = {row for row in closed if theirs[row] != ours[row]}  # what both streams dropped is the same in both
+    meant = {row for row in closed if truth[row][1] != truth[row][2]}
+    assert meant < apart
+    assert any(theirs[row][0] != truth[row][0] for row in closed - apart)
+
+    refused_rows = run_command_warm(settings, "version", "compare", NEW, "--limit", "1000", code=3)
+    assert refused_rows["reasons"] == [f"{len(meant)} rows differ without a cause"]
+    named = {(to_ms_of(each["window_start"]), each["key"]["k"]) for each in refused_rows["rows"]["examples"]}
+    assert named == meant
+    assert refused_rows["late"] == len(apart - meant)
+
+    change_file = settings.definitions / OLD / "changes" / "v2.yaml"
+    change_file.parent.mkdir()
+    change_file.write_text(DECLARED)
+    passed = run_command_warm(settings, "version", "compare", NEW)
+    assert passed["passed"]
+    rows = passed["rows"]
+    assert (rows["equal"] + sum(rows["declared"]) + passed["late"], rows["old_rows"]) == (len(closed), len(closed))
+    assert passed["late"] == len({row for row in apart if theirs[row][0] != ours[row][0]})
+    text = invoke_warm(settings, "version", "compare", NEW).output
+    assert "every difference between amounts@v2 and amounts has a cause" in text
+
+    change_file.write_text(DECLARED.replace("new.total > old.total", "new.total > old.total AND k = 'out'"))
+    narrow = run_command_warm(settings, "version", "compare", NEW, code=3)
+    both = len({row for row in meant if row[1] == "both"})
+    assert narrow["reasons"] == [f"{both} rows differ without a cause"]
+
+    listed = run_command_warm(settings, "version", "list", OLD)
+    assert [(each["name"], each["dropped_at"]) for each in listed] == [(NEW, None)]
+    sha256 = export_sha256(settings.pipeline(OLD))
+    run_command_warm(settings, "version", "drop", NEW, "--yes")
+    assert not settings.pipeline(NEW).root.exists()
+    assert export_sha256(settings.pipeline(OLD)) == sha256
+
+
+def to_ms_of(text: str) -> int:
+    from rivertwice.instants import parse_iso
+
+    return to_ms(parse_iso(text))

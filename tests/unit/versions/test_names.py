@@ -1,0 +1,63 @@
+"""A version's name can stand wherever a pipeline's can, and its definition is a folder of the home."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from homes.backfill import make_home
+from rivertwice.config import Settings, require_pipeline
+from rivertwice.config.versions import base_of, serves, split_version, version_name
+from rivertwice.errors import ConfigError, DefinitionError
+from rivertwice.pipeline.bundle import build_bundle, rename
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.versions.plan import diff_files
+
+
+@pytest.mark.parametrize("name", ["p", "a-b_c9", "p@v2", "p@v10", "p@v9999"])
+def test_a_name_or_a_version_of_it_names_a_pipeline(name: str) -> None:
+    assert require_pipeline(name) == name
+    assert version_name(*split_version(name)) == name
+    assert base_of(name) == name.split("@")[0]
+    assert serves(name) == ("@" not in name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "P", "p@v1", "p@v0", "p@v02", "p@v", "p@2", "p@v2/x", "../p", "p@v2\n", "p@v10000"]
+)
+def test_anything_else_names_none(name: str) -> None:
+    with pytest.raises(ConfigError, match="cannot name a pipeline"):
+        require_pipeline(name)
+
+
+def test_a_frozen_definition_comes_before_the_one_of_the_project(tmp_path: Path) -> None:
+    settings = Settings(project=tmp_path / "project", home=tmp_path / "home")
+    assert settings.definition_folder("p") == tmp_path / "project/pipelines/p"
+    frozen = tmp_path / "home/definitions/p"
+    frozen.mkdir(parents=True)
+    assert settings.definition_folder("p") == frozen
+
+
+def test_a_renamed_definition_has_the_same_meaning_under_another_name(tmp_path: Path) -> None:
+    settings, _, _ = make_home(tmp_path)
+    folder = settings.definitions / "p"
+    (folder / "pipeline.yaml").write_text(
+        (folder / "pipeline.yaml").read_text().replace("name: p", 'name: "p"  # ours')
+    )
+    old = build_bundle(folder)
+    new = rename(old, "p@v2")
+    assert (new.definition.name, new.fingerprint) == ("p@v2", old.fingerprint)
+    assert new.id != old.id
+    changed = [line for line in diff_files(old.files, new.files) if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    assert changed == ['-name: "p"  # ours', "+name: p@v2  # ours"]
+    assert rename(old, "p") is old
+
+
+def test_a_name_that_is_not_on_a_line_of_its_own_is_refused(tmp_path: Path) -> None:
+    settings, _, _ = make_home(tmp_path)
+    yaml = settings.definitions / "p" / "pipeline.yaml"
+    yaml.write_text(yaml.read_text().replace("name: p\n", "name:\n  p\n"))
+    assert load_definition(yaml.parent).name == "p"
+    with pytest.raises(DefinitionError, match="write `name: p` on a line of its own"):
+        rename(build_bundle(yaml.parent), "p@v2")
