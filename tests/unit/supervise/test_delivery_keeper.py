@@ -18,6 +18,7 @@ from rivertwice.cli import cli
 from rivertwice.delivery.aside import read_aside
 from rivertwice.delivery.note import read_note
 from rivertwice.instants import utc_now
+from rivertwice.pipeline.bundle import build_bundle, rename, write_folder
 from rivertwice.supervise.delivery import PAGE_AT, DeliveryKeeper
 from rivertwice.timeline.intent import write_intent
 from running.waiting import wait_for
@@ -56,6 +57,19 @@ def test_nothing_is_delivered_that_is_not_wanted(world: DeliveryHome) -> None:
     assert keeper.workers == {}
     code, (sink,) = status(world)
     assert (code, sink["lag_batches"], sink["batch"], sink["error"]) == (0, 2, None, None)
+
+
+def test_a_version_that_runs_beside_delivers_nothing(world: DeliveryHome) -> None:
+    bundle = rename(build_bundle(world.settings.definitions / "p"), "p@v2")
+    write_folder(bundle, world.settings.frozen_definitions / "p@v2")
+    write_intent(world.settings.pipeline("p@v2"), "running", by="test", now=utc_now())
+    want(world, "running")
+    keeper = keeper_of(world)
+    keeper.look("p@v2", utc_now())
+    assert keeper.workers == {}
+    keeper.look("p", utc_now())
+    assert list(keeper.workers) == [("p", "hook")]
+    keeper.end()
 
 
 def test_a_sink_that_fails_is_noted_with_its_next_attempt_and_paged_once(world: DeliveryHome) -> None:
