@@ -12,7 +12,7 @@ again, and a backfill that was cut off continues after its last chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ from rivertwice.log.addresses import subtract as without
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.archive_table import archived_ranges
 from rivertwice.pipeline.bundle import Bundle, load_bundle_definition, save_bundle
+from rivertwice.pipeline.on_demand import Spark
 from rivertwice.progress import Progress
 from rivertwice.stream.at_rest import at_rest
 from rivertwice.stream.begin import require_checked
@@ -49,8 +50,6 @@ from rivertwice.timeline.served import publications_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Spark = Callable[[], "SparkSession"]
-"""Gives a session when one is needed."""
 _MS = timedelta(milliseconds=1)
 
 

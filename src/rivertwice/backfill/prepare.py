@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from rivertwice.backfill.survey import ReadServed, Zone, survey_sessions
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.on_demand import Spark
 from rivertwice.progress import Progress
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.lineage import path_of, select_on_path
@@ -27,9 +28,6 @@ from rivertwice.timeline.served import rows_served_by
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Spark = Callable[[], "SparkSession"]
-"""Gives a session when one is needed."""
 
 
 def make_plan(

@@ -12,8 +12,8 @@ from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
     from rivertwice.backfill.model import BackfillPlan
-    from rivertwice.backfill.prepare import Spark
     from rivertwice.instants import TimeRange
+    from rivertwice.pipeline.on_demand import Spark
 
 
 @click.group(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,6 +28,7 @@ from rivertwice.pipeline.cases import run_case
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition, Source
 from rivertwice.pipeline.fingerprint import compare_fingerprints
+from rivertwice.pipeline.on_demand import Spark
 from rivertwice.progress import Progress
 from rivertwice.store.files import replace_bytes
 from rivertwice.timeline.lineage import load_timeline, path_ledger
@@ -50,9 +51,6 @@ from rivertwice.trial.stretch import plan_windows, view_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Spark = Callable[[], "SparkSession"]
-"""Gives a session when one is needed."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ taken, and neither tables nor records of the pipeline change: a stream that runs
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle
 from rivertwice.pipeline.checked import check_bundle, read_verdict
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import ChangedComponent, compare_fingerprints
+from rivertwice.pipeline.on_demand import Spark
 from rivertwice.progress import Progress
 from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
@@ -62,9 +62,6 @@ from rivertwice.trial.stretch import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Spark = Callable[[], "SparkSession"]
-"""Gives a session when one is needed."""
 
 
 @dataclass(frozen=True)

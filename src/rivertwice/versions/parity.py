@@ -11,7 +11,7 @@ Spark compares. The driver gets counts, a few examples, and the starts of window
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from rivertwice.errors import DefinitionError, RequestError
 from rivertwice.instants import from_ms, iso_of_ms
 from rivertwice.pipeline.bundle import Bundle, load_bundle
 from rivertwice.pipeline.compile import result_schema
+from rivertwice.pipeline.on_demand import Spark
 from rivertwice.progress import Progress
 from rivertwice.store.delta import open_table
 from rivertwice.store.spark_files import read_files
@@ -44,8 +45,6 @@ from rivertwice.versions.proof import read_proof
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Spark = Callable[[], "SparkSession"]
-"""Gives a session when one is needed."""
 GONE = "records of these windows are in neither Kafka nor the archive any more, so the new version cannot have them"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -16,16 +16,14 @@ from rivertwice.errors import RequestError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.files import YAML_FILE
 from rivertwice.pipeline.fingerprint import ChangedComponent
+from rivertwice.pipeline.on_demand import Spark
 from rivertwice.retention.view import view_retention
 from rivertwice.store.room import free_bytes
 from rivertwice.versions.begin import Wanted, find_wanted
 from rivertwice.versions.changes import changes_path
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-Spark = Callable[[], "SparkSession"]
-"""Gives a session when one is needed."""
+    pass
 
 
 @dataclass(frozen=True)
