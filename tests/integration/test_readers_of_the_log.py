@@ -176,3 +176,20 @@ def test_pieces_of_the_log_are_read_without_a_pause_between_them(
         f"e{2 * offset + part}" for part in (0, 1) for start in range(0, 1000, 50) for offset in (start, start + 1)
     )
     assert len(empty) <= len(pieces[Part(topic, 0)])
+
+
+def test_a_stream_can_read_no_further_than_an_open_transaction(kafka_settings: Settings, topic: str) -> None:
+    ensure_topic(kafka_settings, topic, 2)
+    produce_events(kafka_settings, topic, [event(p, "k", str(n)) for n in range(3) for p in range(2)])
+    producer = kafka.producer(kafka_settings, transactional_id=topic)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    assert producer.flush(30) == 0
+    ask = kafka.stable_ends_asker(kafka_settings, [topic])
+    assert kafka.end_offsets(kafka_settings, topic) == {0: 4, 1: 3}
+    assert ask() == {topic: {0: 3, 1: 3}}
+    producer.commit_transaction(30)
+    deadline = Deadline.after(PATIENCE_S)
+    while ask()[topic][0] != 5:  # the marker has an offset, too
+        assert deadline.left()

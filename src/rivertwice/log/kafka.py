@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
@@ -220,12 +229,18 @@ def _partitions(settings: Settings, topic: str, client: AdminClient | None = Non
     return sorted(partition.id for partition in _describe(settings, topic, client).partitions)
 
 
-def _offsets(settings: Settings, topic: str, spec: OffsetSpec, kept: AdminClient | None = None) -> dict[int, int]:
+def _offsets(
+    settings: Settings,
+    topic: str,
+    spec: OffsetSpec,
+    kept: AdminClient | None = None,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[int, int]:
     requests = {TopicPartition(topic, partition): spec for partition in _partitions(settings, topic, kept)}
     client = kept or admin(settings)
 
     def ask() -> dict[int, int]:
-        answers = client.list_offsets(requests, request_timeout=TIMEOUT)
+        answers = client.list_offsets(requests, isolation_level=isolation, request_timeout=TIMEOUT)
         return {place.partition: int(answer.result(TIMEOUT).offset) for place, answer in answers.items()}
 
     with _explained(settings, f"reading the offsets of topic {topic}"):
@@ -242,11 +257,15 @@ def end_offsets(settings: Settings, topic: str) -> dict[int, int]:
     return _offsets(settings, topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
 
-def end_offsets_asker(settings: Settings, topics: Sequence[str]) -> Callable[[], dict[str, dict[int, int]]]:
-    """Return a function that returns `end_offsets` by topic and keeps one connection, for repeated calls."""
+def stable_ends_asker(settings: Settings, topics: Sequence[str]) -> Callable[[], dict[str, dict[int, int]]]:
+    """Return a function that returns, by topic, where a stream can read to: no further than the first open transaction.
+
+    It keeps one connection, for repeated calls.
+    """
     client = admin(settings)
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    return lambda: {topic: _offsets(settings, topic, latest, client) for topic in topics}
+    stable = IsolationLevel.READ_COMMITTED
+    return lambda: {topic: _offsets(settings, topic, latest, client, stable) for topic in topics}
 
 
 def begin_offsets(settings: Settings, topic: str) -> dict[int, int]:

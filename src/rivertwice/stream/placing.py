@@ -116,7 +116,7 @@ class Placing:
         self._look: EventLook | None = None
         if tolerance is not None:
             self._look = EventLook(spark, settings, context.definition, tolerance)
-            self._log_ends = kafka.end_offsets_asker(settings, context.definition.topics)
+            self._log_ends = kafka.stable_ends_asker(settings, context.definition.topics)
 
     def place_first(self, begin: Begin) -> None:
         """Place the batch with which the next query begins, if it must be placed; `begin` starts a query for the draft."""
