@@ -17,6 +17,8 @@ from rivertwice.log.addresses import StoredOffsets
 _log = logging.getLogger(__name__)
 FIELD = "allDataForTriggerAvailableNow"
 """A field of KafkaMicroBatchStream: end offsets that it uses instead of asking Kafka."""
+FLAG = "isTriggerAvailableNow"
+"""Another one: while it is true, the first answer of Kafka is kept in `FIELD`, and Kafka is not asked again."""
 
 
 def encode_offsets(offsets: StoredOffsets) -> str:
@@ -33,8 +35,9 @@ def steer_source(spark: SparkSession, execution: Any, end_offsets: StoredOffsets
     try:
         source = _source(execution)
         source.prepareForTriggerAvailableNow()
+        _field(source, FLAG)  # it must be there: `release_source` sets it back
         json_utils = jvm.org.apache.spark.sql.kafka010.JsonUtils
-        _field(source).set(source, json_utils.partitionOffsets(encode_offsets(end_offsets)))
+        _field(source, FIELD).set(source, json_utils.partitionOffsets(encode_offsets(end_offsets)))
     except (Py4JError, ValueError, TypeError, AttributeError) as error:
         _log.info("the Kafka source cannot be steered: %s", str(error)[:300])
         return False
@@ -42,9 +45,10 @@ def steer_source(spark: SparkSession, execution: Any, end_offsets: StoredOffsets
 
 
 def release_source(execution: Any) -> None:
-    """Let the source ask Kafka again where the log ends; only after `steer_source` returned True."""
+    """Let the source ask Kafka again where the log ends, each time; only after `steer_source` returned True."""
     source = _source(execution)
-    _field(source).set(source, None)
+    _field(source, FIELD).set(source, None)
+    _field(source, FLAG).set(source, False)
 
 
 def _source(execution: Any) -> Any:
@@ -56,7 +60,7 @@ def _source(execution: Any) -> Any:
     return source
 
 
-def _field(source: Any) -> Any:
-    field = source.getClass().getDeclaredField(FIELD)
+def _field(source: Any, name: str) -> Any:
+    field = source.getClass().getDeclaredField(name)
     field.setAccessible(True)
     return field
