@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from homes.project import TO_RUN, make_project, replace_text
-from rivertwice.config import Settings
+from rivertwice.config import Place, Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import from_ms, to_iso, to_ms
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.definition import load_definition
+from rivertwice.store import delta
 from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.lineage import path_ledger
-from rivertwice.timeline.served import export_sha256, read_served, rebuild_served
+from rivertwice.timeline.served import export_sha256, rebuild_served
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -101,7 +102,12 @@ def totals(records: Iterable[Amount]) -> dict[tuple[int, str], tuple[int, int, i
 
 def served(settings: Settings, name: str) -> dict[tuple[int, str], tuple[int, int]]:
     rebuild_served(settings.pipeline(name), load_definition(settings.definition_folder(name)))
-    table = read_served(settings.pipeline(name))
+    return rows_at(settings.pipeline(name).tables.served)
+
+
+def rows_at(place: Place) -> dict[tuple[int, str], tuple[int, int]]:
+    """Return what a consumer reads."""
+    table = delta.read(place)
     assert table is not None
     return {(to_ms(row["window_start"]), row["k"]): (row["records"], row["total"]) for row in table.to_pylist()}
 
@@ -187,12 +193,33 @@ def test_a_fix_runs_beside_until_every_difference_has_a_cause(tmp_path: Path, br
     both = len({row for row in meant if row[1] == "both"})
     assert narrow["reasons"] == [f"{both} rows differ without a cause"]
 
-    listed = run_command_warm(settings, "version", "list", OLD)
-    assert [(each["name"], each["dropped_at"]) for each in listed] == [(NEW, None)]
-    sha256 = export_sha256(settings.pipeline(OLD))
+    refused_switch = run_command_warm(settings, "version", "serve", NEW, "--yes", code=3)
+    assert refused_switch["reasons"] == narrow["reasons"]
+    change_file.write_text(DECLARED)
+    sha256 = {name: export_sha256(settings.pipeline(name)) for name in (OLD, NEW)}
+    public = settings.pipeline(OLD).public_served
+    run_command_warm(settings, "version", "serve", NEW, "--yes")
+    assert rows_at(public) == ours
+    send(settings, topic, [Amount("in", records[-1].at_ms + 40 * MINUTE_MS, 5)])
+    for name in (OLD, NEW):
+        run_driver_warm(settings, name, log)
+        served(settings, name)
+    assert rows_at(public) == served(settings, NEW)
+    assert len(rows_at(public)) > len(ours)
+    reconciled(settings, OLD, NEW)
+    later = export_sha256(settings.pipeline(OLD))
+    assert later != sha256[OLD]
+    assert "serves: amounts@v2" in invoke_warm(settings, "version", "list", OLD).output
+    assert invoke_warm(settings, "version", "drop", NEW, "--yes").exit_code == 1
+
+    back = run_command_warm(settings, "version", "serve", OLD, "--yes")
+    assert (back["before"], back["changed"]) == (NEW, True)
+    assert rows_at(public) == served(settings, OLD)
+    assert export_sha256(settings.pipeline(OLD)) == later
+    reconciled(settings, OLD)
     run_command_warm(settings, "version", "drop", NEW, "--yes")
     assert not settings.pipeline(NEW).root.exists()
-    assert export_sha256(settings.pipeline(OLD)) == sha256
+    assert export_sha256(settings.pipeline(OLD)) == later
 
 
 def to_ms_of(text: str) -> int:

@@ -15,6 +15,7 @@ from rivertwice.errors import RequestError
 if TYPE_CHECKING:
     from rivertwice.versions.model import Parity
     from rivertwice.versions.plan import VersionPlan
+    from rivertwice.versions.serve import Switched
 
 
 @click.group(
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     epilog=example("rivertwice version list flight_delays", "rivertwice version compare flight_delays@v2"),
 )
 def version() -> None:
-    """Definitions of a pipeline that run beside the one that serves: list, compare, drop.
+    """Definitions of a pipeline that run beside the one that serves: list, compare, serve, drop.
 
     `rivertwice upgrade NAME --new-version` begins one. NAME@v2 can be named wherever a pipeline can: status, start, stop,
     reconcile, backfill.
@@ -34,23 +35,26 @@ def version() -> None:
 @pass_frame
 def list_(frame: Frame, name: str) -> None:
     """List the versions of pipeline NAME: when each began, what changed, whether it was dropped."""
+    from rivertwice.timeline.served_stamp import serving_by_stamp
     from rivertwice.timeline.version_records import read_versions
 
     _require_pipeline(frame, name)
-    versions = read_versions(frame.settings.pipeline(name))
+    home = frame.settings.pipeline(name)
+    versions, serving = read_versions(home), serving_by_stamp(home)
     rows = [
         (
             each.name,
             each.bundle[:12],
             to_plain(each.noted_at),
             ", ".join(each.changed),
-            "runs beside" if each.is_open else "dropped",
+            "dropped" if not each.is_open else "serves" if each.name == serving else "runs beside",
         )
         for each in versions
     ]
     none = f"{name} has no version besides its own definition; `rivertwice upgrade {name} --new-version` says what one does"
     headers = ("version", "bundle", "since", "changed", "state")
-    frame.emit([to_plain(each) for each in versions], lambda: as_table(headers, rows) if rows else none)
+    value = [{**to_plain(each), "serves": each.name == serving} for each in versions]
+    frame.emit(value, lambda: f"{as_table(headers, rows)}\nserves: {serving}" if rows else none)
 
 
 @version.command(
@@ -69,15 +73,73 @@ def compare(frame: Frame, name: str, limit: int) -> None:
     pipelines/NAME/changes/v2.yaml declares it, or if it is one of late records alone: over the same records, both definitions
     then give the same row, or one that differs as declared.
     """
-    from rivertwice.pipeline.engine import spark_on_demand
-    from rivertwice.versions.parity import compare_versions
-
     frame.known_pipeline(name)
-    with spark_on_demand(frame.settings, f"rivertwice-parity-{name}") as spark:
-        parity = compare_versions(frame.settings, name, spark, frame.progress, limit=limit)
+    parity = _compared(frame, name, limit)
     frame.emit({**to_plain(parity), "passed": parity.passed}, lambda: parity_text(parity))
     if not parity.passed:
         raise SystemExit(DEFECT)
+
+
+def _compared(frame: Frame, name: str, limit: int) -> Parity:
+    from rivertwice.pipeline.engine import spark_on_demand
+    from rivertwice.versions.parity import compare_versions
+
+    with spark_on_demand(frame.settings, f"rivertwice-parity-{name}") as spark:
+        return compare_versions(frame.settings, name, spark, frame.progress, limit=limit)
+
+
+@version.command(
+    epilog=example(
+        "rivertwice version serve flight_delays@v2",
+        "rivertwice version serve flight_delays --yes  # back to the first one",
+    )
+)
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--without-left-out", is_flag=True, help="Serve although windows that are served now would be served no more."
+)
+@pass_frame
+def serve(frame: Frame, name: str, yes: bool, without_left_out: bool) -> None:
+    """Let version NAME serve: what consumers read shows its rows, from one commit on. Exit 3 if it may not.
+
+    A version that never served is compared first, and serves only if every difference has a cause. The one that served before
+    keeps its rows and its stream, and serves again by the same command; that compares nothing.
+    """
+    from rivertwice.instants import utc_now
+    from rivertwice.versions.serve import read_switches, require_switchable, serve_version
+
+    settings = frame.settings
+    frame.known_pipeline(name)
+    require_switchable(settings, name)
+    home = settings.pipeline(name)
+    compared = None
+    served_before = split_version(name)[0] == name or any(each["to"] == name for each in read_switches(home))
+    if not served_before:
+        parity = _compared(frame, name, 20)
+        if not parity.passed:
+            frame.emit({**to_plain(parity), "passed": False}, lambda: parity_text(parity))
+            raise SystemExit(DEFECT)
+        if parity.left_out and not without_left_out:
+            message = (
+                f"{name} lacks windows that are served now: {parity.left_out[0].windows} before {to_plain(parity.left_out[0].end)}, "
+                f"because {parity.left_out[0].why}; nothing was switched; with --without-left-out they are served no more"
+            )
+            raise RequestError(message)
+        compared = {"declared": parity.declared, "end": to_plain(parity.end), "rows": parity.rows.new_rows}
+    if not yes:
+        click.confirm(f"Let {name} serve in place of {home.serving_version}?", abort=True, err=True)
+    done = serve_version(settings, name, by="cli", now=utc_now(), compared=compared)
+    frame.emit(done, lambda: _switched_text(done))
+
+
+def _switched_text(done: Switched) -> str:
+    if not done.changed:
+        return f"{done.version} serves already"
+    text = f"{done.version} serves now, {done.rows} rows; {done.before} goes on beside it, `rivertwice version serve {done.before}` goes back"
+    if done.not_counted:
+        text += f"; {done.not_counted} publications of {done.before} since it began to serve do not count for {done.version}"
+    return text
 
 
 @version.command(epilog=example("rivertwice stop flight_delays@v2 --wait", "rivertwice version drop flight_delays@v2"))

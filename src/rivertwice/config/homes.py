@@ -6,13 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rivertwice.config.places import Place, below, require_name
+from rivertwice.config.versions import base_of
 
 
 @dataclass(frozen=True)
 class Tables:
-    """Places of one pipeline's Delta tables: folders, or addresses on S3."""
+    """Places of one pipeline's Delta tables: folders, or addresses on S3.
+
+    Attributes:
+        root: of all of them but, where a pipeline has versions, `served` (`PipelineHome.tables`).
+        served_at: place of `served`, if it is not under `root`.
+    """
 
     root: Place
+    served_at: Place | None = None
 
     @property
     def changelog(self) -> Place:
@@ -56,7 +63,7 @@ class Tables:
     @property
     def served(self) -> Place:
         """The rows that each closed window serves now."""
-        return below(self.root, "served")
+        return below(self.root, "served") if self.served_at is None else self.served_at
 
     @property
     def provisional(self) -> Place:
@@ -118,8 +125,40 @@ class PipelineHome:
 
     @property
     def tables(self) -> Tables:
-        """Places of the Delta tables."""
-        return Tables(below(self.place, "tables"))
+        """Places of the Delta tables. Of a pipeline's versions, the one that serves writes the table `served` of the first one."""
+        return Tables(below(self.place, "tables"), self.public_served if self.serves else self.own_served)
+
+    @property
+    def own_served(self) -> Place:
+        """The table in which a version keeps what it would serve, while another one serves."""
+        is_first = self.root.name == base_of(self.root.name)
+        return below(self.place, "tables", "served_beside" if is_first else "served")
+
+    @property
+    def public_served(self) -> Place:
+        """The table `served` of the pipeline, whichever of its versions serves: what consumers read."""
+        base = base_of(self.root.name)
+        if isinstance(self.place, Path):
+            return self.place.with_name(base) / "tables" / "served"
+        return below(self.place.rpartition("/")[0], base, "tables", "served")
+
+    @property
+    def serving_note(self) -> Path:
+        """File of this host with the name of the version that serves; absent: the first one. It follows the table's stamp."""
+        return self.root.with_name(base_of(self.root.name)) / "serves"
+
+    @property
+    def serves(self) -> bool:
+        """Whether what this version makes is what consumers read, as far as this host has seen."""
+        return self.serving_version == self.root.name
+
+    @property
+    def serving_version(self) -> str:
+        """Name of the version that serves, as far as this host has seen."""
+        try:
+            return self.serving_note.read_text().strip()
+        except FileNotFoundError:
+            return base_of(self.root.name)
 
     @property
     def intent(self) -> Path:

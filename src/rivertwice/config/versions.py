@@ -21,11 +21,6 @@ def base_of(name: str) -> str:
     return split_version(name)[0]
 
 
-def serves(name: str) -> bool:
-    """Say whether what a version makes is served: only that of the first one is, so no other delivers or runs a fast path."""
-    return split_version(name)[1] == FIRST
-
-
 def version_name(base: str, number: int) -> str:
     """Return the name of a version of a pipeline."""
     return base if number == FIRST else f"{base}{MARK}{number}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -49,3 +50,13 @@ def _open_s3(bucket: str, prefix: str, endpoint: str | None, answer_s: float | N
 
     patience = Patience() if answer_s is None else Patience(answer_s, answer_s, 2)
     return S3Store(bucket, prefix, client=s3_client(endpoint, patience))
+
+
+def remove_place(place: str | Path) -> None:
+    """Remove all that is stored at a place; an absent one is no error."""
+    if isinstance(place, Path):
+        shutil.rmtree(place, ignore_errors=True)
+        return
+    store = open_store(place)
+    for key in store.list():
+        store.delete(key)

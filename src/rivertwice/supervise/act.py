@@ -15,7 +15,6 @@ from typing import Any
 from rivertwice.alerts.model import Alert, AlertCause, Report
 from rivertwice.alerts.store import alerts_of
 from rivertwice.config import PipelineHome, Settings, require_pipeline
-from rivertwice.config.versions import serves
 from rivertwice.instants import to_iso
 from rivertwice.processes import NEVER_SEEN, Started, start_detached, started_of
 from rivertwice.setup.java import java_env
@@ -41,7 +40,7 @@ def start_driver(settings: Settings, name: str, now: datetime) -> tuple[DriverRe
     home.drain.unlink(missing_ok=True)
     command = [*DRIVER, "--pipeline", require_pipeline(name)]
     child = start_logged(settings, command, home.logs / "driver.log", f"{START_LINE}{to_iso(now)} ====")
-    if not serves(name):
+    if not home.serves:
         with suppress(ProcessLookupError):
             os.setpriority(os.PRIO_PROCESS, child.pid, BESIDE_NICE)  # its JVM inherits it
     return DriverRef(child.pid, _start_of(child), None, now), child

@@ -13,7 +13,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from rivertwice.config import Settings
-from rivertwice.config.versions import serves
 from rivertwice.delivery.aside import read_aside
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.note import Note, read_note, write_note
@@ -88,7 +87,11 @@ class DeliveryKeeper(Keeper):
         """Start the workers that are wanted and not running, and let those end that are not wanted any more."""
         intent = read_intent(self._settings.pipeline(name))
         wanted = intent is not None and intent.desired == "running"
-        sinks = load_definition(self._settings.definition_folder(name)).deliver if serves(name) else {}
+        sinks = (
+            load_definition(self._settings.definition_folder(name)).deliver
+            if self._settings.pipeline(name).serves
+            else {}
+        )
         for key, worker in list(self.workers.items()):
             if key[0] != name:
                 continue

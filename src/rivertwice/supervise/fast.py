@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rivertwice.config import Settings
-from rivertwice.config.versions import serves
 from rivertwice.fast.owner import read_fast_owner
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.processes import start_detached
@@ -58,7 +57,7 @@ class FastKeeper(Keeper):
         watch = self._reaped(name, now)
         owner = read_fast_owner(home)
         intent = read_intent(home)
-        asked = intent is not None and intent.desired == "running" and serves(name)
+        asked = intent is not None and intent.desired == "running" and home.serves
         wanted = asked and load_definition(self._settings.definition_folder(name)).fast is not None
         if owner is not None and not wanted and not watch.asked_to_end:
             with suppress(ProcessLookupError):

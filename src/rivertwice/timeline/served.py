@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import pyarrow as pa
 
 from rivertwice.config import PipelineHome, Place
+from rivertwice.config.versions import base_of
 from rivertwice.errors import LedgerError, LostRaceError, ServiceError
 from rivertwice.locks import lock
 from rivertwice.pipeline.definition import Definition
@@ -39,9 +40,9 @@ from rivertwice.timeline.served_rows import stream_rows as stream_rows
 from rivertwice.timeline.served_span import Build
 from rivertwice.timeline.served_stamp import METADATA_KEY as METADATA_KEY
 from rivertwice.timeline.served_stamp import ServedStamp as ServedStamp
+from rivertwice.timeline.served_stamp import follow_stamp, mark_of, stamp_of
 from rivertwice.timeline.served_stamp import provisional_stamp as provisional_stamp
 from rivertwice.timeline.served_stamp import served_stamp as served_stamp
-from rivertwice.timeline.served_stamp import stamp_of
 from rivertwice.timeline.serving import select_served, select_serving
 from rivertwice.waits import Deadline
 
@@ -101,9 +102,12 @@ def rebuild_served(home: PipelineHome, definition: Definition, *, force: bool = 
 
 
 def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> ServedReport:
-    with _alone(home):
+    with serving_lock(home.root):
         # Step 1.
+        if home.root.name != base_of(home.root.name):
+            follow_stamp(home)  # another host may have switched
         tables = home.tables
+        mark = mark_of(home, tables.served)
         served, provisional = (delta.open_table(table) for table in (tables.served, tables.provisional))
         entries = read_sequence(home)
         head = select_head(entries)
@@ -111,10 +115,11 @@ def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> Serv
         last = newest_batch(home, path) if path else None
         if last is None:
             return ServedReport(None, Way.NOTHING)
-        build = Build(home, definition, entries, path_until(path, last.batch), last, served, provisional)
+        build = Build(home, definition, entries, path_until(path, last.batch), last, served, provisional, mark)
         # Step 2.
         wanted = [tables.served, tables.provisional] if definition.has_updates else [tables.served]
         shown, *shown_open = [stamp_of(table) for table in wanted]
+        _require_own(home, shown, mark)
         if not force and all(stamp == build.stamp for stamp in (shown, *shown_open)):
             return ServedReport(build.stamp, Way.NOTHING)
         # Steps 3 to 5.
@@ -125,6 +130,17 @@ def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> Serv
         return _write_whole(build) if change is None else _write(build, change)
 
 
+def _require_own(home: PipelineHome, shown: ServedStamp | None, mark: str) -> None:
+    """Check that the table is this version's to write.
+
+    Raises:
+        LostRaceError: another version serves now; this host knows it from now on.
+    """
+    if shown is not None and shown.version != mark:
+        message = f"{follow_stamp(home)} serves now, so {home.root.name} keeps its rows for itself; nothing was written"
+        raise LostRaceError(message)
+
+
 def _is_undamaged(table: Place) -> bool:
     """Say whether a table holds what its commits wrote: what a power loss took from it is not kept on, but built again."""
     is_torn = isinstance(table, Path) and bool(find_torn(table))
@@ -133,7 +149,7 @@ def _is_undamaged(table: Place) -> bool:
 
 def _write(build: Build, change: Change) -> ServedReport:
     assert build.served is not None, "the table has a stamp"
-    table, metadata = build.home.tables.served, {METADATA_KEY: asdict(build.stamp)}
+    table, metadata = build.home.tables.served, {METADATA_KEY: build.stamp.plain()}
     if change.where is None:
         delta.append_rows(table, change.added, metadata=metadata, at=build.served)
     else:
@@ -170,7 +186,7 @@ def _write_whole(build: Build) -> ServedReport:
         end_column=definition.window.end_column,
         session_keys=definition.session_keys,
     )
-    metadata = {METADATA_KEY: asdict(build.stamp)}
+    metadata = {METADATA_KEY: build.stamp.plain()}
     delta.overwrite(home.tables.served, served, metadata=metadata, at=build.served)
     if definition.has_updates:
         still_open = open_rows(stream, definition, build.last.batch_watermark_ms)
@@ -178,9 +194,9 @@ def _write_whole(build: Build) -> ServedReport:
     return ServedReport(build.stamp, Way.WHOLE, served.num_rows, served.num_rows - served["_backfill"].null_count)
 
 
-def _alone(home: PipelineHome) -> AbstractContextManager[None]:
-    """Let one process at a time rebuild, so that what was read earlier never overwrites what was read later."""
-    return lock(home.root / "served.lock")
+def serving_lock(root: Path) -> AbstractContextManager[None]:
+    """Let one process of this host at a time write what a pipeline serves: what was read earlier never overwrites what was read later."""
+    return lock(root / "served.lock")
 
 
 def read_served(home: PipelineHome) -> pa.Table | None:

@@ -28,6 +28,7 @@ class Build:
         path: the head's, up to the last batch (`lineage.path_until`).
         last: the last committed batch on it.
         served, provisional: handles that were opened before all that; None: the table does not exist.
+        mark: of the stamp, see `served_stamp.mark_of`.
     """
 
     home: PipelineHome
@@ -37,11 +38,12 @@ class Build:
     last: LedgerRow
     served: delta.Table | None
     provisional: delta.Table | None
+    mark: str = ""
 
     @property
     def stamp(self) -> ServedStamp:
         """What the table will show."""
-        return ServedStamp(self.entries[-1].seq, self.last.timeline, self.last.batch)
+        return ServedStamp(self.entries[-1].seq, self.last.timeline, self.last.batch, self.mark)
 
     @property
     def closed_ms(self) -> int:

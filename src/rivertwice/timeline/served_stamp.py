@@ -2,21 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from rivertwice.config import PipelineHome, Place
+from rivertwice.config.versions import base_of
 from rivertwice.store import delta
+from rivertwice.store.files import replace_bytes
 
 METADATA_KEY = "served"
+BESIDE = "beside"
+"""Mark of a table that the first version keeps for itself while another one serves."""
 
 
 @dataclass(frozen=True)
 class ServedStamp:
-    """What a build of the served table shows: the sequence, and the last committed batch on the head's path."""
+    """What a build of the served table shows.
+
+    Attributes:
+        sequence: newest head move or publication. timeline, batch: the last committed batch on the head's path.
+        version: of the table that consumers read: name of the version that wrote it, empty for the first one. `beside`: see there.
+    """
 
     sequence: int
     timeline: str
     batch: int
+    version: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as it is stored."""
+        return {name: value for name, value in asdict(self).items() if name != "version" or value}
+
+
+def mark_of(home: PipelineHome, table: Place) -> str:
+    """Return the mark of the stamps that a version writes into a table: the one that consumers read, or its own."""
+    is_first = home.root.name == base_of(home.root.name)
+    if table == home.public_served:
+        return "" if is_first else home.root.name
+    return BESIDE if is_first else ""
+
+
+def serving_by_stamp(home: PipelineHome) -> str:
+    """Return the name of the version that serves: the table that consumers read says so in its newest commit's stamp."""
+    shown = stamp_of(home.public_served)
+    return (None if shown is None else shown.version) or base_of(home.root.name)
+
+
+def follow_stamp(home: PipelineHome) -> str:
+    """Let this host know which version serves, and return its name."""
+    serving = serving_by_stamp(home)
+    if serving != home.serving_version:
+        replace_bytes(home.serving_note, f"{serving}\n".encode())
+    return serving
 
 
 def served_stamp(home: PipelineHome) -> ServedStamp | None:

@@ -11,17 +11,17 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
-from rivertwice.config import PipelineHome, Settings
+from rivertwice.config import Settings
 from rivertwice.config.versions import version_name
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle, rename, save_bundle, write_folder
 from rivertwice.pipeline.fingerprint import ChangedComponent, compare_fingerprints
-from rivertwice.store.places import open_store
+from rivertwice.store.places import remove_place
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.lineage import load_timeline
 from rivertwice.timeline.sequence import head
+from rivertwice.timeline.served_stamp import follow_stamp
 from rivertwice.timeline.version_records import (
     Version,
     next_number,
@@ -133,17 +133,21 @@ def drop_version(settings: Settings, name: str, *, by: str, now: datetime) -> Ve
         now: the present instant.
 
     Raises:
-        RequestError: there is no such version, or its stream runs.
+        RequestError: there is no such version, its stream runs, or it serves.
     """
     version = require_version(settings, name)
     home, own = settings.pipeline(version.beside), settings.pipeline(name)
+    if follow_stamp(own) == name:
+        message = f"{name} serves; nothing was removed; let another version serve first: `rivertwice version serve {version.beside}`"
+        raise RequestError(message)
     owner = lease_owner(own)
     if owner is not None:
         message = f"the stream of {name} runs (process {owner.pid}); nothing was removed; `rivertwice stop {name} --wait`, then drop it"
         raise RequestError(message)
     record_dropped(home, version, by, now)
     own.intent.unlink(missing_ok=True)
-    _remove(own)
+    for place in (own.root, own.place):
+        remove_place(place)
     shutil.rmtree(settings.frozen_definitions / name, ignore_errors=True)
     if not any(each.is_open for each in read_versions(home)):
         shutil.rmtree(settings.frozen_definitions / version.beside, ignore_errors=True)
@@ -164,14 +168,3 @@ def require_version(settings: Settings, name: str) -> Version:
     known = ", ".join(version.name for version in versions) or "none"
     message = f"{name} is no version of {pipeline}; there are: {known}; `rivertwice upgrade {pipeline} --new-version` begins one"
     raise RequestError(message)
-
-
-def _remove(home: PipelineHome) -> None:
-    """Remove all that a version stored, on this host and in the shared place."""
-    for place in (home.root, home.place):
-        if isinstance(place, Path):
-            shutil.rmtree(place, ignore_errors=True)
-        else:
-            store = open_store(place)
-            for key in store.list():
-                store.delete(key)

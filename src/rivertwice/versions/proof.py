@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rivertwice.config import PipelineHome
-from rivertwice.reconcile.seals.changes import find_foreign
-from rivertwice.reconcile.seals.look import look_at_changes, new_publications
+from rivertwice.reconcile.seals.look import FULL, decide_mode, look_at_changes, new_publications
 from rivertwice.versions.model import Proof
 
 
@@ -16,11 +15,12 @@ def read_proof(home: PipelineHome) -> Proof:
     again = f"run `rivertwice reconcile {name}`"
     if seal is None:
         return Proof(name, None, 0, f"no reconcile has proved what {name} serves; {again}")
+    decision = decide_mode(name, look)
     lacks = ""
-    if new_publications(look):
+    if decision.mode == FULL:
+        lacks = f"what {seal.run} proved of {name} does not hold any more: {decision.reason}; {again}"
+    elif decision.foreign:
+        lacks = f"another program changed tables of {name} after {seal.run}; {again}, which names the commits"
+    elif new_publications(look):
         lacks = f"{name} published backfills after {seal.run} proved what it serves; {again}"
-    elif find_foreign(name, look.tables):
-        lacks = f"tables of {name} were changed by another program after {seal.run}; {again}, which names the commits"
-    elif look.amendments != seal.amendments:
-        lacks = f"decisions about dead letters of {name} were made after {seal.run}; {again}"
     return Proof(name, seal.run, seal.settled_ms, lacks)

@@ -8,7 +8,7 @@ import pytest
 
 from homes.backfill import make_home
 from rivertwice.config import Settings, require_pipeline
-from rivertwice.config.versions import base_of, serves, split_version, version_name
+from rivertwice.config.versions import base_of, split_version, version_name
 from rivertwice.errors import ConfigError, DefinitionError
 from rivertwice.pipeline.bundle import build_bundle, rename
 from rivertwice.pipeline.definition import load_definition
@@ -20,7 +20,6 @@ def test_a_name_or_a_version_of_it_names_a_pipeline(name: str) -> None:
     assert require_pipeline(name) == name
     assert version_name(*split_version(name)) == name
     assert base_of(name) == name.split("@")[0]
-    assert serves(name) == ("@" not in name)
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,8 @@ def _why_full(look: Look, *, full: bool, has_range: bool) -> str:
         return "decisions about dead letters were made since the seal"
     if (look.stamp is None) != (seal.served is None):
         return "the served table came or went since the seal"
+    if look.stamp is not None and seal.served is not None and look.stamp.version != seal.served.version:
+        return "another version began or ceased to serve since the seal"
     rewritten = find_rewritten(look.tables)
     if rewritten:
         return rewritten

@@ -80,7 +80,7 @@ class Seal:
         """Return all that the table has no column for, as JSON."""
         values = {
             "end_offsets": self.end_offsets,
-            "served": None if self.served is None else asdict(self.served),
+            "served": None if self.served is None else self.served.plain(),
             "counts": self.counts,
             "parts": [[*part, *asdict(account).values()] for part, account in sorted(self.parts.items())],
             "emitted": self.emitted,

@@ -1,0 +1,144 @@
+"""Let another version serve: the table that consumers read shows its rows, from one commit on.
+
+1. Build the version's own table, all of it, up to its last batch. 2. Replace the content of the table that consumers read by these
+rows, with a stamp that names the version: this one commit is the switch. Before it the old version serves, after it the new one, and
+no reader ever sees rows of both. 3. Note it for this host. 4. Remove the version's own table, which it does not use any more.
+
+The old version keeps its rows for itself from then on, and can serve again by the same act. A crash before step 2 leaves all as it
+was. After it, whoever looks next does step 3: each build of the old version reads the stamp before it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.config.versions import base_of, split_version
+from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.instants import to_iso
+from rivertwice.pipeline.definition import Definition
+from rivertwice.store import delta
+from rivertwice.store.places import remove_place
+from rivertwice.timeline.lineage import head_definition
+from rivertwice.timeline.sequence import PUBLICATION, read_sequence
+from rivertwice.timeline.served import METADATA_KEY, rebuild_served, serving_lock
+from rivertwice.timeline.served_stamp import follow_stamp, stamp_of
+from rivertwice.timeline.version_records import read_versions
+
+SWITCH = "switch"
+"""Key of the commit's metadata: who let which version serve, and by which comparison."""
+
+
+@dataclass(frozen=True)
+class Switched:
+    """What a switch did.
+
+    Attributes:
+        version: that serves now; before: that served.
+        rows: rows that are served.
+        changed: whether anything was done; a version that serves already is left as it is.
+        not_counted: publications of the version that served, since it began to serve: they do not count for the other one.
+    """
+
+    version: str
+    before: str
+    rows: int
+    changed: bool
+    not_counted: int
+
+
+def serve_version(
+    settings: Settings, name: str, *, by: str, now: datetime, compared: Mapping[str, Any] | None = None
+) -> Switched:
+    """Let a version serve.
+
+    Args:
+        settings: where everything is stored.
+        name: of the version; the pipeline's own name is the first one.
+        by: who asks.
+        now: the present instant.
+        compared: what the gate said, for the record; None: nothing was compared, as for a version that served before.
+
+    Raises:
+        RequestError: there is no such version, it never ran, or what it delivers or emits cannot be switched.
+        LostRaceError: another switch, or a build of the version that serves, came in between; nothing was switched.
+    """
+    home = settings.pipeline(name)
+    require_switchable(settings, name)
+    definition = _definition_of(home)
+    before = follow_stamp(home)
+    if before == name:
+        remove_place(home.own_served)
+        return Switched(name, before, 0, changed=False, not_counted=0)
+    old = settings.pipeline(before)
+    rebuild_served(home, definition)  # step 1
+    with ExitStack() as locks:
+        for each in sorted({home.root, old.root}):
+            locks.enter_context(serving_lock(each))
+        public = delta.open_table(home.public_served)
+        if follow_stamp(home) != before:
+            message = f"another process let {home.serving_version} serve meanwhile; nothing was switched; run it again"
+            raise LostRaceError(message)
+        rows, own = delta.read(home.tables.served), stamp_of(home.tables.served)
+        if rows is None or own is None:
+            message = f"{name} has no closed window yet, so it would serve nothing; nothing was switched; wait for its first windows"
+            raise RequestError(message)
+        first = name == base_of(name)
+        stamp = replace(own, version="" if first else name)
+        record = {"from": before, "to": name, "by": by, "at": to_iso(now), "compared": dict(compared or {})}
+        delta.overwrite(
+            home.public_served, rows, metadata={METADATA_KEY: stamp.plain(), SWITCH: record}, at=public
+        )  # step 2
+        follow_stamp(home)  # step 3
+        remove_place(home.own_served)  # step 4
+    return Switched(name, before, rows.num_rows, changed=True, not_counted=_published_since(old))
+
+
+def read_switches(home: PipelineHome) -> list[dict[str, Any]]:
+    """Return the switches that the log of the table which consumers read still has, oldest first."""
+    return [record for _, record in delta.commits(home.public_served, SWITCH)]
+
+
+def require_switchable(settings: Settings, name: str) -> None:
+    """Check that a version can serve.
+
+    Raises:
+        RequestError: there is no such version, it never ran, or what it delivers or emits cannot be switched.
+    """
+    base, number = split_version(name)
+    home = settings.pipeline(name)
+    known = {version.name for version in read_versions(settings.pipeline(base)) if version.is_open}
+    if number > 1 and name not in known:
+        message = f"{name} is no version of {base} that runs; `rivertwice version list {base}`"
+        raise RequestError(message)
+    for each in (home, settings.pipeline(home.serving_version)):
+        definition = _definition_of(each)
+        own = each.root.name
+        if definition.has_updates:
+            message = f"{own} has emit: updates, whose open windows are a table of their own: a switch would change the two one after the other"
+            raise RequestError(message)
+        if definition.deliver:
+            sinks = ", ".join(sorted(definition.deliver))
+            message = f"{own} delivers to {sinks}, and a sink's position is one of its version's batches: a switch cannot move it yet"
+            raise RequestError(message)
+
+
+def _definition_of(home: PipelineHome) -> Definition:
+    definition = head_definition(home)
+    if definition is None:
+        message = f"{home.root.name} never ran, so it has nothing to serve"
+        raise RequestError(message)
+    return definition
+
+
+def _published_since(old: PipelineHome) -> int:
+    """Return how many publications a version has made since it began to serve; 0 if that is not in the log any more."""
+    switches = [record for record in read_switches(old) if record["to"] == old.root.name]
+    if not switches:
+        return 0
+    since = switches[-1]["at"]
+    return sum(entry.kind == PUBLICATION and to_iso(entry.created_at) > since for entry in read_sequence(old))

@@ -1,0 +1,295 @@
+"""A switch is one commit of the table that consumers read; each version keeps its own rows, and goes on to write only its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from click.testing import CliRunner, Result
+
+from homes.backfill import HOUR, add_timeline, emitted, make_home
+from homes.ledger import NOW, ledger_row
+from rivertwice.cli import cli
+from rivertwice.commands import versions
+from rivertwice.config import PipelineHome
+from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.pipeline.bundle import load_bundle
+from rivertwice.pipeline.definition import Definition, load_definition
+from rivertwice.privacy.rewrite import own_tables
+from rivertwice.store import delta
+from rivertwice.store.delta_read import version_of
+from rivertwice.timeline.intent import write_intent
+from rivertwice.timeline.ledger import append_ledger
+from rivertwice.timeline.sequence import move_head
+from rivertwice.timeline.served import export_sha256, read_served, rebuild_served
+from rivertwice.timeline.served_stamp import serving_by_stamp, stamp_of
+from rivertwice.trial.model import Comparison, SchemaChange
+from rivertwice.versions import serve
+from rivertwice.versions.begin import begin_version, drop_version
+from rivertwice.versions.model import LeftOut, Parity, Proof
+from rivertwice.versions.serve import read_switches, serve_version
+
+AT = datetime(2026, 11, 26, tzinfo=UTC)
+Rows = list[tuple[int, str, int]]
+
+
+class KilledError(Exception):
+    """The process ends here."""
+
+
+class World:
+    """A pipeline whose first version emitted n = hour, and a second one that emitted n = hour + 100."""
+
+    def __init__(self, folder: Path) -> None:
+        self.settings, self.old, bundle = make_home(folder)
+        self.first: Definition = bundle.definition
+        rebuild_served(self.old, self.first)
+        sql = self.settings.definitions / "p" / "transform.sql"
+        sql.write_text(sql.read_text().replace("count(*)", "100 + count(*)"))
+        version = begin_version(self.settings, "p", by="test", now=AT)
+        self.new = self.settings.pipeline(version.name)
+        stored = load_bundle(self.new.bundles, version.bundle)
+        self.second: Definition = stored.definition
+        add_timeline(self.new, stored, "t1", None, 0)
+        move_head(self.new, "t1", reason="first start", expected_seq=0, now=NOW)
+        self.bundle = stored.id
+        self.emit(self.new, range(10), stored.id, 100)
+
+    def emit(self, home: PipelineHome, batches: range, bundle: str, plus: int) -> None:
+        """Commit a batch an hour, each with the row of the hour before it."""
+        rows = [
+            ledger_row(
+                n,
+                bundle=bundle,
+                batch_watermark_ms=n * HOUR,
+                min_event_ms=n * HOUR,
+                max_event_ms=(n + 1) * HOUR - 1,
+                emitted=1,
+            )
+            for n in batches
+        ]
+        for n in batches:
+            delta.append(home.tables.changelog, emitted("t1", n, (n - 1, "a", n - 1 + plus)))
+        append_ledger(home, rows)
+
+    def consumers_see(self) -> list[int]:
+        rows = delta.read(self.old.public_served)
+        assert rows is not None
+        return sorted(rows["n"].to_pylist())
+
+    def keep_all(self) -> None:
+        """Do what the agent does after a batch: build what each version serves."""
+        rebuild_served(self.old, self.first)
+        rebuild_served(self.new, self.second)
+
+    def serve(self, name: str) -> Any:
+        return serve_version(self.settings, name, by="test", now=AT)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_version_beside_writes_nothing_that_consumers_read(world: World) -> None:
+    before = world.consumers_see()
+    world.keep_all()
+    assert world.consumers_see() == before
+    own = read_served(world.new)
+    assert own is not None
+    assert min(own["n"].to_pylist()) > 90
+    assert (world.old.serves, world.new.serves) == (True, False)
+
+
+def test_a_switch_and_its_way_back_are_one_commit_each(world: World) -> None:
+    world.keep_all()
+    first = world.consumers_see()
+    sha256 = export_sha256(world.old)
+    versions = [version_of(world.old.public_served)]
+    done = world.serve("p@v2")
+    versions.append(version_of(world.old.public_served))
+    assert (done.version, done.before, done.changed) == ("p@v2", "p", True)
+    assert all(n >= 99 for n in world.consumers_see())
+    assert (world.old.serves, world.new.serves) == (False, True)
+    assert serving_by_stamp(world.old) == "p@v2"
+    assert not world.serve("p@v2").changed
+
+    world.keep_all()  # each goes on: the old one beside
+    assert export_sha256(world.old) == sha256
+    assert world.old.tables.served != world.old.public_served == world.new.tables.served
+    assert not Path(world.new.own_served).exists()  # an erasure or upkeep would not find it
+    world.emit(world.new, range(10, 12), world.bundle, 100)
+    world.keep_all()
+    assert len(world.consumers_see()) == done.rows + 2
+
+    back = world.serve("p")
+    assert (back.version, back.before, back.changed) == ("p", "p@v2", True)
+    assert world.consumers_see() == first
+    assert export_sha256(world.old) == sha256
+    world.keep_all()
+    assert world.consumers_see() == first
+    assert world.serve("p@v2").rows == done.rows + 2
+    assert [(each["from"], each["to"]) for each in read_switches(world.old)] == [
+        ("p", "p@v2"),
+        ("p@v2", "p"),
+        ("p", "p@v2"),
+    ]
+    assert versions[1] == versions[0] + 1
+
+
+@pytest.mark.parametrize("step", ["rebuild_served", "follow_stamp", "delta.overwrite"])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("back", [False, True])
+def test_a_switch_that_was_cut_off_is_done_or_was_never_begun(world: World, step: str, after: bool, back: bool) -> None:
+    world.keep_all()
+    rows = {"p": world.consumers_see(), "p@v2": sorted(read_served(world.new)["n"].to_pylist())}  # type: ignore[index]
+    if back:
+        world.serve("p@v2")
+    source, target = ("p@v2", "p") if back else ("p", "p@v2")
+    place: Any = serve.delta if step == "delta.overwrite" else serve
+    name = step.rpartition(".")[2]
+    real, calls = getattr(place, name), []
+
+    def killed(*arguments: Any, **named: Any) -> Any:
+        calls.append(arguments)
+        is_early = name == "follow_stamp" and len(calls) < 3  # the one after the commit is the third
+        if is_early or (name == "overwrite" and arguments[0] != world.old.public_served):
+            return real(*arguments, **named)
+        if after:
+            real(*arguments, **named)
+        raise KilledError
+
+    with mock.patch.object(place, name, killed), pytest.raises(KilledError):
+        world.serve(target)
+    switched = name == "follow_stamp" or (name == "overwrite" and after)
+    assert world.consumers_see() == rows[target if switched else source]
+    world.keep_all()  # whoever looks next knows who serves
+    assert world.consumers_see() == rows[target if switched else source]
+    assert world.old.serving_version == (target if switched else source)
+    left = own_tables(world.settings.pipeline(target), world.second)["served_left"] if switched else None
+    assert world.serve(target).changed is not switched
+    assert left is None or not Path(left).exists()
+    world.keep_all()
+    assert world.consumers_see() == rows[target]
+
+
+def test_a_build_of_the_old_version_that_was_under_way_is_lost(world: World) -> None:
+    world.keep_all()
+    real = delta.open_table
+
+    def switch_in_between(place: Any) -> Any:
+        table = real(place)
+        if place == world.old.public_served and not switched:
+            switched.append(True)
+            with mock.patch.object(serve, "serving_lock", mock.MagicMock()):
+                serve_version(world.settings, "p@v2", by="another host", now=AT)
+        return table
+
+    switched: list[bool] = []
+    world.emit(world.old, range(10, 12), load_bundle(world.old.bundles, bundle_of(world)).id, 0)
+    with mock.patch.object(delta, "open_table", switch_in_between):
+        rebuild_served(world.old, world.first)
+    assert switched
+    assert all(n >= 99 for n in world.consumers_see())
+    own = read_served(world.old)
+    assert own is not None
+    assert max(own["n"].to_pylist()) < 50
+
+
+def bundle_of(world: World) -> str:
+    from rivertwice.timeline.lineage import load_timeline
+
+    return load_timeline(world.old, "t1").bundle
+
+
+def test_a_commit_of_another_writer_during_the_switch_refuses_it(world: World) -> None:
+    world.keep_all()
+    real = delta.overwrite
+
+    def late(place: Any, *arguments: Any, **named: Any) -> Any:
+        rows = delta.read(world.old.public_served)
+        assert rows is not None
+        real(world.old.public_served, rows, metadata={"served": stamp_of(world.old.public_served).plain()})  # type: ignore[union-attr]
+        return real(place, *arguments, **named)
+
+    with mock.patch.object(serve.delta, "overwrite", late), pytest.raises(LostRaceError):
+        world.serve("p@v2")
+    assert serving_by_stamp(world.old) == "p"
+    assert world.serve("p@v2").changed
+
+
+def test_what_serves_is_not_dropped_and_what_never_ran_does_not_serve(world: World) -> None:
+    world.keep_all()
+    world.serve("p@v2")
+    with pytest.raises(RequestError, match=r"p@v2 serves; .*`rivertwice version serve p`"):
+        drop_version(world.settings, "p@v2", by="test", now=AT)
+    world.serve("p")
+    drop_version(world.settings, "p@v2", by="test", now=AT)
+    with pytest.raises(RequestError, match="p@v2 is no version of p that runs"):
+        world.serve("p@v2")
+    with pytest.raises(RequestError, match="p@v3 is no version of p that runs"):
+        world.serve("p@v3")
+
+
+def passed_but_for_old_windows(world: World) -> Parity:
+    """Return a comparison that passed, with a window that only the old version has."""
+    gone = LeftOut(AT, AT, 3, "records of these windows are in neither Kafka nor the archive any more")
+    proofs = (Proof("p", "r1", 1), Proof("p@v2", "r2", 1))
+    return Parity("p@v2", "p", "", AT, AT, proofs, SchemaChange(), Comparison(1, 1, equal=1), 0, (gone,), ())
+
+
+def run(world: World, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["version", "serve", *arguments], env=world.settings.to_env())
+
+
+def test_windows_that_would_be_served_no_more_refuse_a_switch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.keep_all()
+    write_intent(world.new, "stopped", "test", AT)
+    write_intent(world.old, "stopped", "test", AT)
+    monkeypatch.setattr(versions, "_compared", lambda *_: passed_but_for_old_windows(world))
+    refused = run(world, "p@v2", "--yes")
+    assert refused.exit_code == 1
+    assert "p@v2 lacks windows that are served now: 3 before" in refused.output
+    assert serving_by_stamp(world.old) == "p"
+    assert run(world, "p@v2", "--yes", "--without-left-out").exit_code == 0
+    assert serving_by_stamp(world.old) == "p@v2"
+    assert "serves already" in run(world, "p@v2", "--yes").output
+
+
+def test_a_version_without_a_cause_for_each_difference_does_not_serve(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.keep_all()
+    for home in (world.old, world.new):
+        write_intent(home, "stopped", "test", AT)
+    parity = replace(passed_but_for_old_windows(world), left_out=(), reasons=("1 rows differ without a cause",))
+    monkeypatch.setattr(versions, "_compared", lambda *_: parity)
+    refused = run(world, "p@v2", "--yes")
+    assert refused.exit_code == 3
+    assert "refused  1 rows differ without a cause" in refused.output
+    assert serving_by_stamp(world.old) == "p"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("deliver: {hook: {to: webhook, url_env: X, guarantee: at_least_once}}\n", "delivers to hook"),
+        ("emit: updates\n", "has emit: updates"),
+    ],
+)
+def test_what_cannot_be_switched_is_refused_by_name(
+    world: World, line: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.keep_all()
+    folder = world.settings.definitions / "p"
+    yaml = folder / "pipeline.yaml"
+    yaml.write_text(yaml.read_text().replace("emit: final\n", "") + line)
+    definition = load_definition(folder)
+    monkeypatch.setattr(serve, "head_definition", lambda _: definition)
+    with pytest.raises(RequestError, match=f"p@v2 {said}"):
+        world.serve("p@v2")
+    assert serving_by_stamp(world.old) == "p"
