@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.commands.frame import DEFECT, Frame, as_fields, as_table, example, pass_frame
+from rivertwice.config.versions import base_of
 from rivertwice.errors import RivertwiceError
 from rivertwice.supervise.health import UNRESPONSIVE
 from rivertwice.supervise.lag_words import is_lag_fresh, lag_text, stale_lag_text
@@ -188,6 +189,11 @@ def _status_text(view: dict[str, Any]) -> str:
         if item["placed_until"]
     ]
     lines += [f"{item['name']}: {item['first_load']['message']}" for item in view["pipelines"] if item["first_load"]]
+    lines += [
+        f"{item['name']}: another version serves; `rivertwice version list {base_of(item['name'])}`"
+        for item in view["pipelines"]
+        if not item["serves"]
+    ]
     lines += [text for item in view["pipelines"] for text in recovery_texts(item)]
     for item in view["pipelines"]:
         summary = (item["retention"] or {}).get("summary")

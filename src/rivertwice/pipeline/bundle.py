@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rivertwice.config import Place, below
+from rivertwice.config import Place, Settings, below
+from rivertwice.config.versions import base_of
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import load_definition, parse_files, read_files
 from rivertwice.pipeline.files import YAML_FILE
@@ -56,6 +57,15 @@ def build_bundle(folder: Path) -> Bundle:
     definition = load_definition(folder)
     files = read_files(folder)
     return Bundle(bundle_id(files), files, fingerprint_of(definition), definition)
+
+
+def build_project_bundle(settings: Settings, name: str) -> Bundle:
+    """Return the bundle of the definition in the project now; for a version, under the version's name.
+
+    Raises:
+        DefinitionError: the definition cannot be accepted.
+    """
+    return rename(build_bundle(settings.definitions / base_of(name)), name)
 
 
 def rename(bundle: Bundle, name: str) -> Bundle:

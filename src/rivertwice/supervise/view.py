@@ -54,7 +54,8 @@ def view_stream(
         have grown since, or be another), rows_per_s, arriving_per_s,
         catch_up_s (until the lag is gone; null: not known, or never at this pace), placed_until (event time up to which all
         partitions are read next; null: batches are not placed by event time), heartbeat_age_s, exit, failures,
-        consecutive_failures, is_backing_off, next_attempt, agent_action, sequence. Unknown values are None; never guessed.
+        consecutive_failures, is_backing_off, next_attempt, agent_action, sequence, serves (false: another version of the
+        pipeline does). Unknown values are None; never guessed.
     """
     home = settings.pipeline(name)
     observation = observe_stream(settings, name, now) if observation is None else observation
@@ -101,6 +102,7 @@ def view_stream(
         "given_up": observation.given_up or None,
         "agent_action": None if agent is None else agent.pipelines.get(name),
         "sequence": entries[-1].seq if entries else 0,
+        "serves": home.serves,
     }
 
 

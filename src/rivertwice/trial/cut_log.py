@@ -18,12 +18,13 @@ from rivertwice.backfill.model import BackfillRequest, BackfillView
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.session_reader import of_keys
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.config.versions import base_of
 from rivertwice.errors import RequestError
 from rivertwice.instants import TimeRange, to_iso, to_ms
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Part
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.bundle import build_bundle, load_bundle
+from rivertwice.pipeline.bundle import build_project_bundle, load_bundle
 from rivertwice.pipeline.cases import run_case
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition, Source
@@ -112,7 +113,7 @@ def cut_case(settings: Settings, request: CutRequest, spark: Spark, now: datetim
     if head(home) is None:
         message = f"{request.pipeline} never ran, so its log was not read; start it first: `rivertwice start {request.pipeline}`"
         raise RequestError(message)
-    definition = build_bundle(settings.definitions / request.pipeline).definition
+    definition = build_project_bundle(settings, request.pipeline).definition
     addresses = [parse_address(text, definition.topics) for text in request.records]
     path = _free_path(settings, request, addresses)
     if request.window is not None:
@@ -141,7 +142,7 @@ def _free_path(settings: Settings, request: CutRequest, addresses: Sequence[tupl
         part, offset = addresses[0]
         default = f"record_{part.partition}_{offset}"
     name = require_case_name(request.name or default)
-    path = settings.definitions / request.pipeline / "cases" / f"{name}.yaml"
+    path = settings.definitions / base_of(request.pipeline) / "cases" / f"{name}.yaml"
     if path.exists():
         message = f"{path} exists already, and nothing was written; give the case another name with --name"
         raise RequestError(message)
@@ -203,7 +204,7 @@ def _view(settings: Settings, home: PipelineHome, definition: Definition) -> Bac
     """Return the zone map as it holds for the definition in the project."""
     view = observe_backfill(settings, definition.name)
     old = load_bundle(home.bundles, view.bundle)
-    new = build_bundle(settings.definitions / definition.name)
+    new = build_project_bundle(settings, definition.name)
     refusal = find_refusal(old.definition, definition)
     if refusal is not None:
         raise RequestError(refusal)

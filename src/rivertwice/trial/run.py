@@ -18,9 +18,10 @@ from rivertwice.backfill.session_plan import asked_sessions
 from rivertwice.backfill.session_reader import truth_reader
 from rivertwice.backfill.survey import survey_sessions
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.config.versions import base_of
 from rivertwice.errors import RequestError
 from rivertwice.instants import from_ms, iso_of_ms, to_iso, utc_now
-from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle
+from rivertwice.pipeline.bundle import Bundle, build_project_bundle, load_bundle
 from rivertwice.pipeline.checked import check_bundle, read_verdict
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import ChangedComponent, compare_fingerprints
@@ -108,7 +109,7 @@ def try_definition(settings: Settings, request: TrialRequest, spark: Spark, prog
         )
         raise RequestError(message)
     old = load_bundle(home.bundles, load_timeline(home, timeline).bundle)
-    new = build_bundle(settings.definitions / request.pipeline)
+    new = build_project_bundle(settings, request.pipeline)
     changes = tuple(compare_fingerprints(old.fingerprint, new.fingerprint))
     trial = Trial(
         pipeline=request.pipeline,
@@ -208,7 +209,7 @@ def _require_checked(settings: Settings, home: PipelineHome, new: Bundle, sessio
     Raises:
         DefinitionError: the checks refuse it; the message has every finding with its remedy, one a line.
     """
-    where = str(settings.definitions / new.definition.name)
+    where = str(settings.definitions / base_of(new.definition.name))
     stored = read_verdict(home, new.id)
     (stored or check_bundle(None, new, lambda: session, utc_now(), where=where)).require()
 

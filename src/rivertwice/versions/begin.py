@@ -12,8 +12,8 @@ import shutil
 from dataclasses import dataclass
 from datetime import datetime
 
-from rivertwice.config import Settings
-from rivertwice.config.versions import version_name
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.config.versions import base_of, version_name
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle, rename, save_bundle, write_folder
 from rivertwice.pipeline.fingerprint import ChangedComponent, compare_fingerprints
@@ -60,20 +60,19 @@ def find_wanted(settings: Settings, pipeline: str) -> Wanted:
         DefinitionError: the definition in the project cannot be accepted.
     """
     home = settings.pipeline(pipeline)
-    line = head(home)
-    if line is None:
+    if head(home) is None:
         message = f"{pipeline} never ran, so there is nothing that a new version could run beside; `rivertwice start {pipeline}`"
         raise RequestError(message)
     drawn = build_bundle(settings.definitions / pipeline)
-    versions = read_versions(home)
-    under_way = next((version for version in versions if version.is_open), None)
+    versions, serving = read_versions(home), follow_stamp(home)
+    under_way = next((version for version in versions if version.is_open and version.name != serving), None)
     if under_way is not None and under_way.drawn_from != drawn.id:
         message = (
             f"{under_way.name} is under way, of another definition than the project has now; nothing was done; give it up first with "
             f"`rivertwice version drop {under_way.name} --yes`, then begin again"
         )
         raise RequestError(message)
-    old = load_bundle(home.bundles, load_timeline(home, line).bundle)
+    old = _running_bundle(settings.pipeline(serving))
     number = next_number(versions) if under_way is None else under_way.number
     new = rename(drawn, version_name(pipeline, number))
     changes = tuple(compare_fingerprints(old.fingerprint, new.fingerprint))
@@ -83,7 +82,14 @@ def find_wanted(settings: Settings, pipeline: str) -> Wanted:
             f"recompute all for nothing; nothing was done; what touches no result (settings, checks, delivery) counts from the next start"
         )
         raise RequestError(message)
-    return Wanted(pipeline, pipeline, old, new, drawn.id, changes, under_way)
+    return Wanted(pipeline, serving, old, new, drawn.id, changes, under_way)
+
+
+def _running_bundle(home: PipelineHome) -> Bundle:
+    """Return the bundle that a version's stream runs."""
+    name = head(home)
+    assert name is not None, "what serves has run"
+    return load_bundle(home.bundles, load_timeline(home, name).bundle)
 
 
 def begin_version(settings: Settings, pipeline: str, *, by: str, now: datetime) -> Version:
@@ -136,7 +142,7 @@ def drop_version(settings: Settings, name: str, *, by: str, now: datetime) -> Ve
         RequestError: there is no such version, its stream runs, or it serves.
     """
     version = require_version(settings, name)
-    home, own = settings.pipeline(version.beside), settings.pipeline(name)
+    home, own = settings.pipeline(base_of(name)), settings.pipeline(name)
     if follow_stamp(own) == name:
         message = f"{name} serves; nothing was removed; let another version serve first: `rivertwice version serve {version.beside}`"
         raise RequestError(message)
@@ -150,7 +156,7 @@ def drop_version(settings: Settings, name: str, *, by: str, now: datetime) -> Ve
         remove_place(place)
     shutil.rmtree(settings.frozen_definitions / name, ignore_errors=True)
     if not any(each.is_open for each in read_versions(home)):
-        shutil.rmtree(settings.frozen_definitions / version.beside, ignore_errors=True)
+        shutil.rmtree(settings.frozen_definitions / base_of(name), ignore_errors=True)
     return version
 
 
@@ -160,7 +166,7 @@ def require_version(settings: Settings, name: str) -> Version:
     Raises:
         RequestError: there is none.
     """
-    pipeline = name.partition("@")[0]
+    pipeline = base_of(name)
     versions = read_versions(settings.pipeline(pipeline))
     for version in versions:
         if version.name == name:

@@ -20,6 +20,7 @@ from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.pipeline.bundle import load_bundle
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.privacy.rewrite import own_tables
+from rivertwice.savepoint.operations.upgrade import show_upgrade
 from rivertwice.store import delta
 from rivertwice.store.delta_read import version_of
 from rivertwice.timeline.intent import write_intent
@@ -29,7 +30,7 @@ from rivertwice.timeline.served import export_sha256, read_served, rebuild_serve
 from rivertwice.timeline.served_stamp import serving_by_stamp, stamp_of
 from rivertwice.trial.model import Comparison, SchemaChange
 from rivertwice.versions import serve
-from rivertwice.versions.begin import begin_version, drop_version
+from rivertwice.versions.begin import begin_version, drop_version, find_wanted
 from rivertwice.versions.model import LeftOut, Parity, Proof
 from rivertwice.versions.serve import read_switches, serve_version
 
@@ -293,3 +294,23 @@ def test_what_cannot_be_switched_is_refused_by_name(
     with pytest.raises(RequestError, match=f"p@v2 {said}"):
         world.serve("p@v2")
     assert serving_by_stamp(world.old) == "p"
+
+
+def test_the_next_version_runs_beside_the_one_that_serves(world: World) -> None:
+    world.keep_all()
+    world.serve("p@v2")
+    with pytest.raises(RequestError, match="gives the same results"):
+        find_wanted(world.settings, "p")
+    sql = world.settings.definitions / "p" / "transform.sql"
+    sql.write_text(sql.read_text().replace("100 + count(*)", "200 + count(*)"))
+    third = begin_version(world.settings, "p", by="test", now=AT)
+    assert (third.name, third.beside) == ("p@v3", "p@v2")
+    drop_version(world.settings, "p@v3", by="test", now=AT)
+    assert world.settings.definition_folder("p@v2") == world.settings.frozen_definitions / "p@v2"
+    assert serving_by_stamp(world.old) == "p@v2"
+
+
+def test_a_frozen_definition_is_not_upgraded_in_place(world: World) -> None:
+    for name in ("p", "p@v2"):
+        with pytest.raises(RequestError, match=f"the definition of {name} is frozen"):
+            show_upgrade(world.settings, name)

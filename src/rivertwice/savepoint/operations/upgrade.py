@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.config.versions import base_of
 from rivertwice.errors import RequestError, RivertwiceError
 from rivertwice.instants import utc_now
-from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle, save_bundle
+from rivertwice.pipeline.bundle import Bundle, build_project_bundle, load_bundle, save_bundle
 from rivertwice.pipeline.checked import check_bundle
 from rivertwice.pipeline.fingerprint import ChangedComponent
 from rivertwice.pipeline.upgrade import UpgradeDecision, decide_upgrade
@@ -209,7 +210,7 @@ def _require_checked(settings: Settings, home: PipelineHome, new: Bundle, spark:
     Raises:
         DefinitionError: the checks refuse it; the message has every finding with its remedy, one a line.
     """
-    where = str(settings.definitions / new.definition.name)
+    where = str(settings.definitions / base_of(new.definition.name))
     check_bundle(home, new, lambda: spark or session_of(settings, new.definition), utc_now(), where=where).require()
 
 
@@ -218,6 +219,13 @@ def _observe(settings: Settings, home: PipelineHome) -> tuple[Timeline, Bundle, 
     if name is None:
         message = f"{home.root.name} never ran, so there is nothing to upgrade; `rivertwice start {home.root.name}`"
         raise RequestError(message)
+    if (settings.frozen_definitions / home.root.name).exists():
+        base = base_of(home.root.name)
+        message = (
+            f"the definition of {home.root.name} is frozen, because versions of {base} run beside each other (`rivertwice version list {base}`); "
+            f"nothing was done; drop the other version first, or begin another one: `rivertwice upgrade {base} --new-version`"
+        )
+        raise RequestError(message)
     line = load_timeline(home, name)
-    new = build_bundle(settings.definitions / home.root.name)
+    new = build_project_bundle(settings, home.root.name)
     return line, new, decide_upgrade(load_bundle(home.bundles, line.bundle), new, line.fingerprint)
