@@ -205,14 +205,14 @@ def plan_text(plan: VersionPlan) -> str:
 
     lines = [
         f"{plan.version} would run beside {plan.beside}: nothing was changed",
-        f"definition  bundle {plan.old_bundle[:12]} serves on; bundle {plan.new_bundle[:12]} becomes {plan.version}",
+        f"definition bundle {plan.old_bundle[:12]} serves on; bundle {plan.new_bundle[:12]} becomes {plan.version}",
         as_table(("component", "old", "new"), [describe_change(change) for change in plan.changes]),
         *plan.diff,
-        *(f"column      {name} is added" for name in plan.columns_added),
-        *(f"column      {name} is gone" for name in plan.columns_gone),
+        *(f"column     {name} is added" for name in plan.columns_added),
+        *(f"column     {name} is gone" for name in plan.columns_gone),
     ]
     if plan.load is None:
-        lines.append(f"stream      the whole log: {plan.streamed_whole}")
+        lines.append(f"stream     the whole log: {plan.streamed_whole}")
     else:
         lines += [
             explain_load(plan.version, plan.load),

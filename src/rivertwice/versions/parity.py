@@ -189,7 +189,9 @@ def _without(rows: Comparison, explained: Explained) -> Comparison:
 def _reasons(rows: Comparison, schema: SchemaChange, declared: Declared) -> tuple[str, ...]:
     reasons = list(undeclared_columns(schema, declared.changes.columns))
     if rows.differing:
-        reasons.append(f"{rows.differing} rows differ without a cause")
+        reasons.append(
+            "1 row differs without a cause" if rows.differing == 1 else f"{rows.differing} rows differ without a cause"
+        )
     if not rows.old_rows and not rows.new_rows:
         reasons.append("no window was compared: neither version serves one that both proofs cover")
     return tuple(reasons)
