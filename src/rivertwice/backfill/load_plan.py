@@ -89,20 +89,26 @@ def refuse_load(definition: Definition) -> None:
     Raises:
         RequestError: the message says why, and what to do instead.
     """
-    kind = definition.window.kind
-    if not kind.is_aligned or not kind.has_watermark:
-        why = f"its windows are {definition.window.text}, and where the records of one end is known only once all before it were read"
-    elif definition.has_several_sources:
-        why = f"it has several sources ({', '.join(definition.topics)}), and a window may need records of any time of a table or of a slow topic"
-    elif definition.has_updates:
-        why = "it has emit: updates, so a stream that begins in between would emit windows of which it reads a part"
-    else:
+    why = find_load_obstacle(definition)
+    if why is None:
         return
     message = (
         f"{definition.name} cannot be loaded by batch: {why}; `rivertwice start {definition.name}` streams the whole log, "
         "with the same results"
     )
     raise RequestError(message)
+
+
+def find_load_obstacle(definition: Definition) -> str | None:
+    """Return why the past of a definition cannot be loaded by batch, or None."""
+    kind = definition.window.kind
+    if not kind.is_aligned or not kind.has_watermark:
+        return f"its windows are {definition.window.text}, and where the records of one end is known only once all before it were read"
+    if definition.has_several_sources:
+        return f"it has several sources ({', '.join(definition.topics)}), and a window may need records of any time of a table or of a slow topic"
+    if definition.has_updates:
+        return "it has emit: updates, so a stream that begins in between would emit windows of which it reads a part"
+    return None
 
 
 def block_size(records: int) -> int:

@@ -161,23 +161,34 @@ def drop(frame: Frame, name: str, yes: bool) -> None:
 
 def begin_beside(frame: Frame, name: str, timeout: int, *, confirm: bool) -> None:
     """Show what a new version of a pipeline would do, or begin it and compute its past."""
-    from rivertwice.instants import utc_now
+    _require_pipeline(frame, name)
+    if confirm:
+        _begin(frame, name, timeout)
+    else:
+        _show(frame, name)
+
+
+def _show(frame: Frame, name: str) -> None:
     from rivertwice.pipeline.engine import spark_on_demand
-    from rivertwice.versions.begin import begin_version
     from rivertwice.versions.plan import plan_version
 
-    _require_pipeline(frame, name)
-    settings = frame.settings
-    with spark_on_demand(settings, f"rivertwice-plan-{name}") as spark:
-        plan = plan_version(settings, name, spark)
-    if not confirm:
-        frame.emit(plan, lambda: plan_text(plan))
-        return
-    now = utc_now()
+    with spark_on_demand(frame.settings, f"rivertwice-plan-{name}") as spark:
+        plan = plan_version(frame.settings, name, spark)
+    frame.emit(plan, lambda: plan_text(plan))
+
+
+def _begin(frame: Frame, name: str, timeout: int) -> None:
+    from rivertwice.backfill.load_plan import find_load_obstacle
+    from rivertwice.instants import utc_now
+    from rivertwice.pipeline.definition import load_definition
+    from rivertwice.versions.begin import begin_version
+
+    settings, now = frame.settings, utc_now()
     begun = begin_version(settings, name, by="cli", now=now)
-    frame.progress(f"{begun.name} begins beside {begun.beside}, which goes on with bundle {plan.old_bundle[:12]}")
-    if plan.load is None and not plan.begun:
-        frame.progress(f"the whole log is streamed: {plan.streamed_whole}")
+    frame.progress(f"{begun.name} runs beside {begun.beside}, which goes on with the definition that it runs")
+    obstacle = find_load_obstacle(load_definition(settings.definition_folder(begun.name)))
+    if obstacle is not None:
+        frame.progress(f"the whole log is streamed, because {obstacle}")
         report = want_running(frame, begun.name, now, None)
         frame.emit(report | {"version": begun.name}, lambda: f"{begun.name}: running is wanted; {_next(begun.name)}")
         return

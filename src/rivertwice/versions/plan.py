@@ -10,9 +10,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rivertwice.backfill.load import look_at_log
-from rivertwice.backfill.load_plan import LoadPlan, refuse_load
+from rivertwice.backfill.load_plan import LoadPlan, find_load_obstacle
 from rivertwice.config import Settings
-from rivertwice.errors import RequestError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.files import YAML_FILE
 from rivertwice.pipeline.fingerprint import ChangedComponent
@@ -71,14 +70,9 @@ def plan_version(settings: Settings, pipeline: str, spark: Spark) -> VersionPlan
     """
     wanted = find_wanted(settings, pipeline)
     old, new = wanted.old.definition, wanted.new.definition
-    load: LoadPlan | None = None
     began = time.monotonic()
-    try:
-        refuse_load(new)
-        looked = look_at_log(spark(), settings, wanted.new)
-        load, why = (None, looked) if isinstance(looked, str) else (looked, "")
-    except RequestError as error:
-        why = str(error).partition(";")[0]
+    looked = find_load_obstacle(new) or look_at_log(spark(), settings, wanted.new)
+    load, why = (None, looked) if isinstance(looked, str) else (looked, "")
     return VersionPlan(
         version=new.name,
         beside=wanted.beside,
