@@ -50,7 +50,7 @@ SCHEMA = T.StructType(
 MEANT = (
     Expected("changed", ("total", "mean"), "new.total = abs(old.total)", "absolute totals"),
     Expected("only new", (), "k = 'k9' AND window_start >= '2026-01-01T02:00:00Z'", "k9 is let in from two o'clock on"),
-    Expected("changed", ("mean",), None, "means are computed anew"),
+    Expected("changed", ("mean",), None, "means are computed again"),
 )
 Row = dict[str, Any]
 

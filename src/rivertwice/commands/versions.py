@@ -9,10 +9,11 @@ import click
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
 from rivertwice.commands.streams import load_and_start, want_running
 from rivertwice.commands.trial import examples_text, schema_lines
-from rivertwice.config.versions import split_version
+from rivertwice.config.versions import base_of
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
+    from rivertwice.timeline.version_records import Version
     from rivertwice.versions.model import Parity
     from rivertwice.versions.plan import VersionPlan
     from rivertwice.versions.serve import Switched
@@ -75,9 +76,13 @@ def compare(frame: Frame, name: str, limit: int) -> None:
     """
     frame.known_pipeline(name)
     parity = _compared(frame, name, limit)
-    frame.emit({**to_plain(parity), "passed": parity.passed}, lambda: parity_text(parity))
+    _emit_parity(frame, parity)
     if not parity.passed:
         raise SystemExit(DEFECT)
+
+
+def _emit_parity(frame: Frame, parity: Parity) -> None:
+    frame.emit({**to_plain(parity), "passed": parity.passed}, lambda: parity_text(parity))
 
 
 def _compared(frame: Frame, name: str, limit: int) -> Parity:
@@ -114,11 +119,11 @@ def serve(frame: Frame, name: str, yes: bool, without_left_out: bool) -> None:
     require_switchable(settings, name)
     home = settings.pipeline(name)
     compared = None
-    served_before = split_version(name)[0] == name or any(each["to"] == name for each in read_switches(home))
+    served_before = home.is_first_version or any(each["to"] == name for each in read_switches(home))
     if not served_before:
         parity = _compared(frame, name, 20)
         if not parity.passed:
-            frame.emit({**to_plain(parity), "passed": False}, lambda: parity_text(parity))
+            _emit_parity(frame, parity)
             raise SystemExit(DEFECT)
         if parity.left_out and not without_left_out:
             message = (
@@ -190,22 +195,22 @@ def _begin(frame: Frame, name: str, timeout: int) -> None:
     if obstacle is not None:
         frame.progress(f"the whole log is streamed, because {obstacle}")
         report = want_running(frame, begun.name, now, None)
-        frame.emit(report | {"version": begun.name}, lambda: f"{begun.name}: running is wanted; {_next(begun.name)}")
+        frame.emit(report | {"version": begun.name}, lambda: f"{begun.name}: running is wanted; {_next(begun)}")
         return
     report, text = load_and_start(frame, begun.name, now, timeout, wait=False)
-    frame.emit(report | {"version": begun.name}, lambda: f"{text}; {_next(begun.name)}")
+    frame.emit(report | {"version": begun.name}, lambda: f"{text}; {_next(begun)}")
 
 
-def _next(name: str) -> str:
-    base = split_version(name)[0]
-    return f"next: `rivertwice reconcile {base}`, `rivertwice reconcile {name}`, `rivertwice version compare {name}`"
+def _next(begun: Version) -> str:
+    both = ", ".join(f"`rivertwice reconcile {name}`" for name in (begun.beside, begun.name))
+    return f"next: {both}, `rivertwice version compare {begun.name}`"
 
 
 def _require_pipeline(frame: Frame, name: str) -> None:
     """Check that a name is a pipeline's, not a version's."""
     frame.known_pipeline(name)
-    if split_version(name)[0] != name:
-        message = f"{name} is a version; name its pipeline, {split_version(name)[0]}"
+    if base_of(name) != name:
+        message = f"{name} is a version; name its pipeline, {base_of(name)}"
         raise RequestError(message)
 
 
@@ -236,7 +241,7 @@ def plan_text(plan: VersionPlan) -> str:
     lines += [
         f"disk       {plan.free_bytes / 1e9:.1f} GB free; tables of its own",
         f"declare    which rows are meant to differ: {plan.change_file}",
-        f"to {'continue' if plan.begun else 'do'} it: rivertwice upgrade {plan.beside} --new-version --confirm",
+        f"to {'continue' if plan.begun else 'do'} it: rivertwice upgrade {base_of(plan.version)} --new-version --confirm",
     ]
     return "\n".join(lines)
 

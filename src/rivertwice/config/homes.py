@@ -131,8 +131,12 @@ class PipelineHome:
     @property
     def own_served(self) -> Place:
         """The table in which a version keeps what it would serve, while another one serves."""
-        is_first = self.root.name == base_of(self.root.name)
-        return below(self.place, "tables", "served_beside" if is_first else "served")
+        return below(self.place, "tables", "served_beside" if self.is_first_version else "served")
+
+    @property
+    def is_first_version(self) -> bool:
+        """Whether this is the home of the pipeline's own definition, not of a later version."""
+        return self.root.name == base_of(self.root.name)
 
     @property
     def public_served(self) -> Place:

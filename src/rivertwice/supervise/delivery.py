@@ -85,13 +85,10 @@ class DeliveryKeeper(Keeper):
 
     def look(self, name: str, now: datetime) -> None:
         """Start the workers that are wanted and not running, and let those end that are not wanted any more."""
-        intent = read_intent(self._settings.pipeline(name))
+        home = self._settings.pipeline(name)
+        intent = read_intent(home)
         wanted = intent is not None and intent.desired == "running"
-        sinks = (
-            load_definition(self._settings.definition_folder(name)).deliver
-            if self._settings.pipeline(name).serves
-            else {}
-        )
+        sinks = load_definition(self._settings.definition_folder(name)).deliver if home.serves else {}
         for key, worker in list(self.workers.items()):
             if key[0] != name:
                 continue
@@ -103,7 +100,7 @@ class DeliveryKeeper(Keeper):
                 worker.finish.set()
             elif worker.finish.is_set():  # wanted again: it ends, and another one begins
                 worker.halt.set()
-        notes = {sink: read_note(self._settings.pipeline(name), sink) for sink in sinks}
+        notes = {sink: read_note(home, sink) for sink in sinks}
         failing = [sink for sink, note in notes.items() if note.failures]
         page_over(
             self._settings, {"delivery"}, name, "the sink takes records, or is not defined any more", now, but=failing

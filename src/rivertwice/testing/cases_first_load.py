@@ -28,29 +28,30 @@ SMALL = {"rivertwice.backfill.load_plan:LEAST_BLOCK": 10, f"{_LOAD}:MAX_WINDOWS"
 """The lab's log is short: so it has several blocks, and its windows several backfills."""
 
 
-def _struck(name: str, function: str, when: str = AFTER, count: int = 1) -> Strike:
+def struck(name: str, function: str, when: str = AFTER, count: int = 1) -> Strike:
+    """Return a strike in a load that is cut into several backfills."""
     return Strike(name, function, when, count, SMALL)
 
 
 RECORDED = (
-    _struck("the topic archived, nothing planned", f"{_LOAD}:extend_archive"),
-    _struck("planned, not recorded", f"{_LOAD}:record_load", BEFORE),
-    _struck("its event times recorded, not the load", "rivertwice.timeline.first_load:put_record_if_absent"),
-    _struck("the load recorded", f"{_LOAD}:record_load"),
+    struck("the topic archived, nothing planned", f"{_LOAD}:extend_archive"),
+    struck("planned, not recorded", f"{_LOAD}:record_load", BEFORE),
+    struck("its event times recorded, not the load", "rivertwice.timeline.first_load:put_record_if_absent"),
+    struck("the load recorded", f"{_LOAD}:record_load"),
 )
 BEGUN = (
-    _struck("the timeline recorded", f"{_LOADED}:create_timeline"),
-    _struck("no rows published for the windows to load", f"{_LOADED}:publish"),
-    _struck("the head moved", f"{_LOADED}:move_head"),
+    struck("the timeline recorded", f"{_LOADED}:create_timeline"),
+    struck("no rows published for the windows to load", f"{_LOADED}:publish"),
+    struck("the head moved", f"{_LOADED}:move_head"),
 )
 PUBLISHED = (
-    _struck("a backfill planned", f"{_LOAD}:save_plan"),
-    _struck("a chunk computed, not committed", "rivertwice.backfill.compute:write_chunk", BEFORE),
-    _struck("a chunk committed", "rivertwice.backfill.compute:write_chunk"),
-    _struck("a backfill computed", f"{_LOAD}:compute_backfill"),
-    _struck("a backfill audited", f"{_LOAD}:audit_backfill"),
-    _struck("a backfill published", f"{_LOAD}:publish_backfill"),
-    _struck("the second backfill computed", f"{_LOAD}:compute_backfill", AFTER, 2),
+    struck("a backfill planned", f"{_LOAD}:save_plan"),
+    struck("a chunk computed, not committed", "rivertwice.backfill.compute:write_chunk", BEFORE),
+    struck("a chunk committed", "rivertwice.backfill.compute:write_chunk"),
+    struck("a backfill computed", f"{_LOAD}:compute_backfill"),
+    struck("a backfill audited", f"{_LOAD}:audit_backfill"),
+    struck("a backfill published", f"{_LOAD}:publish_backfill"),
+    struck("the second backfill computed", f"{_LOAD}:compute_backfill", AFTER, 2),
 )
 """Each step of a first load, in order; what was killed is continued by the next one."""
 

@@ -10,15 +10,15 @@ import yaml
 
 from rivertwice.config.versions import version_name
 from rivertwice.store import delta
+from rivertwice.supervise.served import definition_of_head
 from rivertwice.testing.cases import case, require
-from rivertwice.testing.cases_first_load import SMALL
+from rivertwice.testing.cases_first_load import struck
 from rivertwice.testing.lab import DRIVER, PIPELINE, Lab
 from rivertwice.testing.processes import end_group, start_process
 from rivertwice.testing.reconcile_runs import require_passed
 from rivertwice.testing.retention_runs import ask, to_ms
-from rivertwice.testing.strikes import AFTER, BEFORE, Strike, strike_command
+from rivertwice.testing.strikes import AFTER, BEFORE, strike_command
 from rivertwice.timeline.first_load import read_load
-from rivertwice.timeline.lineage import head_definition
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import read_versions
@@ -32,25 +32,21 @@ DECLARED = {
 }
 
 
-def _struck(name: str, function: str, when: str = AFTER, count: int = 1) -> Strike:
-    return Strike(name, function, when, count, SMALL)
-
-
 BEGUN = (
-    _struck("the definition stored, no version recorded", f"{_BEGIN}:save_bundle"),
-    _struck("the version recorded, nothing frozen", f"{_BEGIN}:record_version"),
-    _struck("the old definition frozen", f"{_BEGIN}:write_folder"),
-    _struck("both definitions frozen", f"{_BEGIN}:write_folder", AFTER, 2),
-    _struck("the load recorded", f"{_LOAD}:record_load"),
+    struck("the definition stored, no version recorded", f"{_BEGIN}:save_bundle"),
+    struck("the version recorded, nothing frozen", f"{_BEGIN}:record_version"),
+    struck("the old definition frozen", f"{_BEGIN}:write_folder"),
+    struck("both definitions frozen", f"{_BEGIN}:write_folder", AFTER, 2),
+    struck("the load recorded", f"{_LOAD}:record_load"),
 )
 PUBLISHED = (
-    _struck("a backfill computed", f"{_LOAD}:compute_backfill"),
-    _struck("a backfill published", f"{_LOAD}:publish_backfill"),
+    struck("a backfill computed", f"{_LOAD}:compute_backfill"),
+    struck("a backfill published", f"{_LOAD}:publish_backfill"),
 )
 SWITCHED = (
-    (_struck("the version's rows built, nothing switched", f"{_SERVE}:rebuild_served"), False),
-    (_struck("both locks held, nothing switched", f"{_SERVE}:follow_stamp", AFTER, 2), False),
-    (_struck("switched, not noted", f"{_SERVE}:follow_stamp", BEFORE, 3), True),
+    (struck("the version's rows built, nothing switched", f"{_SERVE}:rebuild_served"), False),
+    (struck("both locks held, nothing switched", f"{_SERVE}:follow_stamp", AFTER, 2), False),
+    (struck("switched, not noted", f"{_SERVE}:follow_stamp", BEFORE, 3), True),
 )
 """Each with whether the switch is done."""
 
@@ -111,10 +107,7 @@ def _switch(lab: Lab, source: str, target: str, rows: dict[str, Any]) -> None:
 def _keep_served(lab: Lab) -> None:
     """Do what the agent does after a batch: build what each version serves."""
     for name in (PIPELINE, NEW):
-        home = lab.settings.pipeline(name)
-        definition = head_definition(home)
-        assert definition is not None, "it ran"
-        rebuild_served(home, definition)
+        rebuild_served(lab.settings.pipeline(name), definition_of_head(lab.settings, name))
 
 
 def _change(lab: Lab) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from rivertwice.config import PipelineHome, Place
-from rivertwice.config.versions import base_of
 from rivertwice.errors import LedgerError, LostRaceError, ServiceError
 from rivertwice.locks import lock
 from rivertwice.pipeline.definition import Definition
@@ -40,7 +39,7 @@ from rivertwice.timeline.served_rows import stream_rows as stream_rows
 from rivertwice.timeline.served_span import Build
 from rivertwice.timeline.served_stamp import METADATA_KEY as METADATA_KEY
 from rivertwice.timeline.served_stamp import ServedStamp as ServedStamp
-from rivertwice.timeline.served_stamp import follow_stamp, mark_of, stamp_of
+from rivertwice.timeline.served_stamp import follow_stamp, stamp_of
 from rivertwice.timeline.served_stamp import provisional_stamp as provisional_stamp
 from rivertwice.timeline.served_stamp import served_stamp as served_stamp
 from rivertwice.timeline.serving import select_served, select_serving
@@ -104,10 +103,9 @@ def rebuild_served(home: PipelineHome, definition: Definition, *, force: bool = 
 def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> ServedReport:
     with serving_lock(home.root):
         # Step 1.
-        if home.root.name != base_of(home.root.name):
+        if not home.is_first_version:
             follow_stamp(home)  # another host may have switched
         tables = home.tables
-        mark = mark_of(home, tables.served)
         served, provisional = (delta.open_table(table) for table in (tables.served, tables.provisional))
         entries = read_sequence(home)
         head = select_head(entries)
@@ -115,11 +113,11 @@ def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> Serv
         last = newest_batch(home, path) if path else None
         if last is None:
             return ServedReport(None, Way.NOTHING)
-        build = Build(home, definition, entries, path_until(path, last.batch), last, served, provisional, mark)
+        build = Build(home, definition, entries, path_until(path, last.batch), last, tables.served, served, provisional)
         # Step 2.
         wanted = [tables.served, tables.provisional] if definition.has_updates else [tables.served]
         shown, *shown_open = [stamp_of(table) for table in wanted]
-        _require_own(home, shown, mark)
+        _require_own(home, shown, build.stamp.version)
         if not force and all(stamp == build.stamp for stamp in (shown, *shown_open)):
             return ServedReport(build.stamp, Way.NOTHING)
         # Steps 3 to 5.
@@ -149,7 +147,7 @@ def _is_undamaged(table: Place) -> bool:
 
 def _write(build: Build, change: Change) -> ServedReport:
     assert build.served is not None, "the table has a stamp"
-    table, metadata = build.home.tables.served, {METADATA_KEY: build.stamp.plain()}
+    table, metadata = build.table, {METADATA_KEY: build.stamp.plain()}
     if change.where is None:
         delta.append_rows(table, change.added, metadata=metadata, at=build.served)
     else:
@@ -187,7 +185,7 @@ def _write_whole(build: Build) -> ServedReport:
         session_keys=definition.session_keys,
     )
     metadata = {METADATA_KEY: build.stamp.plain()}
-    delta.overwrite(home.tables.served, served, metadata=metadata, at=build.served)
+    delta.overwrite(build.table, served, metadata=metadata, at=build.served)
     if definition.has_updates:
         still_open = open_rows(stream, definition, build.last.batch_watermark_ms)
         delta.overwrite(home.tables.provisional, still_open, metadata=metadata, at=build.provisional)

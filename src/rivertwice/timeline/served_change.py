@@ -239,7 +239,7 @@ def _is_of(segment: Segment) -> str:
 def _kept_in_gaps(build: Build, span: Span, covers: Ranges, ranges: Ranges, since_ms: int) -> pa.Table:
     """Return the rows that the condition takes away only because gaps between ranges are covered too."""
     window = build.definition.window
-    rows = delta.read(build.home.tables.served, matching=is_within(window.start_column, covers), at=build.served)
+    rows = delta.read(build.table, matching=is_within(window.start_column, covers), at=build.served)
     assert rows is not None, "the table is there"
     kept = ~is_inside(to_epoch_ms(rows[window.start_column]), ranges)
     if since_ms < span.shown_ms:

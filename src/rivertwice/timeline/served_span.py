@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rivertwice.config import PipelineHome
+from rivertwice.config import PipelineHome, Place
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
@@ -13,7 +13,7 @@ from rivertwice.timeline.lineage import Segment, last_in_common, path_of, path_s
 from rivertwice.timeline.sequence import Entry, select_head
 from rivertwice.timeline.served_ranges import Ranges, merged
 from rivertwice.timeline.served_rows import publications_of
-from rivertwice.timeline.served_stamp import ServedStamp
+from rivertwice.timeline.served_stamp import ServedStamp, mark_of
 from rivertwice.timeline.serving import Publication
 
 
@@ -27,8 +27,8 @@ class Build:
         entries: the sequence.
         path: the head's, up to the last batch (`lineage.path_until`).
         last: the last committed batch on it.
+        table: the served table: the one that consumers read, or the version's own.
         served, provisional: handles that were opened before all that; None: the table does not exist.
-        mark: of the stamp, see `served_stamp.mark_of`.
     """
 
     home: PipelineHome
@@ -36,14 +36,14 @@ class Build:
     entries: list[Entry]
     path: list[Segment]
     last: LedgerRow
+    table: Place
     served: delta.Table | None
     provisional: delta.Table | None
-    mark: str = ""
 
     @property
     def stamp(self) -> ServedStamp:
         """What the table will show."""
-        return ServedStamp(self.entries[-1].seq, self.last.timeline, self.last.batch, self.mark)
+        return ServedStamp(self.entries[-1].seq, self.last.timeline, self.last.batch, mark_of(self.home, self.table))
 
     @property
     def closed_ms(self) -> int:

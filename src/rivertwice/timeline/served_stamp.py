@@ -36,10 +36,9 @@ class ServedStamp:
 
 def mark_of(home: PipelineHome, table: Place) -> str:
     """Return the mark of the stamps that a version writes into a table: the one that consumers read, or its own."""
-    is_first = home.root.name == base_of(home.root.name)
     if table == home.public_served:
-        return "" if is_first else home.root.name
-    return BESIDE if is_first else ""
+        return "" if home.is_first_version else home.root.name
+    return BESIDE if home.is_first_version else ""
 
 
 def serving_by_stamp(home: PipelineHome) -> str:

@@ -13,12 +13,12 @@ from rivertwice.backfill.load import look_at_log
 from rivertwice.backfill.load_plan import LoadPlan, find_load_obstacle
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
-from rivertwice.pipeline.files import YAML_FILE
+from rivertwice.pipeline.bundle import rename
 from rivertwice.pipeline.fingerprint import ChangedComponent
 from rivertwice.pipeline.on_demand import Spark
 from rivertwice.retention.view import view_retention
 from rivertwice.store.room import free_bytes
-from rivertwice.versions.begin import Wanted, find_wanted
+from rivertwice.versions.begin import find_wanted
 from rivertwice.versions.changes import changes_path
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def plan_version(settings: Settings, pipeline: str, spark: Spark) -> VersionPlan
         old_bundle=wanted.old.id,
         new_bundle=wanted.new.id,
         changes=wanted.changes,
-        diff=tuple(diff_files(_own_name(wanted, wanted.old.files), _own_name(wanted, wanted.new.files))),
+        diff=tuple(diff_files(*(rename(bundle, pipeline).files for bundle in (wanted.old, wanted.new)))),
         columns_added=tuple(name for name in new.result_columns if name not in old.result_columns),
         columns_gone=tuple(name for name in old.result_columns if name not in new.result_columns),
         load=load,
@@ -100,13 +100,6 @@ def diff_files(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> list[str]:
         names = (path if path in old else "/dev/null", path if path in new else "/dev/null")
         lines += difflib.unified_diff(before, after, *names, lineterm="", n=2)
     return lines
-
-
-def _own_name(wanted: Wanted, files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return a definition's files without the version in its name, which is no change of the user's."""
-    version = f"name: {wanted.new.definition.name}".encode()
-    yaml = files[YAML_FILE].replace(version, f"name: {wanted.pipeline}".encode(), 1)
-    return {**files, YAML_FILE: yaml}
 
 
 def _archive_left(settings: Settings, pipeline: str) -> timedelta | None:

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.config.versions import base_of, split_version
+from rivertwice.config.versions import split_version
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.instants import to_iso
 from rivertwice.pipeline.definition import Definition
@@ -26,7 +26,7 @@ from rivertwice.store.places import remove_place
 from rivertwice.timeline.lineage import head_definition
 from rivertwice.timeline.sequence import PUBLICATION, read_sequence
 from rivertwice.timeline.served import METADATA_KEY, rebuild_served, serving_lock
-from rivertwice.timeline.served_stamp import follow_stamp, stamp_of
+from rivertwice.timeline.served_stamp import follow_stamp, mark_of, stamp_of
 from rivertwice.timeline.version_records import read_versions
 
 SWITCH = "switch"
@@ -87,8 +87,7 @@ def serve_version(
         if rows is None or own is None:
             message = f"{name} has no closed window yet, so it would serve nothing; nothing was switched; wait for its first windows"
             raise RequestError(message)
-        first = name == base_of(name)
-        stamp = replace(own, version="" if first else name)
+        stamp = replace(own, version=mark_of(home, home.public_served))
         record = {"from": before, "to": name, "by": by, "at": to_iso(now), "compared": dict(compared or {})}
         delta.overwrite(
             home.public_served, rows, metadata={METADATA_KEY: stamp.plain(), SWITCH: record}, at=public
