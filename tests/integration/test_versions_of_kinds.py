@@ -78,7 +78,7 @@ class Beside:
         send(self.settings, self.definition, self.records)
         run_driver_warm(self.settings, NAME, self._log)
         replace_text(folder_of / fix.file, fix.old, fix.new)
-        edit_yaml(folder_of / "pipeline.yaml", lambda document: document["stream"].update(max_offsets_per_trigger=170))
+        edit_yaml(folder_of, lambda document: document["stream"].update(max_offsets_per_trigger=170))
         self._begin()
         for name in (NAME, NEW):
             rebuild_served(self.settings.pipeline(name), load_definition(self.settings.definition_folder(name)))

@@ -14,6 +14,7 @@ from datetime import datetime
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.config.versions import base_of, version_name
+from rivertwice.delivery.note import noted_sinks
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle, rename, save_bundle, write_folder
 from rivertwice.pipeline.fingerprint import ChangedComponent, compare_fingerprints
@@ -139,7 +140,7 @@ def drop_version(settings: Settings, name: str, *, by: str, now: datetime) -> Ve
         now: the present instant.
 
     Raises:
-        RequestError: there is no such version, its stream runs, or it serves.
+        RequestError: there is no such version, its stream runs, it serves, or a sink still has its rows.
     """
     version = require_version(settings, name)
     home, own = settings.pipeline(base_of(name)), settings.pipeline(name)
@@ -149,6 +150,13 @@ def drop_version(settings: Settings, name: str, *, by: str, now: datetime) -> Ve
     owner = lease_owner(own)
     if owner is not None:
         message = f"the stream of {name} runs (process {owner.pid}); nothing was removed; `rivertwice stop {name} --wait`, then drop it"
+        raise RequestError(message)
+    stale = [sink for sink, note in noted_sinks(home).items() if note.position and note.position.version == name]
+    if stale:
+        message = (
+            f"sink {stale[0]} of {base_of(name)} still has the rows of {name}; nothing was removed; let it have those that serve now: "
+            f"`rivertwice deliver run {base_of(name)} --until-end`, then drop it"
+        )
         raise RequestError(message)
     record_dropped(home, version, by, now)
     own.intent.unlink(missing_ok=True)
