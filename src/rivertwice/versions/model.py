@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from rivertwice.trial.model import Comparison, Example, SchemaChange
+from rivertwice.trial.model import Comparison, Example, Expected, SchemaChange
+from rivertwice.versions.policy import APPROVAL
 
 
 @dataclass(frozen=True)
@@ -17,12 +18,16 @@ class Proof:
         run: the reconcile whose seal says so; None: there is none.
         until_ms: windows that end at or before it (epoch ms) are proved.
         lacks: why it does not count now; empty if it does.
+        timeline, sequence: of the seal: the head, and the newest head move or publication that it counts. As long as both are the
+            same, the rows of windows that are proved are the same.
     """
 
     version: str
     run: str | None
     until_ms: int
     lacks: str = ""
+    timeline: str = ""
+    sequence: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class Parity:
         left_out: windows that cannot be compared, and why.
         reasons: why the version may not serve, one sentence each; empty: it may.
         warnings: what the gate does not insist on.
+        reason, expected: of the change file: why there is a new version, and which rows are meant to differ.
+        policy: of the change file: whether a person approves that the version serves.
     """
 
     version: str
@@ -65,6 +72,9 @@ class Parity:
     left_out: tuple[LeftOut, ...]
     reasons: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    reason: str = ""
+    expected: tuple[Expected, ...] = ()
+    policy: str = APPROVAL
 
     @property
     def passed(self) -> bool:

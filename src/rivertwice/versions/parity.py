@@ -58,7 +58,7 @@ class _Side:
 
 
 def compare_versions(settings: Settings, name: str, spark: Spark, progress: Progress, *, limit: int = 20) -> Parity:
-    """Compare what a version serves with what the version beside it serves. Nothing is written.
+    """Compare what a version serves with what the version beside it serves. Nothing is written: `comparisons` stores it.
 
     Args:
         settings: where everything is stored.
@@ -82,8 +82,9 @@ def compare_versions(settings: Settings, name: str, spark: Spark, progress: Prog
         reasons.append(unfinished.text)
     nothing = Comparison(0, 0)
     parity = Parity(
-        name, version.beside, declared.sha256, None, None, proofs, SchemaChange(), nothing, 0, (), tuple(reasons)
-    )
+        name, version.beside, declared.sha256, None, None, proofs, SchemaChange(), nothing, 0, (), tuple(reasons),
+        reason=declared.changes.reason, expected=declared.changes.expected(), policy=declared.changes.switch,
+    )  # fmt: skip
     return parity if reasons else _judge(settings, parity, homes, declared, spark(), progress, limit)
 
 
@@ -110,7 +111,7 @@ def _judge(
     progress(f"windows that end at or before {iso_of_ms(until_ms)} are compared ...")
     definitions = old.bundle.definition, new.bundle.definition
     old_rows, new_rows = (_between(side, since_ms, until_ms) for side in (old, new))
-    expected = declared.changes.expected()
+    expected = parity.expected
     try:
         judged = judge_rows(old_rows, new_rows, *definitions, expected)
     except PySparkException as error:

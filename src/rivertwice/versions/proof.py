@@ -23,4 +23,4 @@ def read_proof(home: PipelineHome) -> Proof:
         lacks = f"another program changed tables of {name} after {seal.run}; {again}, which names the commits"
     elif new_publications(look):
         lacks = f"{name} published backfills after {seal.run} proved what it serves; {again}"
-    return Proof(name, seal.run, seal.settled_ms, lacks)
+    return Proof(name, seal.run, seal.settled_ms, lacks, seal.timeline, seal.sequence)
