@@ -20,7 +20,7 @@ from rivertwice.config import Settings
 
 pytestmark = pytest.mark.airflow
 
-VERBS = ("archive", "backfill", "reconcile", "reconcile_full", "rotate", "supervise")
+VERBS = ("archive", "backfill", "reconcile", "reconcile_full", "rotate", "supervise", "switch")
 HEAVY = (
     "pyspark",
     "pandas",
@@ -39,7 +39,7 @@ import importlib, json, os, sys, time
 import airflow.sdk
 import psutil
 from airflow.dag_processing.dagbag import DagBag
-stems = ("types", "kafka", "archive", "backfill", "reconcile", "rotate", "supervise", "definitions", "core", "store", "log")
+stems = ("types", "kafka", "archive", "backfill", "reconcile", "rotate", "supervise", "switch", "definitions", "core", "store", "log")
 
 def load(folder):
     os.environ["RIVERTWICE_PROJECT"] = folder
@@ -139,7 +139,7 @@ def test_every_dag_runs_once_at_a_time_and_reports_its_failure(loaded: dict[str,
 def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict[str, Any]) -> None:
     dags = loaded["dags"]
     first = {"archive": "check", "backfill": "plan", "reconcile": "validate", "rotate": "take", "supervise": "watch"}
-    first["reconcile_full"] = "validate"
+    first |= {"reconcile_full": "validate", "switch": "choose"}
     for dag_id, dag in dags.items():
         verb = dag_id.partition("__")[0]
         assert dag["tasks"][0] == first[verb]
@@ -147,6 +147,9 @@ def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict
     assert dags["backfill__flight_delays"]["tasks"] == ["plan", "compute", "publish", "await_served"]
     assert dags["backfill__flight_delays"]["params"] == ["dry_run", "end", "reason", "scope", "start"]
     assert dags["reconcile__flight_delays"]["tasks"] == ["validate", "compare", "gate"]
+    switch = ["choose", "comparison_wanted", "compare", "gate", "approval_wanted", "approve", "serve", "report"]
+    assert dags["switch__flight_delays"]["tasks"] == switch
+    assert dags["switch__flight_delays"]["params"] == ["reason", "version"]
 
 
 def test_every_form_opens_ready_to_be_sent(loaded: dict[str, Any]) -> None:

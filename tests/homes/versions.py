@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from rivertwice.pipeline.bundle import load_bundle
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.seals.changes import WATCHED
 from rivertwice.reconcile.seals.model import Seal
-from rivertwice.reconcile.seals.table import store_seal
+from rivertwice.reconcile.seals.table import read_seals, store_seal
 from rivertwice.store import delta
 from rivertwice.store.delta_read import version_of
 from rivertwice.timeline.committed import committed_batches, newest_batches
@@ -87,7 +87,7 @@ class World:
             last = newest_batches(home, committed_batches(home, path), path, 1)[-1]
             seal = Seal(
                 run=f"{run}-{home.root.name.replace('@', '-')}",
-                created_at=AT,
+                created_at=AT + timedelta(minutes=len(read_seals(home))),
                 timeline=last.timeline,
                 batch=last.batch,
                 meaning="m",

@@ -1,4 +1,4 @@
-"""The DAGs of a pipeline, one per verb: supervise__P, rotate__P, archive__P, reconcile__P, backfill__P, correct__P."""
+"""The DAGs of a pipeline, one per verb: supervise__P, rotate__P, archive__P, reconcile__P, backfill__P, correct__P, switch__P."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Asset, CronTriggerTimetable, Param, task
 
 from rivertwice.config import Settings
-from rivertwice.orchestration import steps
+from rivertwice.orchestration import steps, switch_steps
 from rivertwice.orchestration.notifiers import AlertNotifier, RecoveryNotifier
-from rivertwice.orchestration.operators import ReconcileOperator, RivertwiceSparkOperator, SuperviseEpoch
+from rivertwice.orchestration.operators import (
+    CompareOperator,
+    ReconcileOperator,
+    RivertwiceSparkOperator,
+    SuperviseEpoch,
+)
 from rivertwice.orchestration.requests import (
     DEFAULT_SCOPE,
     INSTANT_LENGTH,
@@ -22,6 +28,7 @@ from rivertwice.orchestration.requests import (
     REASON_OF_SCHEDULE,
     REASON_PATTERN,
     SCOPES,
+    VERSION_PATTERN,
 )
 from rivertwice.pipeline.definition import Definition
 
@@ -31,6 +38,9 @@ RECONCILE_FULL_EVERY = "25 3 * * 0"
 ARCHIVE_EVERY = "35 * * * *"
 BACKFILL_EVERY = "45 2 * * *"
 CORRECT_EVERY = "*/10 * * * *"
+SWITCH_EVERY = "20 * * * *"
+"""Only while a version is open whose change file lets it switch by itself."""
+APPROVAL_PATIENCE = timedelta(days=3)
 
 RUN_TYPES = ("scheduled", "manual", "operator_triggered")
 """No run of ours belongs to a date: it works on what is true now, or on what its form contains. So Airflow's own backfill,
@@ -202,6 +212,49 @@ def correct_dag(settings: Settings, definition: Definition) -> DAG:
         **_common(name, "correct", "Corrects the closed windows that late rows came for, and publishes them."),
     ) as dag:
         _run_plan(settings, name, _gate("plan", steps.plan_correction)(name))
+    return dag
+
+
+def switch_dag(settings: Settings, definition: Definition) -> DAG:
+    """Let another version of a pipeline serve: compare it first, then ask a person. Going back is the same, without a comparison."""
+    name = definition.name
+    params = {
+        "version": Param(
+            None,
+            type=["null", "string"],
+            pattern=VERSION_PATTERN,
+            title="Version",
+            description=f"Which one serves next: {name}@v2, or {name} for the first one; empty means the newest that does not serve.",
+        ),
+        "reason": _reason_param(),
+    }
+    with DAG(
+        dag_id=f"switch__{name}",
+        schedule=_cron(SWITCH_EVERY) if switch_steps.may_switch_by_itself(settings, name) else None,
+        params=params,
+        **_common(name, "switch", "Compares a version with the one that serves, asks a person, and lets it serve."),
+    ) as dag:
+        choice = _step("choose", switch_steps.choose)(name)
+        arguments = _gate("comparison_wanted", switch_steps.compare_arguments, ignore_downstream_trigger_rules=False)(
+            choice
+        )
+        compare = CompareOperator(
+            task_id="compare", settings=settings, job="compare", arguments=arguments, name=f"compare-{name}"
+        )
+        # A version that served before is not compared: its task `compare` is skipped, and the gate has nothing to read.
+        found = _step("gate", switch_steps.gate, retries=0, trigger_rule="none_failed_min_one_success")(choice)
+        wanted = _gate("approval_wanted", switch_steps.is_approval_wanted, ignore_downstream_trigger_rules=False)(found)
+        approve = ApprovalOperator(
+            task_id="approve",
+            subject="{{ ti.xcom_pull(task_ids='gate')['subject'] }}",
+            body="{{ ti.xcom_pull(task_ids='gate')['body'] }}",
+            response_timeout=APPROVAL_PATIENCE,
+            retries=0,
+        )
+        serve = _step("serve", switch_steps.serve, trigger_rule="none_failed_min_one_success")(found)
+        compare >> found
+        wanted >> approve >> serve
+        _step("report", switch_steps.report)(name, serve)
     return dag
 
 

@@ -153,17 +153,25 @@ def served_before(home: PipelineHome) -> bool:
 
 
 def publications_not_counted(settings: Settings, home: PipelineHome) -> list[Entry]:
-    """Return what a switch does not take along: publications of the version that served before, made while it served.
+    """Return what the last switch did not take along: publications of the version that served before, made while it served.
 
-    They do not count for the version that serves now. Nothing is returned if the log does not say any more since when it served.
+    They do not count for the version that serves now.
     """
     switches = read_switches(home)
     if not switches:
         return []
-    last = switches[-1]
-    begun = [record["at"] for record in switches[:-1] if record["to"] == last["from"]]
+    return publications_since(settings.pipeline(switches[-1]["from"]), parse_iso(switches[-1]["at"]))
+
+
+def publications_since(home: PipelineHome, until: datetime | None = None) -> list[Entry]:
+    """Return the publications that a version made since it began to serve, up to an instant.
+
+    Nothing is returned if the log does not say any more since when it serves, as for the first version before any switch.
+    """
+    switches = [record for record in read_switches(home) if until is None or parse_iso(record["at"]) < until]
+    begun = [record["at"] for record in switches if record["to"] == home.root.name]
     if not begun:
         return []
-    entries = read_sequence(settings.pipeline(last["from"]))
-    published = (entry for entry in entries if entry.kind == PUBLICATION)
-    return [entry for entry in published if parse_iso(begun[-1]) < entry.created_at <= parse_iso(last["at"])]
+    since = parse_iso(begun[-1])
+    published = (entry for entry in read_sequence(home) if entry.kind == PUBLICATION and entry.created_at > since)
+    return [entry for entry in published if until is None or entry.created_at <= until]

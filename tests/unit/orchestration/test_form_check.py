@@ -58,6 +58,9 @@ class Airflow:
         ("reconcile__a-b_2", {"start": "2026-11-21T12:00:00Z", "end": "2026-11-24T12:00:00Z"}, "lies in the future"),
         ("rotate__p", {"prove": "yes"}, "neither true nor false"),
         ("archive__p", {"topic": "other"}, "does not know 'topic'"),
+        ("switch__p", {"version": "p@v1"}, "is no name of a version; write it as NAME@v2"),
+        ("switch__p", {"version": "../p"}, "is no name of a version"),
+        ("switch__p", {"to": "p"}, "the values it takes are: version, reason"),
         ("correct__p", {"now": True}, "does not know 'now'"),
     ],
 )
@@ -78,6 +81,8 @@ def test_what_cannot_be_meant_is_refused_before_a_run_exists(dag: str, conf: dic
         ("backfill__p", {"scope": "range", "start": JUNE, "end": JULY, "reason": "storm"}),
         ("reconcile__p", {}),
         ("rotate__p", {"prove": False}),
+        ("switch__p", {"version": "p@v2", "reason": "fixed"}),
+        ("switch__p", {"version": None, "reason": None}),
         ("supervise__p", {}),
         ("somebody_elses", {"start": JULY, "end": JUNE}),
     ],
