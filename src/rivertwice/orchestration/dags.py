@@ -10,7 +10,9 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Asset, CronTriggerTimetable, Param, task
 
 from rivertwice.config import Settings
+from rivertwice.config.versions import base_of
 from rivertwice.orchestration import steps, switch_steps
+from rivertwice.orchestration.dag_names import dag_id, safe_name
 from rivertwice.orchestration.notifiers import AlertNotifier, RecoveryNotifier
 from rivertwice.orchestration.operators import (
     CompareOperator,
@@ -53,9 +55,9 @@ _CONTINUOUS_START = datetime(2024, 1, 1, tzinfo=UTC)
 def supervise_dag(_settings: Settings, definition: Definition) -> DAG:
     """Watch the stream, epoch after epoch. The agent starts and stops it, by its intent."""
     name = definition.name
-    stream = Asset(name=f"stream.{name}", uri=f"x-rivertwice://streams/{name}")
+    stream = Asset(name=f"stream.{safe_name(name)}", uri=f"x-rivertwice://streams/{safe_name(name)}")
     with DAG(
-        dag_id=f"supervise__{name}",
+        dag_id=dag_id("supervise", name),
         schedule="@continuous",
         start_date=_CONTINUOUS_START,
         **_common(
@@ -84,7 +86,7 @@ def rotate_dag(settings: Settings, definition: Definition) -> DAG:
         "reason": _reason_param(),
     }
     with DAG(
-        dag_id=f"rotate__{name}",
+        dag_id=dag_id("rotate", name),
         schedule=_cron(ROTATE_EVERY),
         params=params,
         **_common(name, "rotate", "Takes a savepoint while the stream runs, proves it, prunes."),
@@ -96,7 +98,7 @@ def rotate_dag(settings: Settings, definition: Definition) -> DAG:
             settings=settings,
             job="prove",
             arguments=["--pipeline", name, "--savepoint", savepoint],
-            name=f"prove-{name}",
+            name=f"prove-{safe_name(name)}",
         )
         # A proof that failed must not keep prune from its work: savepoints would pile up for as long as proofs fail.
         prune = _step("prune", steps.prune_savepoints, trigger_rule="all_done")(name)
@@ -112,13 +114,13 @@ def archive_dag(settings: Settings, definition: Definition) -> DAG:
     """Extend the archive, so that the log outlives Kafka's retention."""
     name = definition.name
     with DAG(
-        dag_id=f"archive__{name}",
+        dag_id=dag_id("archive", name),
         schedule=_cron(ARCHIVE_EVERY),
         **_common(name, "archive", "Copies new records from Kafka into the archive, each offset once."),
     ) as dag:
         arguments = _step("check", steps.check_archive)(name)
         RivertwiceSparkOperator(
-            task_id="extend", settings=settings, job="archive", arguments=arguments, name=f"archive-{name}"
+            task_id="extend", settings=settings, job="archive", arguments=arguments, name=f"archive-{safe_name(name)}"
         )
     return dag
 
@@ -131,14 +133,18 @@ def reconcile_dag(settings: Settings, definition: Definition) -> DAG:
         "end": _instant_param("To", "End of the range, exclusive."),
     }
     with DAG(
-        dag_id=f"reconcile__{name}",
+        dag_id=dag_id("reconcile", name),
         schedule=_cron(RECONCILE_EVERY),
         params=params,
         **_common(name, "reconcile", "Compares stream, served and truth; every differing row gets a named cause."),
     ) as dag:
         arguments = _step("validate", steps.check_reconcile)(name)
         compare = ReconcileOperator(
-            task_id="compare", settings=settings, job="reconcile", arguments=arguments, name=f"reconcile-{name}"
+            task_id="compare",
+            settings=settings,
+            job="reconcile",
+            arguments=arguments,
+            name=f"reconcile-{safe_name(name)}",
         )
         compare >> _step("gate", steps.gate_reconcile, retries=0)(name)
     return dag
@@ -148,13 +154,17 @@ def reconcile_full_dag(settings: Settings, definition: Definition) -> DAG:
     """Compare everything with the log once a week, the past that the hourly runs build on too; fail on a defect."""
     name = definition.name
     with DAG(
-        dag_id=f"reconcile_full__{name}",
+        dag_id=dag_id("reconcile_full", name),
         schedule=_cron(RECONCILE_FULL_EVERY),
         **_common(name, "reconcile", "Compares everything from the first batch on, and checks all seals."),
     ) as dag:
         arguments = _step("validate", steps.check_reconcile_full)(name)
         compare = ReconcileOperator(
-            task_id="compare", settings=settings, job="reconcile", arguments=arguments, name=f"reconcile-full-{name}"
+            task_id="compare",
+            settings=settings,
+            job="reconcile",
+            arguments=arguments,
+            name=f"reconcile-full-{safe_name(name)}",
         )
         compare >> _step("gate", steps.gate_reconcile, retries=0)(name)
     return dag
@@ -178,7 +188,7 @@ def backfill_dag(settings: Settings, definition: Definition) -> DAG:
         "dry_run": Param(False, type="boolean", title="Dry run", description="Plan and explain only."),
     }
     with DAG(
-        dag_id=f"backfill__{name}",
+        dag_id=dag_id("backfill", name),
         schedule=_cron(BACKFILL_EVERY),
         params=params,
         **_common(
@@ -196,7 +206,7 @@ def _planned_by_job(settings: Settings, name: str) -> Any:
     """Return the task that gives the id of a plan which a Spark job made: sessions are only known from their records."""
     arguments = _gate("validate", steps.check_backfill)(name)
     look = RivertwiceSparkOperator(
-        task_id="look", settings=settings, job="plan", arguments=arguments, name=f"plan-{name}"
+        task_id="look", settings=settings, job="plan", arguments=arguments, name=f"plan-{safe_name(name)}"
     )
     planned = _gate("plan", steps.find_planned)(name)
     look >> planned
@@ -207,7 +217,7 @@ def correct_dag(settings: Settings, definition: Definition) -> DAG:
     """Recompute and publish the windows that late rows came for, once it has been quiet for the policy's debounce."""
     name = definition.name
     with DAG(
-        dag_id=f"correct__{name}",
+        dag_id=dag_id("correct", name),
         schedule=_cron(CORRECT_EVERY),
         **_common(name, "correct", "Corrects the closed windows that late rows came for, and publishes them."),
     ) as dag:
@@ -229,7 +239,7 @@ def switch_dag(settings: Settings, definition: Definition) -> DAG:
         "reason": _reason_param(),
     }
     with DAG(
-        dag_id=f"switch__{name}",
+        dag_id=dag_id("switch", name),
         schedule=_cron(SWITCH_EVERY) if switch_steps.may_switch_by_itself(settings, name) else None,
         params=params,
         **_common(name, "switch", "Compares a version with the one that serves, asks a person, and lets it serve."),
@@ -239,7 +249,7 @@ def switch_dag(settings: Settings, definition: Definition) -> DAG:
             choice
         )
         compare = CompareOperator(
-            task_id="compare", settings=settings, job="compare", arguments=arguments, name=f"compare-{name}"
+            task_id="compare", settings=settings, job="compare", arguments=arguments, name=f"compare-{safe_name(name)}"
         )
         # A version that served before is not compared: its task `compare` is skipped, and the gate has nothing to read.
         found = _step("gate", switch_steps.gate, retries=0, trigger_rule="none_failed_min_one_success")(choice)
@@ -263,6 +273,14 @@ def queues_late_windows(definition: Definition) -> bool:
     return definition.late.policy == "correct"
 
 
+def is_first_version(definition: Definition) -> bool:
+    """Say whether a definition is a pipeline's own, not that of a version beside it: such a one has no switch and no archive.
+
+    The archive of a topic is one for all pipelines; the first version's DAG extends it, and the agent that of any other topic.
+    """
+    return base_of(definition.name) == definition.name
+
+
 def _run_plan(settings: Settings, name: str, backfill: Any) -> None:
     """Compute, publish and await the plan whose id a task returns."""
     compute = RivertwiceSparkOperator(
@@ -270,7 +288,7 @@ def _run_plan(settings: Settings, name: str, backfill: Any) -> None:
         settings=settings,
         job="backfill",
         arguments=["--pipeline", name, "--backfill", backfill],
-        name=f"backfill-{name}",
+        name=f"backfill-{safe_name(name)}",
     )
     sequence = _step("publish", steps.publish_backfill)(name, backfill)
     compute >> sequence
@@ -295,7 +313,7 @@ def _common(name: str, verb: str, description: str) -> dict[str, Any]:
         "catchup": False,
         "max_active_runs": 1,
         "allowed_run_types": list(RUN_TYPES),
-        "tags": ["rivertwice", verb, name],
+        "tags": ["rivertwice", verb, base_of(name)],
         "doc_md": f"**{verb}** of pipeline `{name}`. {description} See docs/howto-airflow.md.",
         "default_args": {
             "owner": "rivertwice",

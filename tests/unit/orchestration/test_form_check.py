@@ -58,6 +58,8 @@ class Airflow:
         ("reconcile__a-b_2", {"start": "2026-11-21T12:00:00Z", "end": "2026-11-24T12:00:00Z"}, "lies in the future"),
         ("rotate__p", {"prove": "yes"}, "neither true nor false"),
         ("archive__p", {"topic": "other"}, "does not know 'topic'"),
+        ("reconcile__p.v2", {"start": JULY, "end": JUNE}, "empty or reversed"),
+        ("reconcile_full__p", {"start": JULY}, "does not know 'start'"),
         ("switch__p", {"version": "p@v1"}, "is no name of a version; write it as NAME@v2"),
         ("switch__p", {"version": "../p"}, "is no name of a version"),
         ("switch__p", {"to": "p"}, "the values it takes are: version, reason"),
