@@ -13,6 +13,10 @@ from rivertwice.config.versions import base_of
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rivertwice.alerts.model import Alert
+    from rivertwice.config import Settings
     from rivertwice.timeline.version_records import Version
     from rivertwice.versions.comparisons import StoredComparison
     from rivertwice.versions.model import Parity
@@ -181,8 +185,25 @@ def drop(frame: Frame, name: str, yes: bool) -> None:
     if not yes:
         text = f"Remove all tables and checkpoints of {name}? {found.beside} serves on."
         click.confirm(text, abort=True, err=True)
-    dropped = drop_version(frame.settings, name, by="cli", now=utc_now())
+    now = utc_now()
+    dropped = drop_version(frame.settings, name, by="cli", now=now)
+    end_alerts(frame.settings, name, now)
     frame.emit({"version": dropped.name, "beside": dropped.beside, "dropped": True}, f"{name} is dropped")
+
+
+def end_alerts(settings: Settings, name: str, now: datetime) -> None:
+    """Note that the alerts about a version that was dropped are over, and those about the runs that compared it."""
+    from rivertwice.alerts.kinds import TASK_FAILED
+    from rivertwice.alerts.store import alerts_of
+
+    base = base_of(name)
+
+    def is_over(alert: Alert) -> bool:
+        cause = alert.cause
+        is_of_switch = cause.kind == TASK_FAILED and cause.subject.startswith(f"switch__{base}.")
+        return cause.pipeline == name or (cause.pipeline == base and is_of_switch)
+
+    alerts_of(settings).resolve(is_over, f"{name} was dropped", now)
 
 
 def begin_beside(frame: Frame, name: str, timeout: int, *, confirm: bool) -> None:

@@ -26,9 +26,10 @@ APPROVE = "Approve"
 
 
 def may_switch_by_itself(settings: Settings, pipeline: str) -> bool:
-    """Say whether a version of a pipeline is frozen here whose change file lets it switch without a person."""
-    folders = settings.frozen_definitions.glob(f"{pipeline}@v*")
-    return any(switches_by_itself(settings, folder.name) for folder in folders)
+    """Say whether a version is frozen here that does not serve and whose change file lets it switch without a person."""
+    serving = settings.pipeline(pipeline).serving_version
+    names = (folder.name for folder in settings.frozen_definitions.glob(f"{pipeline}@v*"))
+    return any(name != serving and switches_by_itself(settings, name) for name in names)
 
 
 def choose(pipeline: str) -> dict[str, Any]:

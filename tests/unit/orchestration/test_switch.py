@@ -233,6 +233,7 @@ def test_a_scheduled_run_waits_for_proofs_and_never_returns(tmp_path: Path, monk
     scheduled.serve(scheduled.found(declared=declared(world)), None)
     with pytest.raises(AirflowSkipException, match="p has no version besides p@v2, which serves"):
         scheduled.choose()
+    assert not switch_steps.may_switch_by_itself(world.settings, "p")
     serve_version(world.settings, "p", by="test", now=AT)
     with pytest.raises(AirflowSkipException, match="p@v2 serves when a person asks for it"):
         scheduled.choose()

@@ -12,8 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from homes.versions import AT, GONE, World
+from rivertwice.alerts.kinds import TASK_FAILED
+from rivertwice.alerts.model import CRITICAL, AlertCause, Report
+from rivertwice.alerts.store import alerts_of
 from rivertwice.cli import cli
 from rivertwice.errors import RequestError
+from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.sequence import publish, read_sequence
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.versions.comparisons import (
@@ -169,6 +173,18 @@ def test_the_list_of_versions_shows_the_newest_comparison(world: World) -> None:
     assert "refused: no window was compared; 0 equal, 7 declared" in " ".join(listed().split())
     (value,) = json.loads(listed("--output", "json"))
     assert value["comparison"]["run"] == "pc-1"
+
+
+def test_a_version_that_is_dropped_takes_its_alerts_along(world: World) -> None:
+    alerts = alerts_of(world.settings)
+    causes = [("p@v2", "defect", ""), ("p", TASK_FAILED, "switch__p.gate"), ("p", TASK_FAILED, "backfill__p.plan")]
+    for cause in causes:
+        alerts.report(Report(AlertCause(*cause), CRITICAL, "test", "airflow"), AT)
+    write_intent(world.new, "stopped", "test", AT)
+    done = CliRunner().invoke(cli, ["version", "drop", "p@v2", "--yes"], env=world.settings.to_env())
+    assert done.exit_code == 0, done.output
+    firing = [alert.cause.subject for alert in alerts_of(world.settings).state().alerts if alert.resolved_at is None]
+    assert firing == ["backfill__p.plan"]
 
 
 @pytest.mark.parametrize(
