@@ -60,7 +60,7 @@ class _Side:
 
 
 def compare_versions(settings: Settings, name: str, spark: Spark, progress: Progress, *, limit: int = 20) -> Parity:
-    """Compare what a version serves with what the version beside it serves. Nothing is written.
+    """Compare what a version serves with what the version beside it serves. Nothing is written: `comparisons` stores it.
 
     Args:
         settings: where everything is stored.
@@ -84,8 +84,9 @@ def compare_versions(settings: Settings, name: str, spark: Spark, progress: Prog
         reasons.append(unfinished.text)
     nothing = Comparison(0, 0)
     parity = Parity(
-        name, version.beside, declared.sha256, None, None, proofs, SchemaChange(), nothing, 0, (), tuple(reasons)
-    )
+        name, version.beside, declared.sha256, None, None, proofs, SchemaChange(), nothing, 0, (), tuple(reasons),
+        reason=declared.changes.reason, expected=declared.changes.expected(), policy=declared.changes.switch,
+    )  # fmt: skip
     return parity if reasons else _judge(settings, parity, homes, declared, spark(), progress, limit)
 
 
@@ -114,7 +115,7 @@ def _judge(
     old_rows, new_rows = (
         covered_rows(side.rows, side.bundle.definition, since_ms, parity.proofs) for side in (old, new)
     )
-    expected = declared.changes.expected()
+    expected = parity.expected
     try:
         judged = judge_rows(old_rows, new_rows, *definitions, expected)
     except PySparkException as error:
