@@ -61,10 +61,10 @@ def _ms(value: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def year(broker: BrokerInfo, judged_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Year:
+def year(broker: BrokerInfo, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Year:
     home: Path = tmp_path_factory.mktemp("legs")
     settings = Settings(REPOSITORY, home, bootstrap=broker.bootstrap, spark_master="local[2]")
-    return Year(judged_spark, settings, read_legs(flights_csv(settings).parent))
+    return Year(spark, settings, read_legs(flights_csv(settings).parent))
 
 
 def same(found: dict[Any, Row], wanted: dict[Any, Row]) -> None:
