@@ -41,7 +41,7 @@ def choose_version(settings: Settings, pipeline: str, asked: str = "") -> Choice
         asked: name of the version; empty: the newest open one that does not serve.
 
     Raises:
-        RequestError: there is no such version, it serves already, or what it delivers or emits cannot be switched.
+        RequestError: there is no such version, it serves already, or what it emits cannot be switched.
     """
     home = settings.pipeline(pipeline)
     serving = follow_stamp(home)
