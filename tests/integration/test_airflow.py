@@ -34,10 +34,21 @@ from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.sequence import read_sequence
-from rivertwice.timeline.served import served_stamp
+from rivertwice.timeline.served import export_sha256, served_stamp
+from rivertwice.timeline.served_stamp import serving_by_stamp
+from rivertwice.versions.serve import read_switches
 from running.waiting import wait_for
 from running.warm_spark import SMALL
-from servers.airflow import PIPELINE, World, await_success, link_project, ready_client, start_quiet_airflow
+from servers.airflow import (
+    PIPELINE,
+    World,
+    await_success,
+    link_project,
+    ready_client,
+    run_dag,
+    start_quiet_airflow,
+)
+from servers.airflow_versions import BESIDE, SWITCH, begin_beside, switch
 from servers.browser import Browser, find_chromium, log_in
 from servers.secure_kafka import CORE, ENV, SecureListeners, create_user
 from streams.flights import StreamedRun
@@ -90,15 +101,18 @@ def world(
     listeners: SecureListeners,
     environment: None,
 ) -> Iterator[World]:
-    """Airflow and an agent over a copy of the streamed days; the agent keeps `served`, the stream itself stays at rest.
+    """Airflow and an agent over a copy of the streamed days, and a version beside; the agent keeps what both serve, both streams rest.
 
     Whoever asks Kafka logs in, over TLS.
     """
     create_user(broker.bootstrap)
-    settings = replace(listeners.settings(streamed_two_days.settings), home=tmp_path_factory.mktemp("airflow") / "home")
+    folder = tmp_path_factory.mktemp("airflow")
+    shutil.copytree(streamed_two_days.settings.project, folder / "project", symlinks=True)
+    settings = replace(listeners.settings(streamed_two_days.settings), project=folder / "project", home=folder / "home")
     shutil.copytree(streamed_two_days.home.root, settings.pipeline(PIPELINE).root)
     link_project(settings.project)
     write_intent(settings.pipeline(PIPELINE), "stopped", "test", utc_now())
+    begin_beside(settings, folder / "driver.log")
     start_agent(settings)
     try:
         start_quiet_airflow(settings)
@@ -160,8 +174,9 @@ def test_the_page_holds_no_data_and_its_data_needs_a_login(world: World) -> None
     assert httpx.get(address, trust_env=False, timeout=60).status_code == 401
     login = {"Authorization": f"Bearer {log_in(info)}"}
     data = httpx.get(address, headers=login, trust_env=False, timeout=60).json()
-    assert [pipeline["name"] for pipeline in data["pipelines"]] == [PIPELINE]
-    assert "error" not in data["pipelines"][0]
+    assert [pipeline["name"] for pipeline in data["pipelines"]] == [PIPELINE, BESIDE]
+    assert not [pipeline["error"] for pipeline in data["pipelines"] if "error" in pipeline]
+    assert [version["serves"] for version in data["pipelines"][0]["versions"]] == [True, False]
 
 
 @pytest.mark.parametrize(("dag", "conf", "said"), REFUSED)
@@ -184,7 +199,8 @@ def test_the_page_opens_inside_airflow(world: World) -> None:
     with Browser(info.url, log_in(info)) as browser:
         browser.open("/plugin/rivertwice")
         text = browser.wait_for_text("Timeline".upper(), "document.querySelector('iframe').contentDocument")
-    assert PIPELINE in text
+    assert "VERSIONS" in text
+    assert f"reconcile__{PIPELINE}" in text
     assert "[object" not in text
 
 
@@ -307,6 +323,35 @@ def test_windows_that_lost_flights_are_found_repaired_and_agree_afterwards(world
     again = world.run("backfill", {"scope": "stale"})
     assert world.states("backfill", again)["compute"] == "skipped"
     assert read_sequence(world.home)[-1] == newest
+
+
+def test_a_version_serves_once_it_is_proved_and_a_person_approves(world: World, begun: dict[str, str]) -> None:
+    ended_well(world, begun, "compared")
+    unproved = world.airflow.trigger(SWITCH, {})
+    assert world.airflow.wait(SWITCH, unproved, 300) == "failed"
+    assert f"no reconcile has proved what {BESIDE} serves" in world.airflow.failures(SWITCH, unproved)
+    states = world.states("switch", unproved)
+    assert (states["compare"], states["gate"], states["serve"]) == ("success", "failed", "upstream_failed")
+    alerts = [json.loads(line) for line in (world.settings.home / "alerts.jsonl").read_text().splitlines()]
+    assert [alert["kind"] for alert in alerts if alert.get("run") == unproved] == ["task_failed"]
+
+    run_dag(world.airflow, f"reconcile__{PIPELINE}.v2")
+    before = export_sha256(world.home)
+    body = switch(world, {"reason": "delays were too small"}, "Approve")
+    assert "| as declared |" in body
+    assert "delays were too small" in body
+    assert serving_by_stamp(world.home) == BESIDE
+    record = read_switches(world.home)[-1]
+    assert (record["by"], record["reason"]) == ("admin in Airflow", "delays were too small")
+    counted = record["compared"]["counts"]
+    assert counted["declared"] > 0
+    assert counted["equal"] + counted["declared"] + counted["late"] == counted["new_rows"]
+
+    assert "nothing is compared" in switch(world, {"version": PIPELINE}, "Reject")
+    assert serving_by_stamp(world.home) == BESIDE
+    switch(world, {"version": PIPELINE, "reason": "too early"}, "Approve")
+    assert serving_by_stamp(world.home) == PIPELINE
+    assert export_sha256(world.home) == before
 
 
 def test_a_rotation_without_proof_skips_only_the_proof(world: World, begun: dict[str, str]) -> None:
