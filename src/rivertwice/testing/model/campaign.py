@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import log
 
+from rivertwice.testing.model.coverage import Coverage, Outcome
 from rivertwice.testing.model.process import POINTS
 from rivertwice.testing.model.rules import Rules
-from rivertwice.testing.model.schedule import Coverage, Outcome, run_schedule
+from rivertwice.testing.model.schedule import run_schedule
 from rivertwice.testing.model.stories import Decision
 
 SKETCH_BYTES = 8 << 20

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from rivertwice.instants import to_ms
 from rivertwice.reconcile.model import Verdict
 from rivertwice.reconcile.seals.model import START, Seal, chain_hash
-from rivertwice.testing.model.judge import fail
 from rivertwice.testing.model.reads import amended_records, as_served, emitted_by, records_of
 from rivertwice.testing.model.runs import Run
 from rivertwice.testing.model.stream import WINDOW_MS, Address, window_end
 from rivertwice.testing.model.verdicts import TOLERANCE, Sides, count_verdicts, judge_sides
+from rivertwice.testing.model.violations import fail
 from rivertwice.timeline.sequence import HEAD
 from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.timeline.serving import Publication

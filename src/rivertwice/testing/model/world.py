@@ -16,6 +16,8 @@ from rivertwice.supervise.memory import Memory
 from rivertwice.testing.model.durable import Checkpoint, Drain, Erasure, Served
 from rivertwice.testing.model.judge import Judge
 from rivertwice.testing.model.judge_loads import LoadJudge
+from rivertwice.testing.model.judge_log import LogJudge
+from rivertwice.testing.model.judge_savepoints import SavepointJudge
 from rivertwice.testing.model.judge_seals import SealJudge
 from rivertwice.testing.model.process import Process
 from rivertwice.testing.model.rules import Rules
@@ -110,6 +112,8 @@ class World:
         self.judge = Judge(self)
         self.seal_judge = SealJudge(self)
         self.load_judge = LoadJudge(self)
+        self.saved_judge = SavepointJudge(self)
+        self.log_judge = LogJudge()
 
     # the log
 
@@ -292,7 +296,7 @@ class World:
 
     def extend_archive(self, chunk: OffsetRanges, held: OffsetRanges) -> None:
         """Commit a chunk's records and the ends it brings the archive to."""
-        self.judge.archived(chunk)
+        self.log_judge.archived(chunk)
         self.archive += [(partition, start, end) for partition, (start, end) in chunk.items()]
         self.archived = held
 
@@ -322,13 +326,13 @@ class World:
         """Put a manifest: the savepoint exists now."""
         if saved.manifest is None:
             saved.manifest = manifest
-            self.judge.exists(saved)
+            self.saved_judge.exists(saved)
 
     def put_proof(self, saved: Saved, proof: dict[str, Any], state: State | None) -> None:
         """Put a proof, if the savepoint is still there; `state` is what was fetched of it."""
         if saved.manifest is not None and saved.deleting != "decided":
             saved.proof = proof
-            self.judge.proved(saved, state)
+            self.saved_judge.proved(saved, state)
 
     def release(self, saved: Saved, process: Process, holder: str) -> None:
         """End a lease on a savepoint."""
