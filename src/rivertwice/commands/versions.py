@@ -112,15 +112,14 @@ def serve(frame: Frame, name: str, yes: bool, without_left_out: bool) -> None:
     keeps its rows and its stream, and serves again by the same command; that compares nothing.
     """
     from rivertwice.instants import utc_now
-    from rivertwice.versions.serve import read_switches, require_switchable, serve_version
+    from rivertwice.versions.serve import has_served, read_switches, require_switchable, serve_version
 
     settings = frame.settings
     frame.known_pipeline(name)
     require_switchable(settings, name)
     home = settings.pipeline(name)
     compared = None
-    served_before = home.is_first_version or any(each["to"] == name for each in read_switches(home))
-    if not served_before:
+    if not has_served(home, read_switches(home)):
         parity = _compared(frame, name, 20)
         if not parity.passed:
             _emit_parity(frame, parity)

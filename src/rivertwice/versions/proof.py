@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from rivertwice.config import PipelineHome
-from rivertwice.reconcile.seals.look import FULL, decide_mode, look_at_changes, new_publications
+from rivertwice.reconcile.seals.look import FULL, Look, decide_mode, look_at_changes, new_publications
 from rivertwice.versions.model import Proof
 
 
 def read_proof(home: PipelineHome) -> Proof:
     """Return up to where a reconcile has proved what a version serves; later batches do not weaken it, they are not in it."""
-    name = home.root.name
-    look = look_at_changes(home)
+    return judge_proof(home.root.name, look_at_changes(home))
+
+
+def judge_proof(name: str, look: Look) -> Proof:
+    """Return up to where the seal of a look proves what a version serves, or why it does not count now. Pure.
+
+    Args:
+        name: of the version.
+        look: what was seen of its tables.
+    """
     seal = look.seal
     again = f"run `rivertwice reconcile {name}`"
     if seal is None:
