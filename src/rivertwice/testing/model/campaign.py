@@ -12,7 +12,7 @@ from rivertwice.testing.model.coverage import Coverage, Outcome
 from rivertwice.testing.model.process import POINTS
 from rivertwice.testing.model.rules import Rules
 from rivertwice.testing.model.schedule import run_schedule
-from rivertwice.testing.model.stories import Decision
+from rivertwice.testing.model.stories import Decision, Focus
 
 SKETCH_BYTES = 8 << 20
 SLICE = 500  # seeds a process takes at a time
@@ -105,7 +105,7 @@ def uncovered(coverage: Coverage) -> list[str]:
     return [name for name, times in zip(POINTS, coverage.crashed, strict=True) if not times]
 
 
-def shrink(outcome: Outcome, *, rules: Rules | None = None, broken: str = "") -> Outcome:
+def shrink(outcome: Outcome, *, rules: Rules | None = None, broken: str = "", focus: Focus | None = None) -> Outcome:
     """Return a failing schedule with as few decisions as still break the same invariant."""
     wanted = None if outcome.violation is None else outcome.violation.invariant
     decisions: list[Decision] = list(outcome.decisions)
@@ -114,7 +114,7 @@ def shrink(outcome: Outcome, *, rules: Rules | None = None, broken: str = "") ->
         start = 0
         while start < len(decisions):
             fewer = decisions[:start] + decisions[start + size :]
-            rerun = run_schedule(outcome.seed, rules=rules, broken=broken, decisions=fewer)
+            rerun = run_schedule(outcome.seed, rules=rules, broken=broken, decisions=fewer, focus=focus)
             if rerun.violation is not None and rerun.violation.invariant == wanted:
                 decisions = fewer
             else:
@@ -122,12 +122,14 @@ def shrink(outcome: Outcome, *, rules: Rules | None = None, broken: str = "") ->
         if size == 1:
             break
         size = max(1, size // 2)
-    return run_schedule(outcome.seed, rules=rules, broken=broken, decisions=decisions, trace=True)
+    return run_schedule(outcome.seed, rules=rules, broken=broken, decisions=decisions, focus=focus, trace=True)
 
 
-def describe_failure(outcome: Outcome, *, rules: Rules | None = None, broken: str = "") -> str:
+def describe_failure(
+    outcome: Outcome, *, rules: Rules | None = None, broken: str = "", focus: Focus | None = None
+) -> str:
     """Return a failing schedule as a person reads it: its seed, what broke, and the smallest trace found."""
-    small = shrink(outcome, rules=rules, broken=broken)
+    small = shrink(outcome, rules=rules, broken=broken, focus=focus)
     lines = [
         f"seed {outcome.seed}: {small.violation}",
         f"  repeat: python -m rivertwice.testing.model --seed {outcome.seed} --schedules 1 --trace",

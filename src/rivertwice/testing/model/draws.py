@@ -7,7 +7,9 @@ from random import Random
 
 from rivertwice.savepoint.operations.record import Rewind
 from rivertwice.testing.model.coverage import Coverage
+from rivertwice.testing.model.final import check_final, check_proved, check_reconciles
 from rivertwice.testing.model.loads import unloaded
+from rivertwice.testing.model.peace import make_peace
 from rivertwice.testing.model.process import POINTS
 from rivertwice.testing.model.rules import Rules
 from rivertwice.testing.model.run import Run
@@ -62,6 +64,14 @@ class DrawnRun(Run):
             + 150 * self.plan.count("rewind")
             + 120 * min(2, self.plan.count("planned"))
         )
+
+    def finish(self) -> str:
+        """Make peace, and check all that must hold then; return how it ended."""
+        ending = make_peace(self.world, self.step)
+        check_final(self.world)
+        check_proved(self.world)
+        check_reconciles(self.world)
+        return ending
 
     def _load_first(self) -> None:
         """Let a person load what the log has; on two hosts, and compared by a reconcile, that is not modelled."""
@@ -201,11 +211,11 @@ class DrawnRun(Run):
         )
 
 
-def plan_log(draw: Random) -> list[list[Record]]:
+def plan_log(draw: Random, least: int = 10, most: int = 20) -> list[list[Record]]:
     """Return the records of both partitions: event times that rise, with late ones, bad ones and filtered ones."""
     log: list[list[Record]] = [[], []]
     at = 0
-    for _ in range(draw.randint(10, 20)):
+    for _ in range(draw.randint(least, most)):
         at += draw.randint(0, 6)
         late = draw.choice((0, 0, 0, 3, 12, 25))
         kind = draw.choice(("ok", "ok", "ok", "ok", "ok", "bad", "skip"))

@@ -280,7 +280,7 @@ class Judge:
 
     def serves(self, look: Served) -> None:
         """Check that what is served changes only by a cause: a batch, a publication, an explicit rewind."""
-        world, shown = self.world, world_served(self.world)
+        world, shown = self.world, self.world.shown_before()
         closed = self.rows[look.timeline, look.batch].batch_watermark_ms
         for end in look.rows:
             world.load_judge.serves(end, look.sequence)
@@ -314,8 +314,3 @@ class Judge:
         """Check that damage is only found where there is some."""
         if not self.damaged:
             fail("no sound checkpoint is called damaged", problem)
-
-
-def world_served(world: World) -> Served | None:
-    """Return what is served."""
-    return world.served

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rivertwice.instants import to_ms
 from rivertwice.reconcile.model import Verdict
 from rivertwice.reconcile.seals.model import START, Seal, chain_hash
-from rivertwice.testing.model.reads import amended_records, as_served, emitted_by, records_of
+from rivertwice.testing.model.reads import amended_records, as_served, emitted_by, loaded_records, records_of
 from rivertwice.testing.model.runs import Run
 from rivertwice.testing.model.stream import WINDOW_MS, Address, window_end
 from rivertwice.testing.model.verdicts import TOLERANCE, Sides, count_verdicts, judge_sides
@@ -44,7 +44,7 @@ class SealJudge:
 
     def serves(self, look: Served) -> None:
         """Note what a build of the served table shows."""
-        self.builds[ServedStamp(look.sequence, look.timeline, look.batch)] = dict(look.rows)
+        self.builds[look.stamp] = dict(look.rows)
 
     def run_is_stored(self, run: Run) -> None:
         """Check the verdicts that hold for a run which has just come into being."""
@@ -143,6 +143,8 @@ class SealJudge:
             late_ms = row.batch_watermark_ms
         for address, record in amended_records(world, rows, contents):
             sides.add_amended(address, record)
+        for address, record in loaded_records(world):
+            sides.add_loaded(address, record)
         sides.winners = self._winners(sides, stamp)
         return {(verdict.pair, verdict.row.end_ms): _said(verdict) for verdict in judge_sides(sides)}
 
@@ -153,7 +155,7 @@ class SealJudge:
             if entry.kind == HEAD or stamp is None or entry.seq > stamp.sequence:
                 continue
             publication = Publication.from_payload(entry.seq, entry.payload)
-            for end in {*sides.truth, *(sides.served or {})}:
+            for end in {*sides.truth, *sides.loaded, *(sides.served or {})}:
                 if any(low <= end - WINDOW_MS < high for low, high in publication.ranges):
                     winners[end] = publication
         return winners

@@ -95,29 +95,32 @@ class Run:
 
     def state(self) -> tuple[Any, ...]:
         """Return what tells the present state from others."""
-        world = self.world
-        return (
-            tuple(world.applied.values()),
-            tuple(
-                (len(checkpoint.offsets), max(checkpoint.commits, default=-1))
-                for checkpoint in world.checkpoints.values()
-            ),
-            tuple((process.kind, process.at, process.paused) for process in world.processes.values()),
-            len(world.sequence),
-            len(world.epochs),
-            tuple(
-                (savepoint.deleting, savepoint.proof is None, savepoint.manifest is None, len(savepoint.leases))
-                for savepoint in world.savepoints.values()
-            ),
-            tuple(operation.step for operation in world.operations.values()),
-            tuple(world.archived.values()),
-            tuple(world.begin),
-            tuple(world.produced),
-            world.intent is not None and world.intent.desired,
-        )
+        return state_of(self.world)
 
     def note(self, process: Process, what: str) -> None:
         """Add a line to the trace."""
         if self.tracing and what not in QUIET:
             epoch = f" (epoch {process.epoch})" if process.epoch else ""
             self.lines.append(f"{process.name}{epoch}: {what}")
+
+
+def state_of(world: World) -> tuple[Any, ...]:
+    """Return what tells the present state of a world from others."""
+    return (
+        tuple(world.applied.values()),
+        tuple(
+            (len(checkpoint.offsets), max(checkpoint.commits, default=-1)) for checkpoint in world.checkpoints.values()
+        ),
+        tuple((process.kind, process.at, process.paused) for process in world.processes.values()),
+        len(world.sequence),
+        len(world.epochs),
+        tuple(
+            (savepoint.deleting, savepoint.proof is None, savepoint.manifest is None, len(savepoint.leases))
+            for savepoint in world.savepoints.values()
+        ),
+        tuple(operation.step for operation in world.operations.values()),
+        tuple(world.archived.values()),
+        tuple(world.begin),
+        tuple(world.produced),
+        world.intent is not None and world.intent.desired,
+    )

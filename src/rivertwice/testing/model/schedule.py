@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from rivertwice.errors import RivertwiceError
 from rivertwice.testing.model.coverage import Coverage, Outcome
 from rivertwice.testing.model.draws import DrawnRun
-from rivertwice.testing.model.final import check_final, check_proved, check_reconciles
-from rivertwice.testing.model.peace import make_peace
 from rivertwice.testing.model.rules import Rules
 from rivertwice.testing.model.stories import Decision, Focus
+from rivertwice.testing.model.versions.run import VersionRun
 from rivertwice.testing.model.violations import ViolationError
 
 ONE_LOAD_IN = 20
+ONE_VERSION_IN = 20
 
 
 def run_schedule(
@@ -34,12 +34,14 @@ def run_schedule(
         broken: name of the protocol step that is broken on purpose.
         coverage: is updated by the schedule.
         decisions: repeats these instead of drawing.
-        focus: narrows what the seed draws; without one, every twentieth seed begins with a first load.
+        focus: narrows what the seed draws; without one, every twentieth seed begins with a first load, and every
+            twentieth has versions.
         trace: keep a line per step.
     """
     coverage = coverage if coverage is not None else Coverage()
-    drawn = Focus(loads=seed % ONE_LOAD_IN == 5)
-    run = DrawnRun(seed, rules or Rules(), broken, coverage, focus or drawn, trace=trace)
+    focus = focus or Focus(loads=seed % ONE_LOAD_IN == 5, versions=seed % ONE_VERSION_IN == 11)
+    kind: type[DrawnRun | VersionRun] = VersionRun if focus.versions else DrawnRun
+    run = kind(seed, rules or Rules(), broken, coverage, focus, trace=trace)
     coverage.schedules += 1
     ending, violation = "", None
     try:
@@ -51,10 +53,7 @@ def run_schedule(
                 run.perform(decision)
         if trace:
             run.lines.append("-- peace --")
-        ending = make_peace(run.world, run.step)
-        check_final(run.world)
-        check_proved(run.world)
-        check_reconciles(run.world)
+        ending = run.finish()
     except ViolationError as error:
         violation = error
     except RivertwiceError as error:

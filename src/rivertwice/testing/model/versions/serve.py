@@ -1,0 +1,129 @@
+"""Let a version serve: the gate if it never did, a build of its own table, then the one commit that is the switch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.testing.model.agent import look_served
+from rivertwice.testing.model.process import Process, Steps, point
+from rivertwice.testing.model.versions.begin import hold_versions
+from rivertwice.testing.model.versions.gate import compare_versions
+from rivertwice.testing.model.versions.home import VersionWorld, renamed
+from rivertwice.testing.model.versions.keeper import LOCKED, lock_name, rebuild
+from rivertwice.testing.model.versions.pipeline import FIRST, Pipeline
+
+SWITCHABLE = point("serve: it is a version that ran")
+FOLLOWED = point("serve: which version serves is known")
+BUILT = point("serve: its own rows are built")
+BOTH_LOCKED = point("serve: both locks held, the table opened")
+READ = point("serve: its rows and their stamp read")
+SWITCHED = point("serve: switched")
+NOTED = point("serve: noted for this host")
+REMOVED = point("serve: its own table removed")
+
+
+def run_serve(world: VersionWorld, me: Process) -> Steps:
+    """Do what `version serve NAME` does: `serve new` names the newest version, `serve old` the first one."""
+    pipeline = world.pipeline
+    name = {"serve new": pipeline.newest, "serve again": pipeline.serving()}.get(me.kind, FIRST)
+    target = _require_switchable(pipeline, name)
+    yield SWITCHABLE
+    if not world.rules.has_served(target.home, pipeline.switches):
+        parity = yield from compare_versions(pipeline, name)
+        if not parity.passed and world.broken != "served whatever the gate says":
+            message = f"the gate refuses {name}: {parity.reasons}"
+            raise RequestError(message)
+    yield from serve(target, me)
+
+
+def _require_switchable(pipeline: Pipeline, name: str) -> VersionWorld:
+    version, home = pipeline.versions.get(name), pipeline.homes.get(name)
+    if (name != FIRST and (version is None or not version.is_open)) or home is None or home.head() is None:
+        message = f"{name} is no version that runs"
+        raise RequestError(message)
+    return home
+
+
+def serve(target: VersionWorld, me: Process) -> Steps:
+    """Do what `serve_version` does, in its order."""
+    pipeline, rules, broken = target.pipeline, target.rules, target.broken
+    hold_versions(pipeline.first, me)
+    _require_switchable(pipeline, target.name)
+    before = pipeline.follow()
+    yield FOLLOWED
+    if before == target.name:
+        target.remove_own()
+        yield REMOVED
+        pipeline.first.unlock("versions", me)
+        return
+    pipeline.judge.begins_to_switch(me, target)
+    if broken != "a switch builds no rows":
+        yield from rebuild(target, me)  # step 1
+    yield BUILT
+    yield from _lock_both(target, pipeline.homes[before], me)
+    handle = pipeline.public.version
+    yield BOTH_LOCKED
+    rules.require_unmoved(before, pipeline.follow())
+    table = target.table()
+    rows, stamp = table.shown, rules.stamp_to_serve(target.home, table.stamp)
+    assert rows is not None, "they have a stamp"
+    yield READ
+    if broken == "noted before the switch":
+        pipeline.notes[me.host] = target.name
+        yield NOTED
+    if broken == "own table removed before the switch":
+        target.remove_own()
+        yield REMOVED
+    _switch(target, renamed(rows, stamp.version), before, handle)  # step 2
+    yield SWITCHED
+    if broken != "a switch is not noted":
+        pipeline.follow(me.host)  # step 3
+    yield NOTED
+    if broken != "own table is left":
+        target.remove_own()  # step 4
+    yield REMOVED
+    for home in (target, pipeline.homes.get(before)):
+        if home is not None:
+            home.unlock(lock_name(me), me)
+    pipeline.first.unlock("versions", me)
+
+
+def _lock_both(target: VersionWorld, old: VersionWorld, me: Process) -> Steps:
+    """Keep builds of both versions away, one after the other in an order that all processes have."""
+    if target.broken == "a switch locks nothing":
+        return
+    for home in sorted({target, old}, key=lambda each: str(each.home.root)):
+        for _ in range(200):
+            if home.lock(lock_name(me), me):
+                break
+            yield LOCKED
+        else:
+            message = f"builds of {home.name} go on"
+            raise LostRaceError(message)
+
+
+def _switch(target: VersionWorld, look: Any, before: str, handle: int) -> None:
+    pipeline = target.pipeline
+    if target.broken == "a switch writes over what came in between":
+        handle = pipeline.public.version
+    if target.broken == "a switch keeps the old rows":
+        shown = pipeline.public.shown
+        look = (
+            look
+            if shown is None
+            else renamed(look, look.version).__class__(
+                look.sequence, look.timeline, look.batch, {**shown.rows, **look.rows}, look.version
+            )
+        )
+    pipeline.public.commit(look, handle, whole=True)
+    pipeline.switches.append({"from": before, "to": target.name})
+    pipeline.judge.is_switched(target, look, before)
+    target.seal_judge.serves(look)
+
+
+def is_current(world: VersionWorld) -> bool:
+    """Say whether the table that a version writes shows all that it has committed."""
+    look = look_served(world)
+    shown = world.table().shown
+    return look is None or (shown is not None and shown.stamp == look.stamp)
