@@ -20,6 +20,7 @@ from rivertwice.commands.alerts import alerts
 from rivertwice.commands.archive import archive
 from rivertwice.commands.backfills import backfill
 from rivertwice.commands.cases import case
+from rivertwice.commands.catch_up import catch_up
 from rivertwice.commands.checks import reconcile, verdicts
 from rivertwice.commands.deadletters import dead
 from rivertwice.commands.delivery import deliver
@@ -51,7 +52,7 @@ from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
     up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, case, schema,
-    topics, archive, retention, savepoint, try_, upgrade, version, advise, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
+    topics, archive, retention, catch_up, savepoint, try_, upgrade, version, advise, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
 )  # fmt: skip
 COMMAND_GROUP = "rivertwice.commands"
 for operation in (restore, rewind, fall_back):

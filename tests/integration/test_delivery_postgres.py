@@ -15,8 +15,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from homes.delivery import DeliveryHome, fill
+from homes.delivery import DeliveryHome, fill, hour_rows
 from homes.ledger import NOW
+from homes.versions import SecondVersion, serve
 from rivertwice.delivery.aside import ask
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.model import Parcel, Position
@@ -93,16 +94,55 @@ def test_the_table_is_what_is_served_over_publications_and_restores(world: Deliv
     world.move_head("t3")
     deliver(world)
     assert table(address) == world.served()
+    types = columns_of(address)
     with psycopg.connect(address) as connection:
-        types = dict(
-            connection.execute(
-                "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'totals'"
-            ).fetchall()
-        )
         stamps = connection.execute("SELECT _timeline, _batch, _backfill FROM totals WHERE k = 'new'").fetchall()
     assert types["window_start"] == "timestamp with time zone"
     assert types["n"] == "bigint"
     assert stamps == [(None, None, "bf-2")]
+
+
+def columns_of(address: str) -> dict[str, str]:
+    with psycopg.connect(address) as connection:
+        rows = connection.execute(
+            "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = 'totals'"
+        ).fetchall()
+    return {name: kind for name, kind in rows if not name.startswith("_")}
+
+
+def test_a_switch_between_versions_gives_the_table_their_columns(world: DeliveryHome, address: str) -> None:
+    fill(world, "t1", range(4), keys=3)
+    served = world.served()
+    deliver(world)
+    before = columns_of(address)
+    edits = {
+        "transform.sql": ("count(*) AS n", "count(*) AS n, 'x' AS note"),
+        "pipeline.yaml": ("columns: {n: {compare: exact}}", "columns: {n: {compare: exact}, note: {}}"),
+    }
+    new = SecondVersion(world, edits)
+    for batch in range(4):
+        rows = hour_rows(batch, 3)
+        new.commit_wide(batch, batch + 1, rows, {"note": [f"n{n}" for _, _, n in rows]})
+    serve(world, "p@v2")
+    deliver(world)
+    assert table(address) == new.served()
+    assert columns_of(address) == {**before, "note": "text"}
+    with psycopg.connect(address) as connection:
+        notes = connection.execute("SELECT n, note FROM totals").fetchall()
+    assert len(notes) == 12
+    assert all(note == f"n{n}" for n, note in notes)
+
+    with psycopg.connect(address) as connection:  # another pipeline's row: its columns may not go
+        connection.execute("""INSERT INTO totals (_key) VALUES ('{"pipeline":"q"}')""")
+    serve(world, "p")
+    with pytest.raises(ConfigError, match="rows of another pipeline than p"):
+        deliver(world)
+    assert columns_of(address) == {**before, "note": "text"}
+    with psycopg.connect(address) as connection:
+        connection.execute("""DELETE FROM totals WHERE _key = '{"pipeline":"q"}'""")
+    deliver(world)
+    assert table(address) == served == world.served()
+    assert columns_of(address) == before
 
 
 def test_the_table_of_a_stream_of_updates_has_every_windows_newest_row(tmp_path: Path, address: str) -> None:

@@ -30,6 +30,8 @@ PROMISES = (
     "integration/test_backpressure.py",
     "integration/test_first_load.py",
     "integration/test_advise.py",
+    "integration/test_versions_of_kinds.py",
+    "integration/test_catch_up.py",
     "integration/test_delivery_kafka.py",
     "integration/test_delivery_postgres.py",
     "security/test_driver_canary.py",

@@ -61,6 +61,7 @@ class World:
     head: str = ""
     seq: int = 0
     shape: DeliveredColumns = SHAPE
+    version: str = ""
 
     def begin(self, name: str, parent: tuple[str, int] | None = None, semantics: str = "s") -> None:
         """Record a timeline, behind a batch of its parent's path if it has one."""
@@ -75,7 +76,7 @@ class World:
         self.own[name] = semantics
         path.append(Segment(name, first, None))
         serving = frozenset(self.own[part.timeline] for part in path)
-        self.lines[name] = Line(name, f"born-{name}", tuple(path), serving)
+        self.lines[name] = Line(name, f"born-{name}", tuple(path), serving, self.version)
         self.batches[name] = []
 
     def commit(self, name: str, closed_ms: int, rows: Iterable[Row]) -> None:
@@ -122,6 +123,11 @@ class World:
         if is_continued(position, held, line, publications):
             found = [batch for batch in found if batch.batch >= position.batch]
         return View(line, tuple(found), publications, self.seq, held, closed)
+
+    def of(self, line: Line) -> World:
+        """Return the tables that have a line."""
+        assert line.version == self.version
+        return self
 
     def changelog(self, first: int, last: int) -> pa.Table:
         return pa.Table.from_pylist([row for row in self.rows if first <= row["_batch"] <= last], schema=CHANGELOG)

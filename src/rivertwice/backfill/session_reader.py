@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from rivertwice.backfill.components import Span
+from rivertwice.backfill.components import Component, Span
 from rivertwice.backfill.model import BackfillView
 from rivertwice.backfill.reading import cured, read_source
 from rivertwice.backfill.survey import ReadTruth, Zone
@@ -78,14 +78,32 @@ def truth_reader(spark: SparkSession, settings: Settings, view: BackfillView, de
 
 def of_keys(spark: SparkSession, rows: DataFrame, definition: Definition, keys: Collection[str]) -> DataFrame:
     """Return the rows of some keys, given by their texts."""
+    types = _key_types(definition)
+    values = [_key_values(text, types) for text in sorted(keys)]
+    return rows.join(F.broadcast(spark.createDataFrame(values, _ddl(types))), same_key(rows, definition), "left_semi")
+
+
+def stretches_frame(spark: SparkSession, definition: Definition, components: Iterable[Component]) -> DataFrame:
+    """Return sessions that belong together as rows: keys as `_k0`, `_k1` ..., and `_low_us`, `_high_us`."""
+    types = _key_types(definition)
+    values = [(*_key_values(each.key, types), each.start_us, each.end_us) for each in components]
+    return spark.createDataFrame(values, ", ".join(filter(None, [_ddl(types), "_low_us bigint", "_high_us bigint"])))
+
+
+def _key_types(definition: Definition) -> Mapping[str, str]:
+    """Return key to its type, as declared."""
     _, source = definition.source
-    types = [source.schema_[name] for name in definition.keys]
-    ddl = ", ".join(f"_k{number} {kind}" for number, kind in enumerate(types))
-    values = [
-        tuple(_parsed(body[name], kind) for name, kind in zip(definition.keys, types, strict=True))
-        for body in (json.loads(text) for text in sorted(keys))
-    ]
-    return rows.join(F.broadcast(spark.createDataFrame(values, ddl)), same_key(rows, definition), "left_semi")
+    return {name: source.schema_[name] for name in definition.keys}
+
+
+def _ddl(types: Mapping[str, str]) -> str:
+    return ", ".join(f"_k{number} {kind}" for number, kind in enumerate(types.values()))
+
+
+def _key_values(text: str, types: Mapping[str, str]) -> tuple[Any, ...]:
+    """Return the values of a key from its text."""
+    body = json.loads(text)
+    return tuple(_parsed(body[name], kind) for name, kind in types.items())
 
 
 def same_key(rows: DataFrame, definition: Definition) -> Column:

@@ -117,9 +117,9 @@ def status(frame: Frame, name: str | None) -> None:
         sinks[name] = _sinks(frame, name)
     else:
         definitions, broken = load_each(frame.settings.definitions)
-        sinks = {each: dict(definition.deliver) for each, definition in definitions.items()}
+        sinks = {each: _sinks(frame, each) for each in definitions}
     frame.report_broken(broken)
-    views: dict[str, Any] = {each: view_delivery(frame.settings.pipeline(each), its) for each, its in sinks.items()}
+    views: dict[str, Any] = {each: view_delivery(frame.settings, each, its) for each, its in sinks.items()}
     columns = ("sink", "to", "guarantee", "timeline", "batch", "sequence", "rows", "lag_batches", "refused", "error")
     rows = [
         (each, *(sink_view[column] for column in columns))
@@ -212,6 +212,11 @@ def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str
 
 
 def _sinks(frame: Frame, name: str) -> dict[str, Delivery]:
-    from rivertwice.pipeline.definition import load_definition
+    from rivertwice.config.versions import base_of
+    from rivertwice.delivery.asked import sinks_of
+    from rivertwice.errors import RequestError
 
-    return dict(load_definition(frame.settings.definition_folder(frame.known_pipeline(name))).deliver)
+    if base_of(frame.known_pipeline(name)) != name:
+        message = f"{name} is a version, and sinks belong to its pipeline: they have the rows of whichever version serves; name {base_of(name)}"
+        raise RequestError(message)
+    return dict(sinks_of(frame.settings, name))

@@ -126,8 +126,8 @@ def serve(frame: Frame, name: str, yes: bool, without_left_out: bool) -> None:
             raise SystemExit(DEFECT)
         if parity.left_out and not without_left_out:
             message = (
-                f"{name} lacks windows that are served now: {parity.left_out[0].windows} before {to_plain(parity.left_out[0].end)}, "
-                f"because {parity.left_out[0].why}; nothing was switched; with --without-left-out they are served no more"
+                f"windows of {name} could not be compared: {_left_out_text(parity)}; nothing was switched; with --without-left-out it serves "
+                "without that proof, and what it lacks is served no more"
             )
             raise RequestError(message)
         compared = {"declared": parity.declared, "end": to_plain(parity.end), "rows": parity.rows.new_rows}
@@ -135,6 +135,10 @@ def serve(frame: Frame, name: str, yes: bool, without_left_out: bool) -> None:
         click.confirm(f"Let {name} serve in place of {home.serving_version}?", abort=True, err=True)
     done = serve_version(settings, name, by="cli", now=utc_now(), compared=compared)
     frame.emit(done, lambda: _switched_text(done))
+
+
+def _left_out_text(parity: Parity) -> str:
+    return "; ".join(f"{part.windows} before {to_plain(part.end)}, because {part.why}" for part in parity.left_out)
 
 
 def _switched_text(done: Switched) -> str:
@@ -250,7 +254,8 @@ def parity_text(parity: Parity) -> str:
     lines = [f"old      {_proof(parity, 0)}", f"new      {_proof(parity, 1)}"]
     if parity.end is not None:
         begin = "the log's beginning" if parity.start is None else to_plain(parity.start)
-        lines.append(f"windows  from {begin} to {to_plain(parity.end)}: {parity.rows.windows} with rows")
+        until = "the last record that both have read" if parity.by_record else to_plain(parity.end)
+        lines.append(f"windows  from {begin} to {until}: {parity.rows.windows} with rows")
     lines += schema_lines(parity.schema)
     lines += [
         f"left out {part.windows} windows in [{to_plain(part.start)}, {to_plain(part.end)}): {part.why}"

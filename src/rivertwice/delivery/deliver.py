@@ -21,15 +21,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
+import pyarrow as pa
+
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.delivery.aside import RETRY, AsideStore, asks, discarded, done
-from rivertwice.delivery.model import DeliveredColumns, DeliveredRecord, Parcel, Position, View
+from rivertwice.delivery.model import DeliveredColumns, DeliveredRecord, Line, Parcel, Position, View
 from rivertwice.delivery.note import Note, only_deliverer, read_note, write_note
 from rivertwice.delivery.plan import Limits, plan_next
 from rivertwice.delivery.records import records_again, records_of
 from rivertwice.delivery.refusals import Aside, RefusedRecord, after_step, check_bounds, fit
 from rivertwice.delivery.sinks import Sink, make_sink
-from rivertwice.delivery.source import StoredSource
+from rivertwice.delivery.source import ServingSource
 from rivertwice.delivery.webhook_sink import WebhookSink
 from rivertwice.errors import LedgerError
 from rivertwice.instants import utc_now
@@ -73,11 +75,11 @@ class Deliverer:
         self._newest = asked.rows == NEWEST
         # A request cannot be undone, so a step has one batch: a crash repeats at most the requests of one batch.
         self._limits = Limits(batches=1) if isinstance(asked, WebhookDelivery) else Limits()
-        self._source = StoredSource(self._home)
+        self._source = ServingSource(settings, pipeline)
         self._poll_s = POLL_S if isinstance(self._home.tables.changelog, Path) else POLL_S3_S
         self._stored: Position | None = None
         self._position: Position | None = None
-        self._shape: tuple[str, DeliveredColumns] | None = None
+        self._shape: tuple[Line, DeliveredColumns] | None = None
         self._note = Note()
         self._aside = AsideStore(self._home, name)
         self._noted_at = 0.0
@@ -137,8 +139,8 @@ class Deliverer:
         self._aside.open(self._position)
 
     def _shape_of(self, view: View) -> DeliveredColumns:
-        if self._shape is None or self._shape[0] != view.head.timeline:
-            self._shape = (view.head.timeline, self._source.shape(view, newest=self._newest))
+        if self._shape is None or self._shape[0] != view.head:
+            self._shape = (view.head, self._source.shape(view, newest=self._newest))
         return self._shape[1]
 
     def _step(self, view: View) -> bool:
@@ -173,7 +175,9 @@ class Deliverer:
             self._aside.prepare(after.number, then)
 
         fitted = fit(records, self._aside.now)
-        self._sink.deliver(Parcel(shape, self._name, fitted, self._stored, after, asked), set_aside)
+        self._sink.deliver(
+            Parcel(shape, self._name, fitted, self._stored, after, asked, self._schema(after)), set_aside
+        )
         self._aside.settle()
         if left_out:
             LOG.warning(
@@ -186,6 +190,10 @@ class Deliverer:
         self._steps += 1
         self._records += len(fitted) - len(left_out)
         self._tell(len(fitted) - len(left_out))
+
+    def _schema(self, after: Position) -> pa.Schema | None:
+        """Return the types of the result's columns, if the sink is about to get the rows of another version."""
+        return None if self._stored is None or self._stored.version == after.version else self._source.schema()
 
     def _answer(self, view: View) -> bool:
         """Carry out a request about refused deliveries; return False if there is none. No step waits."""
@@ -222,7 +230,8 @@ class Deliverer:
         """Hand over a position that was moved only by steps without records."""
         if self._position is not None and self._position != self._stored:
             assert self._shape is not None, "a step was planned"
-            self._sink.deliver(Parcel(self._shape[1], self._name, (), self._stored, self._position))
+            schema = self._schema(self._position)
+            self._sink.deliver(Parcel(self._shape[1], self._name, (), self._stored, self._position, schema=schema))
             self._stored = self._position
         self._tell(0, last=True)
 

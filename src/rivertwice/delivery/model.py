@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.serving import Publication
 
@@ -24,6 +26,7 @@ class Position:
         seq: newest entry of the sequence that counts.
         born: when that timeline was created; it distinguishes timelines of the same name in two homes.
         number: number of delivered steps.
+        version: name of the pipeline's version whose tables these are; empty: the first one.
     """
 
     timeline: str
@@ -31,6 +34,7 @@ class Position:
     seq: int
     born: str
     number: int
+    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,17 @@ class Committed:
 
 @dataclass(frozen=True)
 class Line:
-    """A timeline and its path, root first, with the semantics hashes whose publications serve on it."""
+    """A timeline and its path, root first, with the semantics hashes whose publications serve on it.
+
+    Attributes:
+        version: name of the pipeline's version that has it; empty: the first one.
+    """
 
     timeline: str
     born: str
     path: tuple[Segment, ...]
     semantics: frozenset[str]
+    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,7 @@ class View:
         seq: newest entry of the sequence.
         held: the line of the position's timeline; None without a position.
         held_closed_ms: watermark of the position's batch.
+        held_publications: those of the version that the position belongs to, if another one serves now.
     """
 
     head: Line
@@ -72,6 +82,7 @@ class View:
     seq: int
     held: Line | None = None
     held_closed_ms: int = BEFORE_ALL
+    held_publications: tuple[Publication, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +91,7 @@ class DeliveryStep:
 
     Attributes:
         kind: `batches`: rows of these batches, none of them delivered yet. `publication`: the rows that it changes in `ranges`.
-            `move`: the head left the position's path; all rows that differ now, in all windows.
+            `move`: the head left the position's path, or another version serves; all rows that differ now, in all windows.
         batches: for kind `batches`; in order.
         ranges: for kind `publication`: starts of the windows that it may change, half-open ranges, epoch milliseconds.
         closed_ms: the watermark at `to`.
@@ -148,6 +159,7 @@ class DeliveredColumns:
         newest: for a fold with `rows: newest`: the keys are the fold's own, and the window is no part of a row's identity.
         updates_ms: length of windows in milliseconds, if a batch emits every row that it changed: the newest row of a window and
             keys counts, also while the window is open. None: rows are emitted once, when their window closes.
+        version: name of the pipeline's version that has them; empty: the first one.
     """
 
     pipeline: str
@@ -158,6 +170,7 @@ class DeliveredColumns:
     sessions: bool = False
     newest: Newest | None = None
     updates_ms: int | None = None
+    version: str = ""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -171,6 +184,7 @@ class Parcel:
 
     Attributes:
         asked: a person asked to send these again; the destination has refused each of them before.
+        schema: types of the result's columns, if the positions are of two versions of the pipeline.
     """
 
     shape: DeliveredColumns
@@ -179,3 +193,4 @@ class Parcel:
     before: Position | None
     after: Position
     asked: bool = False
+    schema: pa.Schema | None = None

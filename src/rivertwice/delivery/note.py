@@ -64,6 +64,13 @@ def read_note(home: PipelineHome, sink: str) -> Note:
     return Note(**{**plain, **instants, "position": None if position is None else Position(**position)})
 
 
+def noted_sinks(home: PipelineHome) -> dict[str, Note]:
+    """Return name to note of each sink that this home has delivered to, whether it is still defined or not."""
+    folder = home.root / "delivery"
+    names = sorted(path.parent.name for path in folder.glob("*/note.json"))
+    return {name: read_note(home, name) for name in names}
+
+
 def write_note(home: PipelineHome, sink: str, note: Note) -> None:
     """Store a sink's note."""
     plain = {**asdict(note), **{name: _text(getattr(note, name)) for name in _INSTANTS}}

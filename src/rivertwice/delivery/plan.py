@@ -2,8 +2,8 @@
 
 Order: batches on the head's path; a publication as soon as all windows that it covers are closed at the position, or when no
 batch waits. A restore forks at the last committed batch, so the position stays on the path and continues with the child's
-first batch. If the position is not on the path any more (a rewind, another definition's timeline), one step changes the
-sink's rows to those that the new path serves.
+first batch. If the position is not on the path any more (a rewind, another definition's timeline, another version of the pipeline
+serves), one step changes the sink's rows to those that the new path serves.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def plan_next(position: Position | None, view: View, limits: Limits) -> Delivery
     due = select_due(position, view)
     rest = waiting(position, view)
     if position is not None and due is not None and (not rest or _reach(due) <= view.held_closed_ms):
-        to = Position(view.head.timeline, position.batch, due.seq, view.head.born, position.number + 1)
+        to = _at(view.head, position.batch, due.seq, position.number + 1)
         return DeliveryStep(PUBLISHED, to, view.held_closed_ms, ranges=due.ranges)
     if not rest:
         return None
     chosen = _group(rest, due, limits)
     seq = view.seq if due is None else due.seq - 1
     number = 1 if position is None else position.number + 1
-    to = Position(view.head.timeline, chosen[-1].batch, seq, view.head.born, number)
+    to = _at(view.head, chosen[-1].batch, seq, number)
     return DeliveryStep(BATCHES, to, chosen[-1].closed_ms, batches=chosen)
 
 
@@ -89,7 +89,10 @@ def is_continued(position: Position, held: Line, head: Line, publications: Seque
 
     Timelines are a tree: if the same timeline committed the position's batch on both paths, all earlier batches are the same. An
     upgrade adds semantics to the path. None of their publications may be one that the position has passed because it did not count.
+    Versions of a pipeline have trees of their own.
     """
+    if held.version != head.version:
+        return False
     added = head.semantics - held.semantics
     return (
         held.semantics <= head.semantics
@@ -121,8 +124,12 @@ def _move(position: Position, view: View) -> DeliveryStep:
 
 
 def _moved(position: Position, view: View, target: Committed) -> DeliveryStep:
-    to = Position(view.head.timeline, target.batch, view.seq, view.head.born, position.number + 1)
+    to = _at(view.head, target.batch, view.seq, position.number + 1)
     return DeliveryStep(MOVED, to, target.closed_ms)
+
+
+def _at(line: Line, batch: int, seq: int, number: int) -> Position:
+    return Position(line.timeline, batch, seq, line.born, number, line.version)
 
 
 def _group(rest: Sequence[Committed], due: Publication | None, limits: Limits) -> tuple[Committed, ...]:

@@ -45,8 +45,10 @@ class PostgresSink:
             stored = self._position(connection)
             table_columns: dict[str, str] = dict(connection.execute(tables.find_columns(self._asked.table)).fetchall())
             connection.commit()
-        self._check(stored, table_columns)
-        return position_held(stored, shape, self._name)
+        position = position_held(stored, shape, self._name)
+        is_another_version = position is not None and position.version != shape.version
+        self._check(stored, table_columns, may_differ=is_another_version)
+        return position
 
     def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
         """Write rows and position in one transaction; rows that the database refuses are found with the help of savepoints."""
@@ -56,6 +58,8 @@ class PostgresSink:
         before = _NOTHING if parcel.before is None else position_to_json(parcel.before, **more)
         with self._explained("writing"), connection.transaction():
             self._lock(connection, before)
+            if parcel.schema is not None:
+                self._reshape(connection, tables.columns_of(parcel.shape, parcel.schema))
             set_aside(self._write_what_fits(connection, parcel))
             self._store(connection, position_to_json(parcel.after, **more))
 
@@ -65,8 +69,7 @@ class PostgresSink:
             connection = self._connect()
             self._position(connection)
             if set(tables.STAMPS) <= {name for name, _ in connection.execute(tables.find_columns(self._asked.table))}:
-                start = encode({"pipeline": self._pipeline})[:-1] + ","
-                connection.execute(tables.empty(self._asked.table), (start,))
+                connection.execute(tables.empty(self._asked.table), (self._key_start(),))
             self._store(connection, _NOTHING)
             connection.commit()
         self.close()
@@ -148,8 +151,33 @@ class PostgresSink:
             )
             raise LostRaceError(message)
 
-    def _check(self, stored: str, table_columns: dict[str, str]) -> None:
-        if table_columns and table_columns != self._columns:
+    def _reshape(self, connection: psycopg.Connection, columns: dict[str, str]) -> None:
+        """Give the table the columns of another version's rows: all of its rows are written in this transaction.
+
+        Raises:
+            ConfigError: rows of another pipeline are in the table.
+        """
+        table = self._asked.table
+        have: dict[str, str] = dict(connection.execute(tables.find_columns(table)).fetchall())
+        gone = [name for name in have if have[name] != columns.get(name)]
+        new = {name: kind for name, kind in columns.items() if have.get(name) != kind}
+        if gone or new:
+            if connection.execute(tables.find_others(table), (self._key_start(),)).fetchone() is not None:
+                message = (
+                    f"table {table} has rows of another pipeline than {self._pipeline}, so it cannot get the columns of the version that "
+                    f"serves ({', '.join([*new, *gone])}); nothing was taken; let {self._pipeline} deliver to a table of its own"
+                )
+                raise ConfigError(message)
+            for statement in tables.reshape(table, gone, new):
+                connection.execute(statement)
+        self._columns = columns
+
+    def _key_start(self) -> str:
+        """Return the text with which all keys of this pipeline begin."""
+        return encode({"pipeline": self._pipeline})[:-1] + ","
+
+    def _check(self, stored: str, table_columns: dict[str, str], *, may_differ: bool) -> None:
+        if table_columns and table_columns != self._columns and not may_differ:
             wrong = sorted(
                 name for name in {*table_columns, *self._columns} if table_columns.get(name) != self._columns.get(name)
             )

@@ -5,6 +5,8 @@ A row's `_key` is the same text as the key of a Kafka record. It can contain nul
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pyarrow as pa
 from psycopg import sql
 
@@ -122,6 +124,22 @@ def withdraw(table: str) -> sql.Composed:
 def empty(table: str) -> sql.Composed:
     """Return the statement that deletes all rows whose key begins with a text."""
     return sql.SQL("DELETE FROM {} WHERE starts_with(_key, %s)").format(identifier(table))
+
+
+def find_others(table: str) -> sql.Composed:
+    """Return the statement that finds a row whose key does not begin with a text."""
+    return sql.SQL("SELECT 1 FROM {} WHERE NOT starts_with(_key, %s) LIMIT 1").format(identifier(table))
+
+
+def reshape(table: str, gone: Sequence[str], new: Mapping[str, str]) -> list[sql.Composed]:
+    """Return the statements that take columns away, then add others with their types; the stage is made again."""
+    alter = sql.SQL("ALTER TABLE {} ").format(identifier(table))
+    drops = [alter + sql.SQL("DROP COLUMN {}").format(sql.Identifier(name)) for name in gone]
+    adds = [
+        alter + sql.SQL("ADD COLUMN {} {}").format(sql.Identifier(name), sql.SQL(_known(kind)))
+        for name, kind in new.items()
+    ]
+    return [sql.SQL("DROP TABLE IF EXISTS {}").format(_STAGE), *drops, *adds]
 
 
 def find_columns(table: str) -> sql.Composed:

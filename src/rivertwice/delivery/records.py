@@ -37,7 +37,7 @@ _Touched = Callable[[pa.Table], pa.Table]
 
 
 class Reader(Protocol):
-    """The rows of the tables."""
+    """The rows of the tables of one version."""
 
     def changelog(self, first: int, last: int) -> pa.Table:
         """Return rows of the batches `first <= batch <= last` of all timelines."""
@@ -48,8 +48,16 @@ class Reader(Protocol):
         ...
 
 
+class Readers(Protocol):
+    """The tables of the versions of a pipeline."""
+
+    def of(self, line: Line) -> Reader:
+        """Return the tables that have a line."""
+        ...
+
+
 def records_of(
-    step: DeliveryStep, position: Position | None, view: View, shape: DeliveredColumns, reader: Reader
+    step: DeliveryStep, position: Position | None, view: View, shape: DeliveredColumns, readers: Readers
 ) -> list[DeliveredRecord]:
     """Return the records that a step delivers, in order.
 
@@ -57,9 +65,10 @@ def records_of(
         LedgerError: the tables have two rows of one window and key, or another number of rows than the ledger.
     """
     if step.kind == BATCHES:
-        return _rows_of_batches(step, position, view, shape, reader)
+        return _rows_of_batches(step, position, view, shape, readers)
     assert position is not None, "only batches come first"
-    return _differing(step, position, view, shape, reader, _touched_by(step, view, shape, reader))
+    touched = _touched_by(step, view, shape, readers.of(view.head))
+    return _differing(step, position, view, shape, readers, touched)
 
 
 def _differing(
@@ -67,17 +76,36 @@ def _differing(
     position: Position | None,
     view: View,
     shape: DeliveredColumns,
-    reader: Reader,
+    readers: Readers,
     touched: _Touched,
 ) -> list[DeliveredRecord]:
-    """Return the records that change a sink's rows to those that are served after the step; only `touched` rows are compared."""
+    """Return the records that change a sink's rows to those that are served after the step; only `touched` rows are compared.
+
+    If another version's rows have other columns or types, each of them is another row.
+    """
     hold = _by_key if shape.newest is None else _newest_present
     held: Mapping[str, _Row] = {}
+    held_columns: dict[str, pa.DataType] | None = None
     if position is not None:
-        assert view.held is not None, "the plan has seen it"
-        held = hold(_served(view.held, position, view.held_closed_ms, touched, view, shape, reader), shape)
-    wanted = _served(view.head, step.to, step.closed_ms, touched, view, shape, reader)
-    return diff(held, hold(wanted, shape))
+        rows = _held(position, touched, view, shape, readers)
+        held_columns = _result_columns(rows)
+        held = hold(rows, shape)
+    publications = view.publications
+    wanted = _served(view.head, step.to, step.closed_ms, touched, publications, shape, readers.of(view.head))
+    has_same_columns = held_columns is None or held_columns == _result_columns(wanted)
+    return diff(held, hold(wanted, shape), only_values=has_same_columns)
+
+
+def _held(position: Position, touched: _Touched, view: View, shape: DeliveredColumns, readers: Readers) -> pa.Table:
+    """Return the `touched` rows that a sink at a position has."""
+    assert view.held is not None, "a sink at a position is asked"
+    publications = view.publications if view.held_publications is None else view.held_publications
+    return _served(view.held, position, view.held_closed_ms, touched, publications, shape, readers.of(view.held))
+
+
+def _result_columns(rows: pa.Table) -> dict[str, pa.DataType]:
+    """Return the types of a table's columns by name, without those that the platform adds."""
+    return {field.name: field.type for field in rows.schema if not field.name.startswith("_")}
 
 
 def records_again(
@@ -85,7 +113,7 @@ def records_again(
     position: Position,
     view: View,
     shape: DeliveredColumns,
-    reader: Reader,
+    readers: Readers,
 ) -> list[DeliveredRecord]:
     """Return the records that give a destination the served rows of the keys that it lacks, at its position.
 
@@ -94,9 +122,8 @@ def records_again(
         position: the sink's position; no step waits after it.
         view: the view of the tables.
         shape: the result's columns.
-        reader: reads rows.
+        readers: read rows.
     """
-    assert view.held is not None, "a sink at a position is asked"
 
     def touched(rows: pa.Table) -> pa.Table:
         names = (shape.start, shape.end, *shape.keys)
@@ -104,7 +131,7 @@ def records_again(
         return rows.filter(pa.array([key_text(shape, key) in lacking for key in keys], pa.bool_()))
 
     hold = _by_key if shape.newest is None else _newest_present
-    wanted = hold(_served(view.held, position, view.held_closed_ms, touched, view, shape, reader), shape)
+    wanted = hold(_held(position, touched, view, shape, readers), shape)
     records = []
     for key, held in lacking.items():
         row = wanted.get(key)
@@ -156,9 +183,9 @@ def _closes_published(counting: Sequence[Publication], held_closed_ms: int, shap
 
 
 def _rows_of_batches(
-    step: DeliveryStep, position: Position | None, view: View, shape: DeliveredColumns, reader: Reader
+    step: DeliveryStep, position: Position | None, view: View, shape: DeliveredColumns, readers: Readers
 ) -> list[DeliveredRecord]:
-    batches = step.batches
+    batches, reader = step.batches, readers.of(view.head)
     changelog = reader.changelog(batches[0].batch, batches[-1].batch)
     rows = changelog.filter(_on_path(changelog, view.head.path))
     expected = sum(batch.rows for batch in batches)
@@ -170,7 +197,7 @@ def _rows_of_batches(
         raise LedgerError(message)
     counting = _counting(view.publications, view.head, step.to.seq)
     if _closes_published(counting, view.held_closed_ms, shape):
-        return _differing(step, position, view, shape, reader, lambda all_rows: all_rows)
+        return _differing(step, position, view, shape, readers, lambda all_rows: all_rows)
     claims = corrections = _corrections(counting, reader)
     if corrections is not None:  # a publication can cover windows that close on this path only now
         corrections = corrections.filter(pa.array(to_epoch_ms(corrections[shape.end]) > view.held_closed_ms))
@@ -214,10 +241,10 @@ def _is_gone(row: _Row, shape: DeliveredColumns) -> bool:
     return column is not None and bool(row[0][shape.columns.index(column)])
 
 
-def diff(held: Mapping[str, _Row], wanted: Mapping[str, _Row]) -> list[DeliveredRecord]:
+def diff(held: Mapping[str, _Row], wanted: Mapping[str, _Row], *, only_values: bool = True) -> list[DeliveredRecord]:
     """Return the records that change a consumer's rows to the wanted ones, by key.
 
-    A row with equal values is not delivered again, whatever its origin.
+    A row with equal values is not delivered again, whatever its origin; without `only_values` every row is.
     """
     records = []
     for key in sorted({*held, *wanted}):
@@ -227,7 +254,7 @@ def diff(held: Mapping[str, _Row], wanted: Mapping[str, _Row]) -> list[Delivered
             records.append(DeliveredRecord(WITHDRAW, key, old[0], None, old[1], old[0]))
         elif old is None:
             records.append(_first(key, new))
-        elif not _equal(old[0], new[0]):
+        elif not only_values or not _equal(old[0], new[0]):
             records.append(DeliveredRecord(CORRECT, key, new[0], new[1], old[1], old[0]))
     return records
 
@@ -241,14 +268,14 @@ def _served(
     position: Position,
     closed_ms: int,
     touched: _Touched,
-    view: View,
+    publications: Sequence[Publication],
     shape: DeliveredColumns,
     reader: Reader,
 ) -> pa.Table:
     """Return the `touched` rows that a path serves at a position."""
     changelog = reader.changelog(line.path[0].first, position.batch)
     rows = touched(changelog.filter(_on_path(changelog, line.path)))
-    counting = _counting(view.publications, line, position.seq)
+    counting = _counting(publications, line, position.seq)
     claims = corrections = _corrections(counting, reader)
     if corrections is not None:
         corrections = touched(corrections)
@@ -335,6 +362,9 @@ def _by_key(rows: pa.Table, shape: DeliveredColumns) -> dict[str, _Row]:
 
 
 def _keyed(rows: pa.Table, shape: DeliveredColumns) -> Iterator[tuple[str, _Row]]:
-    columns = [rows[name].to_pylist() for name in (*shape.columns, "_timeline", "_batch", "_backfill")]
+    columns = [
+        rows[name].to_pylist() if name in rows.column_names else [None] * rows.num_rows  # a column that a version added
+        for name in (*shape.columns, "_timeline", "_batch", "_backfill")
+    ]
     for *values, timeline, batch, backfill in zip(*columns, strict=True):
         yield key_text(shape, values), (tuple(values), RowOrigin(timeline, batch, backfill))

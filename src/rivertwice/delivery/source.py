@@ -1,17 +1,20 @@
 """Look at the tables: the head's path, the batches after a position, publications, rows. Reads only.
 
 A table that did not change is not read again: a look costs two calls of `stat` if there was no commit.
+The sinks of a pipeline have what consumers read, so the tables are those of whichever version serves (`ServingSource`).
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pyarrow as pa
 
-from rivertwice.config import PipelineHome
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.config.versions import base_of
 from rivertwice.delivery.model import Committed, DeliveredColumns, Line, Newest, Position, View
 from rivertwice.delivery.plan import is_continued
 from rivertwice.errors import LedgerError
@@ -27,6 +30,7 @@ from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import load_timeline, path_of, path_semantics, select_on_path
 from rivertwice.timeline.sequence import Entry, read_sequence, select_head
 from rivertwice.timeline.served import publications_of
+from rivertwice.timeline.serving import Publication
 
 AGAIN_S = 2.0  # a stamp is a time of the file system: two commits may have one
 
@@ -40,8 +44,22 @@ class _Known:
     batches: tuple[Committed, ...]
 
 
+@dataclass(frozen=True)
+class Held:
+    """What a position means: its line, the watermark of its batch, and the publications of its version, oldest first."""
+
+    line: Line
+    closed_ms: int
+    publications: tuple[Publication, ...]
+
+
+def version_mark(home: PipelineHome) -> str:
+    """Return how positions name a version: empty for the first one."""
+    return "" if home.is_first_version else home.root.name
+
+
 class StoredSource:
-    """The tables of one pipeline; not shared between threads."""
+    """The tables of one version of a pipeline; not shared between threads."""
 
     def __init__(self, home: PipelineHome) -> None:
         self._home = home
@@ -68,6 +86,28 @@ class StoredSource:
         seq = self._entries[-1].seq
         if position is None:
             return View(line, self._batches(line, None, again=again), publications, seq)
+        held = self._held_line(position)
+        is_on_path = is_continued(position, held, line, publications)
+        batches = self._batches(line, position.batch if is_on_path else None, again=again)
+        closed_ms = self._closed_ms(position, batches if is_on_path else self._all(held))
+        return View(line, batches, publications, seq, held, closed_ms)
+
+    def held(self, position: Position) -> Held:
+        """Return what a position on these tables means.
+
+        Raises:
+            LedgerError: the position belongs to other tables.
+        """
+        self._read_sequence(again=True)
+        line = self._held_line(position)
+        return Held(line, self._closed_ms(position, self._all(line)), tuple(publications_of(self._entries)))
+
+    def of(self, line: Line) -> StoredSource:
+        """Return the tables that have a line: these."""
+        del line
+        return self
+
+    def _held_line(self, position: Position) -> Line:
         held = self._line(position.timeline)
         if held.born != position.born:
             message = (
@@ -75,9 +115,10 @@ class StoredSource:
                 "the sink was filled from another home; nothing was delivered; use another sink, or deliver all with --again"
             )
             raise LedgerError(message)
-        is_on_path = is_continued(position, held, line, publications)
-        batches = self._batches(line, position.batch if is_on_path else None, again=again)
-        where = batches if is_on_path else self._all(held)
+        return held
+
+    def _closed_ms(self, position: Position, where: Sequence[Committed]) -> int:
+        """Return the watermark of the position's batch, which is among some batches."""
         delivered_batch = next((batch for batch in where if batch.batch == position.batch), None)
         if delivered_batch is None:
             message = (
@@ -85,7 +126,7 @@ class StoredSource:
                 "nothing was delivered; restore the tables, or deliver all with --again"
             )
             raise LedgerError(message)
-        return View(line, batches, publications, seq, held, delivered_batch.closed_ms)
+        return delivered_batch.closed_ms
 
     def shape(self, view: View, *, newest: bool = False) -> DeliveredColumns:
         """Return the result's columns by the definition that the head runs; with `newest`, those of a fold's newest rows."""
@@ -98,16 +139,18 @@ class StoredSource:
             others = (*address, *definition.columns)
             newest_rows = Newest(folded_views(definition), definition.deleted)
             return DeliveredColumns(
-                definition.name, window.start_column, window.end_column, own, others, newest=newest_rows
-            )
+                base_of(definition.name), window.start_column, window.end_column, own, others,
+                newest=newest_rows, version=view.head.version,
+            )  # fmt: skip
         return DeliveredColumns(
-            definition.name,
+            base_of(definition.name),
             window.start_column,
             window.end_column,
             tuple(definition.row_keys),
             tuple(definition.columns),
             definition.session_keys is not None,
             updates_ms=window.length // timedelta(milliseconds=1) if definition.has_updates else None,
+            version=view.head.version,
         )
 
     def schema(self) -> pa.Schema:
@@ -150,7 +193,8 @@ class StoredSource:
         if timeline not in self._lines:
             record = load_timeline(self._home, timeline)
             path = tuple(path_of(self._home, timeline))
-            self._lines[timeline] = Line(timeline, to_iso(record.created_at), path, path_semantics(self._home, path))
+            semantics, version = path_semantics(self._home, path), version_mark(self._home)
+            self._lines[timeline] = Line(timeline, to_iso(record.created_at), path, semantics, version)
         return self._lines[timeline]
 
     def _batches(self, line: Line, first: int | None, *, again: bool) -> tuple[Committed, ...]:
@@ -181,6 +225,49 @@ class StoredSource:
             self._windows[row.bundle] = load_bundle_definition(self._home.bundles, row.bundle).window
         closed_ms = self._windows[row.bundle].closed_ms(row.batch_watermark_ms)
         return Committed(row.timeline, row.batch, closed_ms, row.emitted)
+
+
+class ServingSource:
+    """The tables of the version that serves, and of the one that a position belongs to; not shared between threads."""
+
+    def __init__(self, settings: Settings, pipeline: str) -> None:
+        """Take the pipeline's name; nothing is read until `look`."""
+        self._settings, self._pipeline = settings, pipeline
+        self._sources: dict[str, StoredSource] = {}
+        self._serving = self._of("")
+
+    def look(self, position: Position | None) -> View | None:
+        """Return the view of the tables for a sink at `position`; None before the first start.
+
+        Raises:
+            LedgerError: the position belongs to other tables.
+        """
+        serving = self._settings.pipeline(self._settings.pipeline(self._pipeline).serving_version)
+        self._serving = self._of(version_mark(serving))
+        if position is None or position.version == version_mark(serving):
+            return self._serving.look(position)
+        view = self._serving.look(None)
+        if view is None:
+            return None
+        held = self._of(position.version).held(position)
+        return replace(view, held=held.line, held_closed_ms=held.closed_ms, held_publications=held.publications)
+
+    def shape(self, view: View, *, newest: bool = False) -> DeliveredColumns:
+        """Return the result's columns by the definition that serves."""
+        return self._serving.shape(view, newest=newest)
+
+    def schema(self) -> pa.Schema:
+        """Return the types of the changelog's columns, of the version that serves."""
+        return self._serving.schema()
+
+    def of(self, line: Line) -> StoredSource:
+        """Return the tables that have a line."""
+        return self._of(line.version)
+
+    def _of(self, version: str) -> StoredSource:
+        if version not in self._sources:
+            self._sources[version] = StoredSource(self._settings.pipeline(version or self._pipeline))
+        return self._sources[version]
 
 
 def _covers(known: int | None, wanted: int | None) -> bool:

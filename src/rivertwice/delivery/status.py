@@ -6,34 +6,36 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rivertwice.config import PipelineHome
+from rivertwice.config import PipelineHome, Settings
 from rivertwice.delivery.aside import read_aside
 from rivertwice.delivery.model import Position
 from rivertwice.delivery.note import Note, read_note
 from rivertwice.delivery.plan import count_waiting, is_prefix_of_served
-from rivertwice.delivery.source import StoredSource
+from rivertwice.delivery.source import ServingSource
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import to_iso
 from rivertwice.pipeline.delivery_model import Delivery
 
 
-def view_delivery(home: PipelineHome, sinks: Mapping[str, Delivery]) -> list[dict[str, Any]]:
+def view_delivery(settings: Settings, pipeline: str, sinks: Mapping[str, Delivery]) -> list[dict[str, Any]]:
     """Return one object per sink: its kind, its position, the waiting batches, and the last error.
 
     The position is the last one noted in this home, at most a second old while a deliverer runs.
     """
-    return [_view(home, name, sink) for name, sink in sinks.items()]
+    return [_view(settings, pipeline, name, sink) for name, sink in sinks.items()]
 
 
-def _view(home: PipelineHome, name: str, sink: Delivery) -> dict[str, Any]:
+def _view(settings: Settings, pipeline: str, name: str, sink: Delivery) -> dict[str, Any]:
+    home = settings.pipeline(pipeline)
     note = read_note(home, name)
     position = note.position
-    lag, on_path, problem = _lag(home, note)
+    lag, on_path, problem = _lag(settings, pipeline, note)
     refused, unread = _refused(home, name, position)
     return {
         "sink": name,
         "to": sink.place,
         "guarantee": sink.guarantee,
+        "version": None if position is None else position.version or pipeline,
         "timeline": None if position is None else position.timeline,
         "batch": None if position is None else position.batch,
         "sequence": None if position is None else position.seq,
@@ -64,10 +66,10 @@ def view_refused(home: PipelineHome, sink: str) -> list[dict[str, Any]]:
     return [{"sink": sink, **asdict(entry)} for entry in entries]
 
 
-def _lag(home: PipelineHome, note: Note) -> tuple[int | None, bool | None, str | None]:
+def _lag(settings: Settings, pipeline: str, note: Note) -> tuple[int | None, bool | None, str | None]:
     """Return how many batches wait, whether the sink's position is on the head's path, or the reason why that is unknown."""
     try:
-        view = StoredSource(home).look(note.position)
+        view = ServingSource(settings, pipeline).look(note.position)
         if view is None or not view.batches:
             return 0, None, None
         on_path = note.position is None or is_prefix_of_served(note.position, view)

@@ -17,6 +17,7 @@ from rivertwice.pipeline.delivery_model import ALL, NEWEST
 
 FORMAT = 1
 ROWS = "rows"
+VERSION = "version"
 
 
 def plain(value: Any) -> Any:
@@ -78,6 +79,7 @@ def value_text(shape: DeliveredColumns, record: DeliveredRecord, after: Position
             "batch": after.batch,
             "sequence": after.seq,
             "step": after.number,
+            **({VERSION: after.version} if after.version else {}),
         },
     }
     return encode(body)
@@ -98,8 +100,9 @@ def address_json(address: RowOrigin | None) -> dict[str, Any]:
 
 
 def position_to_json(position: Position, **more: Any) -> str:
-    """Return a position as it is stored in a sink, sorted, so that equal positions have equal texts."""
-    return json.dumps({"format": FORMAT, **asdict(position), **more}, separators=(",", ":"), sort_keys=True)
+    """Return a position as it is stored in a sink, sorted, so that equal positions have equal texts, in every release."""
+    values = {name: value for name, value in asdict(position).items() if name != VERSION or value}
+    return json.dumps({"format": FORMAT, **values, **more}, separators=(",", ":"), sort_keys=True)
 
 
 def row_selection(shape: DeliveredColumns) -> dict[str, Any]:
@@ -149,4 +152,4 @@ def position_from_json(text: str | bytes) -> tuple[Position, Mapping[str, Any]]:
         )
         raise LedgerError(message)
     names = ("timeline", "batch", "seq", "born", "number")
-    return Position(**{name: data.pop(name) for name in names}), data
+    return Position(**{name: data.pop(name) for name in names}, version=data.pop(VERSION, "")), data

@@ -1,4 +1,6 @@
-"""Gaps: records that the stream had not read and that Kafka no longer has. They are recorded; only a person accepts them.
+"""Gaps: records that the stream did not read: Kafka no longer has them, or a person handed them over to batch.
+
+They are recorded; only a person accepts them.
 
 Files under `HOME/pipelines/NAME/gaps/ID/`, format 1, each written once: `gap.json` is the gap, `accepted.json` records that
 the stream continued after it, and on which timeline. The id is a hash of what was lost. So the same gap is recorded
@@ -26,6 +28,7 @@ GAP = "gap.json"
 ACCEPTED = "accepted.json"
 EXPIRED = "expired"
 BACKWARDS = "backwards"
+HANDED_OVER = "handed over"
 REPAIRABLE = "gap, which the archive can fill"
 """Start of a verdict's reason if all lost records are in the archive: a backfill corrects the window."""
 _ID = re.compile(r"^gap-[0-9a-f]{12}\Z")
@@ -34,11 +37,12 @@ _LONGEST_AHEAD_MS = 10 * 365 * 24 * 3_600_000  # a broker's limit beyond this is
 
 @dataclass(frozen=True)
 class Gap:
-    """Offsets that the stream needed next, and that are gone.
+    """Offsets that the stream needed next, and that it does not read.
 
     Attributes:
         timeline, batch: the last batch that the stream had committed; a batch of None: it had committed none.
-        cause: `expired`: Kafka's begin is beyond the stream's position. `backwards`: Kafka's end is before it.
+        cause: `expired`: Kafka's begin is beyond the stream's position. `backwards`: Kafka's end is before it. `handed over`: a person
+            left them to backfills; the archive has all of them.
         ranges: partition to the half-open range that is gone.
         archived: the part that the archive has; the rest is lost for ever.
         watermark_ms: watermark of `batch`: the stream had closed the windows that end by then, 0 if none.

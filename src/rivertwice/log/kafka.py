@@ -273,6 +273,13 @@ def begin_offsets(settings: Settings, topic: str) -> dict[int, int]:
     return _offsets(settings, topic, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
 
+def offsets_at(settings: Settings, topic: str, at_ms: int) -> dict[int, int]:
+    """Return per partition the offset of the first record stamped at or after an instant (epoch ms); without one, its end."""
+    found = _offsets(settings, topic, OffsetSpec.for_timestamp(at_ms))  # type: ignore[no-untyped-call]
+    ends = end_offsets(settings, topic)
+    return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
+
+
 def delete_records(settings: Settings, topic: str, before: Mapping[int, int]) -> None:
     """Make Kafka delete the records below the given offsets, as retention would."""
     places = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]

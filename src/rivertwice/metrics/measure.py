@@ -11,6 +11,7 @@ from typing import Any
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.model import OPEN, DeadLetterSummary
 from rivertwice.deadletters.summary import summarise_dead_letters
+from rivertwice.delivery.asked import sinks_of
 from rivertwice.delivery.status import view_delivery
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms
@@ -70,7 +71,7 @@ def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetim
     measures = _from_batches(measures, batches, committed, definition.stream.max_offsets_per_trigger, now)
     measures = _from_log(measures, settings, definition, ends, now)
     measures = _from_dead_letters(measures, home, committed, path, now)
-    measures = _from_delivery(measures, home, definition)
+    measures = _from_delivery(measures, settings, name)
     measures = _from_checkpoint(measures, home)
     measures = _from_savepoints(measures, settings, definition, committed.began_at, now)
     return replace(_from_reconcile(measures, home, now), latency_s=_latency(measures))
@@ -163,8 +164,8 @@ def _from_dead_letters(
     return replace(measures, dead_open=summary.total(OPEN), dead_oldest_s=oldest)
 
 
-def _from_delivery(measures: Measures, home: PipelineHome, definition: Definition) -> Measures:
-    sinks = view_delivery(home, definition.deliver)
+def _from_delivery(measures: Measures, settings: Settings, name: str) -> Measures:
+    sinks = view_delivery(settings, name, sinks_of(settings, name))
     return replace(
         measures,
         delivery_lag={

@@ -65,11 +65,18 @@ def accept_gap(settings: Settings, pipeline: str, gap_id: str, *, by: str, now: 
         accepted = read_acceptance(home, gap_id)
         if accepted is None:
             _check_current(settings, home, gap, now)  # step 1
-            child = _fork(settings, home, gap, now)  # steps 2 and 3
-            record_acceptance(home, Acceptance(gap_id, child, by, now))  # step 4
-            accepted = read_acceptance(home, gap_id) or Acceptance(gap_id, child, by, now)
-        _move(home, gap, accepted, now)  # step 5
-    _log.warning("%s continues after %s on timeline %s: %s", pipeline, gap_id, accepted.timeline, gap.describe())
+        return continue_after(settings, home, gap, by=by, now=now)
+
+
+def continue_after(settings: Settings, home: PipelineHome, gap: Gap, *, by: str, now: datetime) -> Acceptance:
+    """Let a stream that is at rest continue after a gap that was checked and recorded: steps 2 to 5."""
+    accepted = read_acceptance(home, gap.id)
+    if accepted is None:
+        child = _fork(settings, home, gap, now)  # steps 2 and 3
+        record_acceptance(home, Acceptance(gap.id, child, by, now))  # step 4
+        accepted = read_acceptance(home, gap.id) or Acceptance(gap.id, child, by, now)
+    _move(home, gap, accepted, now)  # step 5
+    _log.warning("%s continues after %s on timeline %s: %s", home.root.name, gap.id, accepted.timeline, gap.describe())
     return accepted
 
 

@@ -1,7 +1,7 @@
 """Deliver the results of every pipeline that has sinks and is wanted running. A thread per sink; supervision never waits.
 
 An error is noted and reported once, and the delivery is tried again with backoff; it never ends the agent. A stream that is
-not wanted running any more is delivered to its end. Sinks are those of the project's definition now: they shape no result.
+not wanted running any more is delivered to its end. Sinks are those of the definition that serves, as it is now: they shape no result.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 
 from rivertwice.config import Settings
 from rivertwice.delivery.aside import read_aside
+from rivertwice.delivery.asked import sinks_of
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.note import Note, read_note, write_note
 from rivertwice.delivery.refusals import describe_open
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import utc_now
-from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.delivery_model import Delivery
 from rivertwice.supervise.act import page, page_over, record_event
 from rivertwice.supervise.backoff import delay_after
@@ -86,9 +86,9 @@ class DeliveryKeeper(Keeper):
     def look(self, name: str, now: datetime) -> None:
         """Start the workers that are wanted and not running, and let those end that are not wanted any more."""
         home = self._settings.pipeline(name)
-        intent = read_intent(home)
+        intent = read_intent(self._settings.pipeline(home.serving_version))
         wanted = intent is not None and intent.desired == "running"
-        sinks = load_definition(self._settings.definition_folder(name)).deliver if home.serves else {}
+        sinks = sinks_of(self._settings, name)
         for key, worker in list(self.workers.items()):
             if key[0] != name:
                 continue

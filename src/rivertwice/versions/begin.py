@@ -17,6 +17,7 @@ from functools import partial
 from rivertwice.backfill.load_state import hold_load
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.config.versions import base_of, version_name
+from rivertwice.delivery.note import noted_sinks
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.locks import lock_or_refuse
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle, rename, save_bundle, write_folder
@@ -160,7 +161,7 @@ def drop_version(settings: Settings, name: str, *, by: str, now: datetime) -> Ve
         now: the present instant.
 
     Raises:
-        RequestError: there is no such version, its stream runs, or it serves.
+        RequestError: there is no such version, its stream runs, it serves, or a sink still has its rows.
         LostRaceError: a first load of it is under way, its stream starts, or another process begins, drops or switches a version.
     """
     home, own = settings.pipeline(base_of(name)), settings.pipeline(name)
@@ -168,6 +169,7 @@ def drop_version(settings: Settings, name: str, *, by: str, now: datetime) -> Ve
         version = require_version(settings, name)
         owner = lease_owner(own)
         require_droppable(version, follow_stamp(own), None if owner is None else owner.pid)
+        _require_no_sink(home, name)
         with hold_load(own), lock_or_refuse(lock_file(own), partial(_starting, name)):
             record_dropped(home, version, by, now)
             own.intent.unlink(missing_ok=True)
@@ -203,6 +205,21 @@ def require_droppable(version: Version, serving: str, pid: int | None) -> None:
         raise RequestError(message)
     if pid is not None:
         message = f"the stream of {name} runs (process {pid}); nothing was removed; `rivertwice stop {name} --wait`, then drop it"
+        raise RequestError(message)
+
+
+def _require_no_sink(home: PipelineHome, name: str) -> None:
+    """Check that no sink still has the rows of a version.
+
+    Raises:
+        RequestError: one has.
+    """
+    stale = [sink for sink, note in noted_sinks(home).items() if note.position and note.position.version == name]
+    if stale:
+        message = (
+            f"sink {stale[0]} of {base_of(name)} still has the rows of {name}; nothing was removed; let it have those that serve now: "
+            f"`rivertwice deliver run {base_of(name)} --until-end`, then drop it"
+        )
         raise RequestError(message)
 
 

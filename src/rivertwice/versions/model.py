@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from rivertwice.trial.model import Comparison, Example, SchemaChange
@@ -16,12 +17,14 @@ class Proof:
         version: its name.
         run: the reconcile whose seal says so; None: there is none.
         until_ms: windows that end at or before it (epoch ms) are proved.
+        end_offsets: topic to partition to offset; records below were counted.
         lacks: why it does not count now; empty if it does.
     """
 
     version: str
     run: str | None
     until_ms: int
+    end_offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     lacks: str = ""
 
 
@@ -51,6 +54,7 @@ class Parity:
         left_out: windows that cannot be compared, and why.
         reasons: why the version may not serve, one sentence each; empty: it may.
         warnings: what the gate does not insist on.
+        by_record: rows belong to records, not to windows: those of the records that both versions have read were compared.
     """
 
     version: str
@@ -65,6 +69,7 @@ class Parity:
     left_out: tuple[LeftOut, ...]
     reasons: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    by_record: bool = False
 
     @property
     def passed(self) -> bool:

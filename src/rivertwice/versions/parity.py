@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from rivertwice.backfill.load_state import find_unfinished_load
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import DefinitionError, RequestError
-from rivertwice.instants import from_ms, iso_of_ms
+from rivertwice.instants import from_ms
 from rivertwice.pipeline.bundle import Bundle, load_bundle
 from rivertwice.pipeline.compile import result_schema
 from rivertwice.pipeline.on_demand import Spark
@@ -38,7 +38,9 @@ from rivertwice.trial.definitions import compare_schemas, find_incomparable
 from rivertwice.trial.model import Comparison, Expected, SchemaChange
 from rivertwice.versions.begin import require_version
 from rivertwice.versions.changes import ColumnsChange, Declared, read_changes, undeclared_columns
-from rivertwice.versions.explain import Explained, explain_rows
+from rivertwice.versions.cover import covered_rows, covered_until, describe_cover, is_by_record
+from rivertwice.versions.explain import explain_rows
+from rivertwice.versions.explained import Explained, Unexplained
 from rivertwice.versions.model import LeftOut, Parity, Proof
 from rivertwice.versions.proof import read_proof
 
@@ -112,11 +114,13 @@ def _judge(
         raise RequestError(message)
     load = read_load(new.home)
     since_ms = None if load is None else load.since_ms
-    until_ms = min(proof.until_ms for proof in parity.proofs)
+    until_ms = covered_until(new.bundle.definition, parity.proofs)
     left_out = [] if since_ms is None else _older_windows(old, since_ms)
-    progress(f"windows that end at or before {iso_of_ms(until_ms)} are compared ...")
+    progress(f"{describe_cover(new.bundle.definition, until_ms)} are compared ...")
     definitions = old.bundle.definition, new.bundle.definition
-    old_rows, new_rows = (_between(side, since_ms, until_ms) for side in (old, new))
+    old_rows, new_rows = (
+        covered_rows(side.rows, side.bundle.definition, since_ms, parity.proofs) for side in (old, new)
+    )
     expected = declared.changes.expected()
     try:
         judged = judge_rows(old_rows, new_rows, *definitions, expected)
@@ -126,9 +130,9 @@ def _judge(
     with kept(judged):
         rows = count_judged(judged, old_rows, new_rows, *definitions, len(expected))
         if rows.differing:
-            explained = explain_rows(
-                spark, settings, old.home, (old.bundle, new.bundle), judged, expected, rows.differing, progress
-            )
+            bundles = old.bundle, new.bundle
+            case = Unexplained(spark, settings, old.home, bundles, judged, expected, rows.differing, progress)
+            explained = explain_rows(case)
             late, left_out = explained.late, [*left_out, *explained.left_out]
             rows = _without(rows, explained)
             if explained.rest is not None and rows.differing:
@@ -137,6 +141,7 @@ def _judge(
         parity,
         start=None if since_ms is None else from_ms(since_ms),
         end=from_ms(until_ms),
+        by_record=is_by_record(new.bundle.definition),
         schema=schema,
         rows=rows,
         late=late,
@@ -165,13 +170,6 @@ def _schema_change(old: _Side, new: _Side) -> SchemaChange:
         own = (field for field in side.rows.schema if field.name not in (window.start_column, window.end_column))
         kinds.append({field.name: field.dataType.simpleString() for field in own})
     return compare_schemas(*kinds)
-
-
-def _between(side: _Side, since_ms: int | None, until_ms: int) -> DataFrame:
-    """Return the rows of windows that start at `since_ms` or later (None: all) and end at or before `until_ms`."""
-    window = side.bundle.definition.window
-    rows = side.rows.where(F.unix_millis(window.end_column) <= F.lit(until_ms))
-    return rows if since_ms is None else rows.where(F.unix_millis(window.start_column) >= F.lit(since_ms))
 
 
 def _older_windows(old: _Side, since_ms: int) -> list[LeftOut]:

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from rivertwice.config import PipelineHome
-from rivertwice.reconcile.seals.look import FULL, Look, decide_mode, look_at_changes, new_publications
+from rivertwice.reconcile.seals.changes import find_foreign
+from rivertwice.reconcile.seals.look import Look, find_broken, look_at_changes, new_publications
 from rivertwice.versions.model import Proof
 
 
 def read_proof(home: PipelineHome) -> Proof:
     """Return up to where a reconcile has proved what a version serves; later batches do not weaken it, they are not in it."""
-    return judge_proof(home.root.name, look_at_changes(home))
+    return prove(home.root.name, look_at_changes(home))
 
 
-def judge_proof(name: str, look: Look) -> Proof:
-    """Return up to where the seal of a look proves what a version serves, or why it does not count now. Pure.
-
-    Args:
-        name: of the version.
-        look: what was seen of its tables.
-    """
+def prove(name: str, look: Look) -> Proof:
+    """Return what a look proves of a version. Pure."""
     seal = look.seal
     again = f"run `rivertwice reconcile {name}`"
     if seal is None:
-        return Proof(name, None, 0, f"no reconcile has proved what {name} serves; {again}")
-    decision = decide_mode(name, look)
+        return Proof(name, None, 0, lacks=f"no reconcile has proved what {name} serves; {again}")
+    broken = find_broken(look)
     lacks = ""
-    if decision.mode == FULL:
-        lacks = f"what {seal.run} proved of {name} does not hold any more: {decision.reason}; {again}"
-    elif decision.foreign:
+    if broken:
+        lacks = f"what {seal.run} proved of {name} does not hold any more: {broken}; {again}"
+    elif find_foreign(name, look.tables):
         lacks = f"another program changed tables of {name} after {seal.run}; {again}, which names the commits"
     elif new_publications(look):
         lacks = f"{name} published backfills after {seal.run} proved what it serves; {again}"
-    return Proof(name, seal.run, seal.settled_ms, lacks)
+    return Proof(name, seal.run, seal.settled_ms, seal.end_offsets, lacks)

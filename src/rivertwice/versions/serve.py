@@ -4,6 +4,8 @@
 rows, with a stamp that names the version: this one commit is the switch. Before it the old version serves, after it the new one, and
 no reader ever sees rows of both. 3. Note it for this host. 4. Remove the version's own table, which it does not use any more.
 
+Sinks belong to the pipeline: their deliverers see which version serves, and change by one step what they delivered to its rows.
+
 The old version keeps its rows for itself from then on, and can serve again by the same act. A crash before step 2 leaves all as it
 was. After it, whoever looks next does step 3: each build of the old version reads the stamp before it writes.
 """
@@ -64,7 +66,7 @@ def serve_version(
         compared: what the gate said, for the record; None: nothing was compared, as for a version that served before.
 
     Raises:
-        RequestError: there is no such version, it never ran, or what it delivers or emits cannot be switched.
+        RequestError: there is no such version, it never ran, or what it emits cannot be switched.
         LostRaceError: another switch, or a build of the version that serves, came in between, or another process begins, drops or
             switches a version; nothing was switched.
     """
@@ -143,7 +145,7 @@ def require_switchable(settings: Settings, name: str) -> None:
     """Check that a version can serve.
 
     Raises:
-        RequestError: there is no such version, it never ran, or what it delivers or emits cannot be switched.
+        RequestError: there is no such version, it never ran, or what it emits cannot be switched.
     """
     base, number = split_version(name)
     home = settings.pipeline(name)
@@ -156,10 +158,6 @@ def require_switchable(settings: Settings, name: str) -> None:
         own = each.root.name
         if definition.has_updates:
             message = f"{own} has emit: updates, whose open windows are a table of their own: a switch would change the two one after the other"
-            raise RequestError(message)
-        if definition.deliver:
-            sinks = ", ".join(sorted(definition.deliver))
-            message = f"{own} delivers to {sinks}, and a sink's position is one of its version's batches: a switch cannot move it yet"
             raise RequestError(message)
 
 

@@ -71,6 +71,9 @@ def test_a_seal_is_read_as_it_was_stored() -> None:
     row = {"_format": 1, **{name: getattr(SEAL, name) for name in names}, "state": SEAL.state()}
     assert seal_of(row) == SEAL
     assert seal_of({**row, "_format": 2}) is None
+    assert "whole" not in SEAL.state()
+    whole = replace(SEAL, whole=True)
+    assert seal_of({**row, "state": whole.state()}) == whole
 
 
 @pytest.mark.parametrize(
@@ -95,6 +98,23 @@ def test_how_much_is_judged_follows_from_what_changed(looked: Look, mode: str, w
     decision = decide_mode("p", looked)
     assert decision.mode == mode
     assert word in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("looked", "mode", "word"),
+    [
+        (LOOK, UNCHANGED, "nothing new"),
+        (replace(LOOK, last=("t1", 6)), FULL, "judged as a whole"),
+        (replace(LOOK, stamp=ServedStamp(1, "t1", 6)), FULL, "judged as a whole"),
+        (replace(LOOK, amendments=1), FULL, "dead letters"),
+        (replace(LOOK, tables=[TableChanges("ledger", 9, 8, [change(keys=())])]), FULL, "judged as a whole"),
+    ],
+)
+def test_a_seal_of_rows_judged_as_a_whole_holds_until_anything_is_new(looked: Look, mode: str, word: str) -> None:
+    decision = decide_mode("p", replace(looked, seal=replace(SEAL, whole=True)))
+    assert decision.mode == mode
+    assert word in decision.reason
+    assert decision.foreign == ()
 
 
 def test_a_person_who_asks_for_everything_or_a_range_gets_it() -> None:

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from homes.delivery import DeliveryHome, fill
+from homes.versions import SecondVersion, serve
 from rivertwice.alerts.routes import WEBHOOK
 from rivertwice.alerts.sender import Sender
 from rivertwice.cli import cli
@@ -70,6 +71,22 @@ def test_a_version_that_runs_beside_delivers_nothing(world: DeliveryHome) -> Non
     keeper.look("p", utc_now())
     assert list(keeper.workers) == [("p", "hook")]
     keeper.end()
+
+
+def test_sinks_follow_the_version_that_serves(world: DeliveryHome) -> None:
+    world.served()
+    new = SecondVersion(world, {"transform.sql": ("count(*)", "count(*) + 100")})
+    fill(new, "t1", range(2), keys=1)
+    serve(world, "p@v2")
+    want(world, "stopped")  # the first version has done its part
+    write_intent(new.home, "running", by="test", now=utc_now())
+    keeper = keeper_of(world)
+    for name in ("p", "p@v2"):
+        keeper.look(name, utc_now())
+    try:
+        assert list(keeper.workers) == [("p", "hook")]
+    finally:
+        keeper.end()
 
 
 def test_a_sink_that_fails_is_noted_with_its_next_attempt_and_paged_once(world: DeliveryHome) -> None:

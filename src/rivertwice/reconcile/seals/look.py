@@ -160,7 +160,7 @@ def decide_mode(pipeline: str, look: Look, *, full: bool = False, has_range: boo
         has_range: somebody asks for a range of windows.
     """
     seal = look.seal
-    reason = _why_full(look, full=full, has_range=has_range)
+    reason = _asked_for(full=full, has_range=has_range) or find_broken(look)
     if seal is None or reason:
         return Decision(FULL, reason)
     foreign = find_foreign(pipeline, look.tables)
@@ -172,15 +172,20 @@ def decide_mode(pipeline: str, look: Look, *, full: bool = False, has_range: boo
     )
     if is_same:
         return Decision(UNCHANGED, f"nothing new since the {seal.name}")
+    if seal.whole:
+        return Decision(FULL, f"there is something new since the {seal.name}, and its rows are judged as a whole")
     return Decision(INCREMENT, f"starts at the {seal.name}", foreign)
 
 
-def _why_full(look: Look, *, full: bool, has_range: bool) -> str:
-    seal = look.seal
+def _asked_for(*, full: bool, has_range: bool) -> str:
     if full:
         return "everything was asked for"
-    if has_range:
-        return "a range was asked for"
+    return "a range was asked for" if has_range else ""
+
+
+def find_broken(look: Look) -> str:
+    """Return why what the newest seal proved does not hold any more; empty if it does. Pure."""
+    seal = look.seal
     if seal is None:
         return "no seal is on the head's path"
     if look.gaps:

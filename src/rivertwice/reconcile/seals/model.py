@@ -52,6 +52,7 @@ class Seal:
         ledger: the chain of the ledger's rows up to the batch (`chain_hash`).
         served_rows: rows of settled windows in the served table.
         versions: table to its Delta version before it was read.
+        whole: its windows are judged as a whole: while nothing changed it holds, and no run can build on it.
     """
 
     run: str
@@ -70,6 +71,7 @@ class Seal:
     ledger: str
     served_rows: int
     versions: Mapping[str, int]
+    whole: bool = False
 
     @property
     def name(self) -> str:
@@ -87,6 +89,7 @@ class Seal:
             "ledger": self.ledger,
             "served_rows": self.served_rows,
             "versions": self.versions,
+            **({"whole": True} if self.whole else {}),
         }
         return json.dumps(values, sort_keys=True)
 

@@ -25,8 +25,6 @@ from rivertwice.verdicts import AGREES, DEFECT, LATE
 
 def why_not_sealed(judged: Judged, view: HeadView, gate: Gate, totals: Totals) -> str:
     """Return why no later run may build on one; empty if it may."""
-    if not judged.can_increment:
-        return "its kind of windows, or a row without a count of its records, is judged as a whole"
     if not view.newest.definition.compare:
         return "its definition says compare: false"
     if view.load is not None and find_unloaded(view.load, counted_publications(view), view.semantics):
@@ -72,9 +70,9 @@ def make_seal(
     settled_ms = settled_until(judged.evidence.closed_ms, None if judged.served is None else judged.served.closed_ms)
     served = view.served_stamp if judged.served is not None else None
     own = Counter((verdict.pair, verdict.verdict) for verdict in verdicts if verdict.row.end_ms <= settled_ms)
-    emitted = _emitted(judged.evidence, view, settled_ms)
+    emitted = _emitted(judged.evidence, view, settled_ms) if judged.can_increment else 0
     served_rows = -1
-    if judged.served is not None and view.served_total is not None:
+    if judged.can_increment and judged.served is not None and view.served_total is not None:
         after = sum(len(rows) for row, rows in judged.served.rows.items() if row.end_ms > settled_ms)
         spread_after = 0 if judged.spread is None else judged.spread.served_after(settled_ms)
         served_rows = view.served_total - after - spread_after
@@ -101,6 +99,7 @@ def make_seal(
         ),
         served_rows=served_rows,
         versions=look.versions,
+        whole=not judged.can_increment,
     )
 
 

@@ -26,7 +26,7 @@ from rivertwice.supervise import classify, decide, memory
 from rivertwice.testing.model.verdicts import true_meaning
 from rivertwice.timeline import lineage, sequence, served_stamp, serving, version_records, watermarks
 from rivertwice.versions import begin as begin_version
-from rivertwice.versions import parity, proof, serve
+from rivertwice.versions import cover, parity, proof, serve
 
 Rule = Callable[..., Any]
 
@@ -114,7 +114,8 @@ class Rules:
     mark_of: Rule = served_stamp.mark_of
     is_own: Rule = served_stamp.is_own
     serving_version_of: Rule = served_stamp.serving_version_of
-    judge_proof: Rule = proof.judge_proof
+    prove: Rule = proof.prove
+    covered_until: Rule = cover.covered_until
     find_missing: Rule = parity.find_missing
     find_differences: Rule = parity.find_refusals
     has_served: Rule = serve.has_served

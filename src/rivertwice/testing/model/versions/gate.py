@@ -11,6 +11,7 @@ from rivertwice.testing.model.loads import unloaded
 from rivertwice.testing.model.process import point
 from rivertwice.testing.model.reads import served_rows
 from rivertwice.testing.model.stream import TOPIC, WINDOW_MS, Address, window_end
+from rivertwice.testing.model.verdicts import EXACT, version_of
 from rivertwice.testing.model.versions.home import VersionWorld
 from rivertwice.testing.model.versions.pipeline import Pipeline
 from rivertwice.testing.model.views import look_at
@@ -45,7 +46,7 @@ def compare_versions(pipeline: Pipeline, name: str) -> Generator[int, None, Pari
     proofs = []
     for home in (old, new):
         looked, _ = yield from look_at(home, full=False)
-        proofs.append(rules.judge_proof(home.name, looked.looked))
+        proofs.append(rules.prove(home.name, looked.looked))
     left = () if new.load is None else unloaded(new, new.load)
     reasons = rules.find_missing(tuple(proofs), "its first load is not done" if left else None)
     yield PROVED
@@ -54,7 +55,7 @@ def compare_versions(pipeline: Pipeline, name: str) -> Generator[int, None, Pari
     if reasons:
         return Parity(name, old.name, "", None, None, both, SchemaChange(), nothing, 0, (), tuple(reasons))
     since_ms = 0 if new.load is None else new.load.since_ms
-    until_ms = min(proof.until_ms for proof in proofs)
+    until_ms = rules.covered_until(version_of(EXACT).definition, both)
     old_rows = _between(served_rows(old), since_ms, until_ms)
     yield OLD_READ
     new_rows = _between(served_rows(new), since_ms, until_ms)

@@ -1,0 +1,68 @@
+"""After downtime: what waits, and its oldest part left to batch; the stream continues with the newest, and nothing is lost."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from homes.project import TO_RUN, make_project
+from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.instants import to_ms
+from rivertwice.log.kafka import ensure_topic
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.store import delta
+from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.served import rebuild_served
+from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
+from streams.amounts import NAME, SQL, YAML, amounts, send, totals
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
+
+
+def test_the_oldest_part_of_a_backlog_is_left_to_batch(tmp_path: Path, broker: BrokerInfo) -> None:
+    topic, log = f"t-{uuid.uuid4().hex[:12]}", tmp_path / "driver.log"
+    files = {"pipeline.yaml": YAML.replace("TOPIC", topic), "transform.sql": SQL}
+    settings = make_project(tmp_path, {NAME: files}, links=TO_RUN, bootstrap=broker.bootstrap)
+    ensure_topic(settings, topic, 1)
+    records = amounts()
+    send(settings, topic, records[:200])
+    run_driver_warm(settings, NAME, log)
+    assert "nothing waits for amounts" in invoke_warm(settings, "catch-up", NAME).output
+    send(settings, topic, records[200:])  # while it was down
+
+    shown = run_command_warm(settings, "catch-up", NAME, "--check")["topics"][topic]
+    assert shown["records"] == 400
+    assert shown["is_outrun"] is False
+    plan = invoke_warm(settings, "catch-up", NAME, "--by-batch").output
+    assert "nothing was done" in plan
+    assert "rivertwice catch-up amounts --by-batch --confirm" in plan
+    few = invoke_warm(settings, "catch-up", NAME, "--by-batch", "--keep", "10 hours")
+    assert few.exit_code == 1
+    assert "is of the newest 10:00:00" in few.output
+
+    done = run_command_warm(settings, "catch-up", NAME, "--by-batch", "--confirm")
+    assert 200 < done["records"] < 400
+    send(settings, topic, [])
+    run_driver_warm(settings, NAME, log)
+    home = settings.pipeline(NAME)
+    assert sum(row.read for row in path_ledger(home)) == 600 - done["records"]
+
+    definition = load_definition(settings.definitions / NAME)
+    rebuild_served(home, definition)
+    report = run_command_warm(settings, "reconcile", NAME)
+    assert report["counts"]["served"]["DEFECT"] == 0
+    assert report["counts"]["served"]["NOT_COMPARABLE"] > 0
+    published = run_command_warm(settings, "backfill", "run", NAME)
+    assert published["windows"] > 0
+    rebuild_served(home, definition)
+    repaired = run_command_warm(settings, "reconcile", NAME)
+    assert (repaired["counts"]["served"]["DEFECT"], repaired["counts"]["served"]["NOT_COMPARABLE"]) == (0, 0)
+    table = delta.read(home.tables.served)
+    assert table is not None
+    served = {(to_ms(row["window_start"]), row["k"]): (row["records"], row["total"]) for row in table.to_pylist()}
+    truth = totals(records)
+    late = {row for row, values in served.items() if values != truth[row][:2]}
+    assert len(late) == repaired["counts"]["served"]["LATE"]
+    assert len(served) > 60

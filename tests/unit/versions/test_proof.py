@@ -1,0 +1,70 @@
+"""What a seal proves of a version, whatever was committed since, and which rows two proofs cover."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from rivertwice.log.addresses import Part
+from rivertwice.reconcile.seals.changes import TableChanges
+from rivertwice.reconcile.seals.look import Look
+from rivertwice.reconcile.seals.model import Seal, SealedPart
+from rivertwice.store.delta_read import Change
+from rivertwice.timeline.lineage import Segment
+from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry
+from rivertwice.timeline.served_stamp import ServedStamp
+from rivertwice.versions.cover import common_ends
+from rivertwice.versions.proof import prove
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+STAMP = ServedStamp(1, "t1", 5)
+SEAL = Seal(
+    run="r1",
+    created_at=NOW,
+    timeline="t1",
+    batch=5,
+    meaning="m",
+    sequence=1,
+    amendments=0,
+    end_offsets={"t": {"0": 9}},
+    settled_ms=100,
+    served=STAMP,
+    counts={},
+    parts={Part("t", 0): SealedPart(9, 8, 1, 7, 1)},
+    emitted=7,
+    ledger="h",
+    served_rows=4,
+    versions={},
+    whole=True,
+)
+LOOK = Look([Segment("t1", 0, None)], ("t1", 5), [Entry(1, HEAD, {"timeline": "t1"}, NOW)], 0, STAMP, (), SEAL)
+FOREIGN = [TableChanges("changelog", 7, 6, [Change(7, "DELETE", "", False, frozenset())])]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_later_batches_do_not_weaken_what_a_seal_proved(whole: bool) -> None:
+    later = replace(LOOK, last=("t1", 9), stamp=ServedStamp(1, "t1", 9), seal=replace(SEAL, whole=whole))
+    proof = prove("p", later)
+    assert (proof.run, proof.until_ms, proof.end_offsets, proof.lacks) == ("r1", 100, {"t": {"0": 9}}, "")
+
+
+@pytest.mark.parametrize(
+    ("look", "word"),
+    [
+        (replace(LOOK, seal=None), "no reconcile has proved what p serves"),
+        (replace(LOOK, amendments=3), "does not hold any more: decisions about dead letters"),
+        (replace(LOOK, tables=FOREIGN), "another program changed tables of p after r1"),
+        (replace(LOOK, entries=[*LOOK.entries, Entry(2, PUBLICATION, {}, NOW)]), "p published backfills after r1"),
+    ],
+)
+def test_a_proof_that_does_not_hold_says_what_to_run(look: Look, word: str) -> None:
+    lacks = prove("p", look).lacks
+    assert word in lacks
+    assert "`rivertwice reconcile p`" in lacks
+
+
+def test_records_that_both_have_read_end_where_the_first_of_them_ends() -> None:
+    ends = [{"t": {"0": 9, "1": 4}}, {"t": {"0": 7, "1": 8, "2": 1}, "u": {"0": 3}}]
+    assert common_ends(ends) == {"t": {"0": 7, "1": 4, "2": 0}, "u": {"0": 0}}
