@@ -90,7 +90,8 @@ class Focus:
         crowd: what is started does not wait for what was started before.
         deadly: kills are frequent. sleepy: stops are frequent.
         loads: the stream begins after a first load of what the log has.
-        versions: the pipeline gets versions. planted: a new one leaves out a record that nobody declared; None leaves it to the seed.
+        versions: the pipeline gets versions. planted: a new one leaves out a record that nobody declared; None leaves it to the seed. far: another host keeps
+            what versions serve, too.
         prelude: what is done in calm before anything goes wrong; empty for batches only.
     """
 
@@ -105,4 +106,5 @@ class Focus:
     loads: bool = False
     versions: bool = False
     planted: bool | None = None
+    far: bool = False
     prelude: tuple[str, ...] | None = None

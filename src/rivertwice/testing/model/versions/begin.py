@@ -56,10 +56,12 @@ def run_upgrade(world: VersionWorld, me: Process) -> Steps:
     if begun is None and not pipeline.record(version):
         message = f"another process began {version.name}"
         raise LostRaceError(message)
+    if begun is None:
+        pipeline.judge.is_begun(version)
     yield RECORDED
     if world.broken != "definitions are frozen after the start":
         yield from _freeze(pipeline, version, running, definition)
-    world.unlock("versions", me)
+    world.unlock(versions_lock(me), me)
     yield from load_alone(home, me)
     if world.broken == "definitions are frozen after the start":
         yield from _freeze(pipeline, version, running, definition)
@@ -71,9 +73,14 @@ def hold_versions(world: VersionWorld, me: Process) -> None:
     Raises:
         LostRaceError: another process begins, drops or switches a version.
     """
-    if world.broken != "versions are changed side by side" and not world.lock("versions", me):
+    if world.broken != "versions are changed side by side" and not world.lock(versions_lock(me), me):
         message = "another process begins, drops or switches a version"
         raise LostRaceError(message)
+
+
+def versions_lock(me: Process) -> str:
+    """Return the name of the lock of a process's host that lets one process at a time change versions."""
+    return f"versions {me.host}"
 
 
 def load_alone(home: VersionWorld, me: Process) -> Steps:
@@ -130,7 +137,7 @@ def run_drop(world: VersionWorld, me: Process) -> Steps:
     yield THAWED
     if not rules.needs_frozen(list(pipeline.versions.values())):
         pipeline.frozen.pop(FIRST, None)
-    world.unlock("versions", me)
+    world.unlock(versions_lock(me), me)
 
 
 def half_dropped(pipeline: Pipeline) -> list[str]:

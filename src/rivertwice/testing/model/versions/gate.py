@@ -43,9 +43,10 @@ def compare_versions(pipeline: Pipeline, name: str) -> Generator[int, None, Pari
     if old is None or new is None:
         message = f"the tables of {name} or {version.beside} are gone"
         raise RequestError(message)
-    proofs = []
+    proofs, looks = [], []
     for home in (old, new):
         looked, _ = yield from look_at(home, full=False)
+        looks.append(looked.looked)
         proofs.append(rules.prove(home.name, looked.looked))
     left = () if new.load is None else unloaded(new, new.load)
     reasons = rules.find_missing(tuple(proofs), "its first load is not done" if left else None)
@@ -66,7 +67,7 @@ def compare_versions(pipeline: Pipeline, name: str) -> Generator[int, None, Pari
     reasons = rules.find_differences(rows, SchemaChange(), ColumnsChange())
     parity = Parity(name, old.name, "", None, None, both, SchemaChange(), rows, late, (), tuple(reasons))
     if parity.passed:
-        pipeline.judge.gate_passes(old, new, sides)
+        pipeline.judge.gate_passes((old, new), looks, sides)
     return parity
 
 

@@ -18,7 +18,7 @@ from rivertwice.testing.model.versions.pipeline import FIRST, Pipeline, ServedTa
 from rivertwice.testing.model.world import World
 from rivertwice.timeline.served_stamp import ServedStamp
 
-SHARED_LOCKS = ("archive", "versions")
+SHARED_LOCKS = ("archive", "versions 1", "versions 2")
 
 
 def _of_pipeline(name: str) -> Any:

@@ -9,15 +9,21 @@ from rivertwice.testing.model.violations import fail
 from rivertwice.timeline.sequence import HEAD
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rivertwice.reconcile.seals.look import Look
     from rivertwice.testing.model.durable import Served
     from rivertwice.testing.model.process import Process
     from rivertwice.testing.model.versions.gate import Sides
     from rivertwice.testing.model.versions.home import VersionWorld
     from rivertwice.testing.model.versions.pipeline import Pipeline
+    from rivertwice.timeline.version_records import Version
 
 ONE_VERSION = "what consumers read is one version's rows, as its own sequence says"
 SWITCH_ONLY = "what consumers read changes its version only by a switch"
 LET_THROUGH = "a version serves that the gate let through, or that served before"
+SAYS = "a switch says whose rows it replaced"
+ONE_BEGUN = "one version at a time is begun"
 EXISTS = "the version that serves exists"
 NOT_BACK = "what a version serves to consumers never goes back"
 UP_TO_DATE = "a switch shows all that the version had committed"
@@ -34,7 +40,7 @@ class VersionJudge:
     def __init__(self, pipeline: Pipeline) -> None:
         """Watch a pipeline from its beginning."""
         self.pipeline = pipeline
-        self.serving = ""  # mark of the version that served last, by what was committed
+        self.serving = ""  # name of the version whose rows consumers read
         self.let_through: set[str] = set()
         self.had_served: set[str] = set()
         self.newest: dict[str, tuple[int, int]] = {}
@@ -44,17 +50,21 @@ class VersionJudge:
 
     def is_built(self, world: VersionWorld, before: Served | None, look: Served) -> None:
         """Check a build that was committed to the table that consumers read."""
-        if before is not None and before.version != look.version:
-            fail(SWITCH_ONLY, f"{world.name} wrote over the rows of {before.version or 'the first version'}")
+        if before is not None and self.serving != world.name:
+            fail(SWITCH_ONLY, f"{world.name} wrote over the rows of {self.serving}")
+        self.serving = world.name
         self.had_served.add(world.name)
         self._check_rows(world, look)
 
-    def is_switched(self, target: VersionWorld, look: Served, before: str) -> None:
-        """Check the commit of a switch."""
+    def is_switched(self, target: VersionWorld, look: Served, before: str, shown: Served | None) -> None:
+        """Check the commit of a switch, which says that it replaced rows of `before`; `shown` is what it replaced."""
+        if shown is not None and self.serving != before:
+            fail(SAYS, f"{target.name} replaced rows of {self.serving}, and says {before}")
         if self.pipeline.homes.get(target.name) is not target or not self._is_open(target.name):
             fail(EXISTS, f"{target.name} is dropped")
         if target.name not in self.had_served | self.let_through:
             fail(LET_THROUGH, f"{target.name} serves in place of {before}")
+        self.serving = target.name
         self.had_served.add(target.name)
         self._check_rows(target, look)
         begun = self.begun.get(target.name)
@@ -92,9 +102,13 @@ class VersionJudge:
 
     # the gate
 
-    def gate_passes(self, old: VersionWorld, new: VersionWorld, sides: Sides) -> None:
-        """Check a gate that let a version through, from the log alone."""
-        for home in (old, new):
+    def gate_passes(self, homes: tuple[VersionWorld, VersionWorld], looks: Sequence[Look], sides: Sides) -> None:
+        """Check a gate that let a version through, from the log alone; `looks` are those by which both are proved."""
+        _, new = homes
+        for home, look in zip(homes, looks, strict=True):
+            proved = max((seal.sequence for seal in home.reconciles.seals), default=0)
+            if any(entry.kind != HEAD and entry.seq > proved for entry in look.entries):
+                fail(BOTH_PROVED, f"{home.name} published backfills after entry {proved}")
             if max((seal.settled_ms for seal in home.reconciles.seals), default=-1) < sides.until_ms:
                 fail(BOTH_PROVED, f"{home.name} is not proved up to {sides.until_ms}")
         if new.load is not None:
@@ -111,6 +125,12 @@ class VersionJudge:
 
     # homes
 
+    def is_begun(self, version: Version) -> None:
+        """Check that no other version is under way when one is begun."""
+        others = [each.name for each in self.pipeline.versions.values() if each.is_open and each.name != version.name]
+        if any(name != self.serving for name in others):
+            fail(ONE_BEGUN, f"{version.name} beside {others}, {self.serving} serves")
+
     def is_started(self, world: VersionWorld) -> None:
         """Check that a version's stream starts only once both definitions are frozen."""
         version = self.pipeline.versions.get(world.name)
@@ -119,7 +139,7 @@ class VersionJudge:
 
     def is_removed(self, home: VersionWorld) -> None:
         """Check that what is removed does not serve."""
-        if self.pipeline.serving() == home.name:
+        if self.serving == home.name:
             fail(EXISTS, f"{home.name} serves, and its tables are removed")
 
     def is_apart(self, world: VersionWorld, before: object, after: object) -> None:
@@ -134,26 +154,32 @@ class VersionJudge:
         left = sorted(dropped & (pipeline.homes.keys() | pipeline.frozen.keys()))
         if left:
             fail(GONE, f"{left}: homes {sorted(pipeline.homes)}, frozen {sorted(pipeline.frozen)}")
+        for version in pipeline.versions.values():
+            if version.is_open and not {version.name, version.beside} <= pipeline.frozen.keys():
+                fail(FROZEN, f"{version.name} runs beside {version.beside}, frozen are {sorted(pipeline.frozen)}")
         if pipeline.frozen and not any(version.is_open for version in pipeline.versions.values()):
             fail(GONE, f"{sorted(pipeline.frozen)} are frozen, and no version runs")
 
     def check_public(self) -> None:
         """Check that consumers read all that the version which serves has committed."""
         pipeline = self.pipeline
-        shown, home = pipeline.public.shown, pipeline.homes.get(pipeline.serving())
+        shown = pipeline.public.shown
+        if shown is None:
+            return
+        home = pipeline.homes.get(self.serving)
         if home is None:
-            fail(EXISTS, pipeline.serving())
+            fail(EXISTS, self.serving)
         head = home.head()
         rows = [] if head is None else home.path_rows(head)
         if not rows:
             return
         last = rows[-1]
-        if shown is None or (shown.sequence, shown.timeline, shown.batch) != (
+        if (shown.sequence, shown.timeline, shown.batch) != (
             home.last_seq(),
             last.timeline,
             last.batch,
         ):
-            fail(ONE_VERSION, f"{home.name} is at batch {last.batch}, consumers read {shown and shown.stamp}")
+            fail(ONE_VERSION, f"{home.name} is at batch {last.batch}, consumers read {shown.stamp}")
         self._check_rows(home, shown)
 
 

@@ -24,7 +24,7 @@ from rivertwice.testing.model.versions.stories import VERSION_ACTORS, VERSION_ST
 from rivertwice.timeline.intent import Intent
 
 PATIENCE = 300  # decisions that a story waits for streams and `served` to come to rest
-_ASKED = {"upgrade", "drop new", "serve new", "serve old", "serve again"}
+_ASKED = {"upgrade", "drop new", "serve new", "serve old", "serve again", "far serve new", "far serve old"}
 
 
 class VersionRun(Run):
@@ -51,7 +51,9 @@ class VersionRun(Run):
         world.produced = [3, 2]
         for kind in ("agent", "keeper"):
             world.spawn(kind)
-        self.far_share = draw.choice((0.0, 0.5, 1.0))
+        self.far_share = 1.0 if focus.far else draw.choice((0.0, 0.5, 1.0))
+        if focus.far:
+            world.spawn("far keeper")
         self.crash_share = 0.12 if focus.deadly else draw.choice((0.0, 0.01, 0.03, 0.06))
         self.pause_share = 0.12 if focus.sleepy else draw.choice((0.0, 0.0, 0.02, 0.05))
         stories = VERSION_STORIES if focus.stories is None else focus.stories

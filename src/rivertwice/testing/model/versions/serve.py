@@ -7,7 +7,7 @@ from typing import Any
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.testing.model.agent import look_served
 from rivertwice.testing.model.process import Process, Steps, point
-from rivertwice.testing.model.versions.begin import hold_versions
+from rivertwice.testing.model.versions.begin import hold_versions, versions_lock
 from rivertwice.testing.model.versions.gate import compare_versions
 from rivertwice.testing.model.versions.home import VersionWorld, renamed
 from rivertwice.testing.model.versions.keeper import LOCKED, lock_name, rebuild
@@ -24,9 +24,10 @@ REMOVED = point("serve: its own table removed")
 
 
 def run_serve(world: VersionWorld, me: Process) -> Steps:
-    """Do what `version serve NAME` does: `serve new` names the newest version, `serve old` the first one."""
+    """Do what `version serve NAME` does: `serve new` names the newest version, `serve old` the first one; `far`: on another host."""
     pipeline = world.pipeline
-    name = {"serve new": pipeline.newest, "serve again": pipeline.serving()}.get(me.kind, FIRST)
+    names = {"serve new": pipeline.newest, "serve again": pipeline.serving()}
+    name = names.get(me.kind.removeprefix("far "), FIRST)
     target = _require_switchable(pipeline, name)
     yield SWITCHABLE
     if not world.rules.has_served(target.home, pipeline.switches):
@@ -50,12 +51,12 @@ def serve(target: VersionWorld, me: Process) -> Steps:
     pipeline, rules, broken = target.pipeline, target.rules, target.broken
     hold_versions(pipeline.first, me)
     _require_switchable(pipeline, target.name)
-    before = pipeline.follow()
+    before = pipeline.follow(me.host)
     yield FOLLOWED
     if before == target.name:
         target.remove_own()
         yield REMOVED
-        pipeline.first.unlock("versions", me)
+        pipeline.first.unlock(versions_lock(me), me)
         return
     pipeline.judge.begins_to_switch(me, target)
     if broken != "a switch builds no rows":
@@ -64,8 +65,8 @@ def serve(target: VersionWorld, me: Process) -> Steps:
     yield from _lock_both(target, pipeline.homes[before], me)
     handle = pipeline.public.version
     yield BOTH_LOCKED
-    rules.require_unmoved(before, pipeline.follow())
-    table = target.table()
+    rules.require_unmoved(before, pipeline.follow(me.host))
+    table = target.table_at(target.place(me.host))
     rows, stamp = table.shown, rules.stamp_to_serve(target.home, table.stamp)
     assert rows is not None, "they have a stamp"
     yield READ
@@ -86,7 +87,7 @@ def serve(target: VersionWorld, me: Process) -> Steps:
     for home in (target, pipeline.homes.get(before)):
         if home is not None:
             home.unlock(lock_name(me), me)
-    pipeline.first.unlock("versions", me)
+    pipeline.first.unlock(versions_lock(me), me)
 
 
 def _lock_both(target: VersionWorld, old: VersionWorld, me: Process) -> Steps:
@@ -116,9 +117,10 @@ def _switch(target: VersionWorld, look: Any, before: str, handle: int) -> None:
                 look.sequence, look.timeline, look.batch, {**shown.rows, **look.rows}, look.version
             )
         )
+    shown = pipeline.public.shown
     pipeline.public.commit(look, handle, whole=True)
     pipeline.switches.append({"from": before, "to": target.name})
-    pipeline.judge.is_switched(target, look, before)
+    pipeline.judge.is_switched(target, look, before, shown)
     target.seal_judge.serves(look)
 
 

@@ -18,37 +18,39 @@ VERSION_ACTORS: dict[str, Callable[..., Any]] = {
     "serve new": serve.run_serve,
     "serve old": serve.run_serve,
     "serve again": serve.run_serve,
+    "far serve new": serve.run_serve,
+    "far serve old": serve.run_serve,
 }
-_BEGUN = ("define", "upgrade", "settle")
-_PROVED = (*_BEGUN, "reconcile", "reconcile@new")
-_SERVED = (*_PROVED, "serve new")
-_DROPPED = ("stopped@new", "rest@new", "drop new")
-_RESTED = (*_PROVED, "settle", "stopped@new", "rest@new")
+BEGUN = ("define", "upgrade", "settle")
+PROVED = (*BEGUN, "reconcile", "reconcile@new")
+SERVED = (*PROVED, "serve new")
+DROPPED = ("stopped@new", "rest@new", "drop new")
+RESTED = (*PROVED, "settle", "stopped@new", "rest@new")
 VERSION_STORIES = (
-    _SERVED,
-    (*_SERVED, "backfill", "serve old", "backfill@new", "serve new"),
-    (*_SERVED, "serve old", *_DROPPED),
-    (*_SERVED, "reconcile", "reconcile@new", "serve old", "reconcile", "reconcile@new", "serve new"),
-    (*_SERVED, *_BEGUN, "reconcile@new", "serve new", "serve old"),
-    (*_BEGUN, *_DROPPED, "upgrade", "settle", "reconcile", "reconcile@new", "serve new"),
-    (*_PROVED, "serve new", *_DROPPED, "serve old"),
-    (*_SERVED, "backfill", "backfill@new", "serve new", "serve old"),
-    (*_PROVED, "backfill@new", "settle", "serve new", "reconcile@new", "serve new"),
-    (*_BEGUN, "serve new", "reconcile", "serve new", "reconcile@new", "serve new"),
-    (*_RESTED, "serve new", "catch serve new at serve: its rows and their stamp read", "now drop new", "serve old"),
-    (*_RESTED, "serve new", "catch serve new at serve: both locks held, the table opened", "now drop new", "serve old"),
-    (*_RESTED, "drop new", "catch drop new at drop: it does not serve, and no driver runs", "now serve new"),
+    SERVED,
+    (*SERVED, "backfill", "serve old", "backfill@new", "serve new"),
+    (*SERVED, "serve old", *DROPPED),
+    (*SERVED, "reconcile", "reconcile@new", "serve old", "reconcile", "reconcile@new", "serve new"),
+    (*SERVED, *BEGUN, "reconcile@new", "serve new", "serve old"),
+    (*BEGUN, *DROPPED, "upgrade", "settle", "reconcile", "reconcile@new", "serve new"),
+    (*PROVED, "serve new", *DROPPED, "serve old"),
+    (*SERVED, "backfill", "backfill@new", "serve new", "serve old"),
+    (*PROVED, "backfill@new", "settle", "serve new", "reconcile@new", "serve new"),
+    (*BEGUN, "serve new", "reconcile", "serve new", "reconcile@new", "serve new"),
+    (*RESTED, "serve new", "catch serve new at serve: its rows and their stamp read", "now drop new", "serve old"),
+    (*RESTED, "serve new", "catch serve new at serve: both locks held, the table opened", "now drop new", "serve old"),
+    (*RESTED, "drop new", "catch drop new at drop: it does not serve, and no driver runs", "now serve new"),
     ("define", "upgrade", "catch upgrade at begin: version recorded", "now drop new"),
     ("define", "upgrade", "catch upgrade at begin: old definition frozen", "now drop new", "upgrade"),
     ("define", "upgrade", "catch upgrade at load: event times read", "now drop new", "upgrade"),
     ("define", "upgrade", "catch upgrade at load: recorded", "now drop new", "upgrade"),
-    (*_PROVED, "catch far keeper at served of a version: table is its own", "now serve new", "serve old"),
-    (*_SERVED, "catch keeper at served of a version: table opened", "now serve old", "now serve new"),
-    (*_SERVED, "serve old", "catch serve old at serve: switched", "now reconcile", "now reconcile@new", "serve new"),
-    (*_SERVED, "catch serve new at serve: switched", "now reconcile", "now reconcile@new", "serve old"),
-    (*_SERVED, "reconcile@new", "catch reconcile at reconcile: stamp of served read", "now serve old", "serve new"),
+    (*PROVED, "catch far keeper at served of a version: table is its own", "now serve new", "serve old"),
+    (*SERVED, "catch keeper at served of a version: table opened", "now serve old", "now serve new"),
+    (*SERVED, "serve old", "catch serve old at serve: switched", "now reconcile", "now reconcile@new", "serve new"),
+    (*SERVED, "catch serve new at serve: switched", "now reconcile", "now reconcile@new", "serve old"),
+    (*SERVED, "reconcile@new", "catch reconcile at reconcile: stamp of served read", "now serve old", "serve new"),
     (
-        *_SERVED,
+        *SERVED,
         "backfill",
         "serve old",
         "catch serve old at serve: its own rows are built",
