@@ -29,6 +29,7 @@ EXISTS = "a seal has its run, and all its verdicts"
 FOREIGN = "no seal is written over a foreign write"
 CHAIN = "judging everything names a ledger row that was changed since a seal"
 BALANCE = "the balance of a reconcile is that of the whole log"
+OWN_ROWS = "a reconcile judges the rows of its own version"
 COUNTS = "a seal counts the verdicts that hold for its run"
 Row = tuple[str, int]
 Said = tuple[str, int, int]
@@ -121,6 +122,8 @@ class SealJudge:
         """Return the verdict of every row at the batch and the build of `served` that a run saw."""
         world = self.world
         assert run.last is not None, "a run has a batch"
+        if run.stamp is not None and run.stamp not in self.builds:
+            fail(OWN_ROWS, f"{run.name} judged rows with {run.stamp}, which this version never built")
         path = world.judge.path(run.last[0])[::-1]
         keys = path[: path.index(run.last) + 1]
         rows = [world.judge.rows[key] for key in keys]

@@ -13,7 +13,7 @@ from rivertwice.testing.model.versions.run import VersionRun
 from rivertwice.testing.model.violations import ViolationError
 
 ONE_LOAD_IN = 20
-ONE_VERSION_IN = 20
+ONE_VERSION_IN = 40
 
 
 def run_schedule(
@@ -35,7 +35,7 @@ def run_schedule(
         coverage: is updated by the schedule.
         decisions: repeats these instead of drawing.
         focus: narrows what the seed draws; without one, every twentieth seed begins with a first load, and every
-            twentieth has versions.
+            fortieth has versions.
         trace: keep a line per step.
     """
     coverage = coverage if coverage is not None else Coverage()

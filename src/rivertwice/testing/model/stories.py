@@ -106,5 +106,5 @@ class Focus:
     loads: bool = False
     versions: bool = False
     planted: bool | None = None
-    far: bool = False
+    far: bool | None = None
     prelude: tuple[str, ...] | None = None

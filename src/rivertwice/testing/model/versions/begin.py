@@ -61,6 +61,8 @@ def run_upgrade(world: VersionWorld, me: Process) -> Steps:
     yield RECORDED
     if world.broken != "definitions are frozen after the start":
         yield from _freeze(pipeline, version, running, definition)
+    else:
+        pipeline.frozen[version.name] = definition
     world.unlock(versions_lock(me), me)
     yield from load_alone(home, me)
     if world.broken == "definitions are frozen after the start":
@@ -93,7 +95,7 @@ def load_alone(home: VersionWorld, me: Process) -> Steps:
     if not home.lock("load", me):
         message = f"another process loads {home.name}"
         raise LostRaceError(message)
-    if home.name not in home.pipeline.frozen and home.broken != "definitions are frozen after the start":
+    if home.name not in home.pipeline.frozen:
         message = f"there is no definition of {home.name}"
         raise RequestError(message)
     yield from run_load(home, me)

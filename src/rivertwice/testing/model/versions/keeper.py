@@ -23,8 +23,8 @@ def run_keeper(world: VersionWorld, me: Process) -> Steps:
     """Build what a version serves whenever it moved; a `far keeper` does it on another host, with that host's note and lock."""
     seen = None
     while True:
-        state = (world.last_seq(), len(world.commits), len(world.corrections), world.pipeline.known(me.host))
-        if state == seen:
+        state = (world.last_seq(), len(world.commits), len(world.corrections))
+        if (state, _served(world, me)) == seen:
             yield WAITS
             continue
         try:
@@ -32,8 +32,13 @@ def run_keeper(world: VersionWorld, me: Process) -> Steps:
         except LostRaceError:
             yield WAITS
             continue
-        seen = state
+        seen = (state, _served(world, me))
         yield WAITS
+
+
+def _served(world: VersionWorld, me: Process) -> tuple[object, int]:
+    place = world.place(me.host)
+    return place, world.table_at(place).version
 
 
 def rebuild(world: VersionWorld, me: Process) -> Steps:
@@ -69,9 +74,8 @@ def take_lock(world: VersionWorld, me: Process) -> Generator[int]:
 def _build(world: VersionWorld, me: Process) -> Steps:
     """Do what `_rebuild` does, in its order."""
     pipeline, rules = world.pipeline, world.rules
-    if not world.home.is_first_version or world.broken == "a build follows no stamp":
-        if world.broken != "a build follows no stamp":
-            pipeline.follow(me.host)
+    if not world.home.is_first_version:
+        pipeline.follow(me.host)
         yield FOLLOWED
     place = world.place(me.host)
     handle = world.table_at(place).version

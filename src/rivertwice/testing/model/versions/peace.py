@@ -27,7 +27,7 @@ def make_version_peace(pipeline: Pipeline, step: Callable[[Process], None]) -> s
         for process in home.processes.values():
             process.paused = False
     people: dict[str, People] = {}
-    followed = False
+    followed = not pipeline.repeats
     endings: dict[str, str] = {}
     for number in range(ROUNDS):
         pipeline.tick(3)
@@ -72,7 +72,7 @@ def _finish(pipeline: Pipeline) -> bool:
     if newest is not None and newest.is_open:
         pipeline.project = int(newest.fingerprint["semantics"][1:])
     elif not pipeline.frozen:
-        pipeline.project = 1
+        pipeline.project = int((pipeline.first.meaning() or "m1")[1:])
     if is_half_begun(pipeline):
         pipeline.first.spawn("upgrade")
         return True

@@ -78,6 +78,7 @@ class Pipeline(Outside):
         homes: name to what a version has stored; those that were dropped are not among them.
         versions: name to the record of a version. frozen: name to number of the definition that is frozen for it.
         public: the table that consumers read. switches: in its log. notes: host to the name of the version that serves, as it knows.
+        repeats: whoever lets a version serve does it once more, in the end.
         planted: a record that a new definition leaves out, and that nobody declared.
     """
 
@@ -97,6 +98,7 @@ class Pipeline(Outside):
         self.switches: list[dict[str, Any]] = []
         self.notes: dict[int, str] = {}
         self.planted: Address | None = None
+        self.repeats = True
         self.locks: dict[str, int] = {}
         self.where: dict[int, VersionWorld] = {}
         self.judge = VersionJudge(self)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from rivertwice.errors import LostRaceError
 from rivertwice.testing.model.coverage import Coverage
 from rivertwice.testing.model.draws import plan_log
 from rivertwice.testing.model.events import apply_event
@@ -21,7 +22,9 @@ from rivertwice.testing.model.versions.peace import check_versions, make_version
 from rivertwice.testing.model.versions.pipeline import FIRST, Pipeline
 from rivertwice.testing.model.versions.serve import is_current
 from rivertwice.testing.model.versions.stories import VERSION_ACTORS, VERSION_STORIES, VERSION_TASKS
+from rivertwice.testing.model.views import look_at
 from rivertwice.timeline.intent import Intent
+from rivertwice.versions.proof import prove
 
 PATIENCE = 300  # decisions that a story waits for streams and `served` to come to rest
 _ASKED = {"upgrade", "drop new", "serve new", "serve old", "serve again", "far serve new", "far serve old"}
@@ -51,7 +54,8 @@ class VersionRun(Run):
         world.produced = [3, 2]
         for kind in ("agent", "keeper"):
             world.spawn(kind)
-        self.far_share = 1.0 if focus.far else draw.choice((0.0, 0.5, 1.0))
+        drawn = draw.choice((0.0, 0.5, 1.0))
+        self.far_share = drawn if focus.far is None else float(focus.far)
         if focus.far:
             world.spawn("far keeper")
         self.crash_share = 0.12 if focus.deadly else draw.choice((0.0, 0.01, 0.03, 0.06))
@@ -59,10 +63,11 @@ class VersionRun(Run):
         stories = VERSION_STORIES if focus.stories is None else focus.stories
         self.plan = list(draw.choice(stories))
         self.caught: set[str] = set()
+        pipeline.repeats = draw.random() < 0.5
         self.calm = draw.randint(60, 110)
         self.harmed_from = draw.randint(1, len(self.plan) + 1) if draw.random() < 0.7 else len(self.plan) + 1
         self.next_at, self.waited = self.calm, 0
-        self.length = self.calm + draw.randint(300, 500) + 60 * len(self.plan)
+        self.length = self.calm + draw.randint(300, 500) + 80 * len(self.plan)
 
     # the run
 
@@ -158,8 +163,10 @@ class VersionRun(Run):
         if process is None:
             return ("tick", 1)
         if process.paused:
-            return ("wake", name) if draw.random() < (0.03 if name in self.caught else 0.25) else ("tick", 1)
+            return ("wake", name) if draw.random() < (0.01 if name in self.caught else 0.25) else ("tick", 1)
         fate = draw.random() if len(self.plan) < self.harmed_from else 1.0
+        if process.kind in _ASKED - {"upgrade"}:
+            fate /= 4  # a switch and a drop have few steps
         if fate < self.crash_share:
             return ("crash", name)
         if fate < self.crash_share + self.pause_share:
@@ -190,9 +197,9 @@ class VersionRun(Run):
         if not is_now and not self._is_turn(turn) and (turn == "settle" or draw.random() > 0.003):
             self.waited += 1
             return None
-        first = self._proof_first() if turn == "serve new" and not is_now and draw.random() < 0.95 else None
-        if first is not None:
-            return first
+        if turn == "serve new" and not is_now and self.waited < 2 * PATIENCE and self._is_unproved():
+            self.waited += 1
+            return self._prove()
         self.waited = 0
         self.next_at = number + draw.randint(1, 4 if self.crowd else 10)
         kind, _, target = turn.partition("@")
@@ -210,21 +217,26 @@ class VersionRun(Run):
             self.plan.pop(0)
         return (f"spawn{suffix}", kind)
 
-    def _proof_first(self) -> Decision | None:
-        """Let a person reconcile what was never proved, or not since its last publication, before a version may serve."""
+    def _is_unproved(self) -> bool:
+        """Say whether a version that never served lacks a proof, its own or that of the first one."""
         pipeline = self.pipeline
-        if pipeline.newest in pipeline.judge.let_through:
-            return None
+        homes = [pipeline.homes.get(name) for name in (FIRST, pipeline.newest)]
+        return pipeline.newest not in pipeline.judge.let_through and not all(
+            home and _is_proved(home) for home in homes
+        )
+
+    def _prove(self) -> Decision | None:
+        """Let a person reconcile what is not proved, once its load is done and `served` shows it."""
+        pipeline = self.pipeline
         for name in (FIRST, pipeline.newest):
             home = pipeline.homes.get(name)
-            if home is None or not home.commits:
-                return None
-            seals = home.reconciles.seals
-            if not seals or seals[-1].sequence < home.last_seq():
-                target = "" if home is pipeline.first else "@new"
-                if is_current(home):
-                    return (f"spawn{target}", "reconcile")
+            if home is None or _is_proved(home) or not home.commits or (home.load and unloaded(home, home.load)):
+                continue
+            target = "" if home is pipeline.first else "@new"
+            if not is_current(home):
                 return ("step", self._named("keeper", target))
+            if not any(process.kind == "reconcile" for process in home.processes.values()):
+                return (f"spawn{target}", "reconcile")
         return None
 
     def _is_turn(self, turn: str) -> bool:
@@ -246,15 +258,14 @@ class VersionRun(Run):
         return names[0] if names else ""
 
     def _catch(self, kind: str, at: str) -> Decision | None:
-        """Stop a process of a kind once it has reached a point; until then the story waits."""
-        reached = [
-            process.name
-            for home in self.pipeline.homes.values()
-            for process in home.processes.values()
-            if process.kind == kind and process.at >= 0 and POINTS[process.at] == at
-        ]
+        """Stop a process of a kind once it has reached a point; until then the story waits, and repeats a command that ended."""
+        kind, _, target = kind.partition("@")
+        homes = [home for name, home in self.pipeline.homes.items() if not target or name == self.pipeline.newest]
+        living = [process for home in homes for process in home.processes.values() if process.kind == kind]
+        reached = [process.name for process in living if process.at >= 0 and POINTS[process.at] == at]
         if not reached:
-            return None
+            is_repeated = kind in _ASKED and not living and self.random.random() < 0.05
+            return ("spawn", kind) if is_repeated else None
         self.plan.pop(0)
         self.caught.add(reached[0])
         return ("pause", reached[0])
@@ -331,6 +342,17 @@ def _read_up_to(home: VersionWorld, partition: int) -> int:
     rows = home.path_rows(head)
     ends = rows[-1].end_offsets if rows else home.timelines[head].genesis
     return int(ends[TOPIC][str(partition)])
+
+
+def _is_proved(home: VersionWorld) -> bool:
+    looks = look_at(home, full=False)
+    while True:
+        try:
+            next(looks)
+        except StopIteration as stop:
+            return not prove(home.name, stop.value[0].looked).lacks
+        except LostRaceError:
+            return False
 
 
 def _is_settled(home: VersionWorld) -> bool:

@@ -70,19 +70,11 @@ def serve(target: VersionWorld, me: Process) -> Steps:
     rows, stamp = table.shown, rules.stamp_to_serve(target.home, table.stamp)
     assert rows is not None, "they have a stamp"
     yield READ
-    if broken == "noted before the switch":
-        pipeline.notes[me.host] = target.name
-        yield NOTED
-    if broken == "own table removed before the switch":
-        target.remove_own()
-        yield REMOVED
     _switch(target, renamed(rows, stamp.version), before, handle)  # step 2
     yield SWITCHED
-    if broken != "a switch is not noted":
-        pipeline.follow(me.host)  # step 3
+    pipeline.follow(me.host)  # step 3
     yield NOTED
-    if broken != "own table is left":
-        target.remove_own()  # step 4
+    target.remove_own()  # step 4
     yield REMOVED
     for home in (target, pipeline.homes.get(before)):
         if home is not None:
@@ -92,8 +84,6 @@ def serve(target: VersionWorld, me: Process) -> Steps:
 
 def _lock_both(target: VersionWorld, old: VersionWorld, me: Process) -> Steps:
     """Keep builds of both versions away, one after the other in an order that all processes have."""
-    if target.broken == "a switch locks nothing":
-        return
     for home in sorted({target, old}, key=lambda each: str(each.home.root)):
         for _ in range(200):
             if home.lock(lock_name(me), me):
