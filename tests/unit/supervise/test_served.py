@@ -51,7 +51,7 @@ def test_served_is_rebuilt_once_per_move_and_again_after_an_error(tmp_path: Path
     assert built == [(0, -1, -1), (0, 0, -1)]
 
 
-def test_served_is_rebuilt_once_a_version_has_another_table_or_lost_its_own(tmp_path: Path) -> None:
+def test_served_is_rebuilt_for_a_version_that_has_another_table(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path, home=tmp_path / "home")
     home = settings.pipeline("p@v2")
     built: list[object] = []

@@ -90,12 +90,16 @@ class Run:
             coverage.errors[name] = coverage.errors.get(name, 0) + 1
             self.note(process, f"ends with {type(error).__name__}: {error}")
             world.end(process)
+            self.has_failed(process, error)
         if coverage.states is not None:
             coverage.remember(self.state())
 
     def state(self) -> tuple[Any, ...]:
         """Return what tells the present state from others."""
         return state_of(self.world)
+
+    def has_failed(self, process: Process, error: RivertwiceError) -> None:
+        """Take note that a process ended with an error."""
 
     def note(self, process: Process, what: str) -> None:
         """Add a line to the trace."""

@@ -44,7 +44,9 @@ SWITCH_RACES = replace(
     planted=False,
 )
 _IDLE = "catch keeper@new at served of a version: nothing new"
-STALE = replace(VERSIONS, stories=((*PROVED, _IDLE, *("running",) * 5, "serve new"),), planted=False, far=False)
+STALE = replace(
+    VERSIONS, stories=((*SERVED, "serve old", _IDLE, *("running",) * 6, "serve new"),), planted=False, far=False
+)
 SERVED_DROPS = replace(VERSIONS, stories=((*SERVED, *DROPPED),), planted=False)
 TWO_NEW = replace(VERSIONS, stories=((*SERVED, *BEGUN, *DROPPED),), planted=False)
 OUTDATED = replace(

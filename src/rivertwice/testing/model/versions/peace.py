@@ -13,6 +13,7 @@ from rivertwice.testing.model.versions.pipeline import FIRST, Pipeline
 from rivertwice.testing.model.versions.serve import is_current
 from rivertwice.testing.model.versions.stories import VERSION_TASKS
 from rivertwice.testing.model.violations import fail
+from rivertwice.timeline.intent import Intent
 
 
 def make_version_peace(pipeline: Pipeline, step: Callable[[Process], None]) -> str:
@@ -65,7 +66,11 @@ def make_version_peace(pipeline: Pipeline, step: Callable[[Process], None]) -> s
 
 def _finish(pipeline: Pipeline) -> bool:
     """Let a person repeat a command that was cut off, and let the project have the definition that this needs."""
-    if half_dropped(pipeline):
+    left = half_dropped(pipeline)
+    if left:
+        home = pipeline.homes.get(left[0])
+        if home is not None:  # a drop that was cut off may have left its stream wanted
+            home.intent = Intent("stopped", "a person", pipeline.now)
         pipeline.first.spawn("drop new")
         return True
     newest = pipeline.versions.get(pipeline.newest)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from rivertwice.errors import LostRaceError
+from rivertwice.errors import LostRaceError, RivertwiceError
 from rivertwice.testing.model.coverage import Coverage
 from rivertwice.testing.model.draws import plan_log
 from rivertwice.testing.model.events import apply_event
@@ -27,6 +27,7 @@ from rivertwice.timeline.intent import Intent
 from rivertwice.versions.proof import prove
 
 PATIENCE = 300  # decisions that a story waits for streams and `served` to come to rest
+MOST_LOST = 3  # commands of a schedule that are run again because they lost a race
 _ASKED = {"upgrade", "drop new", "serve new", "serve old", "serve again", "far serve new", "far serve old"}
 
 
@@ -63,6 +64,7 @@ class VersionRun(Run):
         stories = VERSION_STORIES if focus.stories is None else focus.stories
         self.plan = list(draw.choice(stories))
         self.caught: set[str] = set()
+        self.lost = 0
         pipeline.repeats = draw.random() < 0.5
         self.calm = draw.randint(60, 110)
         self.harmed_from = draw.randint(1, len(self.plan) + 1) if draw.random() < 0.7 else len(self.plan) + 1
@@ -121,6 +123,12 @@ class VersionRun(Run):
         super().step(process)
         for home, was in zip(others, before, strict=True):
             pipeline.judge.is_apart(home, was, stream_of(home))
+
+    def has_failed(self, process: Process, error: RivertwiceError) -> None:
+        """Let a person run a command again that lost a race."""
+        if process.kind in _ASKED - {"upgrade"} and isinstance(error, LostRaceError) and self.lost < MOST_LOST:
+            self.lost += 1
+            self.plan.insert(0, process.kind)
 
     def state(self) -> tuple[Any, ...]:
         """Return what tells the present state from others."""
