@@ -1,4 +1,4 @@
-"""Airflow DAGs: `correct__PIPELINE`, one for each definition in `pipelines/` whose late policy is `correct`."""
+"""Airflow DAGs: `correct__PIPELINE`, one for each definition, of a pipeline or a version, whose late policy is `correct`."""
 
 from rivertwice.orchestration.dags import correct_dag, queues_late_windows
 from rivertwice.orchestration.definitions import every_dag

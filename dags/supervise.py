@@ -1,4 +1,4 @@
-"""Airflow DAGs: `supervise__PIPELINE`, one for each definition in `pipelines/`."""
+"""Airflow DAGs: `supervise__PIPELINE`, one for each definition in `pipelines/`, and for each version."""
 
 from rivertwice.orchestration.dags import supervise_dag
 from rivertwice.orchestration.definitions import every_dag

@@ -21,7 +21,7 @@ def main() -> int:
     settings = Settings.from_env()
     try:
         name = settings.pipeline(given.pipeline).root.name
-        definition = load_definition(settings.definitions / name)
+        definition = load_definition(settings.definition_folder(name))
         spark = spark_session(settings, f"archive {name}")
         for source in definition.sources.values():
             report = extend_archive(spark, settings, source.topic, progress=_say)

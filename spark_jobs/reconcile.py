@@ -10,7 +10,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
-from rivertwice.config import Settings, require_name
+from rivertwice.config import Settings, require_name, require_pipeline
 from rivertwice.errors import ConfigError, RequestError, RivertwiceError
 from rivertwice.instants import TimeRange, utc_now
 
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
             message = "only one of --from and --to was given, so the range is open; give both or neither"
             raise RequestError(message)
         wanted = None if arguments.start is None else TimeRange.parse(arguments.start, arguments.end)
-        pipeline = require_name(arguments.pipeline, "pipeline")
+        pipeline = require_pipeline(arguments.pipeline)
         run = None if arguments.run is None else require_name(arguments.run, "run")
     except (RequestError, ConfigError) as error:
         sys.stderr.write(f"refused: {error}\n")

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from homes.project import EXAMPLES, FLIGHTS, make_project
+from homes.project import EXAMPLES, FLIGHTS, make_project, replace_text, write_definition
 from rivertwice.config import Settings
 
 pytestmark = pytest.mark.airflow
 
-VERBS = ("archive", "backfill", "reconcile", "reconcile_full", "rotate", "supervise")
+VERBS = ("archive", "backfill", "reconcile", "reconcile_full", "rotate", "supervise", "switch")
 HEAVY = (
     "pyspark",
     "pandas",
@@ -39,10 +39,10 @@ import importlib, json, os, sys, time
 import airflow.sdk
 import psutil
 from airflow.dag_processing.dagbag import DagBag
-stems = ("types", "kafka", "archive", "backfill", "reconcile", "rotate", "supervise", "definitions", "core", "store", "log")
+stems = ("types", "kafka", "archive", "backfill", "reconcile", "rotate", "supervise", "switch", "definitions", "core", "store", "log")
 
 def load(folder):
-    os.environ["RIVERTWICE_PROJECT"] = folder
+    os.environ["RIVERTWICE_PROJECT"], os.environ["RIVERTWICE_HOME"] = folder, folder + "/.home"
     began = time.process_time()
     bag = DagBag(folder + "/dags")
     return {"took": time.process_time() - began, **describe(bag)}
@@ -65,6 +65,7 @@ def describe(bag):
             "owners": sorted({task.owner for task in dag.tasks}),
             "max_active_runs": dag.max_active_runs,
             "catchup": dag.catchup,
+            "scheduled": dag.schedule is not None,
             "params": sorted(dag.params),
             "form": {name: {"value": dag.params[name], **dag.params.get_param(name).schema} for name in dag.params},
             "run_types": sorted(kind.value for kind in dag.allowed_run_types),
@@ -88,6 +89,11 @@ def parsed(project: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     folder = tmp_path_factory.mktemp("bag")
     pipelines = {"user_sessions": EXAMPLES / "user_sessions", "flight_delays": FLIGHTS, "broken": FLIGHTS}
     made = make_project(folder, pipelines, links=("dags",)).project
+    frozen = write_definition(made / ".home" / "definitions" / "flight_delays@v2", FLIGHTS)
+    replace_text(frozen / "pipeline.yaml", "name: flight_delays", "name: flight_delays@v2")
+    changes = made / "pipelines" / "flight_delays" / "changes" / "v2.yaml"
+    changes.parent.mkdir()
+    changes.write_text("reason: test\nswitch: automatic\n")
     (made / "pipelines" / "broken" / "pipeline.yaml").write_text("name: broken\nwindow: {size: -1 hour}\n")
     done = subprocess.run(
         [sys.executable, "-c", LOAD, str(project), str(made)],
@@ -139,7 +145,7 @@ def test_every_dag_runs_once_at_a_time_and_reports_its_failure(loaded: dict[str,
 def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict[str, Any]) -> None:
     dags = loaded["dags"]
     first = {"archive": "check", "backfill": "plan", "reconcile": "validate", "rotate": "take", "supervise": "watch"}
-    first["reconcile_full"] = "validate"
+    first |= {"reconcile_full": "validate", "switch": "choose"}
     for dag_id, dag in dags.items():
         verb = dag_id.partition("__")[0]
         assert dag["tasks"][0] == first[verb]
@@ -147,6 +153,9 @@ def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict
     assert dags["backfill__flight_delays"]["tasks"] == ["plan", "compute", "publish", "await_served"]
     assert dags["backfill__flight_delays"]["params"] == ["dry_run", "end", "reason", "scope", "start"]
     assert dags["reconcile__flight_delays"]["tasks"] == ["validate", "compare", "gate"]
+    switch = ["choose", "comparison_wanted", "compare", "gate", "approval_wanted", "approve", "serve", "report"]
+    assert dags["switch__flight_delays"]["tasks"] == switch
+    assert dags["switch__flight_delays"]["params"] == ["reason", "version"]
 
 
 def test_every_form_opens_ready_to_be_sent(loaded: dict[str, Any]) -> None:
@@ -194,10 +203,26 @@ def test_sessions_are_looked_up_by_a_spark_job_before_they_are_planned(second: d
 
 def test_a_broken_definition_is_an_import_error_of_its_own_dags_alone(second: dict[str, Any]) -> None:
     good = ("flight_delays", "user_sessions")
-    assert sorted(second["dags"]) == sorted(f"{verb}__{name}" for verb in VERBS for name in good)
+    beside = {f"{verb}__flight_delays.v2" for verb in VERBS} - {"archive__flight_delays.v2", "switch__flight_delays.v2"}
+    assert set(second["dags"]) == beside | {f"{verb}__{name}" for verb in VERBS for name in good}
     ((file, message),) = second["errors"].items()
     assert file.endswith("definitions.py")
     assert "pipeline broken has no DAGs" in message
+
+
+def test_a_version_beside_has_dags_of_its_own_but_for_archive_and_switch(second: dict[str, Any]) -> None:
+    own = {dag_id: dag for dag_id, dag in second["dags"].items() if dag_id.endswith(".v2")}
+    assert sorted(dag_id.partition("__")[0] for dag_id in own) == [
+        "backfill", "reconcile", "reconcile_full", "rotate", "supervise",
+    ]  # fmt: skip
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]+", dag_id) for dag_id in own)
+    assert own["reconcile__flight_delays.v2"]["tasks"] == second["dags"]["reconcile__flight_delays"]["tasks"]
+
+
+def test_a_switch_is_scheduled_only_while_a_version_may_switch_by_itself(second: dict[str, Any]) -> None:
+    scheduled = {dag_id for dag_id, dag in second["dags"].items() if dag["scheduled"]}
+    assert set(second["dags"]) - scheduled == {"switch__user_sessions"}
+    assert "switch__flight_delays" in scheduled
 
 
 def test_airflows_shared_modules_import_no_engine_and_start_no_thread(parsed: dict[str, Any]) -> None:

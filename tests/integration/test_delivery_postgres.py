@@ -15,9 +15,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from homes.delivered_versions import SecondVersion, serve
 from homes.delivery import DeliveryHome, fill, hour_rows
 from homes.ledger import NOW
-from homes.versions import SecondVersion, serve
 from rivertwice.delivery.aside import ask
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.model import Parcel, Position

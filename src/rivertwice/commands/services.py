@@ -124,7 +124,7 @@ def status(frame: Frame) -> None:
     """Show everything in one view: services, and per pipeline what is wanted and what is true."""
     from rivertwice.instants import utc_now
     from rivertwice.supervise.launch import agent_status
-    from rivertwice.supervise.view import pipeline_names, view_pipeline
+    from rivertwice.supervise.view import pipeline_names, view_pipeline, view_versions
 
     settings, now = frame.settings, utc_now()
     agent = agent_status(settings)
@@ -135,7 +135,10 @@ def status(frame: Frame) -> None:
         if agent is None
         else {"pid": agent.pid, "beat_age_s": round((now - agent.beat_at).total_seconds(), 1)},
         "airflow": _ask(frame, "airflow"),
-        "pipelines": [view_pipeline(settings, name, now) for name in pipeline_names(settings)],
+        "pipelines": [
+            {**view_pipeline(settings, name, now), "versions": view_versions(settings, name)}
+            for name in pipeline_names(settings)
+        ],
     }
     frame.emit(view, lambda: _status_text(view))
 
@@ -194,11 +197,20 @@ def _status_text(view: dict[str, Any]) -> str:
         for item in view["pipelines"]
         if not item["serves"]
     ]
+    lines += [text for item in view["pipelines"] for text in version_texts(item)]
     lines += [text for item in view["pipelines"] for text in recovery_texts(item)]
     for item in view["pipelines"]:
         summary = (item["retention"] or {}).get("summary")
         lines += [f"{item['name']}: retention: {summary}"] if summary else []
     return "\n".join(lines)
+
+
+def version_texts(item: dict[str, Any]) -> list[str]:
+    """Return what a pipeline's versions wait for. Pure."""
+    versions = item["versions"]
+    if "error" in versions:
+        return [f"{item['name']}: versions: {versions['message']}"]
+    return [f"{each['name']}: {each['next']['text']}" for each in versions if each["next"]["text"]]
 
 
 def recovery_texts(item: dict[str, Any]) -> list[str]:

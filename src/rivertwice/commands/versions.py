@@ -13,7 +13,12 @@ from rivertwice.config.versions import base_of
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rivertwice.alerts.model import Alert
+    from rivertwice.config import Settings
     from rivertwice.timeline.version_records import Version
+    from rivertwice.versions.comparisons import StoredComparison
     from rivertwice.versions.model import Parity
     from rivertwice.versions.plan import VersionPlan
     from rivertwice.versions.serve import Switched
@@ -35,13 +40,15 @@ def version() -> None:
 @click.argument("name")
 @pass_frame
 def list_(frame: Frame, name: str) -> None:
-    """List the versions of pipeline NAME: when each began, what changed, whether it was dropped."""
+    """List the versions of pipeline NAME: when each began, what changed, its newest comparison, whether it was dropped."""
     from rivertwice.timeline.served_stamp import serving_by_stamp
     from rivertwice.timeline.version_records import read_versions
+    from rivertwice.versions.comparisons import newest_comparison
 
     _require_pipeline(frame, name)
     home = frame.settings.pipeline(name)
     versions, serving = read_versions(home), serving_by_stamp(home)
+    compared = {each.name: newest_comparison(frame.settings.pipeline(each.name)) for each in versions if each.is_open}
     rows = [
         (
             each.name,
@@ -49,12 +56,16 @@ def list_(frame: Frame, name: str) -> None:
             to_plain(each.noted_at),
             ", ".join(each.changed),
             "dropped" if not each.is_open else "serves" if each.name == serving else "runs beside",
+            comparison_text(compared.get(each.name)),
         )
         for each in versions
     ]
     none = f"{name} has no version besides its own definition; `rivertwice upgrade {name} --new-version` says what one does"
-    headers = ("version", "bundle", "since", "changed", "state")
-    value = [{**to_plain(each), "serves": each.name == serving} for each in versions]
+    headers = ("version", "bundle", "since", "changed", "state", "newest comparison")
+    value = [
+        {**to_plain(each), "serves": each.name == serving, "comparison": to_plain(compared.get(each.name))}
+        for each in versions
+    ]
     frame.emit(value, lambda: f"{as_table(headers, rows)}\nserves: {serving}" if rows else none)
 
 
@@ -70,19 +81,27 @@ def list_(frame: Frame, name: str) -> None:
 def compare(frame: Frame, name: str, limit: int) -> None:
     """Compare what version NAME would serve with what is served, row by row. Exit 3 unless every difference has a cause.
 
-    Both sides must be proved first: run `rivertwice reconcile` on each. A difference has a cause if the change file
+    The result is stored; `rivertwice version list` and the page in Airflow show it. Both sides must be proved first: run `rivertwice reconcile` on each. A difference has a cause if the change file
     pipelines/NAME/changes/v2.yaml declares it, or if it is one of late records alone: over the same records, both definitions
     then give the same row, or one that differs as declared.
     """
     frame.known_pipeline(name)
     parity = _compared(frame, name, limit)
-    _emit_parity(frame, parity)
+    _emit_parity(frame, parity, _store(frame, parity).run)
     if not parity.passed:
         raise SystemExit(DEFECT)
 
 
-def _emit_parity(frame: Frame, parity: Parity) -> None:
-    frame.emit({**to_plain(parity), "passed": parity.passed}, lambda: parity_text(parity))
+def _emit_parity(frame: Frame, parity: Parity, run: str) -> None:
+    frame.emit({**to_plain(parity), "passed": parity.passed, "run": run}, lambda: parity_text(parity))
+
+
+def _store(frame: Frame, parity: Parity) -> StoredComparison:
+    from rivertwice.instants import utc_now
+    from rivertwice.versions.comparisons import new_run, store_comparison
+
+    now = utc_now()
+    return store_comparison(frame.settings.pipeline(parity.version), parity, new_run(now), by="cli", now=now)
 
 
 def _compared(frame: Frame, name: str, limit: int) -> Parity:
@@ -112,17 +131,19 @@ def serve(frame: Frame, name: str, yes: bool, without_left_out: bool) -> None:
     keeps its rows and its stream, and serves again by the same command; that compares nothing.
     """
     from rivertwice.instants import utc_now
-    from rivertwice.versions.serve import has_served, read_switches, require_switchable, serve_version
+    from rivertwice.versions.comparisons import require_valid
+    from rivertwice.versions.serve import require_switchable, serve_version, served_before
 
     settings = frame.settings
     frame.known_pipeline(name)
     require_switchable(settings, name)
     home = settings.pipeline(name)
-    compared = None
-    if not has_served(home, read_switches(home)):
+    stored = None
+    if not served_before(home):
         parity = _compared(frame, name, 20)
+        stored = _store(frame, parity)
         if not parity.passed:
-            _emit_parity(frame, parity)
+            _emit_parity(frame, parity, stored.run)
             raise SystemExit(DEFECT)
         if parity.left_out and not without_left_out:
             message = (
@@ -130,10 +151,15 @@ def serve(frame: Frame, name: str, yes: bool, without_left_out: bool) -> None:
                 "without that proof, and what it lacks is served no more"
             )
             raise RequestError(message)
-        compared = {"declared": parity.declared, "end": to_plain(parity.end), "rows": parity.rows.new_rows}
     if not yes:
         click.confirm(f"Let {name} serve in place of {home.serving_version}?", abort=True, err=True)
-    done = serve_version(settings, name, by="cli", now=utc_now(), compared=compared)
+
+    def check() -> None:
+        if stored is not None:
+            require_valid(settings, stored)
+
+    brief = None if stored is None else stored.brief()
+    done = serve_version(settings, name, by="cli", now=utc_now(), compared=brief, check=check)
     frame.emit(done, lambda: _switched_text(done))
 
 
@@ -163,8 +189,25 @@ def drop(frame: Frame, name: str, yes: bool) -> None:
     if not yes:
         text = f"Remove all tables and checkpoints of {name}? {found.beside} serves on."
         click.confirm(text, abort=True, err=True)
-    dropped = drop_version(frame.settings, name, by="cli", now=utc_now())
+    now = utc_now()
+    dropped = drop_version(frame.settings, name, by="cli", now=now)
+    end_alerts(frame.settings, name, now)
     frame.emit({"version": dropped.name, "beside": dropped.beside, "dropped": True}, f"{name} is dropped")
+
+
+def end_alerts(settings: Settings, name: str, now: datetime) -> None:
+    """Note that the alerts about a version that was dropped are over, and those about the runs that compared it."""
+    from rivertwice.alerts.kinds import TASK_FAILED
+    from rivertwice.alerts.store import alerts_of
+
+    base = base_of(name)
+
+    def is_over(alert: Alert) -> bool:
+        cause = alert.cause
+        is_of_switch = cause.kind == TASK_FAILED and cause.subject.startswith(f"switch__{base}.")
+        return cause.pipeline == name or (cause.pipeline == base and is_of_switch)
+
+    alerts_of(settings).resolve(is_over, f"{name} was dropped", now)
 
 
 def begin_beside(frame: Frame, name: str, timeout: int, *, confirm: bool) -> None:
@@ -273,6 +316,14 @@ def parity_text(parity: Parity) -> str:
     if parity.passed:
         lines.append(f"passed   every difference between {parity.version} and {parity.beside} has a cause")
     return "\n".join(lines)
+
+
+def comparison_text(comparison: StoredComparison | None) -> str:
+    """Return the newest comparison of a version in a line. Pure."""
+    if comparison is None:
+        return "none"
+    word = "passed" if comparison.passed else f"refused: {comparison.reasons[0]}"
+    return f"{to_plain(comparison.created_at)}, {word}; {comparison.verdict}"
 
 
 def _proof(parity: Parity, place: int) -> str:

@@ -275,7 +275,7 @@ def begin_offsets(settings: Settings, topic: str) -> dict[int, int]:
 
 def offsets_at(settings: Settings, topic: str, at_ms: int) -> dict[int, int]:
     """Return per partition the offset of the first record stamped at or after an instant (epoch ms); without one, its end."""
-    found = _offsets(settings, topic, OffsetSpec.for_timestamp(at_ms))  # type: ignore[no-untyped-call]
+    found = _offsets(settings, topic, OffsetSpec.for_timestamp(at_ms))
     ends = end_offsets(settings, topic)
     return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
 

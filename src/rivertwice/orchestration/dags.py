@@ -1,4 +1,4 @@
-"""The DAGs of a pipeline, one per verb: supervise__P, rotate__P, archive__P, reconcile__P, backfill__P, correct__P."""
+"""The DAGs of a pipeline, one per verb: supervise__P, rotate__P, archive__P, reconcile__P, backfill__P, correct__P, switch__P."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Asset, CronTriggerTimetable, Param, task
 
 from rivertwice.config import Settings
-from rivertwice.orchestration import steps
+from rivertwice.config.versions import base_of
+from rivertwice.orchestration import steps, switch_steps
+from rivertwice.orchestration.dag_names import dag_id, safe_name
 from rivertwice.orchestration.notifiers import AlertNotifier, RecoveryNotifier
-from rivertwice.orchestration.operators import ReconcileOperator, RivertwiceSparkOperator, SuperviseEpoch
+from rivertwice.orchestration.operators import (
+    CompareOperator,
+    ReconcileOperator,
+    RivertwiceSparkOperator,
+    SuperviseEpoch,
+)
 from rivertwice.orchestration.requests import (
     DEFAULT_SCOPE,
     INSTANT_LENGTH,
@@ -22,6 +30,7 @@ from rivertwice.orchestration.requests import (
     REASON_OF_SCHEDULE,
     REASON_PATTERN,
     SCOPES,
+    VERSION_PATTERN,
 )
 from rivertwice.pipeline.definition import Definition
 
@@ -31,6 +40,9 @@ RECONCILE_FULL_EVERY = "25 3 * * 0"
 ARCHIVE_EVERY = "35 * * * *"
 BACKFILL_EVERY = "45 2 * * *"
 CORRECT_EVERY = "*/10 * * * *"
+SWITCH_EVERY = "20 * * * *"
+"""Only while a version is open whose change file lets it switch by itself."""
+APPROVAL_PATIENCE = timedelta(days=3)
 
 RUN_TYPES = ("scheduled", "manual", "operator_triggered")
 """No run of ours belongs to a date: it works on what is true now, or on what its form contains. So Airflow's own backfill,
@@ -43,9 +55,9 @@ _CONTINUOUS_START = datetime(2024, 1, 1, tzinfo=UTC)
 def supervise_dag(_settings: Settings, definition: Definition) -> DAG:
     """Watch the stream, epoch after epoch. The agent starts and stops it, by its intent."""
     name = definition.name
-    stream = Asset(name=f"stream.{name}", uri=f"x-rivertwice://streams/{name}")
+    stream = Asset(name=f"stream.{safe_name(name)}", uri=f"x-rivertwice://streams/{safe_name(name)}")
     with DAG(
-        dag_id=f"supervise__{name}",
+        dag_id=dag_id("supervise", name),
         schedule="@continuous",
         start_date=_CONTINUOUS_START,
         **_common(
@@ -74,7 +86,7 @@ def rotate_dag(settings: Settings, definition: Definition) -> DAG:
         "reason": _reason_param(),
     }
     with DAG(
-        dag_id=f"rotate__{name}",
+        dag_id=dag_id("rotate", name),
         schedule=_cron(ROTATE_EVERY),
         params=params,
         **_common(name, "rotate", "Takes a savepoint while the stream runs, proves it, prunes."),
@@ -86,7 +98,7 @@ def rotate_dag(settings: Settings, definition: Definition) -> DAG:
             settings=settings,
             job="prove",
             arguments=["--pipeline", name, "--savepoint", savepoint],
-            name=f"prove-{name}",
+            name=f"prove-{safe_name(name)}",
         )
         # A proof that failed must not keep prune from its work: savepoints would pile up for as long as proofs fail.
         prune = _step("prune", steps.prune_savepoints, trigger_rule="all_done")(name)
@@ -102,13 +114,13 @@ def archive_dag(settings: Settings, definition: Definition) -> DAG:
     """Extend the archive, so that the log outlives Kafka's retention."""
     name = definition.name
     with DAG(
-        dag_id=f"archive__{name}",
+        dag_id=dag_id("archive", name),
         schedule=_cron(ARCHIVE_EVERY),
         **_common(name, "archive", "Copies new records from Kafka into the archive, each offset once."),
     ) as dag:
         arguments = _step("check", steps.check_archive)(name)
         RivertwiceSparkOperator(
-            task_id="extend", settings=settings, job="archive", arguments=arguments, name=f"archive-{name}"
+            task_id="extend", settings=settings, job="archive", arguments=arguments, name=f"archive-{safe_name(name)}"
         )
     return dag
 
@@ -121,14 +133,18 @@ def reconcile_dag(settings: Settings, definition: Definition) -> DAG:
         "end": _instant_param("To", "End of the range, exclusive."),
     }
     with DAG(
-        dag_id=f"reconcile__{name}",
+        dag_id=dag_id("reconcile", name),
         schedule=_cron(RECONCILE_EVERY),
         params=params,
         **_common(name, "reconcile", "Compares stream, served and truth; every differing row gets a named cause."),
     ) as dag:
         arguments = _step("validate", steps.check_reconcile)(name)
         compare = ReconcileOperator(
-            task_id="compare", settings=settings, job="reconcile", arguments=arguments, name=f"reconcile-{name}"
+            task_id="compare",
+            settings=settings,
+            job="reconcile",
+            arguments=arguments,
+            name=f"reconcile-{safe_name(name)}",
         )
         compare >> _step("gate", steps.gate_reconcile, retries=0)(name)
     return dag
@@ -138,13 +154,17 @@ def reconcile_full_dag(settings: Settings, definition: Definition) -> DAG:
     """Compare everything with the log once a week, the past that the hourly runs build on too; fail on a defect."""
     name = definition.name
     with DAG(
-        dag_id=f"reconcile_full__{name}",
+        dag_id=dag_id("reconcile_full", name),
         schedule=_cron(RECONCILE_FULL_EVERY),
         **_common(name, "reconcile", "Compares everything from the first batch on, and checks all seals."),
     ) as dag:
         arguments = _step("validate", steps.check_reconcile_full)(name)
         compare = ReconcileOperator(
-            task_id="compare", settings=settings, job="reconcile", arguments=arguments, name=f"reconcile-full-{name}"
+            task_id="compare",
+            settings=settings,
+            job="reconcile",
+            arguments=arguments,
+            name=f"reconcile-full-{safe_name(name)}",
         )
         compare >> _step("gate", steps.gate_reconcile, retries=0)(name)
     return dag
@@ -168,7 +188,7 @@ def backfill_dag(settings: Settings, definition: Definition) -> DAG:
         "dry_run": Param(False, type="boolean", title="Dry run", description="Plan and explain only."),
     }
     with DAG(
-        dag_id=f"backfill__{name}",
+        dag_id=dag_id("backfill", name),
         schedule=_cron(BACKFILL_EVERY),
         params=params,
         **_common(
@@ -186,7 +206,7 @@ def _planned_by_job(settings: Settings, name: str) -> Any:
     """Return the task that gives the id of a plan which a Spark job made: sessions are only known from their records."""
     arguments = _gate("validate", steps.check_backfill)(name)
     look = RivertwiceSparkOperator(
-        task_id="look", settings=settings, job="plan", arguments=arguments, name=f"plan-{name}"
+        task_id="look", settings=settings, job="plan", arguments=arguments, name=f"plan-{safe_name(name)}"
     )
     planned = _gate("plan", steps.find_planned)(name)
     look >> planned
@@ -197,7 +217,7 @@ def correct_dag(settings: Settings, definition: Definition) -> DAG:
     """Recompute and publish the windows that late rows came for, once it has been quiet for the policy's debounce."""
     name = definition.name
     with DAG(
-        dag_id=f"correct__{name}",
+        dag_id=dag_id("correct", name),
         schedule=_cron(CORRECT_EVERY),
         **_common(name, "correct", "Corrects the closed windows that late rows came for, and publishes them."),
     ) as dag:
@@ -205,9 +225,60 @@ def correct_dag(settings: Settings, definition: Definition) -> DAG:
     return dag
 
 
+def switch_dag(settings: Settings, definition: Definition) -> DAG:
+    """Let another version of a pipeline serve: compare it first, then ask a person. Going back is the same, without a comparison."""
+    name = definition.name
+    params = {
+        "version": Param(
+            None,
+            type=["null", "string"],
+            pattern=VERSION_PATTERN,
+            title="Version",
+            description=f"Which one serves next: {name}@v2, or {name} for the first one; empty means the newest that does not serve.",
+        ),
+        "reason": _reason_param(),
+    }
+    with DAG(
+        dag_id=dag_id("switch", name),
+        schedule=_cron(SWITCH_EVERY) if switch_steps.may_switch_by_itself(settings, name) else None,
+        params=params,
+        **_common(name, "switch", "Compares a version with the one that serves, asks a person, and lets it serve."),
+    ) as dag:
+        choice = _step("choose", switch_steps.choose)(name)
+        arguments = _gate("comparison_wanted", switch_steps.compare_arguments, ignore_downstream_trigger_rules=False)(
+            choice
+        )
+        compare = CompareOperator(
+            task_id="compare", settings=settings, job="compare", arguments=arguments, name=f"compare-{safe_name(name)}"
+        )
+        # A version that served before is not compared: its task `compare` is skipped, and the gate has nothing to read.
+        found = _step("gate", switch_steps.gate, retries=0, trigger_rule="none_failed_min_one_success")(choice)
+        wanted = _gate("approval_wanted", switch_steps.is_approval_wanted, ignore_downstream_trigger_rules=False)(found)
+        approve = ApprovalOperator(
+            task_id="approve",
+            subject="{{ ti.xcom_pull(task_ids='gate')['subject'] }}",
+            body="{{ ti.xcom_pull(task_ids='gate')['body'] }}",
+            response_timeout=APPROVAL_PATIENCE,
+            retries=0,
+        )
+        serve = _step("serve", switch_steps.serve, trigger_rule="none_failed_min_one_success")(found)
+        compare >> found
+        wanted >> approve >> serve
+        _step("report", switch_steps.report)(name, serve)
+    return dag
+
+
 def queues_late_windows(definition: Definition) -> bool:
     """Say whether late rows of a pipeline queue the windows that they missed."""
     return definition.late.policy == "correct"
+
+
+def is_first_version(definition: Definition) -> bool:
+    """Say whether a definition is a pipeline's own, not that of a version beside it: such a one has no switch and no archive.
+
+    The archive of a topic is one for all pipelines; the first version's DAG extends it, and the agent that of any other topic.
+    """
+    return base_of(definition.name) == definition.name
 
 
 def _run_plan(settings: Settings, name: str, backfill: Any) -> None:
@@ -217,7 +288,7 @@ def _run_plan(settings: Settings, name: str, backfill: Any) -> None:
         settings=settings,
         job="backfill",
         arguments=["--pipeline", name, "--backfill", backfill],
-        name=f"backfill-{name}",
+        name=f"backfill-{safe_name(name)}",
     )
     sequence = _step("publish", steps.publish_backfill)(name, backfill)
     compute >> sequence
@@ -242,7 +313,7 @@ def _common(name: str, verb: str, description: str) -> dict[str, Any]:
         "catchup": False,
         "max_active_runs": 1,
         "allowed_run_types": list(RUN_TYPES),
-        "tags": ["rivertwice", verb, name],
+        "tags": ["rivertwice", verb, base_of(name)],
         "doc_md": f"**{verb}** of pipeline `{name}`. {description} See docs/howto-airflow.md.",
         "default_args": {
             "owner": "rivertwice",

@@ -1,4 +1,4 @@
-"""Which pipelines get DAGs. Reads the definitions only, so that parsing a DAG file costs no engine."""
+"""Which pipelines and versions get DAGs. Reads the definitions only, so that parsing a DAG file costs no engine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rivertwice.config import Settings
+from rivertwice.config.versions import MARK
 from rivertwice.errors import ConfigError, DefinitionError
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.files import YAML_FILE
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FoundDefinitions:
-    """One pipeline folder: its definition, or why it cannot be accepted."""
+    """One pipeline, or a version of one: its definition, or why it cannot be accepted."""
 
     name: str
     definition: Definition | None
@@ -27,13 +28,18 @@ class FoundDefinitions:
 
 
 def find_definitions(settings: Settings) -> list[FoundDefinitions]:
-    """Return every pipeline folder of the project, sorted by name; a broken one hides no other."""
+    """Return every pipeline of the project and every open version of one, sorted by name; a broken one hides no other.
+
+    While a version is open, the definition of its pipeline is the frozen one, which its stream runs.
+    """
+    names = {file.parent.name for file in settings.definitions.glob(f"*/{YAML_FILE}")}
+    names |= {file.parent.name for file in settings.frozen_definitions.glob(f"*{MARK}*/{YAML_FILE}")}
     definitions = []
-    for file in sorted(settings.definitions.glob(f"*/{YAML_FILE}")):
+    for name in sorted(names):
         try:
-            definitions.append(FoundDefinitions(file.parent.name, load_definition(file.parent), None))
+            definitions.append(FoundDefinitions(name, load_definition(settings.definition_folder(name)), None))
         except (ConfigError, DefinitionError, OSError) as error:
-            definitions.append(FoundDefinitions(file.parent.name, None, str(error)))
+            definitions.append(FoundDefinitions(name, None, str(error)))
     return definitions
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LONGEST_BODY = 1 << 20
-_TRIGGER = re.compile(r"/api/v2/dags/(?P<verb>[a-z]+)__[a-z0-9_-]+/dagRuns/?$")
+_TRIGGER = re.compile(r"/api/v2/dags/(?P<verb>[a-z]+(?:_[a-z]+)*)__[a-z0-9._-]+/dagRuns/?$")
 
 
 class FormCheck:

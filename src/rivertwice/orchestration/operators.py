@@ -1,4 +1,4 @@
-"""Our two operators: a supervision epoch, and a Spark job of this project."""
+"""Our operators: a supervision epoch, and the Spark jobs of this project."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rivertwice.instants import to_iso, utc_now
 from rivertwice.orchestration.alerts import StreamFaultError
 from rivertwice.orchestration.environment import SPARK_CONNECTION, SPARK_POOL, spark_environment, submit_confs
 from rivertwice.orchestration.outcomes import find_refusal
-from rivertwice.orchestration.run_names import reconcile_of
+from rivertwice.orchestration.run_names import comparison_of, reconcile_of
 from rivertwice.orchestration.triggers import EPOCH_ENDED, EpochTrigger
 from rivertwice.supervise.health import choose_grace
 
@@ -133,3 +133,12 @@ class ReconcileOperator(RivertwiceSparkOperator):
         """Return the job's arguments and the name of the reconcile."""
         run = reconcile_of(context["dag_run"].run_id, context["ti"].try_number)
         return [*super().arguments_of(context), "--run", run]
+
+
+class CompareOperator(RivertwiceSparkOperator):
+    """Submits the comparison of two versions under a name of its own for each DAG run, by which the run's gate finds it."""
+
+    def arguments_of(self, context: Any) -> list[str]:
+        """Return the job's arguments and the name of the comparison."""
+        run = comparison_of(context["dag_run"].run_id, context["ti"].try_number)
+        return [*super().arguments_of(context), "--by", "airflow", "--run", run]

@@ -9,6 +9,8 @@ from typing import Any
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import from_ms, to_iso
+from rivertwice.orchestration.dag_names import dag_id
+from rivertwice.orchestration.page_versions import describe_versions
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.results import cause_rows, reconcile_runs, verdict_rows
 from rivertwice.savepoint.catalogue import list_savepoints
@@ -49,6 +51,8 @@ def describe_pipeline(settings: Settings, definition: Definition, now: datetime)
             {"run": run["run"], "at": to_iso(run["created_at"]), "counts": run["counts"]} for run in runs[-TREND:]
         ],
         "alerts": _alerts(settings, definition.name),
+        "versions": describe_versions(settings, definition.name, now),
+        "reconcile_dag": dag_id("reconcile", definition.name),
     }
 
 

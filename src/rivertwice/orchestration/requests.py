@@ -20,6 +20,7 @@ from rivertwice.instants import TimeRange, parse_iso, to_iso
 _DAY = r"(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
 _TIME = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?"
 INSTANT_PATTERN = rf"^\d{{4}}-{_DAY}T{_TIME}(Z|[+-]\d{{2}}:\d{{2}})$"
+VERSION_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,63}(@v([2-9]|[1-9][0-9]{1,3}))?$"
 REASON_PATTERN = r"^[^\x00-\x1f{}$`\\]*$"
 REASON_LENGTH = 200
 REASON_OF_MANUAL, REASON_OF_SCHEDULE = "asked for in Airflow", "scheduled"
@@ -50,6 +51,14 @@ class RotateForm:
     reason: str
 
 
+@dataclass(frozen=True)
+class SwitchForm:
+    """A checked request to let a version serve; `version` "": the newest open one that does not; `reason` "": none."""
+
+    version: str
+    reason: str
+
+
 def check_form(verb: str, conf: Mapping[str, Any], now: datetime) -> None:
     """Check the request for a run of a verb's DAG; a field that is left out has its default. A verb without a form passes.
 
@@ -62,6 +71,8 @@ def check_form(verb: str, conf: Mapping[str, Any], now: datetime) -> None:
         read_reconcile(conf, conf, now)
     elif verb == "rotate":
         read_rotate(conf, conf)
+    elif verb == "switch":
+        read_switch(conf, conf)
     elif verb in ("archive", "correct", "reconcile_full"):
         read_nothing(conf)
 
@@ -105,6 +116,22 @@ def read_rotate(conf: Mapping[str, Any], params: Mapping[str, Any]) -> RotateFor
     """
     _refuse_unknown(conf, ("prove", "reason"))
     return RotateForm(_flag(params, "prove"), _reason(params))
+
+
+def read_switch(conf: Mapping[str, Any], params: Mapping[str, Any]) -> SwitchForm:
+    """Check the form of a switch.
+
+    Raises:
+        RequestError: an unknown key, or a text that names no version.
+    """
+    _refuse_unknown(conf, ("version", "reason"))
+    version = params.get("version") or ""
+    if version and not (isinstance(version, str) and re.fullmatch(VERSION_PATTERN, version)):
+        message = (
+            f"version {str(version)[:60]!r} is no name of a version; write it as NAME@v2, or NAME for the first one"
+        )
+        raise RequestError(message)
+    return SwitchForm(version, _reason(params))
 
 
 def read_nothing(conf: Mapping[str, Any]) -> None:

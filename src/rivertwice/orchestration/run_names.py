@@ -23,6 +23,16 @@ def is_reconcile_of(run_id: str, reconcile: str) -> bool:
     return reconcile.startswith(_reconciles(run_id))
 
 
+def comparison_of(run_id: str, attempt: int) -> str:
+    """Return the name of the comparison of versions that one attempt of a DAG run's job stores."""
+    return f"{comparisons(run_id)}{attempt}"
+
+
+def comparisons(run_id: str) -> str:
+    """Return how the names of all comparisons of a DAG run begin."""
+    return f"pc-{_digest(run_id)}-"
+
+
 def _reconciles(run_id: str) -> str:
     return f"rc-{_digest(run_id)}-"
 

@@ -49,9 +49,9 @@ def take_savepoint(pipeline: str) -> str:
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
-        form = read_rotate(_conf(context), context["params"])
+        form = read_rotate(conf(context), context["params"])
         _skip_if_nothing_committed(settings, pipeline, context)
-        savepoint = take(settings, pipeline, now=utc_now(), reason=form.reason or _who(context))
+        savepoint = take(settings, pipeline, now=utc_now(), reason=form.reason or who(context))
     log.info("took savepoint %s of %s", savepoint.id, pipeline)
     return str(savepoint.id)
 
@@ -90,7 +90,7 @@ def check_archive(pipeline: str) -> list[str]:
     """Check the form and return the arguments of the archive job."""
     context = get_current_context()
     with refusals():
-        read_nothing(_conf(context))
+        read_nothing(conf(context))
         _skip_if_nothing_committed(Settings.from_env(), pipeline, context)
     return ["--pipeline", pipeline]
 
@@ -99,7 +99,7 @@ def check_reconcile(pipeline: str) -> list[str]:
     """Check the form and return the arguments of the reconcile job."""
     context = get_current_context()
     with refusals():
-        asked = read_reconcile(_conf(context), context["params"], utc_now())
+        asked = read_reconcile(conf(context), context["params"], utc_now())
         _skip_if_nothing_committed(Settings.from_env(), pipeline, context)
     arguments = ["--pipeline", pipeline]
     if asked is not None:
@@ -111,7 +111,7 @@ def check_reconcile_full(pipeline: str) -> list[str]:
     """Check the form and return the arguments of a job that compares everything."""
     context = get_current_context()
     with refusals():
-        read_nothing(_conf(context))
+        read_nothing(conf(context))
         _skip_if_nothing_committed(Settings.from_env(), pipeline, context)
     return ["--pipeline", pipeline, "--full"]
 
@@ -163,9 +163,9 @@ def plan_backfill(pipeline: str) -> str:
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
-        form = read_backfill(_conf(context), context["params"], utc_now())
+        form = read_backfill(conf(context), context["params"], utc_now())
         _skip_if_nothing_committed(settings, pipeline, context)
-        request = BackfillRequest(pipeline, form.range, form.reason or _who(context))
+        request = BackfillRequest(pipeline, form.range, form.reason or who(context))
         plan = plan_if_needed(settings, request, _no_spark, log.info)
         if plan is None:
             return ""
@@ -182,13 +182,13 @@ def check_backfill(pipeline: str) -> list[str]:
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
-        form = read_backfill(_conf(context), context["params"], utc_now())
+        form = read_backfill(conf(context), context["params"], utc_now())
         _skip_if_nothing_committed(settings, pipeline, context)
         nothing = find_nothing_stale(settings, pipeline) if form.range is None else None
         if nothing is not None:
             log.info("%s", nothing)
             return []
-    reason = f"--reason={form.reason or _who(context)}"
+    reason = f"--reason={form.reason or who(context)}"
     arguments = ["--pipeline", pipeline, "--request", request_of(context["dag_run"].run_id), reason]
     if form.range is not None:
         arguments += ["--from", to_iso(form.range.start), "--to", to_iso(form.range.end)]
@@ -212,9 +212,9 @@ def plan_correction(pipeline: str) -> str:
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
-        read_nothing(_conf(context))
+        read_nothing(conf(context))
         _skip_if_nothing_committed(settings, pipeline, context)
-        request = BackfillRequest(pipeline, None, _who(context), utc_now())
+        request = BackfillRequest(pipeline, None, who(context), utc_now())
         plan = plan_if_needed(settings, request, _no_spark, log.info)
         if plan is None:
             return ""
@@ -252,21 +252,24 @@ def await_served(pipeline: str, sequence: int) -> int:
     return int(stamp.sequence)
 
 
-def _conf(context: Any) -> dict[str, Any]:
+def conf(context: Any) -> dict[str, Any]:
+    """Return the values that were sent with the request for a run."""
     return dict(getattr(context["dag_run"], "conf", None) or {})
 
 
-def _is_scheduled(context: Any) -> bool:
+def is_scheduled(context: Any) -> bool:
+    """Say whether nobody asked for a run."""
     return str(getattr(context["dag_run"], "run_type", "manual")).rsplit(".", 1)[-1].lower() == "scheduled"
 
 
-def _who(context: Any) -> str:
-    return REASON_OF_SCHEDULE if _is_scheduled(context) else REASON_OF_MANUAL
+def who(context: Any) -> str:
+    """Return the reason of a run whose form has none."""
+    return REASON_OF_SCHEDULE if is_scheduled(context) else REASON_OF_MANUAL
 
 
 def _skip_if_nothing_committed(settings: Settings, pipeline: str, context: Any) -> None:
     from rivertwice.timeline.sequence import head
 
-    if _is_scheduled(context) and head(settings.pipeline(pipeline)) is None:
+    if is_scheduled(context) and head(settings.pipeline(pipeline)) is None:
         message = f"{pipeline} has no timeline yet: its stream was never started, so there is nothing to do"
         raise AirflowSkipException(message)

@@ -3,7 +3,7 @@
 1. Record the request, with the value, before anything changes.
 2. Extend the archive to the end of the log, so that a recompute reads none of the records from Kafka any more.
 3. Find the value again. Any obstacle ends the erasure here; the request stays, and is resumed later.
-4. Remove the seals of the pipelines' reconciles. Rewrite the archive, a day at a time.
+4. Remove the seals of the pipelines' reconciles, and comparisons of versions. Rewrite the archive, a day at a time.
 5. For each pipeline: rewrite its tables; put the digests of the rewritten batches into the
    ledger; for a fold, make its state again from the rewritten archive, every batch compared with the ledger (`savepoint.restore`
    from the beginning).
@@ -56,6 +56,7 @@ from rivertwice.stream.at_rest import at_rest
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.lineage import head_definition, path_ledger
 from rivertwice.timeline.upkeep import no_upkeep
+from rivertwice.versions.comparisons import forget_comparisons
 
 _log = logging.getLogger(__name__)
 
@@ -276,6 +277,7 @@ def _rewrite_all(
     topics = sorted({topic for definition in definitions.values() for topic in definition.topics})
     for name in definitions:  # before the archive changes too: it is what verdicts were judged by
         forget_seals(settings.pipeline(name))
+        forget_comparisons(settings.pipeline(name))
     for topic in topics:  # step 4
         rewrite_archive(settings, topic, redactor, progress, check)
         note_sums(settings, topic)

@@ -45,3 +45,10 @@ def list_records(place: Place, name: str) -> list[str]:
         return sorted(path.parent.name for path in place.glob(f"*/{name}"))
     keys = open_store(place).list()
     return sorted(key.partition("/")[0] for key in keys if key.partition("/")[2] == name)
+
+
+def list_keys(place: Place) -> list[str]:
+    """Return the keys of the records directly in `place`, sorted."""
+    if isinstance(place, Path):
+        return sorted(path.name for path in place.glob("*.json"))
+    return sorted(key for key in open_store(place).list() if "/" not in key and key.endswith(".json"))

@@ -136,6 +136,27 @@ def _reconcile(home: PipelineHome) -> Any:
     return newest_reconcile(home)
 
 
+def view_versions(settings: Settings, name: str) -> Any:
+    """Return where the versions of a pipeline stand; nothing for a version, or if there is only one. Reads what proves them."""
+    return _try(lambda: _versions(settings, name)) if settings.pipeline(name).is_first_version else []
+
+
+def _versions(settings: Settings, name: str) -> list[dict[str, Any]]:
+    from rivertwice.versions import view as room
+
+    return [
+        {
+            "name": view.name,
+            "serves": view.serves,
+            "since": view.since,
+            "proved_until": view.proved_until,
+            "comparison": None if view.comparison is None else view.comparison.run,
+            "next": {"act": view.next.act, "text": view.next.text},
+        }
+        for view in room.view_versions(settings, name)
+    ]
+
+
 def _view_recovery(settings: Settings, name: str) -> RecoveryView:
     from rivertwice.savepoint.recovery_view import view_recovery
 

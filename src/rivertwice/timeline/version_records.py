@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from rivertwice.config import PipelineHome, Place, below
@@ -18,8 +17,7 @@ from rivertwice.config.versions import FIRST, split_version
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.locks import lock_or_refuse
-from rivertwice.store.places import open_store
-from rivertwice.store.small_records import put_record_if_absent, read_record
+from rivertwice.store.small_records import list_keys, put_record_if_absent, read_record
 
 FORMAT = 1
 _DROPPED = "-dropped.json"
@@ -123,9 +121,7 @@ def _place(home: PipelineHome) -> Place:
 
 
 def _keys(home: PipelineHome) -> list[str]:
-    place = _place(home)
-    keys = [path.name for path in place.glob("v*.json")] if isinstance(place, Path) else open_store(place).list()
-    return [key for key in keys if key.startswith("v") and key.endswith(".json")]
+    return [key for key in list_keys(_place(home)) if key.startswith("v")]
 
 
 def _require_format(home: PipelineHome, data: dict[str, Any] | None, number: int) -> dict[str, Any] | None:

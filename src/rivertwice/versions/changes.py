@@ -14,15 +14,13 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from rivertwice.config import Settings
-from rivertwice.config.versions import split_version
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import describe
 from rivertwice.pipeline.refusals import check_sql
 from rivertwice.pipeline.strict import Strict
 from rivertwice.trial.model import CHANGED, Expected, SchemaChange
+from rivertwice.versions.policy import MAX_FILE_BYTES, changes_path
 
-FOLDER = "changes"
-MAX_FILE_BYTES = 1_000_000
 Reason = Field(min_length=1, description="Why it is meant, for the people who approve it.")
 
 
@@ -66,6 +64,10 @@ class ChangeFile(Strict):
     reason: str = Reason
     columns: ColumnsChange = Field(default_factory=ColumnsChange)
     rows: tuple[RowsChange, ...] = Field(default=(), description="The first one that has a row counts.")
+    switch: Literal["approval", "automatic"] = Field(
+        default="approval",
+        description="Whether Airflow's DAG asks a person before the version serves, or switches by itself.",
+    )
 
     def expected(self) -> tuple[Expected, ...]:
         """Return the declarations about rows."""
@@ -87,12 +89,6 @@ class Declared:
     path: Path
     sha256: str
     changes: ChangeFile
-
-
-def changes_path(settings: Settings, version: str) -> Path:
-    """Return the path of a version's change file in the project."""
-    pipeline, number = split_version(version)
-    return settings.definitions / pipeline / FOLDER / f"v{number}.yaml"
 
 
 def read_changes(settings: Settings, version: str) -> Declared:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from rivertwice.trial.model import Comparison, Example, SchemaChange
+from rivertwice.trial.model import Comparison, Example, Expected, SchemaChange
+from rivertwice.versions.policy import APPROVAL
 
 
 @dataclass(frozen=True)
@@ -17,15 +18,19 @@ class Proof:
         version: its name.
         run: the reconcile whose seal says so; None: there is none.
         until_ms: windows that end at or before it (epoch ms) are proved.
-        end_offsets: topic to partition to offset; records below were counted.
         lacks: why it does not count now; empty if it does.
+        timeline, sequence: of the seal: the head, and the newest head move or publication that it counts. As long as both are the
+            same, the rows of windows that are proved are the same.
+        end_offsets: topic to partition to offset; records below were counted.
     """
 
     version: str
     run: str | None
     until_ms: int
-    end_offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     lacks: str = ""
+    timeline: str = ""
+    sequence: int = 0
+    end_offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class Parity:
         reasons: why the version may not serve, one sentence each; empty: it may.
         warnings: what the gate does not insist on.
         by_record: rows belong to records, not to windows: those of the records that both versions have read were compared.
+        reason, expected: of the change file: why there is a new version, and which rows are meant to differ.
+        policy: of the change file: whether a person approves that the version serves.
     """
 
     version: str
@@ -70,6 +77,9 @@ class Parity:
     reasons: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     by_record: bool = False
+    reason: str = ""
+    expected: tuple[Expected, ...] = ()
+    policy: str = APPROVAL
 
     @property
     def passed(self) -> bool:

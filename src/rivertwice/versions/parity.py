@@ -60,7 +60,7 @@ class _Side:
 
 
 def compare_versions(settings: Settings, name: str, spark: Spark, progress: Progress, *, limit: int = 20) -> Parity:
-    """Compare what a version serves with what the version beside it serves. Nothing is written.
+    """Compare what a version serves with what the version beside it serves. Nothing is written: `comparisons` stores it.
 
     Args:
         settings: where everything is stored.
@@ -81,7 +81,10 @@ def compare_versions(settings: Settings, name: str, spark: Spark, progress: Prog
     unfinished = find_unfinished_load(homes[1])
     reasons = find_missing(proofs, None if unfinished is None else unfinished.text)
     nothing = Comparison(0, 0)
-    parity = Parity(name, version.beside, declared.sha256, None, None, proofs, SchemaChange(), nothing, 0, (), reasons)
+    parity = Parity(
+        name, version.beside, declared.sha256, None, None, proofs, SchemaChange(), nothing, 0, (), reasons,
+        reason=declared.changes.reason, expected=declared.changes.expected(), policy=declared.changes.switch,
+    )  # fmt: skip
     return parity if reasons else _judge(settings, parity, homes, declared, spark(), progress, limit)
 
 
@@ -121,7 +124,7 @@ def _judge(
     old_rows, new_rows = (
         covered_rows(side.rows, side.bundle.definition, since_ms, parity.proofs) for side in (old, new)
     )
-    expected = declared.changes.expected()
+    expected = parity.expected
     try:
         judged = judge_rows(old_rows, new_rows, *definitions, expected)
     except PySparkException as error:

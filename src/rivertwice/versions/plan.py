@@ -19,7 +19,7 @@ from rivertwice.pipeline.on_demand import Spark
 from rivertwice.retention.view import view_retention
 from rivertwice.store.room import free_bytes
 from rivertwice.versions.begin import find_wanted
-from rivertwice.versions.changes import changes_path
+from rivertwice.versions.policy import changes_path
 
 if TYPE_CHECKING:
     pass

@@ -27,4 +27,4 @@ def prove(name: str, look: Look) -> Proof:
         lacks = f"another program changed tables of {name} after {seal.run}; {again}, which names the commits"
     elif new_publications(look):
         lacks = f"{name} published backfills after {seal.run} proved what it serves; {again}"
-    return Proof(name, seal.run, seal.settled_ms, seal.end_offsets, lacks)
+    return Proof(name, seal.run, seal.settled_ms, lacks, seal.timeline, seal.sequence, seal.end_offsets)

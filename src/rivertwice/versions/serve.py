@@ -12,7 +12,7 @@ was. After it, whoever looks next does step 3: each build of the old version rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,12 +21,12 @@ from typing import Any
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.config.versions import base_of, split_version
 from rivertwice.errors import LostRaceError, RequestError
-from rivertwice.instants import to_iso
+from rivertwice.instants import parse_iso, to_iso
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.store.places import remove_place
 from rivertwice.timeline.lineage import head_definition
-from rivertwice.timeline.sequence import PUBLICATION, read_sequence
+from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence
 from rivertwice.timeline.served import METADATA_KEY, rebuild_served, serving_lock
 from rivertwice.timeline.served_stamp import ServedStamp, follow_stamp, mark_of, stamp_of
 from rivertwice.timeline.version_records import hold_versions, read_versions
@@ -54,7 +54,14 @@ class Switched:
 
 
 def serve_version(
-    settings: Settings, name: str, *, by: str, now: datetime, compared: Mapping[str, Any] | None = None
+    settings: Settings,
+    name: str,
+    *,
+    by: str,
+    now: datetime,
+    compared: Mapping[str, Any] | None = None,
+    reason: str = "",
+    check: Callable[[], None] = lambda: None,
 ) -> Switched:
     """Let a version serve.
 
@@ -64,6 +71,8 @@ def serve_version(
         by: who asks.
         now: the present instant.
         compared: what the gate said, for the record; None: nothing was compared, as for a version that served before.
+        reason: why, for the record.
+        check: is called right before the commit, when the rows that it will show are known; what it raises prevents the switch.
 
     Raises:
         RequestError: there is no such version, it never ran, or what it emits cannot be switched.
@@ -88,7 +97,9 @@ def serve_version(
         rows = delta.read(home.tables.served)
         stamp = stamp_to_serve(home, None if rows is None else stamp_of(home.tables.served))
         assert rows is not None, "they have a stamp"
+        check()
         record = {"from": before, "to": name, "by": by, "at": to_iso(now), "compared": dict(compared or {})}
+        record |= {"reason": reason} if reason else {}
         delta.overwrite(
             home.public_served,
             rows,
@@ -98,7 +109,9 @@ def serve_version(
         )  # step 2
         follow_stamp(home)  # step 3
         remove_place(home.own_served)  # step 4
-    return Switched(name, before, rows.num_rows, changed=True, not_counted=_published_since(old))
+    return Switched(
+        name, before, rows.num_rows, changed=True, not_counted=len(publications_not_counted(settings, home))
+    )
 
 
 def require_unmoved(before: str, serving: str) -> None:
@@ -169,10 +182,31 @@ def _definition_of(home: PipelineHome) -> Definition:
     return definition
 
 
-def _published_since(old: PipelineHome) -> int:
-    """Return how many publications a version has made since it began to serve; 0 if that is not in the log any more."""
-    switches = [record for record in read_switches(old) if record["to"] == old.root.name]
+def served_before(home: PipelineHome) -> bool:
+    """Say whether a version has served already: then it serves again without a comparison."""
+    return has_served(home, read_switches(home))
+
+
+def publications_not_counted(settings: Settings, home: PipelineHome) -> list[Entry]:
+    """Return what the last switch did not take along: publications of the version that served before, made while it served.
+
+    They do not count for the version that serves now.
+    """
+    switches = read_switches(home)
     if not switches:
-        return 0
-    since = switches[-1]["at"]
-    return sum(entry.kind == PUBLICATION and to_iso(entry.created_at) > since for entry in read_sequence(old))
+        return []
+    return publications_since(settings.pipeline(switches[-1]["from"]), parse_iso(switches[-1]["at"]))
+
+
+def publications_since(home: PipelineHome, until: datetime | None = None) -> list[Entry]:
+    """Return the publications that a version made since it began to serve, up to an instant.
+
+    Nothing is returned if the log does not say any more since when it serves, as for the first version before any switch.
+    """
+    switches = [record for record in read_switches(home) if until is None or parse_iso(record["at"]) < until]
+    begun = [record["at"] for record in switches if record["to"] == home.root.name]
+    if not begun:
+        return []
+    since = parse_iso(begun[-1])
+    published = (entry for entry in read_sequence(home) if entry.kind == PUBLICATION and entry.created_at > since)
+    return [entry for entry in published if until is None or entry.created_at <= until]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from homes.delivered_versions import AT, SecondVersion, serve
 from homes.delivery import DeliveryHome
-from homes.versions import AT, SecondVersion, serve
 from rivertwice.config import Settings
 from rivertwice.delivery.asked import sinks_of
 from rivertwice.delivery.deliver import Delivered, Deliverer

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from homes.delivered_versions import SecondVersion, serve
 from homes.delivery import DeliveryHome, fill
-from homes.versions import SecondVersion, serve
 from rivertwice.alerts.routes import WEBHOOK
 from rivertwice.alerts.sender import Sender
 from rivertwice.cli import cli

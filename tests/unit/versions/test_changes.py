@@ -9,7 +9,8 @@ import pytest
 from rivertwice.config import Settings
 from rivertwice.errors import DefinitionError
 from rivertwice.trial.model import Expected, Retyped, SchemaChange
-from rivertwice.versions.changes import ColumnsChange, changes_path, read_changes, undeclared_columns
+from rivertwice.versions.changes import ColumnsChange, read_changes, undeclared_columns
+from rivertwice.versions.policy import changes_path
 
 GOOD = """
 reason: the mean counted early departures as negative

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -11,86 +9,31 @@ from unittest import mock
 import pytest
 from click.testing import CliRunner, Result
 
-from homes.backfill import HOUR, add_timeline, emitted, make_home
-from homes.ledger import NOW, ledger_row
+from homes.versions import AT, GONE, World
 from rivertwice.cli import cli
 from rivertwice.commands import versions
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.pipeline.bundle import load_bundle
-from rivertwice.pipeline.definition import Definition, load_definition
+from rivertwice.pipeline.definition import load_definition
 from rivertwice.privacy.rewrite import own_tables
 from rivertwice.reconcile.seals import look
 from rivertwice.savepoint.operations.upgrade import show_upgrade
 from rivertwice.store import delta
 from rivertwice.store.delta_read import version_of
 from rivertwice.timeline.intent import write_intent
-from rivertwice.timeline.ledger import append_ledger
-from rivertwice.timeline.sequence import move_head
 from rivertwice.timeline.served import export_sha256, read_served, rebuild_served
 from rivertwice.timeline.served_stamp import BESIDE, served_stamp, serving_by_stamp, stamp_of
 from rivertwice.timeline.version_records import hold_versions
-from rivertwice.trial.model import Comparison, SchemaChange
 from rivertwice.versions import serve
 from rivertwice.versions.begin import begin_version, drop_version, find_wanted
-from rivertwice.versions.model import LeftOut, Parity, Proof
 from rivertwice.versions.serve import read_switches, serve_version
 
-AT = datetime(2026, 11, 26, tzinfo=UTC)
 Rows = list[tuple[int, str, int]]
 
 
 class KilledError(Exception):
     """The process ends here."""
-
-
-class World:
-    """A pipeline whose first version emitted n = hour, and a second one that emitted n = hour + 100."""
-
-    def __init__(self, folder: Path) -> None:
-        self.settings, self.old, bundle = make_home(folder)
-        self.first: Definition = bundle.definition
-        rebuild_served(self.old, self.first)
-        sql = self.settings.definitions / "p" / "transform.sql"
-        sql.write_text(sql.read_text().replace("count(*)", "100 + count(*)"))
-        version = begin_version(self.settings, "p", by="test", now=AT)
-        self.new = self.settings.pipeline(version.name)
-        stored = load_bundle(self.new.bundles, version.bundle)
-        self.second: Definition = stored.definition
-        add_timeline(self.new, stored, "t1", None, 0)
-        move_head(self.new, "t1", reason="first start", expected_seq=0, now=NOW)
-        self.bundle = stored.id
-        self.emit(self.new, range(10), stored.id, 100)
-
-    def emit(self, home: PipelineHome, batches: range, bundle: str, plus: int) -> None:
-        """Commit a batch an hour, each with the row of the hour before it."""
-        rows = [
-            ledger_row(
-                n,
-                bundle=bundle,
-                batch_watermark_ms=n * HOUR,
-                min_event_ms=n * HOUR,
-                max_event_ms=(n + 1) * HOUR - 1,
-                emitted=1,
-            )
-            for n in batches
-        ]
-        for n in batches:
-            delta.append(home.tables.changelog, emitted("t1", n, (n - 1, "a", n - 1 + plus)))
-        append_ledger(home, rows)
-
-    def consumers_see(self) -> list[int]:
-        rows = delta.read(self.old.public_served)
-        assert rows is not None
-        return sorted(rows["n"].to_pylist())
-
-    def keep_all(self) -> None:
-        """Do what the agent does after a batch: build what each version serves."""
-        rebuild_served(self.old, self.first)
-        rebuild_served(self.new, self.second)
-
-    def serve(self, name: str) -> Any:
-        return serve_version(self.settings, name, by="test", now=AT)
 
 
 @pytest.fixture
@@ -238,13 +181,6 @@ def test_what_serves_is_not_dropped_and_what_never_ran_does_not_serve(world: Wor
         world.serve("p@v3")
 
 
-def passed_but_for_old_windows(world: World) -> Parity:
-    """Return a comparison that passed, with a window that only the old version has."""
-    gone = LeftOut(AT, AT, 3, "records of these windows are in neither Kafka nor the archive any more")
-    proofs = (Proof("p", "r1", 1), Proof("p@v2", "r2", 1))
-    return Parity("p@v2", "p", "", AT, AT, proofs, SchemaChange(), Comparison(1, 1, equal=1), 0, (gone,), ())
-
-
 def run(world: World, *arguments: str) -> Result:
     return CliRunner().invoke(cli, ["version", "serve", *arguments], env=world.settings.to_env())
 
@@ -253,7 +189,8 @@ def test_windows_that_would_be_served_no_more_refuse_a_switch(world: World, monk
     world.keep_all()
     write_intent(world.new, "stopped", "test", AT)
     write_intent(world.old, "stopped", "test", AT)
-    monkeypatch.setattr(versions, "_compared", lambda *_: passed_but_for_old_windows(world))
+    world.seal("r1")
+    monkeypatch.setattr(versions, "_compared", lambda *_: world.parity(left_out=(GONE,)))
     refused = run(world, "p@v2", "--yes")
     assert refused.exit_code == 1
     assert "windows of p@v2 could not be compared: 3 before" in refused.output
@@ -269,7 +206,7 @@ def test_a_version_without_a_cause_for_each_difference_does_not_serve(
     world.keep_all()
     for home in (world.old, world.new):
         write_intent(home, "stopped", "test", AT)
-    parity = replace(passed_but_for_old_windows(world), left_out=(), reasons=("1 rows differ without a cause",))
+    parity = world.parity(reasons=("1 rows differ without a cause",))
     monkeypatch.setattr(versions, "_compared", lambda *_: parity)
     refused = run(world, "p@v2", "--yes")
     assert refused.exit_code == 3

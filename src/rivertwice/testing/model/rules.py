@@ -26,7 +26,7 @@ from rivertwice.supervise import classify, decide, memory
 from rivertwice.testing.model.verdicts import true_meaning
 from rivertwice.timeline import lineage, sequence, served_stamp, serving, version_records, watermarks
 from rivertwice.versions import begin as begin_version
-from rivertwice.versions import cover, parity, proof, serve
+from rivertwice.versions import comparisons, cover, parity, proof, serve
 
 Rule = Callable[..., Any]
 
@@ -117,6 +117,7 @@ class Rules:
     prove: Rule = proof.prove
     covered_until: Rule = cover.covered_until
     find_missing: Rule = parity.find_missing
+    find_outdated: Rule = comparisons.find_outdated
     find_differences: Rule = parity.find_refusals
     has_served: Rule = serve.has_served
     require_unmoved: Rule = serve.require_unmoved

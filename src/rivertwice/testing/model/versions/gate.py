@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
 from rivertwice.errors import RequestError
+from rivertwice.reconcile.seals.look import Look
 from rivertwice.testing.model.backfills import read_offsets
 from rivertwice.testing.model.loads import unloaded
 from rivertwice.testing.model.process import point
@@ -17,7 +18,7 @@ from rivertwice.testing.model.versions.pipeline import Pipeline
 from rivertwice.testing.model.views import look_at
 from rivertwice.trial.model import Comparison, SchemaChange
 from rivertwice.versions.changes import ColumnsChange
-from rivertwice.versions.model import Parity
+from rivertwice.versions.model import Parity, Proof
 
 Rows = Mapping[int, frozenset[Address]]
 PROVED = point("compare: proofs of both sides read")
@@ -43,20 +44,15 @@ def compare_versions(pipeline: Pipeline, name: str) -> Generator[int, None, Pari
     if old is None or new is None:
         message = f"the tables of {name} or {version.beside} are gone"
         raise RequestError(message)
-    proofs, looks = [], []
-    for home in (old, new):
-        looked, _ = yield from look_at(home, full=False)
-        looks.append(looked.looked)
-        proofs.append(rules.prove(home.name, looked.looked))
+    proofs, looks = yield from read_proofs(old, new)
     left = () if new.load is None else unloaded(new, new.load)
-    reasons = rules.find_missing(tuple(proofs), "its first load is not done" if left else None)
+    reasons = rules.find_missing(proofs, "its first load is not done" if left else None)
     yield PROVED
     nothing = Comparison(0, 0)
-    both = (proofs[0], proofs[1])
     if reasons:
-        return Parity(name, old.name, "", None, None, both, SchemaChange(), nothing, 0, (), tuple(reasons))
+        return Parity(name, old.name, "", None, None, proofs, SchemaChange(), nothing, 0, (), tuple(reasons))
     since_ms = 0 if new.load is None else new.load.since_ms
-    until_ms = rules.covered_until(version_of(EXACT).definition, both)
+    until_ms = rules.covered_until(version_of(EXACT).definition, proofs)
     old_rows = _between(served_rows(old), since_ms, until_ms)
     yield OLD_READ
     new_rows = _between(served_rows(new), since_ms, until_ms)
@@ -65,10 +61,20 @@ def compare_versions(pipeline: Pipeline, name: str) -> Generator[int, None, Pari
     rows, late = _judge(old, new, sides)
     yield EXPLAINED
     reasons = rules.find_differences(rows, SchemaChange(), ColumnsChange())
-    parity = Parity(name, old.name, "", None, None, both, SchemaChange(), rows, late, (), tuple(reasons))
+    parity = Parity(name, old.name, "", None, None, proofs, SchemaChange(), rows, late, (), tuple(reasons))
     if parity.passed:
         pipeline.judge.gate_passes((old, new), looks, sides)
     return parity
+
+
+def read_proofs(
+    old: VersionWorld, new: VersionWorld
+) -> Generator[int, None, tuple[tuple[Proof, Proof], tuple[Look, Look]]]:
+    """Return up to where reconciles have proved what two versions serve, and the looks that say so."""
+    first, _ = yield from look_at(old, full=False)
+    second, _ = yield from look_at(new, full=False)
+    looks = first.looked, second.looked
+    return (old.rules.prove(old.name, looks[0]), old.rules.prove(new.name, looks[1])), looks
 
 
 def _between(rows: Rows | None, since_ms: int, until_ms: int) -> Rows:

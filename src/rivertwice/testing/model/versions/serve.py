@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.testing.model.agent import look_served
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.versions.begin import hold_versions, versions_lock
-from rivertwice.testing.model.versions.gate import compare_versions
+from rivertwice.testing.model.versions.gate import compare_versions, read_proofs
 from rivertwice.testing.model.versions.home import VersionWorld, renamed
 from rivertwice.testing.model.versions.keeper import LOCKED, lock_name, rebuild
 from rivertwice.testing.model.versions.pipeline import FIRST, Pipeline
+from rivertwice.versions.model import Parity
 
 SWITCHABLE = point("serve: it is a version that ran")
 FOLLOWED = point("serve: which version serves is known")
@@ -30,12 +32,13 @@ def run_serve(world: VersionWorld, me: Process) -> Steps:
     name = names.get(me.kind.removeprefix("far "), FIRST)
     target = _require_switchable(pipeline, name)
     yield SWITCHABLE
+    parity = None
     if not world.rules.has_served(target.home, pipeline.switches):
         parity = yield from compare_versions(pipeline, name)
         if not parity.passed and world.broken != "served whatever the gate says":
             message = f"the gate refuses {name}: {parity.reasons}"
             raise RequestError(message)
-    yield from serve(target, me)
+    yield from serve(target, me, parity)
 
 
 def _require_switchable(pipeline: Pipeline, name: str) -> VersionWorld:
@@ -46,8 +49,8 @@ def _require_switchable(pipeline: Pipeline, name: str) -> VersionWorld:
     return home
 
 
-def serve(target: VersionWorld, me: Process) -> Steps:
-    """Do what `serve_version` does, in its order."""
+def serve(target: VersionWorld, me: Process, compared: Parity | None) -> Steps:
+    """Do what `serve_version` does, in its order; a comparison must still hold right before the commit."""
     pipeline, rules, broken = target.pipeline, target.rules, target.broken
     hold_versions(pipeline.first, me)
     _require_switchable(pipeline, target.name)
@@ -69,6 +72,12 @@ def serve(target: VersionWorld, me: Process) -> Steps:
     table = target.table_at(target.place(me.host))
     rows, stamp = table.shown, rules.stamp_to_serve(target.home, table.stamp)
     assert rows is not None, "they have a stamp"
+    if compared is not None and broken != "served whatever the gate says":
+        proofs, _ = yield from read_proofs(pipeline.homes[compared.beside], target)
+        outdated = rules.find_outdated(_as_stored(compared), proofs, compared.declared, pipeline.follow(me.host))
+        if outdated:
+            message = f"the comparison does not let {target.name} serve: {outdated}"
+            raise RequestError(message)
     yield READ
     _switch(target, renamed(rows, stamp.version), before, handle)  # step 2
     yield SWITCHED
@@ -80,6 +89,13 @@ def serve(target: VersionWorld, me: Process) -> Steps:
         if home is not None:
             home.unlock(lock_name(me), me)
     pipeline.first.unlock(versions_lock(me), me)
+
+
+def _as_stored(parity: Parity) -> Any:
+    """Return what is stored of a comparison, as far as its age depends on it."""
+    return SimpleNamespace(
+        run="c1", version=parity.version, beside=parity.beside, declared=parity.declared, proofs=parity.proofs
+    )
 
 
 def _lock_both(target: VersionWorld, old: VersionWorld, me: Process) -> Steps:

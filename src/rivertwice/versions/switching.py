@@ -1,0 +1,86 @@
+"""Which version shall serve next, and whether that needs a comparison first. Without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rivertwice.config import Settings
+from rivertwice.config.versions import base_of
+from rivertwice.errors import RequestError
+from rivertwice.timeline.served_stamp import follow_stamp
+from rivertwice.timeline.version_records import read_versions
+from rivertwice.versions.changes import read_changes
+from rivertwice.versions.comparisons import find_outdated, newest_comparison
+from rivertwice.versions.policy import switches_by_itself
+from rivertwice.versions.proof import read_proof
+from rivertwice.versions.serve import require_switchable, served_before
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A version that shall serve.
+
+    Attributes:
+        version: its name; serving: the version that serves now.
+        compares: whether the two are compared first; a version that served before is not.
+        by_itself: whether its change file lets the DAG switch without a person, if the comparison passes with nothing left out.
+    """
+
+    version: str
+    serving: str
+    compares: bool
+    by_itself: bool
+
+
+def choose_version(settings: Settings, pipeline: str, asked: str = "") -> Choice:
+    """Return the version that shall serve.
+
+    Args:
+        settings: where everything is stored.
+        pipeline: its name, without a version.
+        asked: name of the version; empty: the newest open one that does not serve.
+
+    Raises:
+        RequestError: there is no such version, it serves already, or what it emits cannot be switched.
+    """
+    home = settings.pipeline(pipeline)
+    serving = follow_stamp(home)
+    if asked and base_of(asked) != pipeline:
+        message = f"{asked} is no version of {pipeline}; nothing was switched; `rivertwice version list {pipeline}` shows them"
+        raise RequestError(message)
+    if asked == serving:
+        message = f"{asked} serves already; nothing was switched"
+        raise RequestError(message)
+    version = asked or _newest_open(settings, pipeline, serving)
+    require_switchable(settings, version)
+    compares = not served_before(settings.pipeline(version))
+    return Choice(version, serving, compares, compares and switches_by_itself(settings, version))
+
+
+def find_not_due(settings: Settings, choice: Choice) -> str:
+    """Return why nobody but a person can let a version serve now; empty if it may be compared and switched by itself."""
+    if not choice.by_itself:
+        return f"{choice.version} serves when a person asks for it"
+    proofs = read_proof(settings.pipeline(choice.serving)), read_proof(settings.pipeline(choice.version))
+    lacks = [proof.lacks for proof in proofs if proof.lacks]
+    if lacks:
+        return "; ".join(lacks)
+    newest = newest_comparison(settings.pipeline(choice.version))
+    if newest is None or newest.proofs != proofs or (newest.passed and not newest.left_out):
+        return ""
+    declared = read_changes(settings, choice.version).sha256
+    if find_outdated(newest, proofs, declared, choice.serving):
+        return ""
+    return f"nothing changed since comparison {newest.run}, which found: {newest.verdict}"
+
+
+def _newest_open(settings: Settings, pipeline: str, serving: str) -> str:
+    names = [each.name for each in read_versions(settings.pipeline(pipeline)) if each.is_open and each.name != serving]
+    if names:
+        return names[-1]
+    back = "" if serving == pipeline else f"; to go back, name {pipeline}"
+    message = (
+        f"{pipeline} has no version besides {serving}, which serves; nothing was switched; `rivertwice upgrade {pipeline} "
+        f"--new-version` begins one{back}"
+    )
+    raise RequestError(message)

@@ -1,0 +1,239 @@
+"""A run of `switch__P`: which version, whether it is compared, what a person is asked, and what lets it serve."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from homes.versions import AT, GONE, World
+from rivertwice.errors import RequestError
+from rivertwice.orchestration import switch_steps
+from rivertwice.orchestration.alerts import ReportedError
+from rivertwice.orchestration.run_names import comparisons
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.timeline.sequence import publish, read_sequence
+from rivertwice.timeline.served_stamp import serving_by_stamp
+from rivertwice.versions.comparisons import store_comparison
+from rivertwice.versions.policy import changes_path
+from rivertwice.versions.serve import read_switches, serve_version
+
+pytestmark = pytest.mark.airflow
+RUN = "manual__2026-11-26T02:00:00+00:00"
+YES = {"chosen_options": ["Approve"], "responded_by_user": {"id": "1", "name": "ada"}}
+
+
+class Run:
+    """A run of `switch__p` as Airflow hands it to its tasks; what the tasks `compare` and `approve` do is given."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch, run_type: str = "manual") -> None:
+        from rivertwice.orchestration.dags import switch_dag
+
+        for name, value in world.settings.to_env().items():
+            monkeypatch.setenv(name, value)
+        self.world = world
+        self.dag = switch_dag(world.settings, load_definition(world.settings.definition_folder("p")))
+        self.answer: dict[str, Any] | None = None
+        self.context: dict[str, Any] = {
+            "dag_run": SimpleNamespace(dag_id=self.dag.dag_id, run_id=RUN, run_type=run_type, conf={}),
+            "params": {"version": None, "reason": None},
+            "ti": SimpleNamespace(try_number=1, xcom_pull=lambda task_ids: self.answer),
+        }
+        monkeypatch.setattr(switch_steps, "get_current_context", lambda: self.context)
+
+    def do(self, task: str, *arguments: Any) -> Any:
+        return self.dag.get_task(task).python_callable(*arguments)  # type: ignore[attr-defined]
+
+    def choose(self, version: str | None = None, reason: str | None = None) -> dict[str, Any]:
+        self.context["params"] = {"version": version, "reason": reason}
+        return dict(self.do("choose", "p"))
+
+    def compare(self, choice: dict[str, Any], minute: int = 0, **found: Any) -> None:
+        """Do what the task `compare` does, but for Spark: store a comparison under the name that its job is given."""
+        task: Any = self.dag.get_task("compare")
+        task.application_args = self.do("comparison_wanted", choice)
+        arguments = task.arguments_of(self.context)
+        assert arguments[:2] == ["--version", choice["version"]]
+        run = str(arguments[arguments.index("--run") + 1])
+        store_comparison(
+            self.world.new, self.world.parity(**found), run, by="airflow", now=AT + timedelta(minutes=minute)
+        )
+
+    def found(self, **found: Any) -> dict[str, Any]:
+        choice = self.choose()
+        self.compare(choice, **found)
+        return dict(self.do("gate", choice))
+
+    def serve(self, found: dict[str, Any], answer: dict[str, Any] | None = YES) -> dict[str, Any]:
+        self.answer = answer
+        return dict(self.do("serve", found))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    made.seal("r1")
+    return made
+
+
+@pytest.fixture
+def run(world: World, monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(world, monkeypatch)
+
+
+def let_it(world: World) -> None:
+    path = changes_path(world.settings, "p@v2")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("reason: a hundred more\nswitch: automatic\n")
+
+
+def declared(world: World) -> str:
+    from rivertwice.versions.changes import read_changes
+
+    return read_changes(world.settings, "p@v2").sha256
+
+
+def test_an_approved_version_serves_and_the_record_says_by_whom(run: Run, world: World) -> None:
+    found = run.found()
+    assert found["asks"]
+    assert found["subject"] == "Let p@v2 serve in place of p?"
+    assert "| as declared | 7 | the count begins at a hundred (`n`) |" in found["body"]
+    assert "asked for in Airflow" in found["body"]
+    done = run.serve(found)
+    assert serving_by_stamp(world.old) == "p@v2"
+    (record,) = read_switches(world.old)
+    assert (record["by"], record["reason"]) == ("ada in Airflow", "asked for in Airflow")
+    assert record["compared"]["run"].startswith(comparisons(RUN))
+    assert record["compared"]["counts"]["declared"] == 7
+    assert run.do("report", "p", done)["not_counted"] == []
+    assert run.serve(found)["version"] == "p@v2"  # a retry after the commit
+
+
+def test_without_an_approval_nothing_is_switched(run: Run, world: World) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    found = run.found()
+    for answer in (None, {"chosen_options": ["Reject"]}):
+        with pytest.raises(AirflowFailException, match="nobody approved that p@v2 serves; nothing was switched"):
+            run.serve(found, answer)
+    assert serving_by_stamp(world.old) == "p"
+
+
+def test_a_refused_comparison_fails_the_run_with_its_reasons(run: Run) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    with pytest.raises(
+        AirflowFailException, match="does not let p@v2 serve: 3 rows differ without a cause; 0 eq"
+    ) as no:
+        run.found(reasons=("3 rows differ without a cause",))
+    assert not isinstance(no.value.__cause__, RequestError | ReportedError)  # so that it is an alert
+
+
+def test_a_comparison_of_somebody_else_does_not_open_the_gate(run: Run, world: World) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    choice = run.choose()
+    store_comparison(world.new, world.parity(), "pc-by-hand", by="cli", now=AT)
+    with pytest.raises(AirflowFailException, match="no comparison of p@v2 is recorded for the run manual__2026"):
+        run.do("gate", choice)
+
+
+def test_what_changed_while_a_person_thought_refuses_the_switch(run: Run, world: World) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    found = run.found()
+    seq = read_sequence(world.old)[-1].seq
+    payload = {"backfill": "b1", "ranges": [[0, 3_600_000]], "bundle": "b", "as_of": {}, "semantics": "s"}
+    publish(world.old, payload, expected_seq=seq, now=AT)
+    with pytest.raises(AirflowFailException, match="p published backfills after r1-p proved"):
+        run.serve(found)
+    assert serving_by_stamp(world.old) == "p"
+
+
+def test_going_back_compares_nothing_and_asks_all_the_same(run: Run, world: World) -> None:
+    run.serve(run.found())
+    seq = read_sequence(world.new)[-1].seq
+    payload = {"backfill": "b7", "ranges": [[0, 7_200_000]], "bundle": world.bundle, "as_of": {}, "semantics": "s"}
+    publish(world.new, payload, expected_seq=seq, now=AT.replace(year=2100))
+    let_it(world)
+    choice = run.choose("p", "the new one is wrong")
+    assert run.do("comparison_wanted", choice) == []
+    found = dict(run.do("gate", choice))
+    assert (found["asks"], found["run"]) == (True, None)
+    assert "p served before, so nothing is compared" in found["body"]
+    assert "b7: [1970-01-01T00:00:00Z, 1970-01-01T02:00:00Z)" in found["body"]
+    run.serve(found)
+    assert serving_by_stamp(world.old) == "p"
+    assert read_switches(world.old)[-1]["reason"] == "the new one is wrong"
+    again = run.choose()
+    assert (again["version"], again["compares"], again["by_itself"]) == ("p@v2", False, False)
+
+
+def test_a_version_that_may_serves_without_a_person(run: Run, world: World) -> None:
+    let_it(world)
+    found = run.found(declared=declared(world))
+    assert not run.do("approval_wanted", found)
+    run.serve(found, None)
+    assert read_switches(world.old)[-1]["by"] == "Airflow, as the change file allows"
+
+
+def test_windows_that_are_left_out_ask_a_person_whatever_the_policy(run: Run, world: World) -> None:
+    let_it(world)
+    found = run.found(declared=declared(world), left_out=(GONE,))
+    assert run.do("approval_wanted", found)
+    assert "**Left out: 3 windows**" in found["body"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [("p@v7", "p@v7 is no version of p that runs"), ("q", "q is no version of p"), ("p", "p serves already")],
+)
+def test_a_version_that_cannot_serve_is_a_refused_form(run: Run, asked: str, said: str) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    with pytest.raises(AirflowFailException, match=said) as no:
+        run.choose(asked)
+    assert isinstance(no.value.__cause__, RequestError)
+
+
+def test_a_scheduled_run_switches_only_what_may_and_is_proved(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    assert run.dag.schedule is None
+    scheduled = Run(world, monkeypatch, "scheduled")
+    with pytest.raises(AirflowSkipException, match="p@v2 serves when a person asks for it"):
+        scheduled.choose()
+    let_it(world)
+    scheduled = Run(world, monkeypatch, "scheduled")
+    assert scheduled.dag.schedule is not None
+    choice = scheduled.choose()
+    scheduled.compare(choice, declared=declared(world), reasons=("1 row differs without a cause",))
+    with pytest.raises(AirflowSkipException, match="nothing changed since comparison pc-"):
+        scheduled.choose()
+    world.seal("r2")  # more is proved
+    scheduled.context["ti"].try_number = 2
+    found = scheduled.found(declared=declared(world), minute=1)
+    assert found["run"] is not None
+
+
+def test_a_scheduled_run_waits_for_proofs_and_never_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    world = World(tmp_path)
+    let_it(world)
+    scheduled = Run(world, monkeypatch, "scheduled")
+    with pytest.raises(AirflowSkipException, match="no reconcile has proved what p serves"):
+        scheduled.choose()
+    world.seal("r1")
+    scheduled.serve(scheduled.found(declared=declared(world)), None)
+    with pytest.raises(AirflowSkipException, match="p has no version besides p@v2, which serves"):
+        scheduled.choose()
+    assert not switch_steps.may_switch_by_itself(world.settings, "p")
+    serve_version(world.settings, "p", by="test", now=AT)
+    with pytest.raises(AirflowSkipException, match="p@v2 serves when a person asks for it"):
+        scheduled.choose()
