@@ -91,7 +91,7 @@ class Focus:
         deadly: kills are frequent. sleepy: stops are frequent.
         loads: the stream begins after a first load of what the log has.
         versions: the pipeline gets versions. planted: a new one leaves out a record that nobody declared; None leaves it to the seed. far: another host keeps
-            what versions serve, too.
+            what versions serve, too. quiet: nobody is killed or stopped but by the stories.
         prelude: what is done in calm before anything goes wrong; empty for batches only.
     """
 
@@ -107,4 +107,5 @@ class Focus:
     versions: bool = False
     planted: bool | None = None
     far: bool | None = None
+    quiet: bool = False
     prelude: tuple[str, ...] | None = None

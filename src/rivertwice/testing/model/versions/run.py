@@ -37,7 +37,7 @@ class VersionRun(Run):
     def __init__(self, seed: int, rules: Rules, broken: str, coverage: Coverage, focus: Focus, *, trace: bool) -> None:
         """Set the pipeline of a seed up; nothing has moved yet."""
         draw = self.random = Random(seed)  # noqa: S311 (schedules must repeat, nothing is secret)
-        pipeline = self.pipeline = Pipeline(plan_log(draw, 16, 28), rules, VERSION_ACTORS, broken)
+        pipeline = self.pipeline = Pipeline(plan_log(draw, 20, 32), rules, VERSION_ACTORS, broken)
         plants = draw.random() < 0.3
         if plants if focus.planted is None else focus.planted:
             counted = [
@@ -61,6 +61,8 @@ class VersionRun(Run):
             world.spawn("far keeper")
         self.crash_share = 0.12 if focus.deadly else draw.choice((0.0, 0.01, 0.03, 0.06))
         self.pause_share = 0.12 if focus.sleepy else draw.choice((0.0, 0.0, 0.02, 0.05))
+        if focus.quiet:
+            self.crash_share = self.pause_share = 0.0
         stories = VERSION_STORIES if focus.stories is None else focus.stories
         self.plan = list(draw.choice(stories))
         self.caught: set[str] = set()
@@ -69,7 +71,7 @@ class VersionRun(Run):
         self.calm = draw.randint(60, 110)
         self.harmed_from = draw.randint(1, len(self.plan) + 1) if draw.random() < 0.7 else len(self.plan) + 1
         self.next_at, self.waited = self.calm, 0
-        self.length = self.calm + draw.randint(300, 500) + 80 * len(self.plan)
+        self.length = self.calm + draw.randint(300, 500) + (120 if focus.quiet else 80) * len(self.plan)
 
     # the run
 
@@ -215,6 +217,9 @@ class VersionRun(Run):
         if kind.startswith("hold "):
             self.plan.pop(0)
             return ("pause", self._named(kind.removeprefix("hold "), target))
+        if kind == "records":
+            self.plan.pop(0)
+            return ("produce", 4)
         if kind in ("settle", "rest"):
             self.plan.pop(0)
             return ("tick", 1)
@@ -308,15 +313,13 @@ class VersionRun(Run):
         draw = self.random
         chance = draw.random()
         if chance < 0.5:
-            return ("produce", draw.randint(1, 3))
+            return ("produce", 1)
         if chance < 0.65:
             return ("tick", draw.choice((2, 15, 70)))
         return draw.choice(
             (
                 ("intent", "running"),
                 ("intent@new", "running"),
-                ("spawn", "keeper"),
-                ("spawn@new", "keeper"),
                 ("retain read", 0),
                 ("clock", draw.choice((-3600, 3600))),
             )
