@@ -9,6 +9,7 @@ from rivertwice.testing.model.final import check_final, check_proved, check_reco
 from rivertwice.testing.model.peace import ROUNDS, WORKS, People
 from rivertwice.testing.model.process import Process
 from rivertwice.testing.model.versions.begin import half_dropped, is_half_begun
+from rivertwice.testing.model.versions.home import VersionWorld
 from rivertwice.testing.model.versions.pipeline import FIRST, Pipeline
 from rivertwice.testing.model.versions.serve import is_current
 from rivertwice.testing.model.versions.stories import VERSION_TASKS
@@ -34,13 +35,7 @@ def make_version_peace(pipeline: Pipeline, step: Callable[[Process], None]) -> s
         pipeline.tick(3)
         kinds: set[str] = set()
         for home in list(pipeline.homes.values()):
-            for process in list(home.processes.values()):
-                if process.alive:
-                    step(process)
-            here = {process.kind for process in home.processes.values()}
-            for kind in {"agent", "keeper"} - here if home.intent is not None else ():
-                home.spawn(kind)
-            kinds |= here
+            kinds |= _go_on(home, step)
         if number % 8 or (VERSION_TASKS | {"load", "serve again"}) & kinds:
             continue
         if _finish(pipeline):
@@ -62,6 +57,18 @@ def make_version_peace(pipeline: Pipeline, step: Callable[[Process], None]) -> s
         f"exits { {name: home.exit for name, home in pipeline.homes.items()} }, "
         f"served { {name: is_current(home) for name, home in pipeline.homes.items()} }, versions {pipeline.versions}",
     )
+
+
+def _go_on(home: VersionWorld, step: Callable[[Process], None]) -> set[str]:
+    """Let each process of a version go on, and the agent start what is missing; return their kinds."""
+    for process in list(home.processes.values()):
+        if process.alive:
+            step(process)
+    kinds = {process.kind for process in home.processes.values()}
+    for kind in ("agent", "keeper"):
+        if kind not in kinds and home.intent is not None:
+            home.spawn(kind)
+    return kinds
 
 
 def _finish(pipeline: Pipeline) -> bool:

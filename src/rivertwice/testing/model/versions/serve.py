@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.testing.model.agent import look_served
+from rivertwice.testing.model.durable import Served
 from rivertwice.testing.model.process import Process, Steps, point
 from rivertwice.testing.model.versions.begin import hold_versions, versions_lock
 from rivertwice.testing.model.versions.gate import compare_versions, read_proofs
@@ -110,20 +112,13 @@ def _lock_both(target: VersionWorld, old: VersionWorld, me: Process) -> Steps:
             raise LostRaceError(message)
 
 
-def _switch(target: VersionWorld, look: Any, before: str, handle: int) -> None:
+def _switch(target: VersionWorld, look: Served, before: str, handle: int) -> None:
     pipeline = target.pipeline
     if target.broken == "a switch writes over what came in between":
         handle = pipeline.public.version
-    if target.broken == "a switch keeps the old rows":
-        shown = pipeline.public.shown
-        look = (
-            look
-            if shown is None
-            else renamed(look, look.version).__class__(
-                look.sequence, look.timeline, look.batch, {**shown.rows, **look.rows}, look.version
-            )
-        )
     shown = pipeline.public.shown
+    if shown is not None and target.broken == "a switch keeps the old rows":
+        look = replace(look, rows={**shown.rows, **look.rows})
     pipeline.public.commit(look, handle, whole=True)
     pipeline.switches.append({"from": before, "to": target.name})
     pipeline.judge.is_switched(target, look, before, shown)
