@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.derive import read_spans
+from rivertwice.reconcile.gate import Gate, GateAlert
 from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowId
 from rivertwice.reconcile.seals.changes import FOREIGN, OWN, REPLACED, REWRITTEN, TableChanges, classify_change
 from rivertwice.reconcile.seals.look import FULL, INCREMENT, UNCHANGED, Look, decide_mode
 from rivertwice.reconcile.seals.merge import merge_counts, replaced_verdicts, sealed_pairs, settled_parts
 from rivertwice.reconcile.seals.model import Seal, SealedPart, chain_hash, seal_of
 from rivertwice.reconcile.seals.scope import Scope, Zones, join_nearest, joined_runs, reaches_back, select_batches
+from rivertwice.reconcile.seals.settle import why_unproved
 from rivertwice.reconcile.seals.touched import SettledRows, judge_touched
 from rivertwice.store.delta_read import Change
 from rivertwice.timeline.lineage import Segment
@@ -115,6 +117,22 @@ def test_a_seal_of_rows_judged_as_a_whole_holds_until_anything_is_new(looked: Lo
     assert decision.mode == mode
     assert word in decision.reason
     assert decision.foreign == ()
+
+
+@pytest.mark.parametrize(
+    ("stream", "served", "proves"),
+    [
+        ({"AGREES": 3, "OPEN": 1}, {"LATE": 1}, True),
+        ({"OPEN": 7}, {"AGREES": 9}, True),  # after a first load the stream has closed nothing of its own
+        ({"OPEN": 7}, {"OPEN": 7}, False),
+        ({"AGREES": 3}, {"NOT_COMPARABLE": 3}, False),
+        ({"AGREES": 3}, {"AGREES": 2, "NOT_COMPARABLE": 1}, True),
+        ({"AGREES": 3}, {"AGREES": 2, "DEFECT": 1}, False),
+    ],
+)
+def test_verdicts_prove_what_could_be_compared(stream: dict[str, int], served: dict[str, int], proves: bool) -> None:
+    assert (why_unproved(Gate(()), {STREAM: stream, SERVED: served}) == "") == proves
+    assert why_unproved(Gate((GateAlert("critical", "x", "no"),)), {STREAM: stream, SERVED: served})
 
 
 def test_a_person_who_asks_for_everything_or_a_range_gets_it() -> None:

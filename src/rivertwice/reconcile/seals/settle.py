@@ -20,7 +20,7 @@ from rivertwice.reconcile.seals.model import START, Seal, chain_hash, meaning_of
 from rivertwice.reconcile.totals import Totals
 from rivertwice.reconcile.view import HeadView, counted_publications
 from rivertwice.timeline.served_stamp import ServedStamp
-from rivertwice.verdicts import AGREES, DEFECT, LATE
+from rivertwice.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE
 
 
 def why_not_sealed(judged: Judged, view: HeadView, gate: Gate, totals: Totals) -> str:
@@ -41,6 +41,8 @@ def why_not_sealed(judged: Judged, view: HeadView, gate: Gate, totals: Totals) -
 def why_unproved(gate: Gate, counts: Counts) -> str:
     """Return why the verdicts of a run prove nothing; empty if they prove what they cover.
 
+    A pair may have nothing but open rows: after a first load by batch the stream has closed no window of its own yet.
+
     Args:
         gate: of the run.
         counts: pair to verdict to rows, of all windows.
@@ -49,7 +51,9 @@ def why_unproved(gate: Gate, counts: Counts) -> str:
         return "its gate did not pass"
     if any(by_verdict.get(DEFECT) for by_verdict in counts.values()):
         return "a row is a DEFECT"
-    if any(not by_verdict.get(AGREES) and not by_verdict.get(LATE) for by_verdict in counts.values()):
+    compared = [by_verdict.get(AGREES, 0) + by_verdict.get(LATE, 0) for by_verdict in counts.values()]
+    left = [by_verdict.get(NOT_COMPARABLE, 0) for by_verdict in counts.values()]
+    if not any(compared) or any(others and not rows for rows, others in zip(compared, left, strict=True)):
         return "nothing could be compared"
     return ""
 
