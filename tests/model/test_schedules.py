@@ -32,13 +32,13 @@ def test_no_invariant_breaks_in_three_thousand_crash_schedules():
     assert "never killed at" in render(result)
 
 
-def test_two_versions_live_break_no_invariant_in_a_hundred_schedules():
-    result = check(run_campaign(0, 100, focus=VERSIONS))
-    assert result.coverage.endings["the end of the log"] > 80
+def test_two_versions_live_break_no_invariant_in_sixty_schedules():
+    result = check(run_campaign(0, 60, focus=VERSIONS))
+    assert result.coverage.endings["the end of the log"] > 50
     reached = dict(zip(POINTS, result.coverage.reached, strict=True))
     assert not [point for point, times in reached.items() if point.startswith(VERSION_POINTS) and not times]
     killed = [point for point in uncovered(result.coverage) if point.startswith(VERSION_POINTS)]
-    assert len(killed) <= 12, killed
+    assert len(killed) <= 14, killed
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name)
