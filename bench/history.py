@@ -36,7 +36,7 @@ from rivertwice.pipeline.bundle import Bundle, load_bundle
 from rivertwice.retention.claims import observe_claims
 from rivertwice.store import delta
 from rivertwice.stream.damage import newest_rows_of_run
-from rivertwice.supervise.served import ServedKeeper, state_of
+from rivertwice.supervise.served import ServedKeeper, state_of, table_of
 from rivertwice.supervise.view import view_pipeline
 from rivertwice.timeline.committed import committed_batches, newest_batch, newest_batches
 from rivertwice.timeline.intact import require_rows, require_whole_logs
@@ -111,7 +111,7 @@ class Acts:
 
     def agent_idle(self) -> None:
         """What a pass of the agent reads of the tables: `served`'s state, and the claims on the log."""
-        ServedKeeper(self.settings, list, None)._seen["p"] = state_of(self.home)  # type: ignore[arg-type]
+        ServedKeeper(self.settings, list, None)._seen["p"] = (state_of(self.home), table_of(self.home))  # type: ignore[arg-type]
         observe_claims(self.settings, "p")
 
     def status(self) -> None:

@@ -12,6 +12,9 @@ from rivertwice.testing.model.mutations import MUTATIONS
 from rivertwice.testing.model.process import POINTS
 from rivertwice.testing.model.schedule import run_schedule
 from rivertwice.testing.model.stories import STORIES, Focus
+from rivertwice.testing.model.versions.mutations import VERSIONS
+
+VERSION_POINTS = ("begin: ", "compare: ", "drop: ", "serve: ", "served of a version: ")
 
 
 def check(result):
@@ -24,8 +27,18 @@ def test_no_invariant_breaks_in_three_thousand_crash_schedules():
     assert result.coverage.schedules == 3000
     assert result.states > 100_000
     assert result.coverage.endings["the end of the log"] > 2500
-    assert len(uncovered(result.coverage)) <= 8, uncovered(result.coverage)
+    others = [point for point in uncovered(result.coverage) if not point.startswith(VERSION_POINTS)]
+    assert len(others) <= 8, others
     assert "never killed at" in render(result)
+
+
+def test_two_versions_live_break_no_invariant_in_sixty_schedules():
+    result = check(run_campaign(0, 60, focus=VERSIONS))
+    assert result.coverage.endings["the end of the log"] > 50
+    reached = dict(zip(POINTS, result.coverage.reached, strict=True))
+    assert not [point for point, times in reached.items() if point.startswith(VERSION_POINTS) and not times]
+    killed = [point for point in uncovered(result.coverage) if point.startswith(VERSION_POINTS)]
+    assert len(killed) <= 14, killed
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name)

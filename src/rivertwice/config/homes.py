@@ -126,7 +126,11 @@ class PipelineHome:
     @property
     def tables(self) -> Tables:
         """Places of the Delta tables. Of a pipeline's versions, the one that serves writes the table `served` of the first one."""
-        return Tables(below(self.place, "tables"), self.public_served if self.serves else self.own_served)
+        return Tables(below(self.place, "tables"), self.served_while(self.serving_version))
+
+    def served_while(self, serving: str) -> Place:
+        """Return the table `served` that this version writes while a version serves. Pure."""
+        return self.public_served if serving == self.root.name else self.own_served
 
     @property
     def own_served(self) -> Place:

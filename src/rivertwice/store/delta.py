@@ -14,7 +14,6 @@ from deltalake import (
     CommitProperties,
     DeltaTable,
     PostCommitHookProperties,
-    Transaction,
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -23,6 +22,7 @@ from deltalake.transaction import AddAction
 from rivertwice.config import Place
 from rivertwice.errors import LostRaceError, ServiceError
 from rivertwice.retry import retry
+from rivertwice.store.delta_commit import commit_properties, lost_race
 from rivertwice.store.delta_handle import TRIES, explained, opened
 from rivertwice.store.delta_handle import Table as Table
 from rivertwice.store.delta_handle import applied_version as applied_version
@@ -162,7 +162,7 @@ def _append(
     path = handle.place
     require_writable(path)
     nonce = uuid.uuid4().hex
-    properties = _properties({**(metadata or {}), NONCE: nonce}, transactions)
+    properties = commit_properties({**(metadata or {}), NONCE: nonce}, transactions)
     tries = TRIES if transactions and storage_options(path) else 1
 
     def commit() -> int:
@@ -269,7 +269,12 @@ def _created(path: Place, schema: pa.Schema, partition_by: Sequence[str]) -> Tab
 
 
 def overwrite(
-    path: Place, rows: pa.Table, *, metadata: Mapping[str, Any] | None = None, at: Table | None = None
+    path: Place,
+    rows: pa.Table,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    at: Table | None = None,
+    new: bool = False,
 ) -> int:
     """Replace a table's whole content in one commit and return its new version.
 
@@ -278,9 +283,10 @@ def overwrite(
         rows: all new rows.
         metadata: values are stored as JSON texts in the commit.
         at: a handle opened before the input of the rows was read; None: the current content is replaced in any case.
+        new: the table did not exist before the input was read, so the commit creates it, or is not made.
 
     Raises:
-        LostRaceError: another writer committed after the handle was opened; nothing was written.
+        LostRaceError: another writer committed after the handle was opened, or created the table; nothing was written.
     """
     require_writable(path)
     try:
@@ -288,20 +294,18 @@ def overwrite(
             write_deltalake(
                 str(path) if at is None else at,
                 rows,
-                mode="overwrite",
-                schema_mode="overwrite",
-                commit_properties=_properties(metadata, None, only_at_once=at is not None),
+                mode="error" if new else "overwrite",
+                schema_mode=None if new else "overwrite",
+                commit_properties=commit_properties(metadata, None, only_at_once=new or at is not None),
                 post_commithook_properties=_AFTER_COMMIT,
                 configuration=RETENTION if at is None else None,
                 storage_options=storage_options(path) if at is None else None,
             )
-    except CommitFailedError as error:
-        if at is None:
+    except (CommitFailedError, DeltaError, ServiceError) as error:
+        if (new and open_table(path) is None) or (not new and (at is None or not isinstance(error, CommitFailedError))):
             raise
-        raise LostRaceError(_changed(path, error)) from error
-    version = int(opened(path).version())
-    _sync(path, version)
-    return version
+        raise lost_race(path, error) from error
+    return _synced(path)
 
 
 def replace_rows(
@@ -368,7 +372,7 @@ def _write_at(
                 table,
                 rows,
                 **how,
-                commit_properties=_properties({**(metadata or {}), NONCE: nonce}, None, only_at_once=True),
+                commit_properties=commit_properties({**(metadata or {}), NONCE: nonce}, None, only_at_once=True),
                 post_commithook_properties=_AFTER_COMMIT,
             )
     except (CommitFailedError, ServiceError) as error:
@@ -377,24 +381,11 @@ def _write_at(
             return own_version
         if isinstance(error, ServiceError):
             raise
-        raise LostRaceError(_changed(path, error)) from error
+        raise lost_race(path, error) from error
+    return _synced(path)
+
+
+def _synced(path: Place) -> int:
     version = int(opened(path).version())
     _sync(path, version)
     return version
-
-
-def _changed(path: Place, error: Exception) -> str:
-    return (
-        f"another writer changed {name_of(path)} while its rows were replaced ({error}); nothing was written; try again"
-    )
-
-
-def _properties(
-    metadata: Mapping[str, Any] | None, transactions: Mapping[str, int] | None, *, only_at_once: bool = False
-) -> CommitProperties:
-    """Return the properties of a commit; `only_at_once`: it is not tried again after a commit that was made in between."""
-    return CommitProperties(
-        max_commit_retries=0 if only_at_once else None,
-        custom_metadata={key: json.dumps(value, sort_keys=True) for key, value in (metadata or {}).items()},
-        app_transactions=[Transaction(app, version) for app, version in (transactions or {}).items()],
-    )

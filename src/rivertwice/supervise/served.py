@@ -19,12 +19,19 @@ LOG = logging.getLogger(__name__)
 EVERY_S = 2.0
 BUSY_SHARE = 0.2  # at most this share of one core is used for rebuilding
 Version = tuple[int, int, int]
+Seen = tuple[Version, tuple[str, int]]
 
 
 def state_of(home: PipelineHome) -> Version:
     """Return what `served` depends on: the versions of sequence, changelog and corrections."""
     tables = home.tables
     return newest_commit(tables.sequence), newest_commit(tables.changelog), newest_commit(tables.corrections)
+
+
+def table_of(home: PipelineHome) -> tuple[str, int]:
+    """Return the place of `served` and its version: a switch gives a version another table, or removes its own."""
+    served = home.tables.served
+    return str(served), newest_commit(served)
 
 
 def definition_of_head(settings: Settings, name: str) -> Definition:
@@ -57,7 +64,7 @@ class ServedKeeper(threading.Thread):
         self._names = names
         self._stopping = stop
         self._build = build
-        self._seen: dict[str, Version] = {}
+        self._seen: dict[str, Seen] = {}
         self._errors: dict[str, str] = {}
 
     def run(self) -> None:
@@ -74,8 +81,9 @@ class ServedKeeper(threading.Thread):
 
     def refresh(self, name: str) -> bool:
         """Rebuild one pipeline's `served` if it moved; return whether it was rebuilt."""
-        state = state_of(self._settings.pipeline(name))
-        if state[0] < 0 or state == self._seen.get(name):
+        home = self._settings.pipeline(name)
+        state = state_of(home)
+        if state[0] < 0 or (state, table_of(home)) == self._seen.get(name):
             return False
         try:
             self._build(self._settings, name)
@@ -88,7 +96,7 @@ class ServedKeeper(threading.Thread):
             return False
         self._errors.pop(name, None)
         page_over(self._settings, {"table_damage"}, name, "served was rebuilt", utc_now())  # also of an earlier agent
-        self._seen[name] = state
+        self._seen[name] = state, table_of(home)
         return True
 
     def _tell(self, name: str, error: Exception) -> None:

@@ -39,7 +39,7 @@ from rivertwice.timeline.served_rows import stream_rows as stream_rows
 from rivertwice.timeline.served_span import Build
 from rivertwice.timeline.served_stamp import METADATA_KEY as METADATA_KEY
 from rivertwice.timeline.served_stamp import ServedStamp as ServedStamp
-from rivertwice.timeline.served_stamp import follow_stamp, stamp_of
+from rivertwice.timeline.served_stamp import follow_stamp, is_own, stamp_of
 from rivertwice.timeline.served_stamp import provisional_stamp as provisional_stamp
 from rivertwice.timeline.served_stamp import served_stamp as served_stamp
 from rivertwice.timeline.serving import select_served, select_serving
@@ -134,7 +134,7 @@ def _require_own(home: PipelineHome, shown: ServedStamp | None, mark: str) -> No
     Raises:
         LostRaceError: another version serves now; this host knows it from now on.
     """
-    if shown is not None and shown.version != mark:
+    if not is_own(shown, mark):
         message = f"{follow_stamp(home)} serves now, so {home.root.name} keeps its rows for itself; nothing was written"
         raise LostRaceError(message)
 
@@ -185,7 +185,7 @@ def _write_whole(build: Build) -> ServedReport:
         session_keys=definition.session_keys,
     )
     metadata = {METADATA_KEY: build.stamp.plain()}
-    delta.overwrite(build.table, served, metadata=metadata, at=build.served)
+    delta.overwrite(build.table, served, metadata=metadata, at=build.served, new=build.served is None)
     if definition.has_updates:
         still_open = open_rows(stream, definition, build.last.batch_watermark_ms)
         delta.overwrite(home.tables.provisional, still_open, metadata=metadata, at=build.provisional)

@@ -35,16 +35,30 @@ class ServedStamp:
 
 
 def mark_of(home: PipelineHome, table: Place) -> str:
-    """Return the mark of the stamps that a version writes into a table: the one that consumers read, or its own."""
+    """Return the mark of the stamps that a version writes into a table: the one that consumers read, or its own. Pure."""
     if table == home.public_served:
         return "" if home.is_first_version else home.root.name
     return BESIDE if home.is_first_version else ""
 
 
+def is_own(shown: ServedStamp | None, mark: str) -> bool:
+    """Say whether a table is a version's to write, by its newest stamp and the mark of the version's own stamps there. Pure."""
+    return shown is None or shown.version == mark
+
+
+def serving_version_of(shown: ServedStamp | None, name: str) -> str:
+    """Return the name of the version that serves, by the stamp of the table that consumers read. Pure.
+
+    Args:
+        shown: the newest stamp; None: nothing was served yet.
+        name: of the pipeline, or of one of its versions.
+    """
+    return (None if shown is None else shown.version) or base_of(name)
+
+
 def serving_by_stamp(home: PipelineHome) -> str:
     """Return the name of the version that serves: the table that consumers read says so in its newest commit's stamp."""
-    shown = stamp_of(home.public_served)
-    return (None if shown is None else shown.version) or base_of(home.root.name)
+    return serving_version_of(stamp_of(home.public_served), home.root.name)
 
 
 def follow_stamp(home: PipelineHome) -> str:
@@ -56,8 +70,18 @@ def follow_stamp(home: PipelineHome) -> str:
 
 
 def served_stamp(home: PipelineHome) -> ServedStamp | None:
-    """Return what the served table shows, or None if it was never built."""
-    return stamp_of(home.tables.served)
+    """Return what the served table of a version shows, or None if it was never built.
+
+    A host that has not seen a switch yet learns of it here: the table that consumers read shows rows of another version then, and
+    this one's are in its own table.
+    """
+    for _ in range(2):
+        place = home.tables.served
+        shown = stamp_of(place)
+        if is_own(shown, mark_of(home, place)):
+            return shown
+        follow_stamp(home)
+    return None
 
 
 def provisional_stamp(home: PipelineHome) -> ServedStamp | None:

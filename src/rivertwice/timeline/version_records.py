@@ -6,15 +6,17 @@ when it is given up. A number is never used again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from rivertwice.config import PipelineHome, Place, below
 from rivertwice.config.versions import FIRST, split_version
-from rivertwice.errors import RequestError
+from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.instants import parse_iso, to_iso
+from rivertwice.locks import lock_or_refuse
 from rivertwice.store.small_records import list_keys, put_record_if_absent, read_record
 
 FORMAT = 1
@@ -54,6 +56,25 @@ class Version:
     def is_open(self) -> bool:
         """Whether it was not given up."""
         return self.dropped_at is None
+
+
+@contextmanager
+def hold_versions(home: PipelineHome) -> Iterator[None]:
+    """Let one process of this host at a time begin, drop or switch versions of the pipeline whose home is given.
+
+    Raises:
+        LostRaceError: another one does.
+    """
+
+    def refuse(name: str) -> LostRaceError:
+        message = (
+            f"{name} begins, drops or switches a version of {home.root.name}, so nothing was done; run it again when that has ended: "
+            f"`rivertwice version list {home.root.name}` shows what it did"
+        )
+        return LostRaceError(message)
+
+    with lock_or_refuse(home.root / "versions.lock", refuse):
+        yield
 
 
 def record_version(home: PipelineHome, version: Version) -> bool:

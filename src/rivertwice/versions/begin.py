@@ -9,22 +9,27 @@ The same call continues where a crash left it: each step is done once.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
+from rivertwice.backfill.load_state import hold_load
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.config.versions import base_of, version_name
 from rivertwice.delivery.note import noted_sinks
 from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.locks import lock_or_refuse
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle, rename, save_bundle, write_folder
 from rivertwice.pipeline.fingerprint import ChangedComponent, compare_fingerprints
 from rivertwice.store.places import remove_place
-from rivertwice.stream.lease import lease_owner
+from rivertwice.stream.lease import lease_owner, lock_file
 from rivertwice.timeline.lineage import load_timeline
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served_stamp import follow_stamp
 from rivertwice.timeline.version_records import (
     Version,
+    hold_versions,
     next_number,
     read_versions,
     record_dropped,
@@ -66,13 +71,7 @@ def find_wanted(settings: Settings, pipeline: str) -> Wanted:
         raise RequestError(message)
     drawn = build_bundle(settings.definitions / pipeline)
     versions, serving = read_versions(home), follow_stamp(home)
-    under_way = next((version for version in versions if version.is_open and version.name != serving), None)
-    if under_way is not None and under_way.drawn_from != drawn.id:
-        message = (
-            f"{under_way.name} is under way, of another definition than the project has now; nothing was done; give it up first with "
-            f"`rivertwice version drop {under_way.name} --yes`, then begin again"
-        )
-        raise RequestError(message)
+    under_way = select_under_way(versions, serving, drawn.id)
     old = _running_bundle(settings.pipeline(serving))
     number = next_number(versions) if under_way is None else under_way.number
     new = rename(drawn, version_name(pipeline, number))
@@ -84,6 +83,27 @@ def find_wanted(settings: Settings, pipeline: str) -> Wanted:
         )
         raise RequestError(message)
     return Wanted(pipeline, serving, old, new, drawn.id, changes, under_way)
+
+
+def select_under_way(versions: Sequence[Version], serving: str, drawn_from: str) -> Version | None:
+    """Return the version that was begun and does not serve yet, to be continued; None: there is none. Pure.
+
+    Args:
+        versions: of the pipeline.
+        serving: name of the one that serves.
+        drawn_from: id of the project's files.
+
+    Raises:
+        RequestError: it is of another definition.
+    """
+    under_way = next((version for version in versions if version.is_open and version.name != serving), None)
+    if under_way is not None and under_way.drawn_from != drawn_from:
+        message = (
+            f"{under_way.name} is under way, of another definition than the project has now; nothing was done; give it up first with "
+            f"`rivertwice version drop {under_way.name} --yes`, then begin again"
+        )
+        raise RequestError(message)
+    return under_way
 
 
 def _running_bundle(home: PipelineHome) -> Bundle:
@@ -104,29 +124,30 @@ def begin_version(settings: Settings, pipeline: str, *, by: str, now: datetime) 
 
     Raises:
         RequestError, DefinitionError: see `find_wanted`; nothing was stored.
-        LostRaceError: another process began a version at the same moment.
+        LostRaceError: another process begins, drops or switches a version at the same moment.
     """
-    wanted = find_wanted(settings, pipeline)
     home = settings.pipeline(pipeline)
-    version = wanted.begun or Version(
-        name=wanted.new.definition.name,
-        beside=wanted.beside,
-        bundle=wanted.new.id,
-        drawn_from=wanted.drawn_from,
-        fingerprint=wanted.new.fingerprint.hashes(),
-        changed=tuple(change.component for change in wanted.changes),
-        by=by,
-        noted_at=now,
-    )
-    save_bundle(wanted.new, settings.pipeline(version.name).bundles)  # step 1
-    if wanted.begun is None and not record_version(home, version):
-        message = (
-            f"another process began {version.name} at the same moment; nothing was done; run it again: it continues that one, "
-            "or says that it is of another definition"
+    with hold_versions(home):
+        wanted = find_wanted(settings, pipeline)
+        version = wanted.begun or Version(
+            name=wanted.new.definition.name,
+            beside=wanted.beside,
+            bundle=wanted.new.id,
+            drawn_from=wanted.drawn_from,
+            fingerprint=wanted.new.fingerprint.hashes(),
+            changed=tuple(change.component for change in wanted.changes),
+            by=by,
+            noted_at=now,
         )
-        raise LostRaceError(message)
-    write_folder(wanted.old, settings.frozen_definitions / wanted.beside)  # step 2
-    write_folder(wanted.new, settings.frozen_definitions / version.name)  # step 3
+        save_bundle(wanted.new, settings.pipeline(version.name).bundles)  # step 1
+        if wanted.begun is None and not record_version(home, version):
+            message = (
+                f"another process began {version.name} at the same moment; nothing was done; run it again: it continues that one, "
+                "or says that it is of another definition"
+            )
+            raise LostRaceError(message)
+        write_folder(wanted.old, settings.frozen_definitions / wanted.beside)  # step 2
+        write_folder(wanted.new, settings.frozen_definitions / version.name)  # step 3
     return version
 
 
@@ -141,16 +162,58 @@ def drop_version(settings: Settings, name: str, *, by: str, now: datetime) -> Ve
 
     Raises:
         RequestError: there is no such version, its stream runs, it serves, or a sink still has its rows.
+        LostRaceError: a first load of it is under way, its stream starts, or another process begins, drops or switches a version.
     """
-    version = require_version(settings, name)
     home, own = settings.pipeline(base_of(name)), settings.pipeline(name)
-    if follow_stamp(own) == name:
+    with hold_versions(home):
+        version = require_version(settings, name)
+        owner = lease_owner(own)
+        require_droppable(version, follow_stamp(own), None if owner is None else owner.pid)
+        _require_no_sink(home, name)
+        with hold_load(own), lock_or_refuse(lock_file(own), partial(_starting, name)):
+            record_dropped(home, version, by, now)
+            own.intent.unlink(missing_ok=True)
+            for place in (own.root, own.place):
+                remove_place(place)
+        shutil.rmtree(settings.frozen_definitions / name, ignore_errors=True)
+        if not needs_frozen(read_versions(home)):
+            shutil.rmtree(settings.frozen_definitions / base_of(name), ignore_errors=True)
+    return version
+
+
+def _starting(name: str, process: str) -> LostRaceError:
+    message = (
+        f"{process} starts the stream of {name}; nothing was removed; `rivertwice stop {name} --wait`, then drop it"
+    )
+    return LostRaceError(message)
+
+
+def require_droppable(version: Version, serving: str, pid: int | None) -> None:
+    """Check that a version can be given up. Pure.
+
+    Args:
+        version: to be given up.
+        serving: name of the version that serves.
+        pid: of the driver that owns its stream; None: none does.
+
+    Raises:
+        RequestError: it serves, or its stream runs.
+    """
+    name = version.name
+    if serving == name:
         message = f"{name} serves; nothing was removed; let another version serve first: `rivertwice version serve {version.beside}`"
         raise RequestError(message)
-    owner = lease_owner(own)
-    if owner is not None:
-        message = f"the stream of {name} runs (process {owner.pid}); nothing was removed; `rivertwice stop {name} --wait`, then drop it"
+    if pid is not None:
+        message = f"the stream of {name} runs (process {pid}); nothing was removed; `rivertwice stop {name} --wait`, then drop it"
         raise RequestError(message)
+
+
+def _require_no_sink(home: PipelineHome, name: str) -> None:
+    """Check that no sink still has the rows of a version.
+
+    Raises:
+        RequestError: one has.
+    """
     stale = [sink for sink, note in noted_sinks(home).items() if note.position and note.position.version == name]
     if stale:
         message = (
@@ -158,14 +221,11 @@ def drop_version(settings: Settings, name: str, *, by: str, now: datetime) -> Ve
             f"`rivertwice deliver run {base_of(name)} --until-end`, then drop it"
         )
         raise RequestError(message)
-    record_dropped(home, version, by, now)
-    own.intent.unlink(missing_ok=True)
-    for place in (own.root, own.place):
-        remove_place(place)
-    shutil.rmtree(settings.frozen_definitions / name, ignore_errors=True)
-    if not any(each.is_open for each in read_versions(home)):
-        shutil.rmtree(settings.frozen_definitions / base_of(name), ignore_errors=True)
-    return version
+
+
+def needs_frozen(versions: Sequence[Version]) -> bool:
+    """Say whether the pipeline's own definition stays frozen: as long as a version runs beside it. Pure."""
+    return any(version.is_open for version in versions)
 
 
 def require_version(settings: Settings, name: str) -> Version:

@@ -37,11 +37,11 @@ from rivertwice.trial.compare import count_judged, find_examples, judge_rows, ke
 from rivertwice.trial.definitions import compare_schemas, find_incomparable
 from rivertwice.trial.model import Comparison, Expected, SchemaChange
 from rivertwice.versions.begin import require_version
-from rivertwice.versions.changes import Declared, read_changes, undeclared_columns
+from rivertwice.versions.changes import ColumnsChange, Declared, read_changes, undeclared_columns
 from rivertwice.versions.cover import covered_rows, covered_until, describe_cover, is_by_record
 from rivertwice.versions.explain import explain_rows
 from rivertwice.versions.explained import Explained, Unexplained
-from rivertwice.versions.model import LeftOut, Parity
+from rivertwice.versions.model import LeftOut, Parity, Proof
 from rivertwice.versions.proof import read_proof
 
 if TYPE_CHECKING:
@@ -78,16 +78,25 @@ def compare_versions(settings: Settings, name: str, spark: Spark, progress: Prog
     declared = read_changes(settings, name)
     homes = settings.pipeline(version.beside), settings.pipeline(name)
     proofs = read_proof(homes[0]), read_proof(homes[1])
-    reasons = [proof.lacks for proof in proofs if proof.lacks]
     unfinished = find_unfinished_load(homes[1])
-    if unfinished is not None:
-        reasons.append(unfinished.text)
+    reasons = find_missing(proofs, None if unfinished is None else unfinished.text)
     nothing = Comparison(0, 0)
     parity = Parity(
-        name, version.beside, declared.sha256, None, None, proofs, SchemaChange(), nothing, 0, (), tuple(reasons),
+        name, version.beside, declared.sha256, None, None, proofs, SchemaChange(), nothing, 0, (), reasons,
         reason=declared.changes.reason, expected=declared.changes.expected(), policy=declared.changes.switch,
     )  # fmt: skip
     return parity if reasons else _judge(settings, parity, homes, declared, spark(), progress, limit)
+
+
+def find_missing(proofs: Sequence[Proof], unfinished: str | None) -> tuple[str, ...]:
+    """Return why two versions cannot be compared yet, one sentence each; empty: they can. Pure.
+
+    Args:
+        proofs: of both versions.
+        unfinished: why the first load of the new version is not done; None: it is, or there is none.
+    """
+    reasons = tuple(proof.lacks for proof in proofs if proof.lacks)
+    return reasons if unfinished is None else (*reasons, unfinished)
 
 
 def _judge(
@@ -140,7 +149,7 @@ def _judge(
         rows=rows,
         late=late,
         left_out=tuple(left_out),
-        reasons=_reasons(rows, schema, declared),
+        reasons=find_refusals(rows, schema, declared.changes.columns),
         warnings=_warnings(rows, expected),
     )
 
@@ -185,8 +194,15 @@ def _without(rows: Comparison, explained: Explained) -> Comparison:
     )
 
 
-def _reasons(rows: Comparison, schema: SchemaChange, declared: Declared) -> tuple[str, ...]:
-    reasons = list(undeclared_columns(schema, declared.changes.columns))
+def find_refusals(rows: Comparison, schema: SchemaChange, columns: ColumnsChange) -> tuple[str, ...]:
+    """Return why a version may not serve after the comparison, one sentence each; empty: it may. Pure.
+
+    Args:
+        rows: counts; differences without a cause are those that are left.
+        schema: columns that differ.
+        columns: those that are declared.
+    """
+    reasons = list(undeclared_columns(schema, columns))
     if rows.differing:
         reasons.append(
             "1 row differs without a cause" if rows.differing == 1 else f"{rows.differing} rows differ without a cause"

@@ -12,14 +12,14 @@ was. After it, whoever looks next does step 3: each build of the old version rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.config.versions import split_version
+from rivertwice.config.versions import base_of, split_version
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.pipeline.definition import Definition
@@ -28,8 +28,8 @@ from rivertwice.store.places import remove_place
 from rivertwice.timeline.lineage import head_definition
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence
 from rivertwice.timeline.served import METADATA_KEY, rebuild_served, serving_lock
-from rivertwice.timeline.served_stamp import follow_stamp, mark_of, stamp_of
-from rivertwice.timeline.version_records import read_versions
+from rivertwice.timeline.served_stamp import ServedStamp, follow_stamp, mark_of, stamp_of
+from rivertwice.timeline.version_records import hold_versions, read_versions
 
 SWITCH = "switch"
 """Key of the commit's metadata: who let which version serve, and by which comparison."""
@@ -76,40 +76,77 @@ def serve_version(
 
     Raises:
         RequestError: there is no such version, it never ran, or what it emits cannot be switched.
-        LostRaceError: another switch, or a build of the version that serves, came in between; nothing was switched.
+        LostRaceError: another switch, or a build of the version that serves, came in between, or another process begins, drops or
+            switches a version; nothing was switched.
     """
     home = settings.pipeline(name)
-    require_switchable(settings, name)
-    definition = _definition_of(home)
-    before = follow_stamp(home)
-    if before == name:
-        remove_place(home.own_served)
-        return Switched(name, before, 0, changed=False, not_counted=0)
-    old = settings.pipeline(before)
-    rebuild_served(home, definition)  # step 1
     with ExitStack() as locks:
+        locks.enter_context(hold_versions(settings.pipeline(base_of(name))))
+        require_switchable(settings, name)
+        definition = _definition_of(home)
+        before = follow_stamp(home)
+        if before == name:
+            remove_place(home.own_served)
+            return Switched(name, before, 0, changed=False, not_counted=0)
+        old = settings.pipeline(before)
+        rebuild_served(home, definition)  # step 1
         for each in sorted({home.root, old.root}):
             locks.enter_context(serving_lock(each))
         public = delta.open_table(home.public_served)
-        if follow_stamp(home) != before:
-            message = f"another process let {home.serving_version} serve meanwhile; nothing was switched; run it again"
-            raise LostRaceError(message)
-        rows, own = delta.read(home.tables.served), stamp_of(home.tables.served)
-        if rows is None or own is None:
-            message = f"{name} has no closed window yet, so it would serve nothing; nothing was switched; wait for its first windows"
-            raise RequestError(message)
-        stamp = replace(own, version=mark_of(home, home.public_served))
+        require_unmoved(before, follow_stamp(home))
+        rows = delta.read(home.tables.served)
+        stamp = stamp_to_serve(home, None if rows is None else stamp_of(home.tables.served))
+        assert rows is not None, "they have a stamp"
         check()
         record = {"from": before, "to": name, "by": by, "at": to_iso(now), "compared": dict(compared or {})}
         record |= {"reason": reason} if reason else {}
         delta.overwrite(
-            home.public_served, rows, metadata={METADATA_KEY: stamp.plain(), SWITCH: record}, at=public
+            home.public_served,
+            rows,
+            metadata={METADATA_KEY: stamp.plain(), SWITCH: record},
+            at=public,
+            new=public is None,
         )  # step 2
         follow_stamp(home)  # step 3
         remove_place(home.own_served)  # step 4
     return Switched(
         name, before, rows.num_rows, changed=True, not_counted=len(publications_not_counted(settings, home))
     )
+
+
+def require_unmoved(before: str, serving: str) -> None:
+    """Check that the version that served when a switch began serves still. Pure.
+
+    Raises:
+        LostRaceError: another one does.
+    """
+    if serving != before:
+        message = f"another process let {serving} serve meanwhile; nothing was switched; run it again"
+        raise LostRaceError(message)
+
+
+def stamp_to_serve(home: PipelineHome, own: ServedStamp | None) -> ServedStamp:
+    """Return the stamp that a version's rows get in the table that consumers read. Pure.
+
+    Args:
+        home: of the version.
+        own: the stamp of its own table; None: it has no rows.
+
+    Raises:
+        RequestError: it has no rows.
+    """
+    if own is None:
+        message = (
+            f"{home.root.name} has no closed window yet, so it would serve nothing; nothing was switched; "
+            "wait for its first windows"
+        )
+        raise RequestError(message)
+    return replace(own, version=mark_of(home, home.public_served))
+
+
+def has_served(home: PipelineHome, switches: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether a version served before, so that nothing is compared when it serves again: the first one did. Pure."""
+    return home.is_first_version or any(each["to"] == home.root.name for each in switches)
 
 
 def read_switches(home: PipelineHome) -> list[dict[str, Any]]:
@@ -147,7 +184,7 @@ def _definition_of(home: PipelineHome) -> Definition:
 
 def served_before(home: PipelineHome) -> bool:
     """Say whether a version has served already: then it serves again without a comparison."""
-    return home.is_first_version or any(each["to"] == home.root.name for each in read_switches(home))
+    return has_served(home, read_switches(home))
 
 
 def publications_not_counted(settings: Settings, home: PipelineHome) -> list[Entry]:

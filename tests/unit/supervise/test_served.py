@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from pathlib import Path
 
@@ -48,6 +49,29 @@ def test_served_is_rebuilt_once_per_move_and_again_after_an_error(tmp_path: Path
     commit(tables.changelog, 0)
     assert keeper.refresh("p")
     assert built == [(0, -1, -1), (0, 0, -1)]
+
+
+def test_served_is_rebuilt_for_a_version_that_has_another_table(tmp_path: Path) -> None:
+    settings = Settings(project=tmp_path, home=tmp_path / "home")
+    home = settings.pipeline("p@v2")
+    built: list[object] = []
+
+    def build(_: Settings, name: str) -> None:
+        built.append(home.tables.served)
+        commit(home.tables.served, len(built))
+
+    keeper = ServedKeeper(settings, lambda: ["p@v2"], threading.Event(), build)
+    commit(home.tables.sequence, 0)
+    assert keeper.refresh("p@v2")
+    assert not keeper.refresh("p@v2")
+    home.serving_note.parent.mkdir(parents=True)
+    home.serving_note.write_text("p@v2\n")
+    assert keeper.refresh("p@v2")
+    assert not keeper.refresh("p@v2")
+    shutil.rmtree(home.own_served)
+    home.serving_note.unlink()  # it ceased to serve, and the sequence did not move
+    assert keeper.refresh("p@v2")
+    assert built == [home.own_served, home.public_served, home.own_served]
 
 
 def test_the_keeper_looks_once_more_when_it_is_told_to_stop(tmp_path: Path) -> None:

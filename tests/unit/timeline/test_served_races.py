@@ -18,7 +18,7 @@ from rivertwice.store import delta
 from rivertwice.timeline import served
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import load_timeline
-from rivertwice.timeline.served import read_served, rebuild_served, served_stamp
+from rivertwice.timeline.served import METADATA_KEY, read_served, rebuild_served, served_stamp
 
 
 @pytest.fixture
@@ -92,3 +92,21 @@ def test_a_rebuild_that_always_loses_says_so_and_writes_nothing(
     stamp = served_stamp(home)
     assert stamp is not None
     assert stamp.batch == BATCHES - 1
+
+
+def test_a_first_build_does_not_replace_the_one_of_another_host(
+    world: ErasureWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    definition = load_definition(world.hosts[0].definitions / "p")
+
+    def other_host() -> None:
+        add_batch(world, BATCHES)
+        rebuild_served(world.hosts[1].pipeline("p"), definition)
+
+    between(monkeypatch, other_host, 1)
+    assert served_stamp(world.home) is None
+    report = rebuild_served(world.home, definition)
+    assert report.stamp == served_stamp(world.home)
+    assert report.stamp is not None
+    assert report.stamp.batch == BATCHES
+    assert [stamp["batch"] for _, stamp in delta.commits(world.home.tables.served, METADATA_KEY)] == [BATCHES]

@@ -10,11 +10,14 @@ import pytest
 
 from homes.backfill import make_home
 from homes.project import replace_text
+from rivertwice.backfill.load_state import hold_load
 from rivertwice.config import Settings
-from rivertwice.errors import RequestError
+from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.locks import lock
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle
+from rivertwice.stream.lease import lock_file
 from rivertwice.timeline.intent import write_intent
-from rivertwice.timeline.version_records import read_versions, record_version
+from rivertwice.timeline.version_records import hold_versions, read_versions, record_version
 from rivertwice.versions import begin
 from rivertwice.versions.begin import begin_version, drop_version, find_wanted
 
@@ -117,3 +120,26 @@ def test_a_number_that_another_process_took_is_not_taken_again(tmp_path: Path) -
     settings, _ = changed_project(tmp_path)
     version = begin_version(settings, "p", by="test", now=NOW)
     assert not record_version(settings.pipeline("p"), version)
+
+
+def test_a_version_is_begun_and_dropped_by_one_process_at_a_time(tmp_path: Path) -> None:
+    settings, _ = changed_project(tmp_path)
+    begin_version(settings, "p", by="test", now=NOW)
+    with hold_versions(settings.pipeline("p")):
+        with pytest.raises(LostRaceError, match="begins, drops or switches a version of p, so nothing was done"):
+            begin_version(settings, "p", by="test", now=NOW)
+        with pytest.raises(LostRaceError, match="begins, drops or switches a version of p"):
+            drop_version(settings, "p@v2", by="test", now=NOW)
+    assert [version.is_open for version in read_versions(settings.pipeline("p"))] == [True]
+
+
+def test_a_version_is_not_dropped_under_its_load_or_its_driver(tmp_path: Path) -> None:
+    settings, _ = changed_project(tmp_path)
+    begin_version(settings, "p", by="test", now=NOW)
+    home = settings.pipeline("p@v2")
+    with hold_load(home), pytest.raises(LostRaceError, match="does a first load of p@v2 already"):
+        drop_version(settings, "p@v2", by="test", now=NOW)
+    with lock(lock_file(home)), pytest.raises(LostRaceError, match="starts the stream of p@v2; nothing was removed"):
+        drop_version(settings, "p@v2", by="test", now=NOW)
+    assert [version.is_open for version in read_versions(settings.pipeline("p"))] == [True]
+    assert home.root.exists()

@@ -12,16 +12,19 @@ from click.testing import CliRunner, Result
 from homes.versions import AT, GONE, World
 from rivertwice.cli import cli
 from rivertwice.commands import versions
+from rivertwice.config import PipelineHome
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.pipeline.bundle import load_bundle
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.privacy.rewrite import own_tables
+from rivertwice.reconcile.seals import look
 from rivertwice.savepoint.operations.upgrade import show_upgrade
 from rivertwice.store import delta
 from rivertwice.store.delta_read import version_of
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.served import export_sha256, read_served, rebuild_served
-from rivertwice.timeline.served_stamp import serving_by_stamp, stamp_of
+from rivertwice.timeline.served_stamp import BESIDE, served_stamp, serving_by_stamp, stamp_of
+from rivertwice.timeline.version_records import hold_versions
 from rivertwice.versions import serve
 from rivertwice.versions.begin import begin_version, drop_version, find_wanted
 from rivertwice.versions.serve import read_switches, serve_version
@@ -241,3 +244,48 @@ def test_a_frozen_definition_is_not_upgraded_in_place(world: World) -> None:
     for name in ("p", "p@v2"):
         with pytest.raises(RequestError, match=f"the definition of {name} is frozen"):
             show_upgrade(world.settings, name)
+
+
+def test_a_look_on_a_host_that_missed_a_switch_is_at_the_own_table(world: World) -> None:
+    world.keep_all()
+    world.serve("p@v2")
+    world.old.serving_note.unlink()  # the process that switched was killed before it noted that
+    assert served_stamp(world.old) is None, "the first version has no table of its own yet"
+    assert world.old.serving_version == world.new.root.name
+    rebuild_served(world.old, world.first)
+    world.old.serving_note.unlink()
+    stamp = look.look_at_changes(world.old).stamp
+    assert stamp is not None
+    assert stamp.version == BESIDE
+    assert stamp == served_stamp(world.old)
+
+
+def test_no_version_is_switched_while_one_is_dropped(world: World) -> None:
+    world.keep_all()
+    before = world.consumers_see()
+    with hold_versions(world.old), pytest.raises(LostRaceError, match="begins, drops or switches a version of p"):
+        world.serve("p@v2")
+    assert world.consumers_see() == before
+    drop_version(world.settings, "p@v2", by="test", now=AT)
+    with pytest.raises(RequestError, match="is no version of p that runs"):
+        world.serve("p@v2")
+    assert world.consumers_see() == before
+
+
+def test_a_look_between_two_tables_is_done_again(world: World) -> None:
+    world.keep_all()
+    real, left = look.read_changes, [1]
+
+    def switched(home: PipelineHome, versions: Any) -> Any:
+        seen = real(home, versions)
+        if left[0]:
+            left[0] -= 1
+            world.serve("p@v2")
+            rebuild_served(world.old, world.first)
+        return seen
+
+    with mock.patch.object(look, "read_changes", switched):
+        seen = look.look_at_changes(world.old)
+    assert seen.stamp is not None
+    assert seen.stamp.version == BESIDE
+    assert seen.versions["served"] == version_of(world.old.own_served)

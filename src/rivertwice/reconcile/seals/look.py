@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rivertwice.config import PipelineHome
+from rivertwice.config import PipelineHome, Place
 from rivertwice.deadletters.amendments import last_amendment
-from rivertwice.errors import TableDamageError
+from rivertwice.errors import LostRaceError, TableDamageError
 from rivertwice.log.gaps import accepted_gaps
 from rivertwice.reconcile.model import Finding
 from rivertwice.reconcile.seals.changes import (
@@ -20,6 +20,7 @@ from rivertwice.reconcile.seals.changes import (
 from rivertwice.reconcile.seals.fit import select_seal
 from rivertwice.reconcile.seals.model import Seal
 from rivertwice.reconcile.seals.table import read_seals, times_forgotten
+from rivertwice.retry import retry
 from rivertwice.store.delta_counts import broken_files
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.intact import require_whole_logs
@@ -28,6 +29,7 @@ from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence, sele
 from rivertwice.timeline.served_stamp import ServedStamp, served_stamp
 
 FULL, INCREMENT, UNCHANGED = "full", "increment", "unchanged"
+_LOOKS = 3
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,17 @@ class Decision:
 
 
 def look_at_changes(home: PipelineHome) -> Look:
-    """Return what changed since the newest seal. The tables' versions are read first, so that no later commit is missed."""
+    """Return what changed since the newest seal. The tables' versions are read first, so that no later commit is missed.
+
+    Raises:
+        LostRaceError: another version began to serve at each of several looks.
+    """
+    return retry(LostRaceError, tries=_LOOKS)(_look, home)
+
+
+def _look(home: PipelineHome) -> Look:
+    served_stamp(home)  # this host knows which table the version writes, from here on
+    place = home.tables.served
     forgotten = times_forgotten(home)
     seals = read_seals(home)
     tables = read_changes(home, seals[-1].versions if seals else None)
@@ -90,6 +102,7 @@ def look_at_changes(home: PipelineHome) -> Look:
     seal = select_seal(seals, path)
     if seal is not None and seal is not seals[-1]:
         tables = read_changes(home, seal.versions)
+    require_same_table(home.root.name, place, home.tables.served)
     gaps = accepted_gaps(home)
     return Look(
         path=path,
@@ -102,6 +115,22 @@ def look_at_changes(home: PipelineHome) -> Look:
         tables=tables,
         forgotten=forgotten,
     )
+
+
+def require_same_table(pipeline: str, before: Place, after: Place) -> None:
+    """Check that versions and stamp of `served` were read of one table. Pure.
+
+    Args:
+        pipeline: its name, for the message.
+        before: place of the table that it writes when the look began.
+        after: the same, when it ended.
+
+    Raises:
+        LostRaceError: it began or ceased to serve meanwhile.
+    """
+    if before != after:
+        message = f"{pipeline} began or ceased to serve while it was looked at; nothing was judged; run it again"
+        raise LostRaceError(message)
 
 
 def require_files(home: PipelineHome) -> None:

@@ -8,6 +8,7 @@ import sys
 from rivertwice.testing.model.campaign import describe_failure, render, run_campaign
 from rivertwice.testing.model.mutations import render_mutations, run_mutations
 from rivertwice.testing.model.schedule import run_schedule
+from rivertwice.testing.model.versions.mutations import VERSIONS
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -17,6 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the seeds")
     parser.add_argument("--trace", action="store_true", help="print every step of the first schedule")
+    parser.add_argument("--versions", action="store_true", help="let every schedule have versions of the pipeline")
     parser.add_argument(
         "--mutations", action="store_true", help="break every rule once instead, each at most SCHEDULES times"
     )
@@ -25,12 +27,13 @@ def main(argv: list[str] | None = None) -> int:
         verdicts = run_mutations(seed=arguments.seed, most=arguments.schedules)
         sys.stdout.write(render_mutations(verdicts))
         return 0 if all(verdict.caught for verdict in verdicts) else 1
-    result = run_campaign(arguments.seed, arguments.schedules, jobs=arguments.jobs)
+    focus = VERSIONS if arguments.versions else None
+    result = run_campaign(arguments.seed, arguments.schedules, jobs=arguments.jobs, focus=focus)
     sys.stdout.write(render(result))
     for outcome in result.failures[:3]:
-        sys.stdout.write(describe_failure(outcome))
+        sys.stdout.write(describe_failure(outcome, focus=focus))
     if arguments.trace:
-        sys.stdout.write("\n".join(run_schedule(arguments.seed, trace=True).trace) + "\n")
+        sys.stdout.write("\n".join(run_schedule(arguments.seed, focus=focus, trace=True).trace) + "\n")
     return 1 if result.failures else 0
 
 

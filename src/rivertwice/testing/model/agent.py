@@ -187,11 +187,7 @@ def run_keeper(world: World, me: Process) -> Steps:
 
 
 def _same(shown: Served | None, look: Served) -> bool:
-    return shown is not None and (shown.sequence, shown.timeline, shown.batch) == (
-        look.sequence,
-        look.timeline,
-        look.batch,
-    )
+    return shown is not None and shown.stamp == look.stamp
 
 
 def look_served(world: World) -> Served | None:
@@ -202,13 +198,13 @@ def look_served(world: World) -> Served | None:
         return None
     last = rows[-1]
     stamp = (world.last_seq(), last.timeline, last.batch)
-    shown = world.served
-    if shown is not None and (shown.sequence, shown.timeline, shown.batch) == stamp:
+    shown, mark = world.served, world.mark()
+    if shown is not None and (shown.sequence, shown.timeline, shown.batch, shown.version) == (*stamp, mark):
         return shown
     streamed = {end: held for row in rows for end, held in world.changelog[row.timeline, row.batch]}
     publications: list[Publication] = publications_of(world.sequence)
     if not publications:
-        return Served(*stamp, {end: held for end, held in streamed.items() if end <= last.batch_watermark_ms})
+        return Served(*stamp, {end: held for end, held in streamed.items() if end <= last.batch_watermark_ms}, mark)
     ends = sorted(
         streamed.keys() | {end for publication in publications for end in world.correction(publication.backfill)}
     )
@@ -221,4 +217,4 @@ def look_served(world: World) -> Served | None:
     chosen = {
         end: by_seq[seq].get(end) if seq >= 0 else streamed.get(end) for end, seq in zip(ends, winners, strict=True)
     }
-    return Served(*stamp, {end: held for end, held in chosen.items() if held is not None})
+    return Served(*stamp, {end: held for end, held in chosen.items() if held is not None}, mark)

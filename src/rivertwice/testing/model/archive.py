@@ -39,7 +39,7 @@ def run_archiver(world: World, me: Process) -> Steps:
         world.rules.check_unmoved(world.archived, between(starts, before), TOPIC)
         yield CHECKED
         if world.broken == "archive commit without its ends":
-            world.judge.archived(chunk)
+            world.log_judge.archived(chunk)
             world.archive += [(p, start, end) for p, (start, end) in chunk.items()]
             yield COMMITTED
             world.archived = between(starts, ends)

@@ -144,7 +144,7 @@ def read_offsets(world: World, partition: int, run: tuple[int, int], topic_id: s
         records += world.read_kafka({partition: part})
     if world.broken == "the seam read twice" and inside[0] < inside[1] < run[1]:
         records += world.read_kafka({partition: (inside[1], min(inside[1] + 1, run[1]))})
-    world.judge.read_once(partition, run, records)
+    world.log_judge.read_once(partition, run, records)
     return records
 
 

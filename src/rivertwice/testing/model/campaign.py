@@ -6,12 +6,14 @@ import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import log
 
+from rivertwice.testing.model.coverage import Coverage, Outcome
 from rivertwice.testing.model.process import POINTS
 from rivertwice.testing.model.rules import Rules
-from rivertwice.testing.model.schedule import Coverage, Outcome, run_schedule
-from rivertwice.testing.model.stories import Decision
+from rivertwice.testing.model.schedule import run_schedule
+from rivertwice.testing.model.stories import Decision, Focus
 
 SKETCH_BYTES = 8 << 20
 SLICE = 500  # seeds a process takes at a time
@@ -33,41 +35,50 @@ class Campaign:
     seconds: float
 
 
-def run_campaign(first: int, count: int, *, jobs: int = 1) -> Campaign:
-    """Run `count` seeds from `first` on."""
+def run_campaign(first: int, count: int, *, jobs: int = 1, focus: Focus | None = None) -> Campaign:
+    """Run `count` seeds from `first` on.
+
+    Args:
+        first: the first seed.
+        count: how many.
+        jobs: processes that share them.
+        focus: narrows what all of them draw; None leaves it to the seeds.
+    """
     began = time.monotonic()
     slices = [(start, min(SLICE, first + count - start)) for start in range(first, first + count, SLICE)]
     total = Coverage(states=bytearray(SKETCH_BYTES))
     failures: list[Outcome] = []
-    for part, part_failures in _parts(slices, jobs, total):
+    for part, part_failures in _parts(slices, jobs, total, focus):
         failures += part_failures
         if part is not total:
             _add(total, part)
     return Campaign(first, total, count_states(total), tuple(failures), time.monotonic() - began)
 
 
-def _parts(slices: Sequence[tuple[int, int]], jobs: int, total: Coverage) -> Iterator[tuple[Coverage, list[Outcome]]]:
+def _parts(
+    slices: Sequence[tuple[int, int]], jobs: int, total: Coverage, focus: Focus | None
+) -> Iterator[tuple[Coverage, list[Outcome]]]:
     if jobs <= 1:
         for start, count in slices:
-            yield total, run_slice(start, count, total)
+            yield total, run_slice(start, count, total, focus)
         return
     context = multiprocessing.get_context("fork")  # one hash seed for all, so that their bit maps can be joined
     shares = [slices[number::jobs] for number in range(jobs)]
     with context.Pool(jobs) as pool:
-        yield from pool.imap_unordered(_share, shares)
+        yield from pool.imap_unordered(partial(_share, focus), shares)
 
 
-def _share(slices: Sequence[tuple[int, int]]) -> tuple[Coverage, list[Outcome]]:
+def _share(focus: Focus | None, slices: Sequence[tuple[int, int]]) -> tuple[Coverage, list[Outcome]]:
     coverage = Coverage(states=bytearray(SKETCH_BYTES))
     failures: list[Outcome] = []
     for start, count in slices:
-        failures += run_slice(start, count, coverage)
+        failures += run_slice(start, count, coverage, focus)
     return coverage, failures
 
 
-def run_slice(start: int, count: int, coverage: Coverage) -> list[Outcome]:
+def run_slice(start: int, count: int, coverage: Coverage, focus: Focus | None = None) -> list[Outcome]:
     """Run successive seeds; return those that broke an invariant."""
-    outcomes = (run_schedule(seed, coverage=coverage) for seed in range(start, start + count))
+    outcomes = (run_schedule(seed, coverage=coverage, focus=focus) for seed in range(start, start + count))
     return [outcome for outcome in outcomes if outcome.violation is not None]
 
 
@@ -104,7 +115,7 @@ def uncovered(coverage: Coverage) -> list[str]:
     return [name for name, times in zip(POINTS, coverage.crashed, strict=True) if not times]
 
 
-def shrink(outcome: Outcome, *, rules: Rules | None = None, broken: str = "") -> Outcome:
+def shrink(outcome: Outcome, *, rules: Rules | None = None, broken: str = "", focus: Focus | None = None) -> Outcome:
     """Return a failing schedule with as few decisions as still break the same invariant."""
     wanted = None if outcome.violation is None else outcome.violation.invariant
     decisions: list[Decision] = list(outcome.decisions)
@@ -113,7 +124,7 @@ def shrink(outcome: Outcome, *, rules: Rules | None = None, broken: str = "") ->
         start = 0
         while start < len(decisions):
             fewer = decisions[:start] + decisions[start + size :]
-            rerun = run_schedule(outcome.seed, rules=rules, broken=broken, decisions=fewer)
+            rerun = run_schedule(outcome.seed, rules=rules, broken=broken, decisions=fewer, focus=focus)
             if rerun.violation is not None and rerun.violation.invariant == wanted:
                 decisions = fewer
             else:
@@ -121,15 +132,18 @@ def shrink(outcome: Outcome, *, rules: Rules | None = None, broken: str = "") ->
         if size == 1:
             break
         size = max(1, size // 2)
-    return run_schedule(outcome.seed, rules=rules, broken=broken, decisions=decisions, trace=True)
+    return run_schedule(outcome.seed, rules=rules, broken=broken, decisions=decisions, focus=focus, trace=True)
 
 
-def describe_failure(outcome: Outcome, *, rules: Rules | None = None, broken: str = "") -> str:
+def describe_failure(
+    outcome: Outcome, *, rules: Rules | None = None, broken: str = "", focus: Focus | None = None
+) -> str:
     """Return a failing schedule as a person reads it: its seed, what broke, and the smallest trace found."""
-    small = shrink(outcome, rules=rules, broken=broken)
+    small = shrink(outcome, rules=rules, broken=broken, focus=focus)
     lines = [
         f"seed {outcome.seed}: {small.violation}",
-        f"  repeat: python -m rivertwice.testing.model --seed {outcome.seed} --schedules 1 --trace",
+        f"  repeat: python -m rivertwice.testing.model --seed {outcome.seed} --schedules 1 --trace"
+        + (" --versions" if focus is not None and focus.versions else ""),
         f"  smallest trace ({len(small.decisions)} of {len(outcome.decisions)} decisions):",
         *(f"    {line}" for line in small.trace),
     ]

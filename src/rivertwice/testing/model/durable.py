@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from rivertwice.testing.model.stream import Address, State
+from rivertwice.timeline.served_stamp import ServedStamp
 
 
 @dataclass
@@ -47,12 +48,18 @@ class Erasure:
 
 @dataclass
 class Served:
-    """The served table: what it shows, by window end, and the stamp of its look."""
+    """The served table: what it shows, by window end, and the stamp of its look, with the mark of the version that wrote it."""
 
     sequence: int
     timeline: str
     batch: int
     rows: Mapping[int, frozenset[Address]]
+    version: str = ""
+
+    @property
+    def stamp(self) -> ServedStamp:
+        """The stamp."""
+        return ServedStamp(self.sequence, self.timeline, self.batch, self.version)
 
 
 def offsets_text(ends: Mapping[str, Mapping[str, int]], watermark_ms: int, timestamp_ms: int) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rivertwice.errors import LedgerError, LogGapError
 from rivertwice.testing.model.agent import look_served
-from rivertwice.testing.model.judge import fail
 from rivertwice.testing.model.process import Process
 from rivertwice.testing.model.savepoints import plan_rows, replay
 from rivertwice.testing.model.stream import TOPIC, Address, window_end
+from rivertwice.testing.model.violations import fail
 from rivertwice.testing.model.world import World
 
 
@@ -23,8 +23,8 @@ def check_final(world: World) -> None:
     for saved in world.savepoints.values():
         if saved.proof is not None and saved.exists and saved.manifest is not None:
             if not saved.rotten and saved.content is not None:
-                world.judge.proved(saved, saved.content.state.get(saved.manifest.batch))
-            world.judge.exists(saved)
+                world.saved_judge.proved(saved, saved.content.state.get(saved.manifest.batch))
+            world.saved_judge.exists(saved)
 
 
 def check_reconciles(world: World) -> None:

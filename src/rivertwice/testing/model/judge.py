@@ -6,61 +6,32 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NoReturn
 
-from rivertwice.log.addresses import OffsetRanges
-from rivertwice.savepoint.operations.record import DONE, Operation, Restore
 from rivertwice.store.lease_terms import Held
 from rivertwice.stream.catch_up import covers
 from rivertwice.supervise.memory import Memory
+from rivertwice.testing.model.judge_savepoints import is_planned
 from rivertwice.testing.model.stream import (
     TOPIC,
     WINDOW_MS,
     Address,
     Computed,
     Record,
-    State,
     compute_batch,
     next_watermark,
     window_end,
 )
+from rivertwice.testing.model.violations import fail
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.sequence import HEAD, Entry
 
 if TYPE_CHECKING:
     from rivertwice.testing.model.durable import Served
     from rivertwice.testing.model.process import Process
-    from rivertwice.testing.model.saved import Saved
     from rivertwice.testing.model.world import World
 
 Key = tuple[str, int]
 MOST_STARTS = 6  # starts of drivers in a row without a new batch, within the breaker's window
 _PATIENT = {"lease_lost", "drained"}
-
-
-class ViolationError(Exception):
-    """An invariant does not hold.
-
-    Attributes:
-        invariant: its name.
-    """
-
-    def __init__(self, invariant: str, detail: str) -> None:
-        """Name the invariant and what was found."""
-        super().__init__(invariant, detail)
-        self.invariant = invariant
-
-    def __str__(self) -> str:
-        """Return both as one line."""
-        return ": ".join(self.args)
-
-
-def is_planned(operation: Operation) -> bool:
-    """Say whether an operation takes its savepoint itself."""
-    return isinstance(operation, Restore) and operation.planned
-
-
-def fail(invariant: str, detail: object) -> NoReturn:
-    """Report a violation."""
-    raise ViolationError(invariant, str(detail))
 
 
 class Judge:
@@ -71,7 +42,6 @@ class Judge:
         self.world = world
         self.rows: dict[Key, LedgerRow] = {}
         self.made: dict[Key, Computed] = {}
-        self.ends: dict[int, int] = {}
         self.published: set[str] = set()
         self.closed_ms = 0
         self.damaged = False
@@ -310,7 +280,7 @@ class Judge:
 
     def serves(self, look: Served) -> None:
         """Check that what is served changes only by a cause: a batch, a publication, an explicit rewind."""
-        world, shown = self.world, world_served(self.world)
+        world, shown = self.world, self.world.shown_before()
         closed = self.rows[look.timeline, look.batch].batch_watermark_ms
         for end in look.rows:
             world.load_judge.serves(end, look.sequence)
@@ -334,69 +304,7 @@ class Judge:
                     fail("what is served changes only when asked", f"the window that ends at {end}")
         self.closed_ms = closed
 
-    # savepoints, archive, reads
-
-    def exists(self, saved: Saved) -> None:
-        """Check that a savepoint that exists is whole."""
-        if saved.content is None and not saved.deleting and saved.name in self.world.savepoints:
-            fail("a savepoint with a manifest is whole", saved.name)
-
-    def proved(self, saved: Saved, state: State | None) -> None:
-        """Check that a savepoint that is being proved, or was, holds the recorded state."""
-        manifest = saved.manifest
-        assert manifest is not None
-        if state != self.made[manifest.timeline, manifest.batch].state:
-            fail("a proved savepoint restores to the recorded state", saved.name)
-
-    def deletes(self, saved: Saved) -> None:
-        """Check that no process needs what is deleted."""
-        world = self.world
-        if saved.manifest is None:
-            return
-        # A lease counts once its holder has looked for the mark; before that, the process that finds the mark gives it back.
-        if saved.pinned or any(until > world.now for until in saved.using.values()):
-            fail("prune spares the pinned and the leased", saved.name)
-        if saved.name in world.needed():
-            fail("prune spares what a restore needs", saved.name)
-        if saved.name in self._ways_back():
-            fail("prune spares the way back until the proof", saved.name)
-        if saved.proof is not None and not saved.rotten:
-            newer = [
-                savepoint
-                for savepoint in world.savepoints.values()
-                if savepoint.manifest is not None
-                and savepoint.proof is not None
-                and not savepoint.rotten
-                and not savepoint.deleting
-            ]
-            if not any(
-                savepoint.manifest.created_at >= saved.manifest.created_at for savepoint in newer if savepoint.manifest
-            ):
-                fail("prune spares the newest proved", saved.name)
-
-    def _ways_back(self) -> set[str]:
-        """Return the savepoints that planned restores on the head's path need until theirs is proved."""
-        world = self.world
-        head = world.head()
-        counting = {key[0] for key in (self.path(head) if head is not None else [])} | {head}
-        names: set[str] = set()
-        for operation in world.operations.values():
-            base = world.savepoints.get(operation.savepoint)
-            if is_planned(operation) and operation.step == DONE and operation.child in counting and base is not None:
-                names |= set(operation.held) if base.proof is None else set()
-        return names
-
-    def archived(self, chunk: OffsetRanges) -> None:
-        """Check that the archive grows without gap and overlap."""
-        for partition, (start, end) in chunk.items():
-            if self.ends.setdefault(partition, start) != start:
-                fail("the archive has no gap and no overlap", f"[{start}, {end}) after {self.ends[partition]}")
-            self.ends[partition] = end
-
-    def read_once(self, partition: int, run: tuple[int, int], records: Sequence[tuple[Address, Record]]) -> None:
-        """Check that a read across the seam gave each offset once."""
-        if sorted(address for address, _ in records) != [(partition, offset) for offset in range(*run)]:
-            fail("each offset is read once", f"{run} gave {[address for address, _ in records]}")
+    # reads
 
     def replay_differed(self, message: str) -> NoReturn:
         """Report a replay of recorded ranges that gave something else."""
@@ -406,8 +314,3 @@ class Judge:
         """Check that damage is only found where there is some."""
         if not self.damaged:
             fail("no sound checkpoint is called damaged", problem)
-
-
-def world_served(world: World) -> Served | None:
-    """Return what is served."""
-    return world.served

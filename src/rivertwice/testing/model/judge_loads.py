@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rivertwice.testing.model.judge import fail
 from rivertwice.testing.model.stream import WINDOW_MS, Address, window_end
+from rivertwice.testing.model.violations import fail
 from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.sequence import HEAD
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from rivertwice.instants import to_ms
 from rivertwice.reconcile.model import Verdict
 from rivertwice.reconcile.seals.model import START, Seal, chain_hash
-from rivertwice.testing.model.judge import fail
-from rivertwice.testing.model.reads import amended_records, as_served, emitted_by, records_of
+from rivertwice.testing.model.reads import amended_records, as_served, emitted_by, loaded_records, records_of
 from rivertwice.testing.model.runs import Run
 from rivertwice.testing.model.stream import WINDOW_MS, Address, window_end
 from rivertwice.testing.model.verdicts import TOLERANCE, Sides, count_verdicts, judge_sides
+from rivertwice.testing.model.violations import fail
 from rivertwice.timeline.sequence import HEAD
 from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.timeline.serving import Publication
@@ -29,6 +29,7 @@ EXISTS = "a seal has its run, and all its verdicts"
 FOREIGN = "no seal is written over a foreign write"
 CHAIN = "judging everything names a ledger row that was changed since a seal"
 BALANCE = "the balance of a reconcile is that of the whole log"
+OWN_ROWS = "a reconcile judges the rows of its own version"
 COUNTS = "a seal counts the verdicts that hold for its run"
 Row = tuple[str, int]
 Said = tuple[str, int, int]
@@ -44,7 +45,7 @@ class SealJudge:
 
     def serves(self, look: Served) -> None:
         """Note what a build of the served table shows."""
-        self.builds[ServedStamp(look.sequence, look.timeline, look.batch)] = dict(look.rows)
+        self.builds[look.stamp] = dict(look.rows)
 
     def run_is_stored(self, run: Run) -> None:
         """Check the verdicts that hold for a run which has just come into being."""
@@ -121,6 +122,8 @@ class SealJudge:
         """Return the verdict of every row at the batch and the build of `served` that a run saw."""
         world = self.world
         assert run.last is not None, "a run has a batch"
+        if run.stamp is not None and run.stamp not in self.builds:
+            fail(OWN_ROWS, f"{run.name} judged rows with {run.stamp}, which this version never built")
         path = world.judge.path(run.last[0])[::-1]
         keys = path[: path.index(run.last) + 1]
         rows = [world.judge.rows[key] for key in keys]
@@ -143,6 +146,8 @@ class SealJudge:
             late_ms = row.batch_watermark_ms
         for address, record in amended_records(world, rows, contents):
             sides.add_amended(address, record)
+        for address, record in loaded_records(world):
+            sides.add_loaded(address, record)
         sides.winners = self._winners(sides, stamp)
         return {(verdict.pair, verdict.row.end_ms): _said(verdict) for verdict in judge_sides(sides)}
 
@@ -153,7 +158,7 @@ class SealJudge:
             if entry.kind == HEAD or stamp is None or entry.seq > stamp.sequence:
                 continue
             publication = Publication.from_payload(entry.seq, entry.payload)
-            for end in {*sides.truth, *(sides.served or {})}:
+            for end in {*sides.truth, *sides.loaded, *(sides.served or {})}:
                 if any(low <= end - WINDOW_MS < high for low, high in publication.ranges):
                     winners[end] = publication
         return winners

@@ -178,7 +178,7 @@ def unloaded(world: World, load: FirstLoad) -> tuple[HalfOpenRange, ...]:
 
 
 def _publish(world: World, me: Process, load: FirstLoad) -> Steps:
-    for _ in range(60):
+    for _ in range(world.patience):
         if _has_closed(world, load):
             break
         yield WAITS

@@ -38,6 +38,7 @@ from rivertwice.testing.model.load_mutations import LOAD_MUTATIONS
 from rivertwice.testing.model.mutation import Mutation, Verdict, run_mutation
 from rivertwice.testing.model.seal_mutations import SEAL_MUTATIONS
 from rivertwice.testing.model.stories import Focus
+from rivertwice.testing.model.versions.mutations import VERSION_MUTATIONS
 from rivertwice.timeline import lineage, sequence
 
 
@@ -318,7 +319,7 @@ def _first(timelines: Any) -> Any:
     return StartPlan(FIRST, create=FIRST not in timelines, move=True)
 
 
-MUTATIONS = (*_PROTOCOLS, *LOAD_MUTATIONS, *SEAL_MUTATIONS)
+MUTATIONS = (*_PROTOCOLS, *LOAD_MUTATIONS, *SEAL_MUTATIONS, *VERSION_MUTATIONS)
 
 
 def run_mutations(*, seed: int = 0, most: int = 3000) -> list[Verdict]:

@@ -8,10 +8,10 @@ from rivertwice.savepoint.operations.record import MOVED, Restore, Rewind
 from rivertwice.testing.model.agent import look_served
 from rivertwice.testing.model.checkpoints import start_of
 from rivertwice.testing.model.events import produce
-from rivertwice.testing.model.judge import fail
 from rivertwice.testing.model.loads import unloaded
 from rivertwice.testing.model.process import Process
 from rivertwice.testing.model.stream import TOPIC
+from rivertwice.testing.model.violations import fail
 from rivertwice.testing.model.world import World
 from rivertwice.timeline.intent import Intent
 

@@ -70,6 +70,18 @@ def records_of(world: World, row: LedgerRow, contents: Contents) -> Records:
     return [(contents.address(ARCHIVE, address), record) for address, record in world.judge.true_records(row)]
 
 
+def loaded_records(world: World) -> Records:
+    """Return the records that a first load left out of the stream, from the archive or Kafka."""
+    if world.load is None:
+        return []
+    log = world.logs[world.load.topic_id]
+    return [
+        ((partition, offset), log[partition][offset])
+        for partition, (start, end) in world.load.ranges.items()
+        for offset in range(start, end)
+    ]
+
+
 def amended_records(world: World, rows: Sequence[LedgerRow], contents: Contents) -> Records:
     """Return the dead letters of batches that were given a value; they are made of the decisions, not of the log."""
     return [

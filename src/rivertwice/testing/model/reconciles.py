@@ -57,9 +57,17 @@ def run_reconcile(world: World, me: Process) -> Steps:
     seen.passed, seen.findings = gate.passed, findings
     if view.scope is not None and seen.base is not None:
         seen.increment = view.scope.increment(seen.base.run)
-    unsealed = world.rules.why_unproved(gate, counts)
+    unsealed = _is_unloaded(world, view) or world.rules.why_unproved(gate, counts)
     seal = None if unsealed else _make_seal(world, seen, view, verdicts, before, records)
     yield from _store(world, seen, verdicts, seal)
+
+
+def _is_unloaded(world: World, view: View) -> bool:
+    """Say whether windows of the first load are not published yet, as `why_not_sealed` does."""
+    if world.load is None:
+        return False
+    counted = [] if view.stamp is None else [each for each in view.publications if each.seq <= view.stamp.sequence]
+    return bool(world.rules.find_unloaded(world.load, counted, view.semantics))
 
 
 Judged = tuple[list[Verdict], Mapping[str, Mapping[str, int]], Mapping[str, Mapping[str, int]]]
@@ -80,7 +88,7 @@ def _judge(world: World, run: Run, view: View) -> Generator[int, None, Judged]:
         if view.served is None
         else {row: len(view.served.get(row.end_ms, ())) for row in touched if row.end_ms in view.served},
         winners={row.start_ms: sides.winners[row.end_ms] for row in touched if row.end_ms in sides.winners},
-        semantics="m1",
+        semantics=world.timelines[view.last.timeline].fingerprint["semantics"],
     )
     yield SETTLED_READ
     changed = list(world.rules.judge_touched(touched, settled).verdicts)
@@ -114,8 +122,10 @@ def _sides(world: World, view: View) -> tuple[Sides, dict[RowId, list[LateRow]]]
                 late.setdefault(one.row, []).append(one)
     for address, record in view.amended:
         sides.add_amended(address, record)
+    for address, record in view.loaded:
+        sides.add_loaded(address, record)
     counted = [] if stamp is None else [each for each in view.publications if each.seq <= stamp.sequence]
-    ends = sorted({*sides.truth, *(view.served or {})})
+    ends = sorted({*sides.truth, *sides.loaded, *(view.served or {})})
     starts = np.array([end - WINDOW_MS for end in ends], dtype=np.int64)
     seqs = world.rules.select_winners(starts, counted, view.semantics).tolist()
     sides.winners = winners_of(ends, counted, seqs)

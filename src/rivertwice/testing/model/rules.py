@@ -9,6 +9,7 @@ from typing import Any
 from rivertwice.backfill import load_plan
 from rivertwice.backfill import publish as publishing
 from rivertwice.backfill.plan import plan_backfill
+from rivertwice.config import PipelineHome
 from rivertwice.log.addresses import plan_chunks
 from rivertwice.log.archive import check_unmoved, plan_extension
 from rivertwice.reconcile.seals import check, fit, look, merge, model, scope, settle, touched
@@ -23,7 +24,9 @@ from rivertwice.store import lease_terms
 from rivertwice.stream import begin, catch_up, damage, seal, side, sink
 from rivertwice.supervise import classify, decide, memory
 from rivertwice.testing.model.verdicts import true_meaning
-from rivertwice.timeline import lineage, sequence, serving, watermarks
+from rivertwice.timeline import lineage, sequence, served_stamp, serving, version_records, watermarks
+from rivertwice.versions import begin as begin_version
+from rivertwice.versions import comparisons, cover, parity, proof, serve
 
 Rule = Callable[..., Any]
 
@@ -84,10 +87,12 @@ class Rules:
     classify_exit: Rule = classify.classify_exit
     decide_mode: Rule = look.decide_mode
     new_publications: Rule = look.new_publications
+    require_same_table: Rule = look.require_same_table
     select_seal: Rule = fit.select_seal
     require_sealed_batch: Rule = fit.require_sealed_batch
     require_same_meaning: Rule = fit.require_same_meaning
     require_stamp: Rule = fit.require_stamp
+    require_no_loaded: Rule = fit.require_no_loaded
     meaning_of: Rule = true_meaning
     scope_since: Rule = scope.scope_since
     select_batches: Rule = scope.select_batches
@@ -101,3 +106,19 @@ class Rules:
     compare_served_rows: Rule = check.compare_served_rows
     sealed_pairs: Rule = merge.sealed_pairs
     settled_parts: Rule = merge.settled_parts
+    select_under_way: Rule = begin_version.select_under_way
+    next_number: Rule = version_records.next_number
+    require_droppable: Rule = begin_version.require_droppable
+    needs_frozen: Rule = begin_version.needs_frozen
+    served_while: Rule = PipelineHome.served_while
+    mark_of: Rule = served_stamp.mark_of
+    is_own: Rule = served_stamp.is_own
+    serving_version_of: Rule = served_stamp.serving_version_of
+    prove: Rule = proof.prove
+    covered_until: Rule = cover.covered_until
+    find_missing: Rule = parity.find_missing
+    find_outdated: Rule = comparisons.find_outdated
+    find_differences: Rule = parity.find_refusals
+    has_served: Rule = serve.has_served
+    require_unmoved: Rule = serve.require_unmoved
+    stamp_to_serve: Rule = serve.stamp_to_serve

@@ -421,7 +421,7 @@ def _delete(world: World, saved: Saved, *, proved: bool | None) -> Steps:
         yield CHOSEN
         saved.deleting = "decided"
         yield DECIDED
-    world.judge.deletes(saved)
+    world.saved_judge.deletes(saved)
     saved.content, saved.taking, saved.proof, saved.pinned = None, None, None, False
     saved.leases.clear()
     yield EMPTIED

@@ -3,351 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from random import Random
 
 from rivertwice.errors import RivertwiceError
-from rivertwice.savepoint.operations.record import Rewind
-from rivertwice.testing.model.events import apply_event
-from rivertwice.testing.model.final import check_final, check_proved, check_reconciles
-from rivertwice.testing.model.judge import ViolationError
-from rivertwice.testing.model.loads import unloaded
-from rivertwice.testing.model.peace import make_peace
-from rivertwice.testing.model.process import POINTS, Process
+from rivertwice.testing.model.coverage import Coverage, Outcome
+from rivertwice.testing.model.draws import DrawnRun
 from rivertwice.testing.model.rules import Rules
-from rivertwice.testing.model.stories import ACTORS, QUIET, STORIES, TASKS, Decision, Focus
-from rivertwice.testing.model.stream import Record
-from rivertwice.testing.model.world import World
-from rivertwice.timeline.intent import Intent
+from rivertwice.testing.model.stories import Decision, Focus
+from rivertwice.testing.model.versions.run import VersionRun
+from rivertwice.testing.model.violations import ViolationError
 
 ONE_LOAD_IN = 20
-
-
-@dataclass
-class Coverage:
-    """How often each point was reached, crashed at and slept at, and a sketch of the states seen."""
-
-    reached: list[int] = field(default_factory=lambda: [0] * len(POINTS))
-    crashed: list[int] = field(default_factory=lambda: [0] * len(POINTS))
-    paused: list[int] = field(default_factory=lambda: [0] * len(POINTS))
-    errors: dict[str, int] = field(default_factory=dict)
-    endings: dict[str, int] = field(default_factory=dict)
-    states: bytearray | None = None
-    steps: int = 0
-    schedules: int = 0
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a schedule went.
-
-    Attributes:
-        violation: what does not hold, or None.
-        decisions: all that was decided, so that it can be repeated and made smaller.
-        ending: `end of the log`, or the named reason why the stream stopped.
-        trace: what happened, if it was asked for.
-    """
-
-    seed: int
-    violation: ViolationError | None
-    decisions: tuple[Decision, ...]
-    ending: str
-    trace: tuple[str, ...] = ()
-
-
-class Run:
-    """A schedule while it runs."""
-
-    def __init__(self, seed: int, rules: Rules, broken: str, coverage: Coverage, focus: Focus, *, trace: bool) -> None:
-        """Set the world of a seed up; nothing has moved yet."""
-        self.random = Random(seed)  # noqa: S311 (schedules must repeat, nothing is secret)
-        self.coverage = coverage
-        self.tracing = trace
-        self.lines: list[str] = []
-        self.decisions: list[Decision] = []
-        self.woken: set[int] = set()
-        world = self.world = World(plan_log(self.random), rules, ACTORS, broken)
-        world.shared_lease = self.random.random() < 0.25 or focus.shared
-        world.sick = focus.sick
-        self.crowd = focus.crowd or self.random.random() < 0.15
-        self.sick = focus.sick
-        self.people = focus.people or self.random.random() < 0.15
-        world.rate = self.random.choice((2, 3, 4))
-        world.intent = Intent("running", "model", world.now)
-        world.produced = [3, 2]
-        for kind in ("agent", "keeper"):
-            world.spawn(kind)
-        self.crash_share = self.random.choice((0.0, 0.02, 0.05, 0.12))
-        self.pause_share = self.random.choice((0.0, 0.0, 0.03, 0.06))
-        self.wild = self.random.random() < 0.2 or focus.wild
-        self.length = self.random.randint(90, 240)
-        stories = STORIES if focus.stories is None else focus.stories
-        self.plan = list(self.random.choice(stories))
-        if self.random.random() < 0.3:
-            self.plan += self.random.choice(stories)
-        self.next_at = self.random.randint(20, 60)
-        wanted = {"restore", "planned", "prune", "rewind", "reconcile"} & set(self.plan)
-        self.calm = self.random.randint(90, 150) if wanted and self.random.random() < 0.8 else 0
-        self.prelude = ["prove", "take"] * (self.random.randint(1, 2) if self.calm else 0)
-        if focus.prelude is not None:
-            self.calm, self.prelude = self.random.randint(100, 150), list(focus.prelude[::-1])
-        if focus.deadly:
-            self.crash_share = 0.12
-        if focus.sleepy:
-            self.pause_share = 0.12
-        self.loads = focus.loads
-        if focus.loads:
-            self._load_first()
-        self.length += (
-            self.calm
-            + (500 if focus.sick else 0)
-            + 150 * self.plan.count("rewind")
-            + 120 * min(2, self.plan.count("planned"))
-        )
-
-    def _load_first(self) -> None:
-        """Let a person load what the log has; on two hosts, and compared by a reconcile, that is not modelled."""
-        world = self.world
-        world.shared_lease = False
-        world.intent = None
-        world.produced = [len(log) * 2 // 3 for log in world.logs[world.topic_id]]
-        if any(kind.startswith("reconcile") for kind in self.plan):
-            self.plan, self.calm = [], 0
-        world.spawn("load")
-
-    def decide(self, number: int) -> Decision:
-        """Draw the next decision."""
-        draw, world = self.random, self.world
-        if number < self.calm:
-            return self._calm(number)
-        story = self._load_again() if self.loads else None
-        story = story or self._story(number) or self._again()
-        if story is not None:
-            return story
-        chance = draw.random()
-        names = list(world.names)
-        if not any(running.kind == "agent" for running in world.processes.values()) and chance > 0.8:
-            return ("spawn", "agent")
-        if not names:
-            return ("spawn", "keeper")
-        if chance < 0.10:
-            return self._rare(draw, names)
-        name = draw.choice(names)
-        if draw.random() < 0.7:  # the agent and the keeper need not look all the time
-            calm = ("ag", "ke", "re") if any(candidate.startswith("catcher") for candidate in names) else ("ag", "ke")
-            name = draw.choice([candidate for candidate in names if candidate[:2] not in calm] or names)
-        process = world.processes[world.names[name]]
-        if process.paused:
-            return ("wake", name) if draw.random() < 0.15 else ("tick", 1)
-        fate = draw.random()
-        if fate < self.crash_share:
-            return ("crash", name)
-        if fate < self.crash_share + self.pause_share:
-            return ("pause", name)
-        return ("step", name)
-
-    def _story(self, number: int) -> Decision | None:
-        """Start what the story has next, once it is its turn."""
-        draw, world = self.random, self.world
-        if self.plan and self.plan[0].startswith("catch "):
-            return self._catch(*self.plan[0].removeprefix("catch ").split(" at ", 1))
-        if self.plan and number >= self.next_at and (world.commits or number > 100):
-            busy = not self.crowd and any(process.kind in TASKS for process in world.processes.values())
-            if not busy or draw.random() < 0.08:
-                self.next_at = number + draw.randint(1, 4 if self.crowd else 10)
-                if self.plan[0].startswith("hold "):
-                    kind = self.plan.pop(0).removeprefix("hold ")
-                    return ("pause", next((name for name in world.names if name.startswith(kind)), ""))
-                if self.plan[0] == "fence":
-                    self.plan.pop(0)
-                    return ("fence", next((name for name in world.names if name.startswith("driver")), ""))
-                if draw.random() < 0.15:  # a task that runs twice
-                    self.next_at = number + 1
-                    return ("spawn", self.plan[0])
-                return ("spawn", self.plan.pop(0))
-        return None
-
-    def _catch(self, kind: str, at: str) -> Decision | None:
-        """Stop a process of a kind once it has reached a point; until then the story waits."""
-        reached = [p.name for p in self.world.processes.values() if p.kind == kind and p.at >= 0 and POINTS[p.at] == at]
-        if not reached:
-            return None
-        self.plan.pop(0)
-        return ("pause", reached[0])
-
-    def _again(self) -> Decision | None:
-        """Let a person continue a rewind that stopped, or give it up."""
-        draw, world = self.random, self.world
-        if not world.unfinished(Rewind) or any(
-            process.kind in ("rewind", "give up") for process in world.processes.values()
-        ):
-            return None
-        if draw.random() > 0.15:
-            return None
-        return ("spawn", "rewind" if draw.random() < 0.75 else "give up")
-
-    def _load_again(self) -> Decision | None:
-        """Let a person continue a first load that stopped, or once in a while start the stream without one."""
-        draw, world = self.random, self.world
-        if "load" in {process.kind for process in world.processes.values()} or draw.random() > 0.08:
-            return None
-        if world.load is None and world.head() is not None:
-            return None
-        if world.load is not None and world.head() is not None and not unloaded(world, world.load):
-            return None
-        return ("spawn", "load") if draw.random() < 0.85 else ("intent", "running")
-
-    def _calm(self, number: int) -> Decision:
-        """Let things run without harm, so that there is something to harm: batches, a proved savepoint."""
-        draw, world = self.random, self.world
-        if number % 12 == 11:
-            return ("produce", 1)
-        kinds = {process.kind: process.name for process in world.processes.values()}
-        if number > 25 and self.prelude and world.commits and not {"take", "prove"} & set(kinds):
-            return ("spawn", self.prelude.pop())
-        if draw.random() < 0.8:
-            busy = [name for kind, name in kinds.items() if kind not in ("agent", "keeper")]
-            if busy:
-                return ("step", draw.choice(busy))
-        return ("step", draw.choice(list(world.names)))
-
-    def _rare(self, draw: Random, names: Sequence[str]) -> Decision:
-        chance = draw.random()
-        if self.sick and chance < 0.5:
-            return ("tick", 15)
-        if self.people and chance < 0.3:
-            return ("intent", "running")
-        if chance < 0.55:
-            return ("produce", draw.randint(1, 3))
-        if chance < 0.65:
-            return ("tick", draw.choice((2, 15, 70)))
-        if not self.wild:
-            return ("spawn", draw.choice(("agent", "keeper"))) if chance < 0.8 else ("tick", 1)
-        return draw.choice(
-            (
-                ("clock", draw.choice((-3600, 3600, 7 * 3600))),
-                ("retain", (draw.randint(0, 1), draw.randint(1, 9))),
-                ("retain archived", 0),
-                ("intent", "stopped"),
-                ("intent", "running"),
-                ("damage", draw.choice(("state", "commits", "offsets"))),
-                ("rot", 0),
-                ("pin", 0),
-                ("sick", draw.random() < 0.6),
-                ("define", draw.choice((1, 1, 2))),
-                ("recreate topic", draw.random() < 0.3),
-                ("spawn", "standby"),
-                ("spawn", "driver"),
-                ("fence", draw.choice(names)),
-            )
-        )
-
-    def perform(self, decision: Decision) -> None:
-        """Do what was decided; a decision that no longer fits the world is skipped."""
-        self.decisions.append(decision)
-        what, argument = decision
-        world = self.world
-        if what not in ("step", "crash", "pause", "wake"):
-            if self.tracing:
-                self.lines.append(f"{what} {argument}")
-            apply_event(world, what, argument)
-            return
-        pid = world.names.get(argument)
-        process = None if pid is None else world.processes[pid]
-        if process is None:
-            return
-        if what == "step":
-            self.step(process)
-        elif what == "crash":
-            if process.at >= 0:
-                self.coverage.crashed[process.at] += 1
-            self.note(process, "is killed")
-            world.end(process)
-        elif what == "pause":
-            if process.at >= 0:
-                self.coverage.paused[process.at] += 1
-            self.note(process, "is stopped by a signal")
-            process.paused = True
-        else:
-            process.paused = False
-            self.woken.add(process.pid)
-            self.note(process, "wakes")
-
-    def step(self, process: Process) -> None:
-        """Let a process go to its next point, or to its end."""
-        world, coverage = self.world, self.coverage
-        if process.paused:
-            return
-        world.tick(0.25)
-        if process.pid in self.woken:
-            self.woken.discard(process.pid)
-        elif world.claim is not None and world.claim.epoch == process.epoch:
-            process.renewed_s = world.forward_s
-        try:
-            process.at = next(process.steps)
-            coverage.reached[process.at] += 1
-            coverage.steps += 1
-            if self.tracing:
-                self.note(process, POINTS[process.at])
-        except StopIteration:
-            self.note(process, "ends")
-            world.end(process)
-        except RivertwiceError as error:
-            name = f"{process.kind}: {type(error).__name__}"
-            coverage.errors[name] = coverage.errors.get(name, 0) + 1
-            self.note(process, f"ends with {type(error).__name__}: {error}")
-            world.end(process)
-        if coverage.states is not None:
-            self.remember()
-
-    def remember(self) -> None:
-        """Set the bit of the present state in the sketch."""
-        world = self.world
-        states = self.coverage.states
-        assert states is not None
-        key = (
-            tuple(world.applied.values()),
-            tuple(
-                (len(checkpoint.offsets), max(checkpoint.commits, default=-1))
-                for checkpoint in world.checkpoints.values()
-            ),
-            tuple((process.kind, process.at, process.paused) for process in world.processes.values()),
-            len(world.sequence),
-            len(world.epochs),
-            tuple(
-                (savepoint.deleting, savepoint.proof is None, savepoint.manifest is None, len(savepoint.leases))
-                for savepoint in world.savepoints.values()
-            ),
-            tuple(operation.step for operation in world.operations.values()),
-            tuple(world.archived.values()),
-            tuple(world.begin),
-            tuple(world.produced),
-            world.intent is not None and world.intent.desired,
-        )
-        place = hash(key) % (len(states) * 8)
-        states[place >> 3] |= 1 << (place & 7)
-
-    def note(self, process: Process, what: str) -> None:
-        """Add a line to the trace."""
-        if self.tracing and what not in QUIET:
-            epoch = f" (epoch {process.epoch})" if process.epoch else ""
-            self.lines.append(f"{process.name}{epoch}: {what}")
-
-
-def plan_log(draw: Random) -> list[list[Record]]:
-    """Return the records of both partitions: event times that rise, with late ones, bad ones and filtered ones."""
-    log: list[list[Record]] = [[], []]
-    at = 0
-    for _ in range(draw.randint(10, 20)):
-        at += draw.randint(0, 6)
-        late = draw.choice((0, 0, 0, 3, 12, 25))
-        kind = draw.choice(("ok", "ok", "ok", "ok", "ok", "bad", "skip"))
-        log[draw.randint(0, 1)].append(Record(kind, max(0, at - late)))
-    for partition in log:
-        while len(partition) < 3:
-            at += 2
-            partition.append(Record("ok", at))
-    return log
+ONE_VERSION_IN = 40
 
 
 def run_schedule(
@@ -368,12 +34,14 @@ def run_schedule(
         broken: name of the protocol step that is broken on purpose.
         coverage: is updated by the schedule.
         decisions: repeats these instead of drawing.
-        focus: narrows what the seed draws; without one, every twentieth seed begins with a first load.
+        focus: narrows what the seed draws; without one, every twentieth seed begins with a first load, and every
+            fortieth has versions.
         trace: keep a line per step.
     """
     coverage = coverage if coverage is not None else Coverage()
-    drawn = Focus(loads=seed % ONE_LOAD_IN == 5)
-    run = Run(seed, rules or Rules(), broken, coverage, focus or drawn, trace=trace)
+    focus = focus or Focus(loads=seed % ONE_LOAD_IN == 5, versions=seed % ONE_VERSION_IN == 11)
+    kind: type[DrawnRun | VersionRun] = VersionRun if focus.versions else DrawnRun
+    run = kind(seed, rules or Rules(), broken, coverage, focus, trace=trace)
     coverage.schedules += 1
     ending, violation = "", None
     try:
@@ -385,10 +53,7 @@ def run_schedule(
                 run.perform(decision)
         if trace:
             run.lines.append("-- peace --")
-        ending = make_peace(run.world, run.step)
-        check_final(run.world)
-        check_proved(run.world)
-        check_reconciles(run.world)
+        ending = run.finish()
     except ViolationError as error:
         violation = error
     except RivertwiceError as error:

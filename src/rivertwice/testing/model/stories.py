@@ -90,6 +90,8 @@ class Focus:
         crowd: what is started does not wait for what was started before.
         deadly: kills are frequent. sleepy: stops are frequent.
         loads: the stream begins after a first load of what the log has.
+        versions: the pipeline gets versions. planted: a new one leaves out a record that nobody declared; None leaves it to the seed. far: another host keeps
+            what versions serve, too. quiet: nobody is killed or stopped but by the stories.
         prelude: what is done in calm before anything goes wrong; empty for batches only.
     """
 
@@ -102,4 +104,8 @@ class Focus:
     deadly: bool = False
     sleepy: bool = False
     loads: bool = False
+    versions: bool = False
+    planted: bool | None = None
+    far: bool | None = None
+    quiet: bool = False
     prelude: tuple[str, ...] | None = None

@@ -61,6 +61,7 @@ class Sides:
         emitted, served: window end to the records that its row counts; served None: there is no such table.
         truth: window end to its records; late, dead: those of them that came too late, and those amended since.
         closed_ms, served_ms: windows that end at or before it are emitted, and served.
+        loaded: window end to its records that the stream did not read, because a first load left them out.
         winners: window end to the publication that serves it.
         tolerance: records that a row may lack.
     """
@@ -73,7 +74,13 @@ class Sides:
     truth: dict[int, set[Address]] = field(default_factory=dict)
     late: dict[int, set[Address]] = field(default_factory=dict)
     dead: dict[int, set[Address]] = field(default_factory=dict)
+    loaded: dict[int, set[Address]] = field(default_factory=dict)
     winners: Mapping[int, Publication] = field(default_factory=dict)
+
+    def add_loaded(self, address: Address, record: Record) -> None:
+        """Add a record that a first load left out."""
+        if record.kind == "ok":
+            self.loaded.setdefault(window_end(record.event_ms), set()).add(address)
 
     def add(self, address: Address, record: Record, late_ms: int) -> int | None:
         """Add a record of the log under the address that the archive has; return its window's end if it came too late."""
@@ -101,7 +108,7 @@ def judge_sides(sides: Sides) -> list[Verdict]:
     """Return the verdict of each window that any side has."""
     verdicts = [_judge_stream(sides, end) for end in sorted({*sides.truth, *sides.emitted})]
     if sides.served is not None:
-        verdicts += [_judge_served(sides, end) for end in sorted({*sides.truth, *sides.served})]
+        verdicts += [_judge_served(sides, end) for end in sorted({*sides.truth, *sides.loaded, *sides.served})]
     return verdicts
 
 
@@ -118,7 +125,7 @@ def _judge_served(sides: Sides, end: int) -> Verdict:
     assert sides.served is not None, "the caller asked"
     if end > sides.served_ms:
         return Verdict(SERVED, row_of(end), OPEN, "", "")
-    truth, served = sides.truth.get(end, set()), set(sides.served.get(end, frozenset()))
+    truth, served = _served_truth(sides, end), set(sides.served.get(end, frozenset()))
     if truth == served:
         return _verdict(SERVED, end, False, 0, 0)
     winner, dead = sides.winners.get(end), sides.dead.get(end, set())
@@ -129,6 +136,11 @@ def _judge_served(sides: Sides, end: int) -> Verdict:
         late = {address for address in truth - dead if _is_since(winner, address)}
         due = {address for address in truth - dead if not _is_since(winner, address)}
     return _verdict(SERVED, end, len(due ^ served) > sides.tolerance, len(late), len(dead))
+
+
+def _served_truth(sides: Sides, end: int) -> set[Address]:
+    truth, loaded = sides.truth.get(end, set()), sides.loaded.get(end)
+    return truth | loaded if loaded else truth
 
 
 def _is_since(winner: Publication, address: Address) -> bool:

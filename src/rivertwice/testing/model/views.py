@@ -20,6 +20,7 @@ from rivertwice.testing.model.reads import (
     amended_records,
     emitted_rows,
     ledger_rows,
+    loaded_records,
     read_log,
     served_rows,
 )
@@ -54,7 +55,8 @@ class View:
         sequence: newest entry that was read. publications: of the entries that were read.
         stamp, served: what the served table shows; None: there is none.
         scope: windows that are judged; None: all.
-        log: the records of the batches. amended: dead letters of the whole path that were given a value.
+        log: the records of the batches. amended: dead letters of the whole path that were given a value. loaded: records that a first
+            load left out; none from a seal, which counts them.
     """
 
     rows: Sequence[LedgerRow]
@@ -69,6 +71,7 @@ class View:
     scope: Scope | None = None
     log: Log = field(default_factory=dict)
     amended: Records = field(default_factory=list)
+    loaded: Records = field(default_factory=list)
 
     @property
     def last(self) -> LedgerRow:
@@ -100,6 +103,8 @@ class Looked:
 def look_at(world: World, *, full: bool) -> Generator[int, None, tuple[Looked, Decision]]:
     """Do what `look_at_changes` does, in its order."""
     rules, known = world.rules, world.reconciles
+    world.own_stamp()
+    place = world.served_place()
     forgotten, seals = known.forgotten, list(known.seals)
     yield SEALS_READ
     contents = len(world.tables.history) - 1
@@ -116,6 +121,7 @@ def look_at(world: World, *, full: bool) -> Generator[int, None, tuple[Looked, D
     seal = rules.select_seal(seals, path)
     if seal is not None and seal is not seals[-1]:
         tables = world.tables.changes(seal.versions)
+    rules.require_same_table("model", place, world.served_place())
     looked = Look(
         path=path,
         last=(rows[-1].timeline, rows[-1].batch) if rows else None,
@@ -132,8 +138,7 @@ def look_at(world: World, *, full: bool) -> Generator[int, None, tuple[Looked, D
 
 
 def _stamp(world: World) -> ServedStamp | None:
-    shown = world.served
-    return None if shown is None else ServedStamp(shown.sequence, shown.timeline, shown.batch)
+    return world.own_stamp()
 
 
 def observe(world: World, look: Look, decision: Decision) -> Generator[int, None, View]:
@@ -148,7 +153,8 @@ def observe(world: World, look: Look, decision: Decision) -> Generator[int, None
 
 def _observe_head(world: World) -> Generator[int, None, View]:
     """Do what `observe_head` does, in its order."""
-    stamp, served = _stamp(world), served_rows(world)
+    stamp = _stamp(world)
+    served = None if stamp is None else served_rows(world)
     yield SERVED_READ
     entries = list(world.sequence)
     head = world.rules.select_head(entries)
@@ -174,6 +180,7 @@ def _observe_head(world: World) -> Generator[int, None, View]:
     view.amended = amended_records(world, rows, world.tables.now)
     yield ROWS_READ
     view.log = read_log(world, rows)
+    view.loaded = loaded_records(world)
     yield LOG_READ
     return view
 
@@ -182,13 +189,15 @@ def _observe_part(world: World, look: Look) -> Generator[int, None, View]:
     """Do what `observe_part` does, in its order."""
     rules, seal = world.rules, look.seal
     assert seal is not None, "an incremental run starts at a seal"
-    stamp, served = _stamp(world), served_rows(world)
+    stamp = _stamp(world)
+    served = None if stamp is None else served_rows(world)
     yield SERVED_READ
     path = list(look.path)
     ledger = ledger_rows(world, rules.select_on_path(world.read_ledger(), path))
     tail = [row for row in ledger if row.batch >= seal.batch]
     rules.require_sealed_batch(seal, tail)
     scope = rules.scope_since(seal.settled_ms, WINDOW_MS, rules.new_publications(look))
+    rules.require_no_loaded(world.load, scope)
     zones, prefix = _zones(world, ledger, seal, scope)
     shown = [
         at for at, row in enumerate(prefix) if stamp and (row.timeline, row.batch) == (stamp.timeline, stamp.batch)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 from rivertwice.backfill.model import BackfillPlan
-from rivertwice.errors import LogGapError, LostRaceError
-from rivertwice.log.addresses import OffsetRanges
+from rivertwice.config import Place
+from rivertwice.errors import LostRaceError
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations.record import DONE, Operation, Restore
 from rivertwice.store.lease_terms import Held
@@ -16,12 +16,14 @@ from rivertwice.supervise.memory import Memory
 from rivertwice.testing.model.durable import Checkpoint, Drain, Erasure, Served
 from rivertwice.testing.model.judge import Judge
 from rivertwice.testing.model.judge_loads import LoadJudge
+from rivertwice.testing.model.judge_savepoints import SavepointJudge
 from rivertwice.testing.model.judge_seals import SealJudge
+from rivertwice.testing.model.outside import Outside
 from rivertwice.testing.model.process import Process
 from rivertwice.testing.model.rules import Rules
 from rivertwice.testing.model.runs import Reconciles
 from rivertwice.testing.model.saved import Saved
-from rivertwice.testing.model.stream import TOPIC, Address, Computed, Record, State
+from rivertwice.testing.model.stream import Address, Computed, Record, State
 from rivertwice.testing.model.tables import SERVED_BUILD, Tables
 from rivertwice.testing.model.verdicts import EXACT
 from rivertwice.timeline.first_load import FirstLoad, LogZone
@@ -29,16 +31,18 @@ from rivertwice.timeline.intent import Exit, Heartbeat, Intent
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.sequence import HEAD, Entry
+from rivertwice.timeline.served_stamp import ServedStamp
 
 Found = TypeVar("Found")
-START = datetime(2026, 1, 1, tzinfo=UTC)
-PARTITIONS = (0, 1)
 KEPT = 4  # batches a live checkpoint keeps; a real one keeps 100
 CLEANED = 3  # newest changelog commits whose metadata Delta has not cleaned up
 
 
-class World:
+class World(Outside):
     """All that outlives a process, the clock, and the processes themselves."""
+
+    suffix = ""  # of the names of its processes
+    patience = 60  # looks of a first load at whether the stream has closed its windows
 
     def __init__(
         self, records: list[list[Record]], rules: Rules, actors: Mapping[str, Callable[..., Any]], broken: str = ""
@@ -54,13 +58,8 @@ class World:
         self.rules = rules
         self.actors = actors
         self.broken = broken
-        self.now = START
-        self.forward_s = 0.0  # a clock that nobody can set
+        self._begin_outside(records)
         self.definition = 1
-        self.topic_id = "topic-1"
-        self.logs = {self.topic_id: records}
-        self.produced = [0 for _ in PARTITIONS]
-        self.begin = [0 for _ in PARTITIONS]
         self.rate = 3
         self.sick = False
         self.standby_leaves = False
@@ -90,8 +89,6 @@ class World:
         self.dead_ranges: dict[tuple[str, int], dict[str, list[int]]] = {}
         self.savepoints: dict[str, Saved] = {}
         self.operations: dict[str, Operation] = {}
-        self.archive: list[tuple[int, int, int]] = []  # partition, first, end of each chunk
-        self.archived: OffsetRanges = {}
         self.plans: dict[str, BackfillPlan] = {}
         self.corrections: dict[str, dict[int, dict[int, frozenset[Address]]]] = {}
         self.audits: dict[str, bool] = {}
@@ -99,7 +96,6 @@ class World:
         self.cached: tuple[tuple[str, int, int, int], list[LedgerRow]] | None = None
         self.nonce = 0
         self.refused: set[str] = set()
-        self.pids = 0
         self.counts: dict[str, int] = {}
         self.tables = Tables()
         self.reconciles = Reconciles()
@@ -110,48 +106,7 @@ class World:
         self.judge = Judge(self)
         self.seal_judge = SealJudge(self)
         self.load_judge = LoadJudge(self)
-
-    # the log
-
-    def ends(self) -> list[int]:
-        """Return Kafka's ends."""
-        return list(self.produced)
-
-    def offsets(self, values: list[int]) -> dict[str, dict[str, int]]:
-        """Return offsets as checkpoints and ledger write them."""
-        return {TOPIC: {str(partition): value for partition, value in enumerate(values)}}
-
-    def read_kafka(self, ranges: Mapping[int, tuple[int, int]]) -> list[tuple[Address, Record]]:
-        """Return the records of ranges.
-
-        Raises:
-            LogGapError: Kafka has deleted some.
-        """
-        records: list[tuple[Address, Record]] = []
-        for partition, (start, end) in ranges.items():
-            if start < end and (start < self.begin[partition] or end > self.produced[partition]):
-                message = f"offsets [{start}, {end}) of partition {partition}: Some data may have been lost"
-                raise LogGapError(message)
-            log = self.logs[self.topic_id][partition]
-            records += [((partition, offset), log[offset]) for offset in range(start, end)]
-        return records
-
-    def read_archive(self, ranges: Mapping[int, tuple[int, int]]) -> list[tuple[Address, Record]]:
-        """Return the records of ranges from the archive, as often as it holds them.
-
-        Raises:
-            LogGapError: it does not hold all of them.
-        """
-        records: list[tuple[Address, Record]] = []
-        for partition, (start, end) in ranges.items():
-            for held, first, last in self.archive:
-                if held == partition:
-                    inside = range(max(first, start), min(last, end))
-                    records += [((partition, offset), self.logs["topic-1"][partition][offset]) for offset in inside]
-        if len(records) < sum(max(0, end - start) for start, end in ranges.values()):
-            message = f"the archive does not hold {dict(ranges)}"
-            raise LogGapError(message)
-        return records
+        self.saved_judge = SavepointJudge(self)
 
     # locks and processes
 
@@ -184,7 +139,7 @@ class World:
         """Start a process; its name is its kind and how many of the kind there were."""
         self.pids += 1
         self.counts[kind] = self.counts.get(kind, 0) + 1
-        process = Process(self.pids, f"{kind} {self.counts[kind]}", kind, host)
+        process = Process(self.pids, f"{kind}{self.suffix} {self.counts[kind]}", kind, host)
         process.steps = self.actors[kind](self, process)
         process.renewed_s = self.forward_s
         self.processes[process.pid] = process
@@ -290,17 +245,27 @@ class World:
         """Return all rows of a backfill."""
         return {end: held for chunk in self.corrections.get(backfill, {}).values() for end, held in chunk.items()}
 
-    def extend_archive(self, chunk: OffsetRanges, held: OffsetRanges) -> None:
-        """Commit a chunk's records and the ends it brings the archive to."""
-        self.judge.archived(chunk)
-        self.archive += [(partition, start, end) for partition, (start, end) in chunk.items()]
-        self.archived = held
-
     def copy_to_ledger(self, rows: Mapping[tuple[str, int], LedgerRow]) -> None:
         """Append rows to the ledger's table; those that it has are not written."""
         if any(key not in self.ledger for key in rows):
             self.tables.note("ledger")
         self.ledger.update(rows)
+
+    def mark(self) -> str:
+        """Return the mark of the stamps in the served table: which version wrote it."""
+        return ""
+
+    def own_stamp(self) -> ServedStamp | None:
+        """Return the stamp of the served table."""
+        return None if self.served is None else self.served.stamp
+
+    def served_place(self) -> Place | None:
+        """Return the place of the served table; None: there is but one."""
+        return None
+
+    def shown_before(self) -> Served | None:
+        """Return the last build of the served table."""
+        return self.served
 
     def serve(self, look: Served, *, whole: bool = False) -> None:
         """Let the served table show something else: rows are added or replaced, or all are written (`whole`)."""
@@ -322,13 +287,13 @@ class World:
         """Put a manifest: the savepoint exists now."""
         if saved.manifest is None:
             saved.manifest = manifest
-            self.judge.exists(saved)
+            self.saved_judge.exists(saved)
 
     def put_proof(self, saved: Saved, proof: dict[str, Any], state: State | None) -> None:
         """Put a proof, if the savepoint is still there; `state` is what was fetched of it."""
         if saved.manifest is not None and saved.deleting != "decided":
             saved.proof = proof
-            self.judge.proved(saved, state)
+            self.saved_judge.proved(saved, state)
 
     def release(self, saved: Saved, process: Process, holder: str) -> None:
         """End a lease on a savepoint."""
@@ -388,8 +353,3 @@ class World:
     def fingerprint(self) -> dict[str, str]:
         """Return the hashes of the definition as it is now."""
         return {"state": "s", "semantics": f"m{self.definition}", "decode": "d"}
-
-    def tick(self, seconds: float) -> None:
-        """Let time pass."""
-        self.forward_s += seconds
-        self.now += timedelta(seconds=seconds)
