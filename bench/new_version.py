@@ -76,7 +76,8 @@ class Run:
         self.cost = Cost(sum(spent.values()), time.monotonic() - begun)
         say(" ".join(arguments[:3]), self.cost)
         if child.returncode != code:
-            message = f"{arguments} ended with {child.returncode}: {answer.read_text()[-2000:]}"
+            said = answer.read_text()[-2000:] + (self._folder / "commands.log").read_text()[-2000:]
+            message = f"{arguments} ended with {child.returncode}: {said}"
             raise RuntimeError(message)
         text = answer.read_text()
         return json.loads(text) if text else None
@@ -151,7 +152,6 @@ def story(run: Run, topic: str, last: int) -> float:
     for name in (NEW, PIPELINE, NEW):
         run.ask("version", "serve", name, "--yes")
         run.digest(f"{name} serves")
-    run.ask("agent", "stop")
     return spent
 
 
@@ -159,8 +159,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.new_version", description=__doc__)
     parser.add_argument("--last", type=int, default=10_000, help="flights that come while the version begins")
     last = parser.parse_args(arguments).last
-    with tempfile.TemporaryDirectory(prefix="rivertwice-bench-") as name:
-        root = Path(name)
+    with tempfile.TemporaryDirectory(prefix="rivertwice-bench-", ignore_cleanup_errors=True) as folder:
+        root = Path(folder)
         own = Settings(Settings.from_env().project, root / "broker", spark_master="local[2]")
         broker = start_broker(own)
         pins = {"max_offsets_per_trigger": BATCH, "catch_up_share": 0.1}
@@ -174,6 +174,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print("| step | CPU-s | s | |\n|---|---|---|---|")
             replay(own, ReplayRequest(topic="flights", limit=FLIGHTS - last))
             spent = story(run, "flights", last)
+            for name in (NEW, PIPELINE):
+                run.ask("stop", name, "--wait")
             env = {**os.environ, **sides[1].to_env()}
             driver = [sys.executable, "-m", "rivertwice.stream.driver", "--pipeline", PIPELINE, "--until-end"]
             cost = run_measured(driver, env, root / "replay.log")
@@ -182,11 +184,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 f"| replay / version | {cost.cpu_s / spent:.2f} | | {spent:.1f} CPU-s of the upgrade and the version's stream |"
             )
         finally:
-            subprocess.run(
-                [sys.executable, "-m", "rivertwice.cli", "agent", "stop"],
-                env={**os.environ, **run.settings.to_env()},
-                check=False,
-            )
+            env = {**os.environ, **run.settings.to_env()}
+            for last_words in (["stop", NEW, "--wait"], ["stop", PIPELINE, "--wait"], ["agent", "stop"]):
+                subprocess.run([sys.executable, "-m", "rivertwice.cli", *last_words], env=env, check=False)
             stop_broker(own)
 
 
