@@ -80,15 +80,25 @@ def require_first_start(home: PipelineHome) -> FirstLoad | None:
     return load
 
 
-def look_at_log(spark: SparkSession, settings: Settings, bundle: Bundle, block: int | None = None) -> LoadPlan | str:
+def look_at_log(
+    spark: SparkSession, settings: Settings, bundle: Bundle, block: int | None = None, *, only_archived: bool = False
+) -> LoadPlan | str:
     """Return what a first load would do, or why there is nothing to load; nothing is written.
+
+    Args:
+        spark: the session that reads.
+        settings: where everything is stored.
+        bundle: the definition.
+        block: offsets of a block of the log's map; None: by the number of records.
+        only_archived: leave out what came after the archive's end.
 
     Raises:
         RequestError: the definition cannot be loaded by batch.
         LogGapError: records were deleted while the log was read.
     """
     refuse_load(bundle.definition)
-    return plan_load(bundle.definition, read_log_map(spark, settings, bundle.definition, block))
+    log = read_log_map(spark, settings, bundle.definition, block, only_archived=only_archived)
+    return plan_load(bundle.definition, log)
 
 
 def begin_load(
@@ -127,7 +137,7 @@ def begin_load(
     note_step(home, ARCHIVE)
     extend_archive(spark(), settings, source.topic, progress=progress)  # step 1
     note_step(home, LOOK)
-    plan = look_at_log(spark(), settings, bundle, block)  # step 2
+    plan = look_at_log(spark(), settings, bundle, block, only_archived=True)  # step 2; records may come all the time
     if isinstance(plan, str):
         forget_step(home)
         return plan

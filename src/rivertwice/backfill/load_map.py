@@ -20,21 +20,30 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.timeline.first_load import LogZone
 
 
-def all_records(retained: OffsetRanges, archived: OffsetRanges) -> OffsetRanges:
+def all_records(retained: OffsetRanges, archived: OffsetRanges, *, only_archived: bool = False) -> OffsetRanges:
     """Return the offsets of all records that exist and follow each other up to the log's end. Pure.
 
     Args:
         retained: partition to the offsets that Kafka has.
         archived: those that the archive's newest segment has.
+        only_archived: leave out what came after the archive's end.
     """
     ranges: OffsetRanges = {}
     for partition, (begin, end) in retained.items():
         start, upto = archived.get(partition, (begin, begin))
-        ranges[partition] = (min(start, begin) if start < upto and begin <= upto else begin, end)
+        first = min(start, begin) if start < upto and begin <= upto else begin
+        ranges[partition] = (first, max(first, min(end, upto)) if only_archived else end)
     return ranges
 
 
-def read_log_map(spark: SparkSession, settings: Settings, definition: Definition, block: int | None = None) -> LogMap:
+def read_log_map(
+    spark: SparkSession,
+    settings: Settings,
+    definition: Definition,
+    block: int | None = None,
+    *,
+    only_archived: bool = False,
+) -> LogMap:
     """Return the event times of all records of a definition's only topic that Kafka or the archive has.
 
     Args:
@@ -42,6 +51,7 @@ def read_log_map(spark: SparkSession, settings: Settings, definition: Definition
         settings: the cluster and the archive.
         definition: with the decoder.
         block: offsets of a block; None: by the number of records.
+        only_archived: leave out what came after the archive's end.
 
     Raises:
         LogGapError: records were deleted while it was read, or the topic was created again.
@@ -50,7 +60,7 @@ def read_log_map(spark: SparkSession, settings: Settings, definition: Definition
     topic, topic_id = source.topic, kafka.topic_id(settings, source.topic)
     begins = kafka.begin_offsets(settings, topic)
     retained = {p: (begins[p], end) for p, end in kafka.end_offsets(settings, topic).items()}
-    ranges = all_records(retained, archived_ranges(settings, topic, topic_id))
+    ranges = all_records(retained, archived_ranges(settings, topic, topic_id), only_archived=only_archived)
     size = block or block_size(count(ranges))
     plan = observe_read(settings, topic, ranges, topic_id)
     if plan.missing:

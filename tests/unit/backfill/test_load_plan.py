@@ -159,6 +159,12 @@ def test_the_archive_adds_older_records_only_where_it_meets_kafka() -> None:
     assert all_records(retained, archived) == {0: (2, 20), 1: (10, 20), 2: (10, 20), 3: (0, 0)}
 
 
+def test_what_came_after_the_archive_is_left_to_the_stream() -> None:
+    retained = {0: (10, 20), 1: (10, 20), 2: (0, 5), 3: (0, 0)}
+    archived = {0: (2, 15), 1: (10, 30)}  # partition 2 got its first records meanwhile
+    assert all_records(retained, archived, only_archived=True) == {0: (2, 15), 1: (10, 20), 2: (0, 0), 3: (0, 0)}
+
+
 @given(
     step=st.integers(1, 5),
     passes=st.integers(1, 4),
