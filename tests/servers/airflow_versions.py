@@ -27,6 +27,10 @@ rows:
 """
 
 
+BEFORE = (None, "none", "scheduled", "queued", "running")
+"""States of a task that does not wait for an answer yet."""
+
+
 def begin_beside(settings: Settings, log: Path) -> None:
     """Begin a second version, whose sums are of absolute delays, and stream all of the log for it, in other batches."""
     folder = settings.definitions / PIPELINE
@@ -51,13 +55,17 @@ def switch(world: World, conf: dict[str, object], option: str) -> str:
 
 
 def await_question(settings: Settings, dag_id: str, run: str, task: str = "approve") -> dict[str, Any]:
-    """Wait until a task of a run asks a person, and return what it asks."""
+    """Wait until a task of a run asks a person, and return what it asks.
+
+    Airflow loses an answer that comes after the question is stored and before the task waits for it.
+    """
     path = f"dags/{dag_id}/dagRuns/{run}/taskInstances/{task}/-1/hitlDetails"
 
     def asked() -> bool:
         state = client(settings).state(dag_id, run)
         assert state != "failed", client(settings).failures(dag_id, run, 60)
-        return _ask(settings, "GET", path).is_success
+        waits = any(each.task_id == task and each.state not in BEFORE for each in client(settings).tasks(dag_id, run))
+        return waits and _ask(settings, "GET", path).is_success
 
     wait_for(f"the question of {dag_id}", asked, 300, every=0.5)
     return dict(_ask(settings, "GET", path).json())
