@@ -151,6 +151,8 @@ def story(run: Run, topic: str, last: int) -> float:
     run.digest("before")
     for name in (NEW, PIPELINE, NEW):
         run.ask("version", "serve", name, "--yes")
+        for each in (PIPELINE, NEW):  # the agent does it with its next look
+            run.ask("served", "rebuild", each)
         run.digest(f"{name} serves")
     return spent
 
