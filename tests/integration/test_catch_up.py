@@ -44,7 +44,6 @@ def test_the_oldest_part_of_a_backlog_is_left_to_batch(tmp_path: Path, broker: B
 
     done = run_command_warm(settings, "catch-up", NAME, "--by-batch", "--confirm")
     assert 200 < done["records"] < 400
-    send(settings, topic, [])
     run_driver_warm(settings, NAME, log)
     home = settings.pipeline(NAME)
     assert sum(row.read for row in path_ledger(home)) == 600 - done["records"]

@@ -6,6 +6,7 @@ import functools
 import json
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F
 from rivertwice.backfill.components import Component, Span
 from rivertwice.backfill.model import BackfillView
 from rivertwice.backfill.reading import cured, read_source
-from rivertwice.backfill.survey import ReadTruth, Zone
+from rivertwice.backfill.survey import Asked, ReadTruth, Zone, survey_sessions
 from rivertwice.backfill.zones import plan_offsets, plan_sources, without
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
@@ -74,6 +75,20 @@ def truth_reader(spark: SparkSession, settings: Settings, view: BackfillView, de
         return [Span(*fields) for fields in zip(key_texts(sessions, definition.keys), *columns, strict=True)]
 
     return read
+
+
+def with_sessions(
+    spark: SparkSession, settings: Settings, view: BackfillView, definition: Definition, asked: Asked
+) -> BackfillView:
+    """Return a view with the sessions that are asked for, as all records make them; what is served is not looked at.
+
+    It raises what `truth_reader` raises.
+    """
+    assert view.sessions is not None, "only sessions are looked up"
+    assert view.closed_ms is not None, "a request was checked against it"
+    read = truth_reader(spark, settings, view, definition)
+    components = survey_sessions(asked, lambda _: [], read, closed_ms=view.closed_ms, gap_ms=view.window_ms)
+    return replace(view, sessions=replace(view.sessions, components=components))
 
 
 def of_keys(spark: SparkSession, rows: DataFrame, definition: Definition, keys: Collection[str]) -> DataFrame:

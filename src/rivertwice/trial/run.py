@@ -15,8 +15,7 @@ from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillVie
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.ranges import HalfOpenRange
 from rivertwice.backfill.session_plan import asked_sessions
-from rivertwice.backfill.session_reader import truth_reader
-from rivertwice.backfill.survey import survey_sessions
+from rivertwice.backfill.session_reader import with_sessions
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.config.versions import base_of
 from rivertwice.errors import RequestError
@@ -225,16 +224,7 @@ def _plan(
     """Return the plan of one side; without ranges, of the windows or sessions that the request means."""
     if view.sessions is None:
         return plan_windows(request, view, choose_ranges(request, view)[0] if ranges is None else ranges)
-    asked = asked_sessions(request, view)
-    assert view.closed_ms is not None, "a request was checked against it"
-    components = survey_sessions(
-        asked,
-        lambda _: [],
-        truth_reader(session, settings, view, definition),
-        closed_ms=view.closed_ms,
-        gap_ms=view.window_ms,
-    )
-    return plan_settled(request, replace(view, sessions=replace(view.sessions, components=components)))
+    return plan_settled(request, with_sessions(session, settings, view, definition, asked_sessions(request, view)))
 
 
 def _compared_names(definition: Definition) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -18,8 +17,8 @@ from pyspark.sql import functions as F
 from rivertwice.backfill.components import Component
 from rivertwice.backfill.model import BackfillRequest, BackfillView
 from rivertwice.backfill.ranges import HalfOpenRange, merge
-from rivertwice.backfill.session_reader import stretches_frame, truth_reader
-from rivertwice.backfill.survey import Asked, survey_sessions
+from rivertwice.backfill.session_reader import stretches_frame, with_sessions
+from rivertwice.backfill.survey import Asked
 from rivertwice.instants import TimeRange, from_ms
 from rivertwice.timeline.keys import key_texts
 from rivertwice.trial.compare import differs, judge_rows
@@ -46,13 +45,17 @@ def explain_sessions(case: Unexplained, old_view: BackfillView) -> Explained:
         f"sessions of {len(asked.by_key)} keys with other differences are computed from the log by both definitions ..."
     )
     new_view, _ = without_unknown_losses(changed_view(case.home, old_view, case.pair))
-    views = [_look_up(case, view, number, asked) for number, view in enumerate((old_view, new_view))]
+    views = [
+        with_sessions(case.spark, case.settings, view, definition, asked)
+        for view, definition in zip((old_view, new_view), case.definitions, strict=True)
+    ]
     unsettled = [component for view in views for component in _unsettled(view)]
     rows = case.rows
-    open_rows = _overlapping(rows, stretches_frame(case.spark, case.definitions[1], unsettled), case, "left_semi")
-    left_out = case.without(open_rows, OPEN) if unsettled else None
-    if left_out is not None:
-        rows = _overlapping(rows, stretches_frame(case.spark, case.definitions[1], unsettled), case, "left_anti")
+    left_out = None
+    if unsettled:
+        open_sessions = stretches_frame(case.spark, case.definitions[1], unsettled)
+        left_out = case.without(_overlapping(rows, open_sessions, case, "left_semi"), OPEN)
+        rows = _overlapping(rows, open_sessions, case, "left_anti")
     low, high = asked.zone[0][0], asked.zone[-1][1]
     request = BackfillRequest(case.home.root.name, TimeRange(from_ms(low), from_ms(high)), "parity of versions")
     sides = [
@@ -83,15 +86,6 @@ def _asked(case: Unexplained) -> Asked | None:
     ):
         by_key.setdefault(key, []).append((low, max(high, low + 1)))
     return Asked(by_key={key: merge(ranges) for key, ranges in by_key.items()})
-
-
-def _look_up(case: Unexplained, view: BackfillView, number: int, asked: Asked) -> BackfillView:
-    """Return a view with the sessions that the log gives by one of the two definitions."""
-    assert view.sessions is not None, "both versions have the same windows"
-    assert view.closed_ms is not None, "the caller looked"
-    read = truth_reader(case.spark, case.settings, view, case.definitions[number])
-    components = survey_sessions(asked, lambda _: [], read, closed_ms=view.closed_ms, gap_ms=view.window_ms)
-    return replace(view, sessions=replace(view.sessions, components=components))
 
 
 def _unsettled(view: BackfillView) -> Sequence[Component]:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from rivertwice.backfill.load import look_at_log
 from rivertwice.backfill.load_plan import LoadPlan, find_load_obstacle
@@ -20,9 +19,6 @@ from rivertwice.retention.view import view_retention
 from rivertwice.store.room import free_bytes
 from rivertwice.versions.begin import find_wanted
 from rivertwice.versions.policy import changes_path
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

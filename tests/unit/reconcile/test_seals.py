@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.log.addresses import Part
+from homes.seals import LOOK, NOW, P0, SEAL
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.derive import read_spans
 from rivertwice.reconcile.gate import Gate, GateAlert
@@ -19,44 +18,16 @@ from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowId
 from rivertwice.reconcile.seals.changes import FOREIGN, OWN, REPLACED, REWRITTEN, TableChanges, classify_change
 from rivertwice.reconcile.seals.look import FULL, INCREMENT, UNCHANGED, Look, decide_mode
 from rivertwice.reconcile.seals.merge import merge_counts, replaced_verdicts, sealed_pairs, settled_parts
-from rivertwice.reconcile.seals.model import Seal, SealedPart, chain_hash, seal_of
+from rivertwice.reconcile.seals.model import SealedPart, chain_hash, seal_of
 from rivertwice.reconcile.seals.scope import Scope, Zones, join_nearest, joined_runs, reaches_back, select_batches
 from rivertwice.reconcile.seals.settle import why_unproved
 from rivertwice.reconcile.seals.touched import SettledRows, judge_touched
 from rivertwice.store.delta_read import Change
-from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry
 from rivertwice.timeline.served import ServedStamp
 from rivertwice.timeline.serving import Publication
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SIZE = 10
-P0 = Part("t", 0)
-SEAL = Seal(
-    run="r1",
-    created_at=NOW,
-    timeline="t1",
-    batch=5,
-    meaning="m",
-    sequence=1,
-    amendments=0,
-    end_offsets={"t": {"0": 9}},
-    settled_ms=100,
-    served=ServedStamp(1, "t1", 5),
-    counts={STREAM: {"AGREES": 3, "LATE": 1}},
-    parts={P0: SealedPart(9, 8, 1, 7, 1)},
-    emitted=7,
-    ledger="h",
-    served_rows=4,
-    versions={"changelog": 6},
-)
-LOOK = Look(
-    path=[Segment("t1", 0, None)],
-    last=("t1", 5),
-    entries=[Entry(1, HEAD, {"timeline": "t1"}, NOW)],
-    stamp=ServedStamp(1, "t1", 5),
-    seal=SEAL,
-)
 
 
 def change(

@@ -3,43 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
-from rivertwice.log.addresses import Part
+from homes.seals import LOOK, NOW, SEAL
 from rivertwice.reconcile.seals.changes import TableChanges
 from rivertwice.reconcile.seals.look import Look
-from rivertwice.reconcile.seals.model import Seal, SealedPart
 from rivertwice.store.delta_read import Change
-from rivertwice.timeline.lineage import Segment
-from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry
+from rivertwice.timeline.sequence import PUBLICATION, Entry
 from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.versions.cover import common_ends
 from rivertwice.versions.proof import prove
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-STAMP = ServedStamp(1, "t1", 5)
-SEAL = Seal(
-    run="r1",
-    created_at=NOW,
-    timeline="t1",
-    batch=5,
-    meaning="m",
-    sequence=1,
-    amendments=0,
-    end_offsets={"t": {"0": 9}},
-    settled_ms=100,
-    served=STAMP,
-    counts={},
-    parts={Part("t", 0): SealedPart(9, 8, 1, 7, 1)},
-    emitted=7,
-    ledger="h",
-    served_rows=4,
-    versions={},
-    whole=True,
-)
-LOOK = Look([Segment("t1", 0, None)], ("t1", 5), [Entry(1, HEAD, {"timeline": "t1"}, NOW)], 0, STAMP, (), SEAL)
 FOREIGN = [TableChanges("changelog", 7, 6, [Change(7, "DELETE", "", False, frozenset())])]
 
 
