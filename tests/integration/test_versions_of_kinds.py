@@ -52,7 +52,7 @@ SAME = {
     "session": Fix("transform.sql", "count(*) AS n", "count(v) AS n", "", ""),
     "joined intervals": Fix("transform.sql", "count(b.v) AS n", "count(b.at) AS n", "", ""),
 }
-"""Edits that change no row: every difference is one of late records."""
+"""Edits that change no row: every difference is caused by late records."""
 
 
 def settling() -> list[Record]:

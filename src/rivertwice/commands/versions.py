@@ -81,9 +81,9 @@ def list_(frame: Frame, name: str) -> None:
 def compare(frame: Frame, name: str, limit: int) -> None:
     """Compare what version NAME would serve with what is served, row by row. Exit 3 unless every difference has a cause.
 
-    The result is stored; `rivertwice version list` and the page in Airflow show it. Both sides must be proved first: run `rivertwice reconcile` on each. A difference has a cause if the change file
-    pipelines/NAME/changes/v2.yaml declares it, or if it is one of late records alone: over the same records, both definitions
-    then give the same row, or one that differs as declared.
+    The result is stored; `rivertwice version list` and the page in Airflow show it. Both sides must be proved first: run
+    `rivertwice reconcile` on each. A difference has a cause if the change file pipelines/NAME/changes/v2.yaml declares it, or if
+    late records alone cause it: over the same records, both definitions then give the same row, or one that differs as declared.
     """
     frame.known_pipeline(name)
     parity = _compared(frame, name, limit)

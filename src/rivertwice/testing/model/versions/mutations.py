@@ -135,7 +135,7 @@ VERSION_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("the gate compares what is not proved", rules={"prove": _proved}, focus=UNPROVED),
     Mutation("a row that differs without a cause passes", rules={"find_differences": lambda *_: ()}, focus=PLANTED),
     Mutation("a declaration covers every row", "a declaration covers every row", focus=PLANTED),
-    Mutation("a difference counts as one of late records", "a difference counts as late", focus=PLANTED),
+    Mutation("a difference counts as caused by late records", "a difference counts as late", focus=PLANTED),
     # beginning and dropping
     Mutation("the old definition is not frozen", "the old definition is not frozen", focus=KILLED),
     Mutation("definitions are frozen after the start", "definitions are frozen after the start", focus=KILLED),
