@@ -2,7 +2,7 @@
 
 Standard library only. Steps: (1) `.build/tools`, a small environment with uv at a locked version; (2) `.venv`;
 (3) the packages of the lock, every one by hash; (4) rivertwice itself, editable; (5) what pip cannot install: Java and
-jars (`rivertwice.setup`), the example data, the class archive, for tests an S3 server.
+jars (`rivertwice setup`), the example data, the class archive, for tests an S3 server.
 A stamp in `.venv` names the locks it was built from; when it matches, steps 1 to 4 cost nothing and need no network.
 """
 
@@ -185,7 +185,7 @@ def s3_server_beside() -> Iterator[None]:
 def add_the_rest(*, dev: bool) -> int:
     """Add what pip cannot install, the data beside Java, jars and class archive. Return the exit code."""
     lanes = [
-        [["-m", "rivertwice.setup", *(["--dev"] if dev else [])], ["-m", "rivertwice.testing.class_archive"]],
+        [["-m", "rivertwice.cli", "setup", *(["--dev"] if dev else [])], ["-m", "rivertwice.testing.class_archive"]],
         [["-m", "rivertwice.flights.data"]],
     ]
     with ThreadPoolExecutor(len(lanes)) as pool:

@@ -39,6 +39,7 @@ from rivertwice.commands.savepoints import savepoint
 from rivertwice.commands.schemas import schema
 from rivertwice.commands.served import served
 from rivertwice.commands.services import down, status, up
+from rivertwice.commands.setup import setup
 from rivertwice.commands.streams import pipelines, start, stop, test_cases
 from rivertwice.commands.topics import topics
 from rivertwice.commands.trial import try_
@@ -51,7 +52,7 @@ from rivertwice.errors import ServiceError
 from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
-    up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, case, schema,
+    setup, up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, case, schema,
     topics, archive, retention, catch_up, savepoint, try_, upgrade, version, advise, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
 )  # fmt: skip
 COMMAND_GROUP = "rivertwice.commands"

@@ -244,10 +244,11 @@ def test_doctor_names_a_remedy_for_everything_that_is_missing(run: Any, tmp_path
     findings = json.loads(result.stdout)
     missing = {item["name"] for item in findings if not item["ok"]}
     assert result.exit_code == 1
-    assert missing == {"project", "pipelines"}
+    assert missing == {"project", "pipelines", "broker jars", "connector jars"}
     assert all(item["remedy"] for item in findings if not item["ok"])
     (project,) = [item for item in findings if item["name"] == "project"]
-    assert "is no clone of rivertwice; packages and jars were not checked" in project["found"]
+    assert "has no folder pipelines, so it is no project" in project["found"]
+    assert "init" in project["remedy"]
     assert "--project PATH" in project["remedy"]
     assert not any("Errno" in item["found"] for item in findings)
 
@@ -255,12 +256,12 @@ def test_doctor_names_a_remedy_for_everything_that_is_missing(run: Any, tmp_path
 def test_doctor_in_a_clone_that_was_not_set_up_names_what_it_lacks(run: Any, tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     clone.mkdir()
-    for name in ("requirements.txt", "locks", "pipelines"):
+    for name in ("requirements.txt", "requirements.lock", "locks", "pipelines"):
         (clone / name).symlink_to(REPOSITORY / name)
     findings = json.loads(run("doctor", output="json", project=clone).stdout)
     missing = {item["name"]: item["remedy"] for item in findings if not item["ok"]}
     assert {"broker jars", "connector jars"} <= missing.keys()
-    assert all("make setup" in missing[name] for name in ("broker jars", "connector jars"))
+    assert all("rivertwice setup" in missing[name] for name in ("broker jars", "connector jars"))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import click
 
 from rivertwice.commands.frame import REFUSED, Frame, as_table, example, pass_frame
 from rivertwice.config import Settings
+from rivertwice.config.shipped import is_clone
 from rivertwice.errors import RivertwiceError
 
 FREE_BYTES = 4_000_000_000
@@ -40,33 +41,42 @@ def check_java(settings: Settings) -> Finding:
 
     java = find_java(settings.build)
     if java is None:
-        return Finding("java", False, "no Java 17 or 21", "run `make setup`, or set JAVA_HOME to a Java 17 or 21")
+        return Finding("java", False, "no Java 17 or 21", "run `rivertwice setup`, or set JAVA_HOME to a Java 17 or 21")
     return Finding("java", True, f"{java.version} in {java.home}")
 
 
 def check_packages(settings: Settings) -> Finding:
-    """Is every direct requirement installed in its pinned version? The two pyspark packages are among them."""
-    from rivertwice.setup.packages import direct_pins, normalized, select_mismatched
+    """Has every package that is needed a version that fits? In a clone the one that is pinned, else one of the accepted range."""
+    from rivertwice.setup.packages import direct_pins, normalized, select_mismatched, select_unfit
 
-    pins = direct_pins((settings.project / "requirements.txt").read_text())
     installed = {normalized(package.name): package.version for package in importlib.metadata.distributions()}
-    wrong = select_mismatched(pins, installed)
+    if is_clone(settings.project):
+        pins = direct_pins((settings.project / "requirements.txt").read_text())
+        wrong, said = select_mismatched(pins, installed), f"{len(pins)} pinned packages"
+        remedy = "run `rivertwice setup`, and use the .venv it makes"
+    else:
+        wanted = importlib.metadata.requires("rivertwice") or []
+        wrong, said = select_unfit(wanted, installed), "each in a version that fits"
+        remedy = "run `pip install --upgrade rivertwice`, with the extras that you use, for instance 'rivertwice[airflow,s3]'"
     if wrong:
-        return Finding("packages", False, "; ".join(wrong), "run `make setup`, and use the .venv it makes")
-    return Finding("packages", True, f"{len(pins)} pinned packages, pyspark {installed['pyspark']}")
+        return Finding("packages", False, "; ".join(wrong), remedy)
+    return Finding("packages", True, f"{said}, pyspark {installed['pyspark']}")
 
 
 def check_jars(name: str, lock: str, folder: Callable[[Settings], Path]) -> Callable[[Settings], Finding]:
     """Return a check that the folder has every locked jar with its hash, and no other jar."""
 
     def check(settings: Settings) -> Finding:
+        from rivertwice.setup.install import jar_lock
         from rivertwice.setup.jars import hash_jars, load_lock, select_strangers, select_wrong
 
-        jars, have = load_lock(settings.project / "locks" / lock), hash_jars(folder(settings))
+        jars, have = load_lock(jar_lock(settings, lock)), hash_jars(folder(settings))
         wrong, strangers = select_wrong(jars, have), select_strangers(jars, have)
         if wrong or strangers:
             problem = f"{len(wrong)} of {len(jars)} missing or damaged, {len(strangers)} not in the lock"
-            return Finding(name, False, problem, "run `make setup`; it fetches what is missing and checks the hashes")
+            return Finding(
+                name, False, problem, "run `rivertwice setup`; it fetches what is missing and checks the hashes"
+            )
         return Finding(name, True, f"{len(jars)} jars, hashes as locked")
 
     return check
@@ -83,7 +93,8 @@ def check_definitions(settings: Settings) -> Finding:
         remedy = "correct what the message names; the others run meanwhile"
         return Finding("pipelines", False, f"cannot be accepted: {problems}{holds}", remedy)
     if not accepted:
-        return Finding("pipelines", False, f"none in {settings.definitions}", "run in the project, or give --project")
+        remedy = "write one with `rivertwice init`; or run in the project, or give --project"
+        return Finding("pipelines", False, f"none in {settings.definitions}", remedy)
     return Finding("pipelines", True, ", ".join(accepted))
 
 
@@ -102,23 +113,17 @@ def check_home(settings: Settings) -> Finding:
     return Finding("home", True, space)
 
 
-def check_clone(settings: Settings) -> Finding:
-    """Is the project a clone of rivertwice, with the locks that say what belongs here?"""
-    project = settings.project
-    lacks = [name for name in ("requirements.txt", "locks") if not (project / name).exists()]
-    if lacks:
-        problem = f"{project} has no {' and no '.join(lacks)}, so it is no clone of rivertwice"
-        return Finding(
-            "project",
-            False,
-            f"{problem}; packages and jars were not checked, for its locks name them",
-            "run doctor in the clone, or name it with --project PATH or RIVERTWICE_PROJECT",
-        )
-    return Finding("project", True, str(project))
+def check_project(settings: Settings) -> Finding:
+    """Is this a project, a folder with pipelines?"""
+    project, clone = settings.project, " (a clone of rivertwice)" if is_clone(settings.project) else ""
+    if settings.definitions.is_dir():
+        return Finding("project", True, f"{project}{clone}")
+    remedy = f"run `rivertwice --project {project} init` to make one, or name yours with --project PATH or RIVERTWICE_PROJECT"
+    return Finding("project", False, f"{project} has no folder pipelines, so it is no project", remedy)
 
 
 CHECKS: tuple[tuple[str, Callable[[Settings], Finding]], ...] = (
-    ("project", check_clone),
+    ("project", check_project),
     ("java", check_java),
     ("packages", check_packages),
     ("broker jars", check_jars("broker jars", "kafka-broker.json", lambda settings: settings.broker_jars)),
@@ -128,21 +133,16 @@ CHECKS: tuple[tuple[str, Callable[[Settings], Finding]], ...] = (
 )
 
 
-OF_A_CLONE = {"packages", "broker jars", "connector jars"}
-"""Checks that read the clone's locks; without a clone each would only report that its lock is missing."""
-
-
 def examine(settings: Settings) -> list[Finding]:
     """Run all checks; one that fails is a finding, so that the others are still made."""
     findings = []
-    is_clone = check_clone(settings).ok
     for name, check in CHECKS:
-        if name in OF_A_CLONE and not is_clone:
-            continue
         try:
             findings.append(check(settings))
         except (RivertwiceError, OSError, ValueError) as error:
-            findings.append(Finding(name, False, str(error), "correct what the message names, or run `make setup`"))
+            findings.append(
+                Finding(name, False, str(error), "correct what the message names, or run `rivertwice setup`")
+            )
     return findings
 
 

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
+from rivertwice import __version__
 from rivertwice.config.homes import PipelineHome
 from rivertwice.config.kafka_security import KafkaSecurity
 from rivertwice.config.places import Place, below, parse_place, require_folder, require_pipeline, require_topic
+from rivertwice.config.project_file import with_project_file
+from rivertwice.config.shipped import find_shipped, is_clone
 from rivertwice.errors import ConfigError
 
 VERDICTS_KEPT = timedelta(days=90)
@@ -33,6 +36,7 @@ class Settings:
         kafka: how clients connect to Kafka; holds no secret.
         alerts: file with the routes of alerts; None: `alerts.yaml` of the project, if there is one.
         verdicts_kept: how long the verdicts and causes of a reconcile are kept.
+        downloads: folder of what `rivertwice setup` downloaded; None: `PROJECT/.build`.
     """
 
     project: Path
@@ -45,16 +49,20 @@ class Settings:
     kafka: KafkaSecurity = field(default_factory=KafkaSecurity)
     alerts: Path | None = None
     verdicts_kept: timedelta = VERDICTS_KEPT
+    downloads: Path | None = None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
-        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT and _KAFKA_*.
+        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT, _DOWNLOADS and _KAFKA_*.
+
+        What no variable says, `rivertwice.yaml` of the project may (`config.project_file`).
 
         Raises:
             ConfigError: a value cannot be read; the message names the variable and what to write.
         """
         env = os.environ if env is None else env
         project = Path(env.get("RIVERTWICE_PROJECT") or Path.cwd()).resolve()
+        env = with_project_file(project, env)
         home = require_folder(Path(env.get("RIVERTWICE_HOME") or project / ".rivertwice").resolve())
         return cls(
             project=project,
@@ -69,6 +77,7 @@ class Settings:
             verdicts_kept=_days(env["RIVERTWICE_VERDICTS_KEPT"])
             if env.get("RIVERTWICE_VERDICTS_KEPT")
             else VERDICTS_KEPT,
+            downloads=_downloads(project, env),
         )
 
     def to_env(self) -> dict[str, str]:
@@ -94,6 +103,8 @@ class Settings:
             env["RIVERTWICE_ALERTS"] = str(self.alerts)
         if self.verdicts_kept != VERDICTS_KEPT:
             env["RIVERTWICE_VERDICTS_KEPT"] = f"{self.verdicts_kept.days} days"
+        if self.downloads is not None:
+            env["RIVERTWICE_DOWNLOADS"] = str(self.downloads)
         return env | self.kafka.to_env()
 
     @property
@@ -118,8 +129,12 @@ class Settings:
 
     @property
     def build(self) -> Path:
-        """Folder of the files that set-up downloaded: jars, data (`PROJECT/.build`)."""
-        return self.project / ".build"
+        """Folder of the files that set-up downloaded: Java, jars, data."""
+        return self.downloads or self.project / ".build"
+
+    def shipped(self, name: str) -> Path:
+        """Return a file or folder that the project may have of its own, and that rivertwice brings along (`config.shipped`)."""
+        return find_shipped(self.project, name)
 
     @property
     def spark_is_local(self) -> bool:
@@ -206,3 +221,13 @@ def _days(text: str) -> timedelta:
         )
         raise ConfigError(message)
     return timedelta(days=int(number))
+
+
+def _downloads(project: Path, env: Mapping[str, str]) -> Path | None:
+    """Return the folder of downloads: the one that is named; None for a project with its own; else one of the user, for each version."""
+    if env.get("RIVERTWICE_DOWNLOADS"):
+        return Path(env["RIVERTWICE_DOWNLOADS"]).resolve()
+    if is_clone(project) or (project / ".build").is_dir():
+        return None
+    cache = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or Path.home(), ".cache"))
+    return cache / "rivertwice" / __version__

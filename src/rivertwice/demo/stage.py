@@ -139,7 +139,7 @@ def run_job(settings: Settings, job: str, arguments: list[str], progress: Progre
         ServiceError: it failed; the message carries its last lines.
     """
     log = settings.home / f"{job}.log"
-    command = [sys.executable, str(settings.project / "spark_jobs" / f"{job}.py"), *arguments]
+    command = [sys.executable, str(settings.shipped(f"spark_jobs/{job}.py")), *arguments]
     output: list[str] = []
     with log.open("ab") as errors:
         child = subprocess.Popen(

@@ -98,8 +98,8 @@ def airflow_options(settings: Settings, port: int, secrets: Secrets) -> dict[str
     url = airflow_url(port)
     return {
         "core": {
-            "dags_folder": str(settings.project / "dags"),
-            "plugins_folder": str(settings.project / "plugins"),
+            "dags_folder": str(settings.shipped("dags")),
+            "plugins_folder": str(settings.shipped("plugins")),
             "executor": "LocalExecutor",
             "parallelism": "4",
             "load_examples": "False",

@@ -166,7 +166,9 @@ def _launch(
 ) -> int:
     folder = settings.broker
     if not any(settings.broker_jars.glob("*.jar")):
-        message = f"no broker jars in {settings.broker_jars}, so the embedded broker cannot start; run `make setup`"
+        message = (
+            f"no broker jars in {settings.broker_jars}, so the embedded broker cannot start; run `rivertwice setup`"
+        )
         raise ServiceError(message)
     broker, controller = held.enter_context(held_ports(2, read_json(folder / "ports.json")))
     ports = broker, controller

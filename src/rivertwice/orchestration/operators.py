@@ -86,13 +86,13 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
 
     Args:
         settings: where the project, its state and the connector's jars lie.
-        job: name of the job, a file in `spark_jobs/`.
+        job: name of the job, a file in `spark_jobs/` of the project, or of the package.
         arguments: the job's arguments; a list, or the output of a task that returns one.
     """
 
     def __init__(self, *, settings: Settings, job: str, arguments: Any, **kwargs: Any) -> None:
         super().__init__(
-            application=str(settings.project / "spark_jobs" / f"{job}.py"),
+            application=str(settings.shipped(f"spark_jobs/{job}.py")),
             application_args=arguments,
             conn_id=SPARK_CONNECTION,
             spark_binary=str(Path(sys.executable).with_name("spark-submit")),

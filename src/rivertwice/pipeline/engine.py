@@ -72,7 +72,7 @@ def spark_session(
         os.environ.update(java_env(settings))  # a machine without Java uses the one that set-up downloaded
         jars = connector_jars(settings)
         if not jars:
-            logger.warning("no jars in %s, so Spark cannot read Kafka; run `make setup`", settings.spark_jars)
+            logger.warning("no jars in %s, so Spark cannot read Kafka; run `rivertwice setup`", settings.spark_jars)
         confs |= start_confs(settings, jars)
     for key, value in {**confs, **(extra or {})}.items():
         builder = builder.config(key, value)

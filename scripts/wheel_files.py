@@ -1,0 +1,18 @@
+"""Put what a project may have of its own into the wheel (`rivertwice.config.shipped`); an editable installation finds it in the clone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+SHIPPED = ("dags", "expectations", "locks", "plugins", "requirements-java.lock", "spark_jobs")
+
+
+class WheelFiles(BuildHookInterface):
+    """Adds the top-level folders of the clone to the wheel, as `rivertwice/shipped`."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Name the files, unless the build is of an editable installation."""
+        if version == "standard":
+            build_data["force_include"] |= {name: f"rivertwice/shipped/{name}" for name in SHIPPED}
