@@ -6,7 +6,7 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 TEST_WORKERS ?= 2
 FAULT_JOBS ?= 2
 SEED ?= 1
-SOURCES := src dags plugins spark_jobs tests bench scripts
+SOURCES := src dags plugins spark_jobs examples tests bench scripts
 export RIVERTWICE_PROJECT := $(CURDIR)
 
 .DEFAULT_GOAL := help

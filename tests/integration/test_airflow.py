@@ -58,6 +58,9 @@ CANARIES = {"AWS_SECRET_ACCESS_KEY": "canary-secret-2b8d", **ENV}
 SMALL_JOBS = " ".join([os.environ["SPARK_SUBMIT_OPTS"], *(f"-D{name}={value}" for name, value in SMALL.items())])
 """The jobs that Airflow submits are as small as the runs of the tests' own Spark."""
 WATCH = f"supervise__{PIPELINE}"
+WAITING = "after_reconcile"
+DAYS = ["2013-06-30", "2013-07-01"]
+"""The days of the log that are complete."""
 
 JUNE, JULY = "2013-06-01T00:00:00Z", "2013-07-01T00:00:00Z"
 REFUSED = [
@@ -287,6 +290,12 @@ def test_a_rotation_takes_a_savepoint_and_proves_it(world: World, begun: dict[st
     assert savepoint.manifest.reason == "before the storm"
 
 
+def days_used(world: World) -> list[str]:
+    """Return the day of each run that has ended of a DAG that waits for reconciled days."""
+    runs = [run for run in world.airflow.runs(WAITING) if world.airflow.state(WAITING, run) == "success"]
+    return [world.airflow.xcom(WAITING, run, "use_day")["day"] for run in runs]
+
+
 def counts(world: World, pair: str) -> dict[str, int]:
     run = newest_reconcile(world.home)
     assert run is not None
@@ -299,13 +308,14 @@ def test_windows_that_lost_flights_are_found_repaired_and_agree_afterwards(world
     assert is_reconcile_of(run, stored)
     before = counts(world, "served")
     assert before["LATE"] > 0
+    wait_for("the runs for both days", lambda: sorted(days_used(world)) == DAYS, 180)
     assert before.get("DEFECT", 0) == before.get("NOT_COMPARABLE", 0) == 0
     alerts = [json.loads(line) for line in (world.settings.home / "alerts.jsonl").read_text().splitlines()]
     assert "late_share" in {alert["kind"] for alert in alerts}
 
     dry = world.run("backfill", {"scope": "stale", "dry_run": True})
     assert world.states("backfill", dry) == {
-        "plan": "success", "compute": "skipped", "publish": "skipped", "await_served": "skipped",
+        "plan": "success", "compute": "skipped", "publish": "skipped", "await_served": "skipped", "announce": "skipped",
     }  # fmt: skip
     assert [entry.kind for entry in read_sequence(world.home)] == ["head"]
 
@@ -319,10 +329,13 @@ def test_windows_that_lost_flights_are_found_repaired_and_agree_afterwards(world
     world.run("reconcile")
     assert counts(world, "served").get("LATE", 0) == 0
     assert counts(world, "stream")["LATE"] == before["LATE"]
+    wait_for("the runs for the days that changed", lambda: sorted(days_used(world)) == sorted(DAYS * 2), 180)
 
     again = world.run("backfill", {"scope": "stale"})
     assert world.states("backfill", again)["compute"] == "skipped"
     assert read_sequence(world.home)[-1] == newest
+    world.run("reconcile")
+    assert sorted(days_used(world)) == sorted(DAYS * 2)
 
 
 def test_a_version_serves_once_it_is_proved_and_a_person_approves(world: World, begun: dict[str, str]) -> None:

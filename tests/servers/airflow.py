@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from homes.project import TO_RUN, link
+from homes.project import REPOSITORY, TO_RUN, link
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.embedded import airflow as services
 from rivertwice.embedded.airflow import AirflowInfo, client, start_airflow
@@ -54,7 +54,11 @@ class World:
 
 def link_project(project: Path) -> None:
     """Give a project folder what Airflow and the Spark jobs need of the repository."""
-    link(project, ("dags", "plugins", "spark_jobs", "pipelines", *TO_RUN))
+    link(project, ("plugins", "spark_jobs", "pipelines", *TO_RUN))
+    (project / "dags").mkdir()
+    for folder in ("dags", "examples/dags"):
+        for file in (REPOSITORY / folder).glob("*.py"):
+            (project / "dags" / file.name).symlink_to(file)
 
 
 def start_quiet_airflow(settings: Settings) -> AirflowInfo:

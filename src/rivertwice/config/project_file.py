@@ -23,7 +23,7 @@ from rivertwice.errors import ConfigError
 
 FILE = "rivertwice.yaml"
 PATHS = ("home", "alerts", "downloads")
-TEXTS = ("bootstrap", "spark_master", "savepoints", "shared", "leases", "verdicts_kept")
+TEXTS = ("bootstrap", "spark_master", "savepoints", "shared", "leases", "verdicts_kept", "metrics")
 KAFKA = "kafka"
 KAFKA_PATHS = ("password_file", "ca", "certificate")
 KAFKA_TEXTS = ("protocol", "mechanism", "username")

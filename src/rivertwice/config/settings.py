@@ -37,6 +37,7 @@ class Settings:
         alerts: file with the routes of alerts; None: `alerts.yaml` of the project, if there is one.
         verdicts_kept: how long the verdicts and causes of a reconcile are kept.
         downloads: folder of what `rivertwice setup` downloaded; None: `PROJECT/.build`.
+        metrics: host and port where the agent serves its figures for Prometheus; None: nowhere.
     """
 
     project: Path
@@ -50,10 +51,11 @@ class Settings:
     alerts: Path | None = None
     verdicts_kept: timedelta = VERDICTS_KEPT
     downloads: Path | None = None
+    metrics: tuple[str, int] | None = None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
-        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT, _DOWNLOADS and _KAFKA_*.
+        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT, _DOWNLOADS, _METRICS and _KAFKA_*.
 
         What no variable says, `rivertwice.yaml` of the project may (`config.project_file`).
 
@@ -78,6 +80,7 @@ class Settings:
             if env.get("RIVERTWICE_VERDICTS_KEPT")
             else VERDICTS_KEPT,
             downloads=_downloads(project, env),
+            metrics=_address(env["RIVERTWICE_METRICS"]) if env.get("RIVERTWICE_METRICS") else None,
         )
 
     def to_env(self) -> dict[str, str]:
@@ -105,6 +108,8 @@ class Settings:
             env["RIVERTWICE_VERDICTS_KEPT"] = f"{self.verdicts_kept.days} days"
         if self.downloads is not None:
             env["RIVERTWICE_DOWNLOADS"] = str(self.downloads)
+        if self.metrics is not None:
+            env["RIVERTWICE_METRICS"] = ":".join(map(str, self.metrics))
         return env | self.kafka.to_env()
 
     @property
@@ -221,6 +226,19 @@ def _days(text: str) -> timedelta:
         )
         raise ConfigError(message)
     return timedelta(days=int(number))
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Read `HOST:PORT`.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        message = f"RIVERTWICE_METRICS is {text!r}, which is no address, so no figures would be served; write HOST:PORT, for instance 127.0.0.1:9464"
+        raise ConfigError(message)
+    return host, int(port)
 
 
 def _downloads(project: Path, env: Mapping[str, str]) -> Path | None:

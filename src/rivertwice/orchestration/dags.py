@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import DAG, Asset, CronTriggerTimetable, Param, task
+from airflow.sdk import DAG, CronTriggerTimetable, Param, task
 
 from rivertwice.config import Settings
 from rivertwice.config.versions import base_of
-from rivertwice.orchestration import steps, switch_steps
+from rivertwice.orchestration import announce_steps, steps, switch_steps
+from rivertwice.orchestration.assets import reconciled_asset, served_asset, stream_asset
 from rivertwice.orchestration.dag_names import dag_id, safe_name
 from rivertwice.orchestration.notifiers import AlertNotifier, RecoveryNotifier
 from rivertwice.orchestration.operators import (
@@ -55,7 +56,6 @@ _CONTINUOUS_START = datetime(2024, 1, 1, tzinfo=UTC)
 def supervise_dag(_settings: Settings, definition: Definition) -> DAG:
     """Watch the stream, epoch after epoch. The agent starts and stops it, by its intent."""
     name = definition.name
-    stream = Asset(name=f"stream.{safe_name(name)}", uri=f"x-rivertwice://streams/{safe_name(name)}")
     with DAG(
         dag_id=dag_id("supervise", name),
         schedule="@continuous",
@@ -69,7 +69,7 @@ def supervise_dag(_settings: Settings, definition: Definition) -> DAG:
         SuperviseEpoch(
             task_id="watch",
             pipeline=name,
-            stream=stream,
+            stream=stream_asset(name),
             retries=0,
             on_success_callback=RecoveryNotifier(pipeline=name, watched=True),
         )
@@ -138,15 +138,7 @@ def reconcile_dag(settings: Settings, definition: Definition) -> DAG:
         params=params,
         **_common(name, "reconcile", "Compares stream, served and truth; every differing row gets a named cause."),
     ) as dag:
-        arguments = _step("validate", steps.check_reconcile)(name)
-        compare = ReconcileOperator(
-            task_id="compare",
-            settings=settings,
-            job="reconcile",
-            arguments=arguments,
-            name=f"reconcile-{safe_name(name)}",
-        )
-        compare >> _step("gate", steps.gate_reconcile, retries=0)(name)
+        _run_reconcile(settings, name, _step("validate", steps.check_reconcile)(name))
     return dag
 
 
@@ -158,15 +150,7 @@ def reconcile_full_dag(settings: Settings, definition: Definition) -> DAG:
         schedule=_cron(RECONCILE_FULL_EVERY),
         **_common(name, "reconcile", "Compares everything from the first batch on, and checks all seals."),
     ) as dag:
-        arguments = _step("validate", steps.check_reconcile_full)(name)
-        compare = ReconcileOperator(
-            task_id="compare",
-            settings=settings,
-            job="reconcile",
-            arguments=arguments,
-            name=f"reconcile-full-{safe_name(name)}",
-        )
-        compare >> _step("gate", steps.gate_reconcile, retries=0)(name)
+        _run_reconcile(settings, name, _step("validate", steps.check_reconcile_full)(name))
     return dag
 
 
@@ -281,6 +265,17 @@ def is_first_version(definition: Definition) -> bool:
     return base_of(definition.name) == definition.name
 
 
+def _run_reconcile(settings: Settings, name: str, arguments: Any) -> None:
+    """Compare with the arguments that a task returns, read the gate, and tell other DAGs what passed."""
+    compare = ReconcileOperator(
+        task_id="compare", settings=settings, job="reconcile", arguments=arguments, name=f"reconcile-{safe_name(name)}"
+    )
+    passed = _step("gate", steps.gate_reconcile, retries=0)(name)
+    compare >> passed
+    _step("announce", announce_steps.announce_reconcile, outlets=[served_asset(name)])(name, passed)
+    _step("announce_days", announce_steps.announce_days, outlets=[reconciled_asset(name)])(name, passed)
+
+
 def _run_plan(settings: Settings, name: str, backfill: Any) -> None:
     """Compute, publish and await the plan whose id a task returns."""
     compute = RivertwiceSparkOperator(
@@ -292,7 +287,8 @@ def _run_plan(settings: Settings, name: str, backfill: Any) -> None:
     )
     sequence = _step("publish", steps.publish_backfill)(name, backfill)
     compute >> sequence
-    _step("await_served", steps.await_served)(name, sequence)
+    served = _step("await_served", steps.await_served)(name, sequence)
+    served >> _step("announce", announce_steps.announce_publication, outlets=[served_asset(name)])(name, sequence)
 
 
 def _step(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:

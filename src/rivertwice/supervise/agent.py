@@ -52,6 +52,7 @@ from rivertwice.supervise.memory import (
     remember_fall_back,
     save_memory,
 )
+from rivertwice.supervise.metrics_http import serve_metrics
 from rivertwice.supervise.observe import observe, observe_fall_back
 from rivertwice.supervise.savepoints import SavepointKeeper
 from rivertwice.supervise.served import ServedKeeper
@@ -233,7 +234,9 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         UpkeepKeeper(settings, lambda: supervised_names(settings), stop).start()
         savepoints = SavepointKeeper(settings, lambda: supervised_names(settings), stop)
         savepoints.start()
-        AlertKeeper(settings, lambda: supervised_names(settings), stop).start()
+        alerts = AlertKeeper(settings, lambda: supervised_names(settings), stop)
+        alerts.start()
+        end_metrics = serve_metrics(settings, alerts.newest, utc_now)
         FastKeeper(settings, lambda: supervised_names(settings), stop).start()
         delivery = DeliveryKeeper(settings, lambda: supervised_names(settings), stop)
         delivery.start()
@@ -262,6 +265,8 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         delivery.join(timeout=30.0)
         savepoints.join(timeout=15.0)
         sender.join(timeout=15.0)
+        if end_metrics is not None:
+            end_metrics()
         with disk.noted():
             record_event(settings, "agent_stop", None, f"agent stops; {drivers_state}", utc_now())
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from rivertwice.alerts.kinds import is_about_stream
@@ -11,6 +12,7 @@ from rivertwice.alerts.model import Alert
 from rivertwice.alerts.store import alerts_of
 from rivertwice.config import Settings
 from rivertwice.metrics.measure import measure
+from rivertwice.metrics.model import Measures
 from rivertwice.metrics.rules import FIRING, OK, AlertState, firing, judge_alerts
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.supervise.act import page, page_over, record_event
@@ -19,6 +21,15 @@ from rivertwice.supervise.keeper import Keeper
 from rivertwice.supervise.view import view_pipeline
 
 EVERY_S = 30.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was measured of a pipeline, and when."""
+
+    measures: Measures
+    states: list[AlertState]
+    at: datetime
 
 
 def select_edges(known: frozenset[str], states: Sequence[AlertState]) -> tuple[list[AlertState], list[AlertState]]:
@@ -42,12 +53,19 @@ class AlertKeeper(Keeper):
         self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
     ) -> None:
         super().__init__(settings, names, stop, what="alerts", every_s=every_s)
+        self._looks: dict[str, Look] = {}
+
+    def newest(self) -> dict[str, Look]:
+        """Return the newest look at each pipeline that is supervised still, by name."""
+        names = set(self._names())
+        return {name: look for name, look in sorted(self._looks.copy().items()) if name in names}
 
     def look(self, name: str, now: datetime) -> list[AlertState]:
         """Measure one pipeline, report what fires and what is over, and return the states."""
         limits = load_definition(self._settings.definition_folder(name)).alerts
         measures = measure(self._settings, name, view_pipeline(self._settings, name, now), now)
         states = judge_alerts(measures, limits)
+        self._looks[name] = Look(measures, states, now)
         _, over = select_edges(self._firing(name), states)
         for each in firing(states):
             page(self._settings, each.rule.name, name, each.message, now, severity=each.rule.severity)
