@@ -1,3 +1,31 @@
-"""rivertwice: one pipeline definition, streamed and recomputed; every differing row has a named cause."""
+"""rivertwice: one pipeline definition, streamed and recomputed; every differing row has a named cause.
+
+From Python, results are read by `rivertwice.open("path/of/the/project").served("NAME").to_pandas()`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rivertwice.results.project import Project
 
 __version__ = "0.1.0"
+__all__ = ["open"]
+
+
+def open(project: str | Path | None = None, *, home: str | Path | None = None) -> Project:  # noqa: A001 (rivertwice.open)
+    """Return a project whose results are to be read (`rivertwice.results.project.open_project`).
+
+    Args:
+        project: folder with `pipelines/`; None: `RIVERTWICE_PROJECT`, else the current folder.
+        home: folder of its state; None: `RIVERTWICE_HOME`, else `PROJECT/.rivertwice`.
+
+    Raises:
+        ConfigError: a setting cannot be read.
+    """
+    from rivertwice.results.project import open_project  # importing the package alone imports nothing
+
+    return open_project(project, home=home)

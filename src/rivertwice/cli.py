@@ -33,6 +33,7 @@ from rivertwice.commands.metrics import diagnose, metrics
 from rivertwice.commands.privacy import privacy
 from rivertwice.commands.repair import repair
 from rivertwice.commands.restores import fall_back, restore
+from rivertwice.commands.results import export, query, show
 from rivertwice.commands.retention import retention
 from rivertwice.commands.rewinds import rewind
 from rivertwice.commands.savepoints import savepoint
@@ -53,7 +54,7 @@ from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
     setup, up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, case, schema,
-    topics, archive, retention, catch_up, savepoint, try_, upgrade, version, advise, reconcile, verdicts, acknowledge, view, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
+    topics, archive, retention, catch_up, savepoint, try_, upgrade, version, advise, reconcile, verdicts, acknowledge, view, show, query, export, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
 )  # fmt: skip
 COMMAND_GROUP = "rivertwice.commands"
 for operation in (restore, rewind, fall_back):

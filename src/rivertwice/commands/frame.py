@@ -7,7 +7,7 @@ import difflib
 import json
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from enum import Enum
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
-from rivertwice.config import Settings, require_pipeline
+from rivertwice.config import Settings
 from rivertwice.errors import (
     AuditError,
     ReplayMismatchError,
@@ -73,10 +73,9 @@ class Frame:
             name: the pipeline; None: all pipelines that are wanted running.
         """
         from rivertwice.stream.lease import describe_copied_home
-        from rivertwice.supervise.view import pipeline_names
         from rivertwice.timeline.intent import read_intent
 
-        for each in [name] if name else pipeline_names(self.settings):
+        for each in [name] if name else self.settings.pipeline_names():
             home = self.settings.pipeline(each)
             intent = read_intent(home)
             warning = describe_copied_home(home) if name or (intent and intent.desired == "running") else None
@@ -90,16 +89,7 @@ class Frame:
             ConfigError: the name is not safe.
             RequestError: there is no such pipeline; close names are given.
         """
-        from rivertwice.supervise.view import pipeline_names
-
-        require_pipeline(name)
-        names = pipeline_names(self.settings)
-        if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(names) or 'none'}"
-            message = f"no pipeline {name!r} in {self.settings.definitions}; {hint}"
-            raise RequestError(message)
-        return name
+        return self.settings.known_pipeline(name)
 
     def chosen_pipelines(self, name: str | None) -> list[str]:
         """Return the one that is named, or all that the project defines.
@@ -218,16 +208,21 @@ def to_plain(value: Any) -> Any:
     return str(value)
 
 
-def as_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> str:
-    """Return a table as text; without a terminal (pipes, tests) it is as wide as it needs to be."""
+def as_table(
+    headers: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None, right: Container[int] = ()
+) -> str:
+    """Return a table as text; without a terminal (pipes, tests) it is as wide as it needs to be.
+
+    `right` holds the places of the columns that end at the right: numbers.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for header in headers:
-        table.add_column(header, overflow="fold")
+    for place, header in enumerate(headers):
+        table.add_column(header, overflow="fold", justify="right" if place in right else "left")
     for row in rows:
         table.add_row(
             *(Text("-" if cell is None else printable_line(str(cell))) for cell in row)

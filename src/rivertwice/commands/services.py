@@ -124,7 +124,7 @@ def status(frame: Frame) -> None:
     """Show everything in one view: services, and per pipeline what is wanted and what is true."""
     from rivertwice.instants import utc_now
     from rivertwice.supervise.launch import agent_status
-    from rivertwice.supervise.view import pipeline_names, view_pipeline, view_versions
+    from rivertwice.supervise.view import view_pipeline, view_versions
 
     settings, now = frame.settings, utc_now()
     agent = agent_status(settings)
@@ -137,7 +137,7 @@ def status(frame: Frame) -> None:
         "airflow": _ask(frame, "airflow"),
         "pipelines": [
             {**view_pipeline(settings, name, now), "versions": view_versions(settings, name)}
-            for name in pipeline_names(settings)
+            for name in settings.pipeline_names()
         ],
     }
     frame.emit(view, lambda: _status_text(view))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from rivertwice.config.kafka_security import KafkaSecurity
 from rivertwice.config.places import Place, below, parse_place, require_folder, require_pipeline, require_topic
 from rivertwice.config.project_file import with_project_file
 from rivertwice.config.shipped import find_shipped, is_clone
-from rivertwice.errors import ConfigError
+from rivertwice.errors import ConfigError, RequestError
 
 VERDICTS_KEPT = timedelta(days=90)
 """How long the verdicts and causes of a reconcile are kept, if nobody says otherwise."""
@@ -126,6 +127,27 @@ class Settings:
         """Return the folder of the definition that a pipeline runs: its frozen one if there is one, else the project's."""
         frozen = self.frozen_definitions / require_pipeline(name)
         return frozen if frozen.is_dir() else self.definitions / name
+
+    def pipeline_names(self) -> list[str]:
+        """Return the names of all definitions and of everything that has state here, sorted."""
+        defined = {path.parent.name for path in self.definitions.glob("*/pipeline.yaml")}
+        return sorted(defined | {path.parent.name for path in (self.home / "pipelines").glob("*/intent.json")})
+
+    def known_pipeline(self, name: str) -> str:
+        """Return the name if the project defines it or the home has its state.
+
+        Raises:
+            ConfigError: the name is not safe.
+            RequestError: there is no such pipeline; close names are given.
+        """
+        require_pipeline(name)
+        names = self.pipeline_names()
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(names) or 'none'}"
+            message = f"no pipeline {name!r} in {self.definitions}; {hint}"
+            raise RequestError(message)
+        return name
 
     @property
     def broker(self) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -150,6 +151,25 @@ def commits(path: Place, key: str, *, limit: int | None = None) -> list[tuple[in
     """
     with lent_handle(path) as table:
         return [] if table is None else _commits_of(path, table, key, limit)
+
+
+def newest_stamped(path: Place, table: Table, key: str | None) -> tuple[datetime, Any] | None:
+    """Return when the newest commit of a handle's version that has `key` was made, and its decoded metadata, or None.
+
+    Without a key the newest commit counts, and the metadata is None. Old commits may have been removed from the log.
+    """
+    window: int | None = 4
+    while True:
+        history = read_history(path, table, window)
+        newest = max(
+            (row for row in history if key is None or key in row), key=lambda row: int(row["version"]), default=None
+        )
+        if newest is not None:
+            at = datetime.fromtimestamp(int(newest["timestamp"]) / 1000, UTC)
+            return at, None if key is None else json.loads(newest[key])
+        if window is None or len(history) < window:
+            return None
+        window = None
 
 
 def _commits_of(path: Place, table: Table, key: str, limit: int | None) -> list[tuple[int, Any]]:

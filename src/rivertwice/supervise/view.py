@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from rivertwice.savepoint.recovery_view import RecoveryView
 
 
-def pipeline_names(settings: Settings) -> list[str]:
-    """Return the names of all definitions and of everything that has state here, sorted."""
-    defined = {path.parent.name for path in settings.definitions.glob("*/pipeline.yaml")}
-    return sorted(defined | {path.parent.name for path in (settings.home / "pipelines").glob("*/intent.json")})
-
-
 def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
     """Return what is wanted and what is true of a pipeline: its stream, and reconcile, savepoint, recovery, retention, first load."""
     home = settings.pipeline(name)

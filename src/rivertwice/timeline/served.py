@@ -7,6 +7,7 @@ Both give the same rows. For a pipeline that emits updates, `provisional` has th
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,12 +22,15 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.retry import retry
 from rivertwice.store import delta
 from rivertwice.store.delta_counts import broken_files
+from rivertwice.store.delta_dataset import TableFiles, batches_of
 from rivertwice.store.delta_log import find_torn
+from rivertwice.store.sorted_rows import sorted_rows
 from rivertwice.timeline.committed import committed_batches, newest_batch
 from rivertwice.timeline.intact import check_corrections, check_stream_rows
 from rivertwice.timeline.lineage import path_of, path_semantics, path_until
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served_change import Change, find_change
+from rivertwice.timeline.served_export import OWN_COLUMNS, json_lines
 from rivertwice.timeline.served_export import export_lines as export_lines
 from rivertwice.timeline.served_rows import newest_by as newest_by
 from rivertwice.timeline.served_rows import newest_rows as newest_rows
@@ -222,15 +226,22 @@ def wait_served(home: PipelineHome, sequence: int, timeout: float) -> ServedStam
 
 
 def export_sha256(home: PipelineHome) -> str:
-    """Return the SHA-256 of the canonical sorted export of the served table, of all its columns.
+    """Return the SHA-256 of the served table's rows as `rivertwice export NAME FILE.jsonl` writes them.
 
     The stamp is in the commit, not in the rows: a head move that changes no served row does not change the hash.
 
     Raises:
         ServiceError: the table was never built.
     """
-    rows = read_served(home)
-    if rows is None:
+    table = delta.open_table(home.tables.served)
+    if table is None:
         message = f"the served table of {home.root.name} was never built; the agent builds it after the first batch"
         raise ServiceError(message)
-    return hashlib.sha256(b"\n".join(export_lines(rows))).hexdigest()
+    files = TableFiles(home.tables.served, table)
+    schema = pa.schema([field for field in files.schema if field.name not in OWN_COLUMNS])
+    digest = hashlib.sha256()
+    with tempfile.TemporaryDirectory(prefix="rivertwice-") as scratch:
+        batches = batches_of(files.dataset(), None, schema.names)
+        for rows in sorted_rows(batches, schema, schema.names[0], Path(scratch)):
+            digest.update(b"".join(line + b"\n" for line in json_lines(rows)))
+    return digest.hexdigest()

@@ -1,0 +1,237 @@
+"""show, query, export: the rows that are served and stored."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.commands.backfills import parse_range, range_options
+from rivertwice.commands.frame import Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.row_text import plain_rows, rows_table
+from rivertwice.commands.views import parse_key
+from rivertwice.errors import RequestError
+
+if TYPE_CHECKING:
+    from rivertwice.results.rows import Rows
+    from rivertwice.results.status import Status
+
+_MORE = 10  # the command that shows more shows so many times as many
+_PROGRESS_ROWS = 1_000_000
+
+
+def table_option(command: Any) -> Any:
+    """Add --table."""
+    text = (
+        "served (default), provisional, verdicts, causes, reconciles, ledger, changelog, dead-letters, late-rows, sequence "
+        "or amendments."
+    )
+    return click.option("--table", default="served", metavar="TABLE", help=f"Which rows: {text}")(command)
+
+
+def _rows(
+    frame: Frame, name: str, table: str, start: str | None, end: str | None, key: str | None, columns: str | None
+) -> Rows:
+    from rivertwice.results.find import find_rows
+
+    asked = parse_range(start, end)
+    named = [] if columns is None else [text.strip() for text in columns.split(",") if text.strip()]
+    rows = find_rows(frame.settings, frame.known_pipeline(name), table)
+    begin, before = (None, None) if asked is None else (asked.start, asked.end)
+    return rows.choose(begin, before, parse_key(key), named)
+
+
+@click.command(
+    epilog=example(
+        "rivertwice show flight_delays",
+        'rivertwice show flight_delays --from 2013-06-30 --to 2013-07-01 --key \'{"carrier": "AA"}\'',
+        "rivertwice show flight_delays --table verdicts --limit 50",
+    )
+)
+@click.argument("name")
+@range_options
+@click.option("--key", "key", metavar="JSON", help='Only rows with these values: \'{"carrier": "AA"}\'.')
+@click.option("--columns", metavar="A,B", help="The columns to show.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many rows.")
+@click.option(
+    "--order", type=click.Choice(["newest", "oldest"]), default="newest", show_default=True, help="What comes first."
+)
+@table_option
+@pass_frame
+def show(
+    frame: Frame,
+    name: str,
+    start: str | None,
+    end: str | None,
+    key: str | None,
+    columns: str | None,
+    limit: int,
+    order: str,
+    table: str,
+) -> None:
+    """Show rows of NAME: what is served, or one of the tables beside it, and which batch the rows are of.
+
+    NAME@v2 means the rows of a version that does not serve. A range is one of the windows' starts, or of the time that the table
+    is ordered by. Only the files that can have such rows are read.
+    """
+    from rivertwice.results.newest import newest_rows
+
+    rows = _rows(frame, name, table, start, end, key, columns)
+    shown = newest_rows(rows, limit, oldest=order == "oldest")
+    total = shown.num_rows if shown.num_rows < limit else rows.count()
+
+    def text() -> str:
+        hidden = () if columns else rows.table.kind.hidden
+        visible = shown.select([column for column in shown.schema.names if column not in hidden])
+        again = ["rivertwice", "show", name]
+        options = {"--from": start, "--to": end, "--key": key, "--columns": columns}
+        options |= {"--order": None if order == "newest" else order, "--table": None if table == "served" else table}
+        for option, value in options.items():
+            again += [] if value is None else [option, value]
+        body = rows_table(visible) if shown.num_rows else "(no rows)"
+        return f"{rows.status.describe()}\n{body}\n{_count_line(shown.num_rows, total, limit, order, again)}"
+
+    frame.emit(
+        {
+            "pipeline": name,
+            "table": rows.table.kind.name,
+            "status": _plain_status(rows.status),
+            "rows": plain_rows(shown) if frame.output == "json" else [],
+            "total": total,
+        },
+        text,
+    )
+
+
+def _plain_status(status: Status) -> dict[str, Any]:
+    return {**to_plain(status), "is_behind": status.is_behind}
+
+
+def _count_line(shown: int, total: int | None, limit: int, order: str, again: list[str]) -> str:
+    """Return how many rows were shown of how many, and the command that shows more. Pure."""
+    if total is not None and total <= shown:
+        return f"{shown} of {total} rows"
+    more = limit * _MORE if total is None else min(limit * _MORE, total)
+    head = f"{shown} rows" if total is None else f"{shown} of {total} rows"
+    what = "there may be more" if total is None else "more"
+    return f"{head}, {order} first; {what}: {shlex.join([*again, '--limit', str(min(more, 10_000))])}"
+
+
+@click.command(
+    epilog=example(
+        "rivertwice query --views",
+        "rivertwice query \"SELECT carrier, count(*) FROM flight_delays WHERE window_start >= '2013-06-30' GROUP BY ALL\"",
+    )
+)
+@click.argument("sql", required=False)
+@click.option("--views", is_flag=True, help="List the views with their columns and numbers of rows.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many rows.")
+@pass_frame
+def query(frame: Frame, sql: str | None, views: bool, limit: int) -> None:
+    """Run SQL over the tables of all pipelines: NAME for what is served, NAME__verdicts, NAME__ledger and so on.
+
+    It reads and writes nothing else. Times are in UTC. A condition that compares the windows' start with instants reads only
+    the files of these: `window_start >= '2013-06-30' AND window_start < '2013-07-01'`. Needs the extra `query` (DuckDB).
+    """
+    if views == (sql is not None):
+        message = "write a query, or --views to see what there is to query: rivertwice query --views"
+        raise RequestError(message)
+    if sql is None:
+        _list_views(frame)
+        return
+    from rivertwice.results.query import run_query
+
+    answer = run_query(frame.settings, sql, limit)
+
+    def text() -> str:
+        again = shlex.join(["rivertwice", "query", sql, "--limit", str(limit * _MORE)])
+        count = answer.rows.num_rows
+        last = f"{count} rows" if answer.is_whole else f"the first {count} rows; more: {again}"
+        behind = [status.describe() for status in answer.statuses if status.is_behind]
+        body = rows_table(answer.rows) if count else "(no rows)"
+        return "\n".join([body, last, *behind])
+
+    frame.emit(
+        {
+            "rows": plain_rows(answer.rows) if frame.output == "json" else [],
+            "is_whole": answer.is_whole,
+            "statuses": [_plain_status(status) for status in answer.statuses],
+        },
+        text,
+    )
+
+
+def _list_views(frame: Frame) -> None:
+    from rivertwice.results.query import describe_views
+
+    listed = [
+        {
+            "view": view.sql,
+            "stored_rows": rows.table.files.rows,
+            "what": view.kind.what,
+            "columns": {field.name: str(field.type) for field in rows.table.files.schema},
+        }
+        for view, rows in describe_views(frame.settings)
+    ]
+
+    def text() -> str:
+        if not listed:
+            return "no pipeline of the project has stored anything yet; `rivertwice pipelines` lists the definitions"
+        cells = [(one["view"], one["stored_rows"], ", ".join(one["columns"]), one["what"]) for one in listed]  # type: ignore[arg-type]
+        return as_table(("view", "stored rows", "columns", "a row is"), cells, right={1})
+
+    frame.emit({"views": listed}, text)
+
+
+@click.command(
+    epilog=example(
+        "rivertwice export flight_delays delays.parquet",
+        "rivertwice export flight_delays day.csv --from 2013-06-30 --to 2013-07-01",
+        "rivertwice export flight_delays causes.jsonl --table causes --overwrite",
+    )
+)
+@click.argument("name")
+@click.argument("target", type=click.Path(path_type=Path))
+@range_options
+@click.option("--key", "key", metavar="JSON", help='Only rows with these values: \'{"carrier": "AA"}\'.')
+@click.option("--columns", metavar="A,B", help="The columns to write.")
+@click.option("--overwrite", is_flag=True, help="Replace TARGET if it exists.")
+@table_option
+@pass_frame
+def export(
+    frame: Frame,
+    name: str,
+    target: Path,
+    start: str | None,
+    end: str | None,
+    key: str | None,
+    columns: str | None,
+    overwrite: bool,
+    table: str,
+) -> None:
+    """Write rows of NAME to TARGET: FILE.jsonl, FILE.csv, FILE.parquet, or a folder with a Parquet file for each day.
+
+    Rows are ordered by time and then by the other columns, so the same rows give the same CSV or JSON Lines, byte for byte. TARGET
+    appears when it is complete. The table may be larger than memory; sorting needs room for it beside TARGET.
+    """
+    from rivertwice.results.export import export_rows
+
+    rows = _rows(frame, name, table, start, end, key, columns)
+    said = 0
+
+    def progress(read: int) -> None:
+        nonlocal said
+        if read - said >= _PROGRESS_ROWS:
+            said = read
+            frame.progress(f"{read:,} rows read")
+
+    report = export_rows(rows, target, overwrite=overwrite, progress=progress)
+    frame.emit(
+        {**to_plain(report), "status": _plain_status(report.status)},
+        lambda: (
+            f"{report.status.describe()}\n{report.target}: {report.rows} rows, {report.bytes} bytes"
+            f"{'' if report.files == 1 else f' in {report.files} files'}, SHA-256 {report.sha256}"
+        ),
+    )

@@ -1,0 +1,155 @@
+"""A Delta table's version as a dataset of pyarrow, which DuckDB, Polars and pandas read too: with filters, without Spark.
+
+The files are read by pyarrow's own file systems. Those that cannot have a row of interest, by the statistics in the table's log, are
+not opened. `to_pyarrow_dataset` of deltalake gives the same, but its promises about a file cover columns for which they need not
+hold: a float column with NaN, and texts that the log has cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import and_
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+import pyarrow.types as types
+
+from rivertwice.config import Place
+from rivertwice.store.delta_handle import Table
+from rivertwice.store.delta_place import storage_options
+
+_ROUNDING_US = 1000  # the log has timestamps in whole milliseconds, rounded down
+_WHOLE_TEXT = 31  # longer texts may be cut off in the log
+_MICROSECOND = pa.timestamp("us", "UTC")
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A live data file, as the table's log describes it.
+
+    Attributes:
+        path: below the table's place.
+        rows: how many it has; None: the log has no statistics of it.
+        bounds: column to its least and largest value, both inclusive; columns without known bounds are not in it.
+        partition: values of the partition columns.
+    """
+
+    path: str
+    rows: int | None
+    bounds: dict[str, tuple[Any, Any]]
+    partition: dict[str, Any]
+
+
+class TableFiles:
+    """The files of one version of a table.
+
+    Attributes:
+        place: the table's place.
+        schema: of its rows.
+        files: the live data files.
+    """
+
+    def __init__(self, place: Place, table: Table) -> None:
+        """Read the list of files from an open handle."""
+        self.place = place
+        self.schema = pa.schema(table.schema().to_arrow())
+        self._partition_columns = list(table.metadata().partition_columns)
+        actions = pa.table(table.get_add_actions(flatten=True))
+        self.files = [self._file(row) for row in actions.to_pylist()]
+
+    def _file(self, row: dict[str, Any]) -> DataFile:
+        bounds = {}
+        for field in self.schema:
+            least, most = row.get(f"min.{field.name}"), row.get(f"max.{field.name}")
+            known = _bounds(field.type, least, most) if row.get(f"null_count.{field.name}") == 0 else None
+            if known is not None:
+                bounds[field.name] = known
+        partition = {name: row[f"partition.{name}"] for name in self._partition_columns}
+        return DataFile(unquote(row["path"]), row["num_records"], bounds, partition)
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows the version has, by its log; None if a file has no statistics."""
+        counts = [file.rows for file in self.files]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    @cached_property
+    def _filesystem(self) -> pafs.FileSystem:
+        return _filesystem(self.place)
+
+    def dataset(self, files: Sequence[DataFile] | None = None) -> ds.FileSystemDataset:
+        """Return the rows of some files, of all if none are named; nothing is read yet."""
+        form = ds.ParquetFileFormat()
+        chosen = self.files if files is None else files
+        fragments = [
+            form.make_fragment(file.path, self._filesystem, partition_expression=_promise(file, self.schema))
+            for file in chosen
+        ]
+        return ds.FileSystemDataset(fragments, self.schema, form, self._filesystem)
+
+
+def _bounds(kind: pa.DataType, least: Any, most: Any) -> tuple[Any, Any] | None:
+    """Return the bounds of a column that are sure to hold. Pure."""
+    if least is None or most is None:
+        return None
+    if types.is_timestamp(kind) and kind.tz is not None:
+        low = pa.scalar(least, _MICROSECOND).value
+        high = pa.scalar(most, _MICROSECOND).value + _ROUNDING_US
+        return pa.scalar(low, _MICROSECOND).as_py(), pa.scalar(high, _MICROSECOND).as_py()
+    if types.is_integer(kind) or types.is_date(kind):
+        return least, most
+    if types.is_string(kind) and max(len(least.encode()), len(most.encode())) <= _WHOLE_TEXT:
+        return least, most
+    return None
+
+
+def _promise(file: DataFile, schema: pa.Schema) -> pc.Expression:
+    """Return what holds for every row of a file, as pyarrow checks filters against it."""
+    parts = [_equals(schema.field(name), value) for name, value in file.partition.items()]
+    for name, (least, most) in file.bounds.items():
+        kind, field = schema.field(name).type, pc.field(name)
+        parts += [field >= pa.scalar(least, kind), field <= pa.scalar(most, kind)]
+    return reduce(and_, parts, pc.scalar(True))
+
+
+def _equals(field: pa.Field, value: Any) -> pc.Expression:
+    if value is None:
+        return pc.field(field.name).is_null()
+    return pc.field(field.name) == pa.scalar(value, pa.string()).cast(field.type)
+
+
+def _filesystem(place: Place) -> pafs.FileSystem:
+    if isinstance(place, Path):
+        return pafs.SubTreeFileSystem(str(place), pafs.LocalFileSystem())
+    options = storage_options(place) or {}
+    endpoint = options.get("aws_endpoint", "")
+    scheme, _, address = endpoint.rpartition("://")
+    server = pafs.S3FileSystem(
+        access_key=options.get("aws_access_key_id"),
+        secret_key=options.get("aws_secret_access_key"),
+        session_token=options.get("aws_session_token"),
+        region=options["aws_region"],
+        endpoint_override=address.rstrip("/") or None,
+        scheme=scheme or "https",
+    )
+    return pafs.SubTreeFileSystem(place.removeprefix("s3://").rstrip("/"), server)
+
+
+def batches_of(dataset: ds.Dataset, where: pc.Expression | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a dataset, some files ahead of the reader and no more."""
+    scanner = dataset.scanner(
+        columns=list(columns), filter=where, batch_size=_BATCH_ROWS, batch_readahead=4, fragment_readahead=2
+    )
+    for batch in scanner.to_reader():
+        if batch.num_rows:
+            yield batch
+
+
+_BATCH_ROWS = 65_536

@@ -1,0 +1,110 @@
+"""`rivertwice.open`: the same rows as pandas, Arrow, Polars, DuckDB and pyarrow; importing it costs nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pytest
+
+import rivertwice
+from homes.results import keep_days, make_served
+from rivertwice.errors import RequestError, ServiceError
+from rivertwice.results.project import Project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    settings, _ = make_served(tmp_path)
+    return rivertwice.open(settings.project, home=settings.home)
+
+
+def test_a_project_lists_its_pipelines_and_gives_their_rows(project: Project) -> None:
+    assert project.pipelines == ["p"]
+    rows = project.served("p", start="2024-01-02", end="2024-01-03", key={"k": "a"}, columns=["window_start", "n"])
+    frame = rows.to_pandas().sort_values("window_start")
+    assert list(frame.columns) == ["window_start", "n"]
+    assert frame["n"].tolist() == list(range(100, 124))
+    assert str(frame["window_start"].dtype) == "datetime64[us, UTC]"
+    assert rows.status.batch == 9
+    assert not rows.status.is_behind
+
+
+@pytest.mark.parametrize(
+    "range_of",
+    [
+        ("2024-01-02", "2024-01-03"),
+        (date(2024, 1, 2), datetime(2024, 1, 3, tzinfo=UTC)),
+        ("2024-01-02T00:00Z", date(2024, 1, 3)),
+    ],
+)
+def test_every_way_of_reading_gives_the_rows_of_the_range(project: Project, range_of: tuple[str, str]) -> None:
+    rows = project.served("p", *range_of)
+    assert rows.count() == rows.to_arrow().num_rows == rows.to_polars().height == 72
+    assert sum(batch.num_rows for batch in rows.batches()) == 72
+    assert rows.scan().filter(pl.col("k") == "a").select(pl.len()).collect().item() == 24
+    assert rows.dataset().count_rows() == 72
+    with duckdb.connect() as connection:
+        connection.register("delays", rows.dataset())
+        assert connection.execute("SELECT count(*) FROM delays WHERE k = 'b'").fetchall() == [(24,)]
+
+
+def test_lazy_frames_of_polars_read_the_files_that_filters_leave(tmp_path: Path) -> None:
+    settings, home = make_served(tmp_path, days=20)
+    keep_days(home, 4)
+    lazy = rivertwice.open(settings.project, home=settings.home).served("p").scan()
+    start, end = datetime(2024, 1, 5, tzinfo=UTC), datetime(2024, 1, 6, tzinfo=UTC)
+    assert lazy.filter(pl.col("window_start") >= start, pl.col("window_start") < end).collect().height == 72
+
+
+def test_an_open_range_has_one_end(project: Project) -> None:
+    assert project.served("p", start="2024-01-05").count() == 72
+    assert project.served("p", end="2024-01-03").count() == 144
+    assert project.served("p").count() == 360
+
+
+def test_tables_beside_the_served_one_are_read_alike(project: Project) -> None:
+    assert project.ledger("p").to_arrow().num_rows == 10
+    assert project.rows("p", "changelog").to_pandas()["k"].unique().tolist() == ["a"]
+    assert project.query("SELECT count(*) AS n FROM p").to_pylist() == [{"n": 360}]
+    with pytest.raises(RequestError, match="never reconciled"):
+        project.verdicts("p")
+    with pytest.raises(RequestError, match="never reconciled"):
+        project.causes("p")
+    with pytest.raises(RequestError, match="emit: updates"):
+        project.provisional("p")
+
+
+def test_what_cannot_be_meant_is_refused(project: Project) -> None:
+    with pytest.raises(RequestError, match="no pipeline 'q'"):
+        project.served("q")
+    with pytest.raises(RequestError, match="has no time zone"):
+        project.served("p", start=datetime(2024, 1, 1))  # noqa: DTZ001
+    with pytest.raises(RequestError, match="did you mean n"):
+        project.served("p", columns=["nn"])
+
+
+def test_without_polars_the_package_is_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(ServiceError, match="pip install polars"):
+        project.served("p").to_polars()
+
+
+def test_importing_the_package_imports_nothing_else_of_it() -> None:
+    code = "import rivertwice, sys; print(sorted(name for name in sys.modules if name.startswith(('rivertwice.', 'pyarrow', 'pydantic'))))"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
+
+
+def test_the_package_exports_what_its_page_names() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "howto-results.md").read_text()
+    assert rivertwice.__all__ == ["open"]
+    assert all(f"rivertwice.{name}(" in page for name in rivertwice.__all__)
+    for method in ("served", "provisional", "verdicts", "causes", "ledger", "rows", "query"):
+        assert hasattr(Project, method)
+        assert f".{method}(" in page
