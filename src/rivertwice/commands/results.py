@@ -46,13 +46,13 @@ def _rows(
 @click.command(
     epilog=example(
         "rivertwice show flight_delays",
-        'rivertwice show flight_delays --from 2013-06-30 --to 2013-07-01 --key \'{"carrier": "AA"}\'',
+        'rivertwice show flight_delays --from 2013-06-30 --to 2013-07-01 --key \'{"origin": "JFK"}\'',
         "rivertwice show flight_delays --table verdicts --limit 50",
     )
 )
 @click.argument("name")
 @range_options
-@click.option("--key", "key", metavar="JSON", help='Only rows with these values: \'{"carrier": "AA"}\'.')
+@click.option("--key", "key", metavar="JSON", help='Only rows with these values: \'{"origin": "JFK"}\'.')
 @click.option("--columns", metavar="A,B", help="The columns to show.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many rows.")
 @click.option(
@@ -106,7 +106,7 @@ def show(
 
 
 def _plain_status(status: Status) -> dict[str, Any]:
-    return {**to_plain(status), "is_behind": status.is_behind}
+    return {**to_plain(status), "is_current": status.is_current}
 
 
 def _count_line(shown: int, total: int | None, limit: int, order: str, again: list[str]) -> str:
@@ -122,7 +122,7 @@ def _count_line(shown: int, total: int | None, limit: int, order: str, again: li
 @click.command(
     epilog=example(
         "rivertwice query --views",
-        "rivertwice query \"SELECT carrier, count(*) FROM flight_delays WHERE window_start >= '2013-06-30' GROUP BY ALL\"",
+        "rivertwice query \"SELECT origin, sum(flights) FROM flight_delays WHERE window_start >= '2013-06-30' GROUP BY ALL\"",
     )
 )
 @click.argument("sql", required=False)
@@ -149,9 +149,9 @@ def query(frame: Frame, sql: str | None, views: bool, limit: int) -> None:
         again = shlex.join(["rivertwice", "query", sql, "--limit", str(limit * _MORE)])
         count = answer.rows.num_rows
         last = f"{count} rows" if answer.is_whole else f"the first {count} rows; more: {again}"
-        behind = [status.describe() for status in answer.statuses if status.is_behind]
+        old = [status.describe() for status in answer.statuses if status.is_current is False]
         body = rows_table(answer.rows) if count else "(no rows)"
-        return "\n".join([body, last, *behind])
+        return "\n".join([body, last, *old])
 
     frame.emit(
         {
@@ -195,7 +195,7 @@ def _list_views(frame: Frame) -> None:
 @click.argument("name")
 @click.argument("target", type=click.Path(path_type=Path))
 @range_options
-@click.option("--key", "key", metavar="JSON", help='Only rows with these values: \'{"carrier": "AA"}\'.')
+@click.option("--key", "key", metavar="JSON", help='Only rows with these values: \'{"origin": "JFK"}\'.')
 @click.option("--columns", metavar="A,B", help="The columns to write.")
 @click.option("--overwrite", is_flag=True, help="Replace TARGET if it exists.")
 @table_option

@@ -43,10 +43,11 @@ class Status:
     run: str | None = None
 
     @property
-    def is_behind(self) -> bool:
-        """Whether a batch or a publication is committed that the rows do not show."""
+    def is_current(self) -> bool | None:
+        """Whether the rows show all batches and publications that are committed; None: the table has no stamp."""
         shown = (self.timeline, self.batch, self.sequence)
-        return self.batch is not None and shown != (self.newest_timeline, self.newest_batch, self.newest_sequence)
+        newest = (self.newest_timeline, self.newest_batch, self.newest_sequence)
+        return None if self.batch is None else shown == newest
 
     def describe(self) -> str:
         """Return it as a line for people."""
@@ -61,10 +62,10 @@ class Status:
         if self.batch is None:
             return f"{head}{since}"
         line = f"{head} as of batch {self.batch} of {self.timeline}, sequence {self.sequence}{since}"
-        if not self.is_behind:
+        if self.is_current:
             return line
         newest = f"batch {self.newest_batch} of {self.newest_timeline}, sequence {self.newest_sequence}"
-        return f"{line}; behind: committed is {newest}, and the agent builds it next (`rivertwice status`)"
+        return f"{line}; not current: {newest}, is committed, and the agent builds it next (`rivertwice status`)"
 
 
 def status_of(home: PipelineHome, name: str, place: Place, table: delta.Table, *, has_stamp: bool) -> Status:

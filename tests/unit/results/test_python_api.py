@@ -31,7 +31,7 @@ def test_a_project_lists_its_pipelines_and_gives_their_rows(project: Project) ->
     assert frame["n"].tolist() == list(range(100, 124))
     assert str(frame["window_start"].dtype) == "datetime64[us, UTC]"
     assert rows.status.batch == 9
-    assert not rows.status.is_behind
+    assert rows.status.is_current
 
 
 @pytest.mark.parametrize(

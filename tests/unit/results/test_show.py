@@ -115,7 +115,7 @@ def test_rows_are_those_of_the_whole_table_in_order(
 
 def test_files_of_mixed_times_give_the_newest_rows_too(tmp_path: Path) -> None:
     settings, home, _ = make_home(tmp_path)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"_format": 1, "window_start": FIRST + timedelta(hours=(37 * n) % 200), "k": KEYS[n % 3], "n": n}
         for n in range(400)
     ]
@@ -126,16 +126,16 @@ def test_files_of_mixed_times_give_the_newest_rows_too(tmp_path: Path) -> None:
     assert found == sorted((row["window_start"] for row in rows), reverse=True)[:50]
 
 
-def test_a_table_that_is_behind_says_what_is_committed(tmp_path: Path) -> None:
+def test_a_table_that_is_not_current_says_what_is_committed(tmp_path: Path) -> None:
     settings, home, bundle = make_home(tmp_path)
     rebuild_served(home, bundle.definition)
     publish_rows(home, bundle, "b1", hours((1, 2)), [(1, "z", 7)], 2)
     run = runner(settings)
     result = run("show", "p")
-    assert "behind: committed is batch 9 of t1, sequence 2" in result.output.splitlines()[0]
-    assert json.loads(run("show", "p", output="json").stdout)["status"]["is_behind"]
+    assert "not current: batch 9 of t1, sequence 2, is committed" in result.output.splitlines()[0]
+    assert not json.loads(run("show", "p", output="json").stdout)["status"]["is_current"]
     rebuild_served(home, bundle.definition)
-    assert "behind" not in run("show", "p").output
+    assert "not current" not in run("show", "p").output
     assert [row["k"] for row in rows_in(run("show", "p", "--key", '{"_status": "published"}', output="json"))] == ["z"]
 
 
@@ -151,7 +151,7 @@ def test_rows_of_the_version_that_serves_are_shown(tmp_path: Path) -> None:
     )
     delta.append(home.tables.ledger, delta.read(home.tables.ledger).slice(0, 0))  # type: ignore[union-attr]
     status = json.loads(runner(settings)("show", "p", output="json").stdout)["status"]
-    assert (status["version"], status["timeline"], status["batch"], status["is_behind"]) == ("p@v2", "t7", 4, True)
+    assert (status["version"], status["timeline"], status["batch"], status["is_current"]) == ("p@v2", "t7", 4, False)
     refused = runner(settings)("show", "p", "--table", "ledger")
     assert "p has no ledger" in refused.output
 
