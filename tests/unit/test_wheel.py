@@ -21,6 +21,8 @@ BROUGHT_BY = {
     "starlette": "apache-airflow",
 }
 """Module to the package that has it as a part, or that always installs it."""
+OF_DEVELOPERS = ("all", "testing", "polars")
+"""Extras that are pinned for developers alone, or that name others."""
 
 
 def requirements(project: Path) -> tuple[list[Requirement], dict[str, list[Requirement]]]:
@@ -33,7 +35,7 @@ def requirements(project: Path) -> tuple[list[Requirement], dict[str, list[Requi
 def test_the_pins_of_the_clone_fit_the_ranges(project: Path) -> None:
     needed, extras = requirements(project)
     pins = direct_pins((project / "requirements.txt").read_text())
-    wanted = [*needed, *(each for name in extras if name not in ("all", "testing") for each in extras[name])]
+    wanted = [*needed, *(each for name in extras if name not in OF_DEVELOPERS for each in extras[name])]
     pinned = [each for each in wanted if normalized(each.name) in pins]
     assert {each.name for each in wanted if each not in pinned} == {"numpy", "packaging"}  # others bring them
     assert [each.name for each in pinned if not each.specifier.contains(pins[normalized(each.name)])] == []
