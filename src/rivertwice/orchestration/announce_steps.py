@@ -7,7 +7,6 @@ Airflow's own store of the asset: it is about what Airflow's DAGs have seen, and
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import Asset, get_current_context
@@ -22,7 +21,6 @@ from rivertwice.orchestration.steps import refusals
 log = logging.getLogger(__name__)
 
 STORED = "announced"
-_MS = timedelta(milliseconds=1)
 
 
 def announce_reconcile(pipeline: str, passed: dict[str, Any]) -> dict[str, Any]:
@@ -104,7 +102,7 @@ def find_days(home: PipelineHome, pipeline: str, run: str, announced: Announced)
     judged = next(each for each in reconcile_runs(home) if each["run"] == run)
     line = load_timeline(home, judged["timeline"])
     window = load_bundle_definition(home.bundles, line.bundle).window
-    if not window.kind.has_watermark:
+    if window.last_end_ms(0) is None:
         message = f"rows of {pipeline} have no watermark that says when a day is complete; wait for {served_asset(pipeline).name}"
         raise AirflowSkipException(message)
     place = (judged["timeline"], judged["batch"])
@@ -116,9 +114,8 @@ def find_days(home: PipelineHome, pipeline: str, run: str, announced: Announced)
         sequence=judged["sequence"],
         first_ms=_first_served(home, window.start_column) if is_first else None,
         closed_ms=window.closed_ms(batch.batch_watermark_ms),
-        step_ms=window.step // _MS if window.kind.is_aligned else 1,
-        length_ms=window.length // _MS,
-        first_open_ms=None if window.kind.is_aligned else _first_open(home, run),
+        last_end_ms=lambda before_ms: window.last_end_ms(before_ms) or 0,
+        first_open_ms=_first_open(home, run),
         publications=publications_of(read_sequence(home)),
     )
 

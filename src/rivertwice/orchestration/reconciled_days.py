@@ -6,7 +6,7 @@ announced again when that has passed once more after a publication that covers a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from typing import Any
@@ -65,8 +65,7 @@ def select_days(
     sequence: int,
     first_ms: int | None,
     closed_ms: int,
-    step_ms: int,
-    length_ms: int,
+    last_end_ms: Callable[[int], int],
     first_open_ms: int | None,
     publications: Sequence[Publication],
 ) -> DaysToAnnounce:
@@ -78,8 +77,7 @@ def select_days(
         sequence: the newest head move or publication that the reconcile judged.
         first_ms: start of the earliest served window (epoch ms), if no day was announced yet; None: nothing is served.
         closed_ms: windows that end at or before it were closed when they were judged (epoch ms).
-        step_ms: time between the starts of two windows.
-        length_ms: length of a window, at least.
+        last_end_ms: an instant to the end of the last window that may start before it, both in epoch ms.
         first_open_ms: start of the earliest window that was open; None: not known, or none was.
         publications: of the path that serves.
     """
@@ -87,7 +85,7 @@ def select_days(
     if known.until is None and first_ms is None:
         return DaysToAnnounce((), (), Announced(None, sequence, version))
     first = known.until if known.until is not None else (first_ms or 0) // DAY_MS
-    closed = closed_days(closed_ms, step_ms, length_ms)
+    closed = closed_days(closed_ms, last_end_ms)
     if first_open_ms is not None:
         closed = min(closed, first_open_ms // DAY_MS)
     until = max(first, min(closed, first + MOST))
@@ -96,13 +94,10 @@ def select_days(
     return DaysToAnnounce(tuple(range(first, until)), tuple(again), Announced(until, sequence, version))
 
 
-def closed_days(closed_ms: int, step_ms: int, length_ms: int) -> int:
-    """Return the first day, counted from 1970, in which a window may start that is not closed.
-
-    The last window that starts in a day is the one at the last multiple of the step before the next day.
-    """
+def closed_days(closed_ms: int, last_end_ms: Callable[[int], int]) -> int:
+    """Return the first day, counted from 1970, in which a window may start that is not closed."""
     day = closed_ms // DAY_MS + 1
-    while ((day * DAY_MS - 1) // step_ms) * step_ms + length_ms > closed_ms:
+    while last_end_ms(day * DAY_MS) > closed_ms:
         day -= 1
     return day
 

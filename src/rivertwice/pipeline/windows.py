@@ -103,6 +103,10 @@ class Window(BaseModel):
         """Return the end of the earliest window of an event (epoch ms); for a session, the end of a session of this event alone."""
         return self.kind.first_end_ms(self, event_ms)
 
+    def last_end_ms(self, before_ms: int) -> int | None:
+        """Return the end of the last window that may start before an instant, both in epoch ms; None: no watermark closes it."""
+        return self.kind.last_end_ms(self, before_ms)
+
     @property
     def kind(self) -> Kind:
         """The kind of this window."""

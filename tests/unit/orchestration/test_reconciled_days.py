@@ -15,6 +15,7 @@ from rivertwice.orchestration.reconciled_days import (
     select_days,
     touched_days,
 )
+from rivertwice.pipeline.windows import Window
 from rivertwice.timeline.serving import Publication
 
 HOUR_MS = 3_600_000
@@ -31,8 +32,7 @@ def selected(
         "version": "p",
         "sequence": 9,
         "first_ms": 10 * DAY_MS + 4 * HOUR_MS,
-        "step_ms": HOUR_MS,
-        "length_ms": HOUR_MS,
+        "last_end_ms": Window(size="1 hour").last_end_ms,
         "first_open_ms": None,
     }
     days = select_days(announced, closed_ms=closed_ms, publications=publications, **given | other)
@@ -80,20 +80,26 @@ def test_without_a_served_row_there_is_no_day() -> None:
 
 
 @pytest.mark.parametrize(
-    ("closed_ms", "step_ms", "length_ms", "day"),
+    ("closed_ms", "window", "day"),
     [
-        (10 * DAY_MS, HOUR_MS, HOUR_MS, 10),
-        (10 * DAY_MS - 1, HOUR_MS, HOUR_MS, 9),
-        (10 * DAY_MS, HOUR_MS, 2 * HOUR_MS, 9),  # the window of 23:00 ends an hour after midnight
-        (10 * DAY_MS + HOUR_MS, HOUR_MS, 2 * HOUR_MS, 10),
-        (10 * DAY_MS, 7 * DAY_MS, 7 * DAY_MS, 7),  # the week that begins with day 7 is open until day 14
-        (14 * DAY_MS, 7 * DAY_MS, 7 * DAY_MS, 14),
+        (10 * DAY_MS, {"size": "1 hour"}, 10),
+        (10 * DAY_MS - 1, {"size": "1 hour"}, 9),
+        (10 * DAY_MS, {"size": "2 hours", "slide": "1 hour"}, 9),  # the window of 23:00 ends an hour after midnight
+        (10 * DAY_MS + HOUR_MS, {"size": "2 hours", "slide": "1 hour"}, 10),
+        (10 * DAY_MS, {"size": "7 days"}, 7),  # the week that begins with day 7 is open until day 14
+        (14 * DAY_MS, {"size": "7 days"}, 14),
+        (10 * DAY_MS + HOUR_MS - 2, {"session": "1 hour"}, 9),  # a session of the day's last millisecond is open
+        (10 * DAY_MS + HOUR_MS - 1, {"session": "1 hour"}, 10),
     ],
 )
 def test_a_day_is_closed_with_the_last_window_that_starts_in_it(
-    closed_ms: int, step_ms: int, length_ms: int, day: int
+    closed_ms: int, window: dict[str, Any], day: int
 ) -> None:
-    assert closed_days(closed_ms, step_ms, length_ms) == day
+    assert closed_days(closed_ms, Window(**window).last_end_ms) == day
+
+
+def test_a_fold_has_no_window_that_a_watermark_closes() -> None:
+    assert Window(fold="1 day", at="t").last_end_ms(10 * DAY_MS) is None
 
 
 def test_days_are_half_open() -> None:

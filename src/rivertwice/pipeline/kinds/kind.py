@@ -76,6 +76,14 @@ class Kind(ABC):
         step = self.step(window) // timedelta(milliseconds=1)
         return event_ms // step * step + step
 
+    def last_end_ms(self, window: Window, before_ms: int) -> int | None:
+        """Return the end of the last window that may start before an instant, both in epoch ms; None: no watermark closes it.
+
+        Where events begin windows, the last may end later than that.
+        """
+        step = self.step(window) // timedelta(milliseconds=1) if self.is_aligned else 1
+        return (before_ms - 1) // step * step + self.length(window) // timedelta(milliseconds=1)
+
     def find_key_conflict(self, definition: DefinitionFile) -> str | None:
         """Return why the keys cannot be keys of such windows, or None."""
         del definition
