@@ -154,7 +154,7 @@ class Stateful(Kind):
     def last_end_ms(self, window: Window, before_ms: int) -> int | None:
         """Return None: rows are final at once, and no watermark ends what else an address may get."""
         del window, before_ms
-        return None  # noqa: RET501 (an answer, not an end)
+        return None
 
     def find_late_conflict(self, late: LatePolicy) -> str | None:
         """Return why a late policy conflicts with such windows, or None."""
