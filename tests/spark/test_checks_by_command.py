@@ -56,13 +56,13 @@ FROM events a
 JOIN events b ON a.k = b.k
 """
 BROKEN = {
-    "sum_of_doubles": (YAML, SQL.replace("sum(v)", "sum(x)"), "line 3: column 'total' adds floating-point numbers"),
-    "join_across_windows": (INTERVALS, JOIN, "line 3: a JOIN does not demand that window_start is the same"),
+    "sum_of_doubles": (YAML, SQL.replace("sum(v)", "sum(x)"), "line 3, column 3: column 'total' adds floating-point numbers"),
+    "join_across_windows": (INTERVALS, JOIN, "line 3, column 1: a JOIN does not demand that window_start is the same"),
     "group_beyond_keys": (YAML, SQL.replace("'), k", "'), k, v"), "it groups by [3] expressions, but window and keys are 2"),
-    "no_sql": (YAML, SQL.replace("n,", "n FROM,"), "line 2: Spark refuses the SQL: [PARSE_SYNTAX_ERROR]"),
-    "no_column": (YAML, SQL.replace("sum(v)", "sum(w)"), "line 3: Spark refuses the SQL: [UNRESOLVED_COLUMN"),
-    "no_view": (YAML, SQL.replace("events", "orders"), "line 4: Spark refuses the SQL: [TABLE_OR_VIEW_NOT_FOUND]"),
-    "no_function": (YAML, SQL.replace("sum(v)", "add(v)"), "line 3: Spark refuses the SQL: [UNRESOLVED_ROUTINE]"),
+    "no_sql": (YAML, SQL.replace("n,", "n FROM,"), "line 2, column 19: Spark refuses the SQL: [PARSE_SYNTAX_ERROR]"),
+    "no_column": (YAML, SQL.replace("sum(v)", "sum(w)"), "line 3, column 7: Spark refuses the SQL: [UNRESOLVED_COLUMN"),
+    "no_view": (YAML, SQL.replace("events", "orders"), "line 4, column 6: Spark refuses the SQL: [TABLE_OR_VIEW_NOT_FOUND]"),
+    "no_function": (YAML, SQL.replace("sum(v)", "add(v)"), "line 3, column 3: Spark refuses the SQL: [UNRESOLVED_ROUTINE]"),
     "no_key": (YAML.replace("keys: [k]", "keys: [q]"), SQL, "the definition's key 'q' is no column of the result"),
     "no_yaml": ("name: [", SQL, "is no YAML"),
 }  # fmt: skip
@@ -191,7 +191,7 @@ def test_an_upgrade_to_what_the_checks_refuse_is_refused_first(settings: Setting
     begin(settings, build_bundle(settings.definitions / "fine"))
     folder = write(settings.project, "fine", rows__sql="SELECT * FROM events\nWHERE w > 1\n")
     shown, done = run("upgrade", "fine", output="json"), run("upgrade", "fine", "--confirm")
-    words = f"{folder}/rows.sql: line 2: Spark refuses the SQL: [UNRESOLVED_COLUMN"
+    words = f"{folder}/rows.sql: line 2, column 7: Spark refuses the SQL: [UNRESOLVED_COLUMN"
     assert (shown.exit_code, words in json.loads(shown.stdout)["refusal"]) == (1, True)
     assert (done.exit_code, words in done.stderr) == (1, True)
     assert len(list(Path(str(settings.pipeline("fine").bundles)).iterdir())) == 1
@@ -267,7 +267,7 @@ def test_the_test_command_runs_all_that_can_be_run_and_names_what_cannot(
     assert cases_of["fine", "(definition)"] == cases_of["fine", "holds"] == []
     assert f"{cases / 'is_no_case.yaml'}: batches" in cases_of["fine", "is_no_case"][0]
     assert f"{cases / 'lacks_a_key.yaml'}: expected row" in cases_of["fine", "lacks_a_key"][0]
-    assert f"{divided}/transform.sql: line 3: the SQL throws: " in cases_of["throws", "zero"][0]
+    assert f"{divided}/transform.sql: line 3, column " in cases_of["throws", "zero"][0]
     assert "DIVIDE_BY_ZERO" in cases_of["throws", "zero"][0]
 
 

@@ -14,9 +14,10 @@ from pyspark.sql import functions as F
 
 from homes.project import FLIGHTS
 from rivertwice.pipeline.cases import RAW_SCHEMA
-from rivertwice.pipeline.decode import HEADERS_TYPE, TIMESTAMP, decode, is_plain_instant, last_header
+from rivertwice.pipeline.decode import HEADERS_TYPE, decode, is_plain_instant, last_header
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.relations import accepted
+from rivertwice.pipeline.times import TIMESTAMP
 
 pytestmark = pytest.mark.spark
 

@@ -146,13 +146,13 @@ sum(100 div (v - 2))
     [
         (
             "[NO_VIEW] `x` cannot be found.\nHint. SQLSTATE: 42P01; line 4 pos 5;\n'Project",
-            "line 4: it fails: [NO_VIEW] `x` cannot be found",
+            "line 4, column 6: it fails: [NO_VIEW] `x` cannot be found",
         ),
         (
             "\n[PARSE_SYNTAX_ERROR] Syntax error at ','. SQLSTATE: 42601 (line 6, pos 26)\n",
-            "line 6: it fails: [PARSE_SYNTAX_ERROR] Syntax error at ','",
+            "line 6, column 27: it fails: [PARSE_SYNTAX_ERROR] Syntax error at ','",
         ),
-        (STREAM, "line 3: it fails: [DIVIDE_BY_ZERO] Division by zero. Use `try_divide`"),
+        (STREAM, "line 3, column 7: it fails: [DIVIDE_BY_ZERO] Division by zero. Use `try_divide`"),
         ("something odd\nand more", "it fails: something odd"),
     ],
 )

@@ -16,6 +16,7 @@ from rivertwice.pipeline.decode import REASONS, SCHEMA_ID_HEADER
 from rivertwice.pipeline.definition import describe
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.source_model import Source
+from rivertwice.pipeline.yaml_places import describe_yaml_error
 from rivertwice.schemas.encode import encode_avro, prefixed
 from rivertwice.schemas.proto_read import encode_proto, indexes_of
 
@@ -124,12 +125,14 @@ def load_case(path: Path) -> Case:
     Raises:
         DefinitionError: the file is no case; names file, field, value and remedy.
     """
+    data = path.read_bytes()
     try:
-        return Case.model_validate({"name": path.stem, **(yaml.safe_load(path.read_bytes()) or {})})
+        return Case.model_validate({"name": path.stem, **(yaml.safe_load(data) or {})})
     except ValidationError as error:
-        raise DefinitionError(describe(error, str(path))) from None
+        raise DefinitionError(describe(error, str(path), data, Case)) from None
     except (yaml.YAMLError, TypeError) as error:
-        message = f"{path} is no case in YAML: {error}"
+        why = describe_yaml_error(error) if isinstance(error, yaml.YAMLError) else str(error)
+        message = f"{path} is no case in YAML: {why}; correct it there, or just before"
         raise DefinitionError(message) from None
 
 

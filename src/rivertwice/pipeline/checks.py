@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import EPOCH
+from rivertwice.nearest import did_you_mean, meant
 from rivertwice.pipeline.compile import result_schema
 from rivertwice.pipeline.compilers import compiler_of
 from rivertwice.pipeline.fast import fast_plan
@@ -30,7 +31,10 @@ from rivertwice.pipeline.source_model import Source
 
 SAMPLES = 24
 _ROWS_FORM = "write SELECT * FROM view WHERE ..."
-_PLACE = re.compile(r"\(?\bline (\d+),? pos(?:ition)? \d+\)?")
+_PLACE = re.compile(r"\(?\bline (\d+),? pos(ition)? (\d+)\)?")
+_UNKNOWN = re.compile(
+    r"\[(UNRESOLVED_COLUMN|TABLE_OR_VIEW_NOT_FOUND|UNRESOLVED_ROUTINE)[^\]]*\][^`]*`((?:[^`]|`\.`)+)`"
+)
 _CLASSED = re.compile(r"\[([A-Z][A-Z0-9_]+)(?:\.[A-Z0-9_]+)?\][^\n]*")
 _WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR")
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
@@ -62,16 +66,16 @@ def examine_definition(spark: SparkSession, definition: Definition, where: str |
     where, examined = where or definition.name, Examined()
     rows = {}
     for view, source in definition.sources.items():
-        with _named(examined, f"{where}/{YAML_FILE}"):
+        with _named(examined, f"{where}/{YAML_FILE}", spark, definition):
             _check_patterns(spark, source)
         rows[view] = spark.createDataFrame(sample_rows(definition, source), rows_schema(source))
     if definition.rows_sql is not None:
-        with _named(examined, f"{where}/{ROWS_FILE}") as report:
+        with _named(examined, f"{where}/{ROWS_FILE}", spark, definition) as report:
             report(_rows_findings(spark, definition, *rows.values()))
     if definition.fast is not None:
-        with _named(examined, f"{where}/{FAST_FILE}") as report:
+        with _named(examined, f"{where}/{FAST_FILE}", spark, definition) as report:
             report(_fast_findings(spark, definition))
-    with _named(examined, f"{where}/{definition.window.kind.code_file}") as report:
+    with _named(examined, f"{where}/{definition.window.kind.code_file}", spark, definition) as report:
         _examine_result(spark, definition, rows, examined, report)
     return examined
 
@@ -80,18 +84,32 @@ _Report = Callable[[list[str]], None]
 
 
 @contextmanager
-def _named(examined: Examined, file: str) -> Iterator[_Report]:
+def _named(examined: Examined, file: str, spark: SparkSession, definition: Definition) -> Iterator[_Report]:
     """Give a function that records findings of a file; an error of Spark about the file's text becomes a finding too."""
     try:
         yield lambda texts: examined.findings.extend(f"{file}: {text}" for text in texts)
     except DefinitionError as error:
         examined.findings.append(f"{file}: {error}")
     except PySparkException as error:
-        examined.findings.append(f"{file}: {describe_refusal(error)}; correct it")
+        examined.findings.append(f"{file}: {describe_refusal(error)}{_meant(str(error), spark, definition)}")
+
+
+def _meant(text: str, spark: SparkSession, definition: Definition) -> str:
+    """Return the remedy for Spark's refusal: the nearest name, if it does not know one."""
+    match = _UNKNOWN.search(text)
+    if match is None:
+        return "; correct it"
+    known: list[str] = list(definition.sources)
+    if match.group(1) == "UNRESOLVED_COLUMN":
+        known = [name for source in definition.sources.values() for name in source.schema_]
+    if match.group(1) == "UNRESOLVED_ROUTINE":
+        known = [row[0] for row in spark.sql("SHOW ALL FUNCTIONS").collect()]
+    name = match.group(2).rpartition("`.`")[2]
+    return f"; {did_you_mean(name, known)}"
 
 
 def describe_refusal(error: Exception, verb: str = "Spark refuses the SQL") -> str:
-    """Return Spark's refusal of an SQL text in one line that begins with the line in the text; the plan is left out.
+    """Return Spark's refusal of an SQL text in one line that begins with line and column in the text; the plan is left out.
 
     For an error within a stream, the innermost error gives the reason: the others only report that the stream ended.
     """
@@ -102,7 +120,9 @@ def describe_refusal(error: Exception, verb: str = "Spark refuses the SQL") -> s
         (line.strip() for line in text.splitlines() if line.strip()), type(error).__name__
     )
     sentence = _PLACE.sub("", _STATE.split(sentence)[0])
-    return f"{f'line {place.group(1)}: ' if place else ''}{verb}: {sentence.rstrip(' .;')}"
+    # `position` counts from 1, and `pos` from 0.
+    column = 0 if place is None else int(place.group(3)) + (0 if place.group(2) else 1)
+    return f"{f'line {place.group(1)}, column {column}: ' if place else ''}{verb}: {sentence.rstrip(' .;')}"
 
 
 def _examine_result(
@@ -139,7 +159,7 @@ def _check_columns(definition: Definition, plan: DataFrame) -> None:
         kind = "key" if absent[0] in definition.keys else "column"
         message = (
             f"the definition's {kind} {absent[0]!r} is no column of the result, which has {plan.columns}; give both the same "
-            "names in the same order"
+            f"names in the same order{meant(absent[0], plan.columns)}"
         )
         raise DefinitionError(message)
 

@@ -33,6 +33,7 @@ from rivertwice.pipeline.framing import Case, framing_cases, payload
 from rivertwice.pipeline.patterns import JAVA, PatternError, match_whole, matcher_of
 from rivertwice.pipeline.rules import InSet, NotNull, Pattern, Range, RecordRule
 from rivertwice.pipeline.source_model import Source
+from rivertwice.pipeline.times import MICROS, TIMESTAMP, epoch_bounds
 
 REASONS = (
     "tombstone",
@@ -54,8 +55,6 @@ ADDRESS = ("_partition", "_offset", "_record_time")
 DEAD_COLUMNS = ("_reason", "_detail", "_key", "_value", "_headers")
 SCHEMA_ID_HEADER = "schema-id"
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
-# One instant, one zone, and no year that an offset could carry out of 0001 to 9999.
-TIMESTAMP = r"\A(?!000[01]|9999)\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|[+-]\d{2}:\d{2})\z"
 _OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": "_corrupt",
@@ -134,7 +133,8 @@ def _marked(text: Column) -> Column:
 
 def _parse_schema(source: Source) -> str:
     # Timestamps are parsed as text: from_json would also take numbers and Spark's own formats.
-    named = (f"`{name}`: {'string' if kind == 'timestamp' else kind}" for name, kind in source.schema_.items())
+    kinds = {**source.schema_, **dict.fromkeys(source.epochs, "bigint")}
+    named = (f"`{name}`: {'string' if kind == 'timestamp' else kind}" for name, kind in kinds.items())
     fields = ", ".join(named)
     record_fields = envelope_schema(fields) if source.envelope == "debezium" else fields
     return f"_record struct<{record_fields}>, _end boolean, _corrupt string"
@@ -142,11 +142,19 @@ def _parse_schema(source: Source) -> str:
 
 def _typed(source: Source, name: str, kind: str) -> Column:
     value = F.col("_parsed._record").getField(name)
+    if name in source.epochs:
+        return _since_1970(value, source.epochs[name]).alias(name)
     if kind == "timestamp":
         parsed = F.when(is_plain_instant(value) | value.rlike(TIMESTAMP), F.try_to_timestamp(value))
         filled = source.envelope == "debezium" and name == source.event_time
         value = change_time(parsed, source) if filled else parsed
     return value.alias(name)
+
+
+def _since_1970(number: Column, unit: str) -> Column:
+    # A number outside the years that a text may name is null, and so another type; within them nothing overflows.
+    first, end = epoch_bounds(unit)
+    return F.when((number >= first) & (number < end), F.timestamp_micros(number * F.lit(MICROS[unit])))
 
 
 def is_plain_instant(text: Column) -> Column:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.columns import OutputColumn
@@ -20,6 +21,14 @@ from rivertwice.pipeline.rules import Pattern
 from rivertwice.pipeline.source_model import Source
 from rivertwice.pipeline.stream_pins import StreamPins
 from rivertwice.pipeline.windows import Window
+from rivertwice.pipeline.yaml_places import (
+    describe_yaml_error,
+    find_node,
+    nearest_field,
+    nearest_value,
+    place,
+    place_of_finding,
+)
 from rivertwice.schemas.pins import (
     FOLDER,
     is_proto_file,
@@ -88,7 +97,7 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
     value = _yaml(texts[YAML_FILE], f"{where}/{YAML_FILE}")
     for name in ("transform_sql", "rows_sql", "fold_py", "fast_sql"):
         if name in value:
-            message = f"{where}/{YAML_FILE}: {name} is not a field; put the text into {name.replace('_', '.')}"
+            message = f"{where}/{YAML_FILE}: {_place_in(texts[YAML_FILE], name)}{name} is not a field; put the text into {name.replace('_', '.')}"
             raise DefinitionError(message)
     code = {
         "transform_sql": texts.get(TRANSFORM_FILE, ""),
@@ -99,7 +108,7 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
     try:
         definition = Definition.model_validate({**value, **code})
     except ValidationError as error:
-        raise DefinitionError(describe(error, f"{where}/{YAML_FILE}")) from None
+        raise DefinitionError(describe(error, f"{where}/{YAML_FILE}", texts[YAML_FILE], DefinitionFile)) from None
     _check_files(definition, texts, where)
     definition = _pinned(definition, files, where)
     fields = {name.lower() for source in definition.sources.values() for name in source.schema_}
@@ -131,10 +140,11 @@ def load_draft(folder: Path) -> DefinitionFile:
     if not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
         message = f"{path} does not exist or is larger than {MAX_FILE_BYTES} bytes; a pipeline needs it: correct it"
         raise DefinitionError(message)
+    text = _text(path.read_bytes(), str(path))
     try:
-        return DefinitionFile.model_validate(_yaml(_text(path.read_bytes(), str(path)), str(path)))
+        return DefinitionFile.model_validate(_yaml(text, str(path)))
     except ValidationError as error:
-        raise DefinitionError(describe(error, str(path))) from None
+        raise DefinitionError(describe(error, str(path), text, DefinitionFile)) from None
 
 
 def load_definition(folder: Path) -> Definition:
@@ -143,27 +153,36 @@ def load_definition(folder: Path) -> Definition:
     Raises:
         DefinitionError: a file is missing or cannot be accepted.
     """
-    definition = parse_files(read_files(folder), str(folder))
+    files = read_files(folder)
+    definition = parse_files(files, str(folder))
+    text = files[YAML_FILE].decode()
     if definition.name != folder.name:
         message = (
-            f"{folder / YAML_FILE}: name is {definition.name!r} but the folder is {folder.name!r}; commands find "
+            f"{folder / YAML_FILE}: {_place_in(text, 'name')}name is {definition.name!r} but the folder is {folder.name!r}; commands find "
             "a pipeline by its folder, so give both the same name"
         )
         raise DefinitionError(message)
-    _refuse_patterns(definition, str(folder / YAML_FILE))
+    _refuse_patterns(definition, str(folder / YAML_FILE), text)
     return definition
 
 
-def _refuse_patterns(definition: Definition, where: str) -> None:
+def _place_in(text: str, *path: str | int) -> str:
+    """Return where a field of a file is, as the beginning of a sentence."""
+    _, mark = find_node(yaml.compose(text, Loader=yaml.SafeLoader), path)
+    return "" if mark is None else f"{place(mark)}: "
+
+
+def _refuse_patterns(definition: Definition, where: str, text: str) -> None:
     """Refuse patterns that could fail on a record. Bundles are not checked: a definition that ran must stay readable."""
     for view, source in definition.sources.items():
-        for rule in source.rules:
+        for number, rule in enumerate(source.rules):
             if not isinstance(rule, Pattern):
                 continue
             try:
                 matcher_of(rule.pattern)
             except PatternError as error:
-                message = f"{where}: sources.{view}.rules: the pattern {rule.pattern!r} of rule {rule.name!r} is refused: {error}"
+                at = _place_in(text, "sources", view, "rules", number)
+                message = f"{where}: {at}sources.{view}.rules: the pattern {rule.pattern!r} of rule {rule.name!r} is refused: {error}"
                 raise DefinitionError(message) from None
 
 
@@ -185,18 +204,37 @@ def load_each(root: Path) -> tuple[dict[str, Definition], dict[str, str]]:
     return definitions, broken
 
 
-def describe(error: ValidationError, path: str) -> str:
-    """Return pydantic's findings as lines that name file, field, value and remedy."""
-    lines = []
-    for finding in error.errors():
-        field = ".".join(str(part) for part in finding["loc"]) or "(whole file)"
-        value = repr(finding["input"])
-        if len(value) > 80:
-            value = value[:77] + "..."
-        text = finding["msg"].removeprefix("Value error, ")
-        remedy = _REMEDIES.get(finding["type"])
-        lines.append(f"{path}: {field} = {value}: {text}" + (f"; {remedy}" if remedy else ""))
-    return "\n".join(lines)
+def describe(error: ValidationError, path: str, text: str | bytes, model: type[BaseModel]) -> str:
+    """Return pydantic's findings as lines that name file, line, column, field, value and remedy.
+
+    Args:
+        error: the findings.
+        path: the file, as messages name it.
+        text: the file's content, which was parsed before.
+        model: the fields that the file may have.
+    """
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    return "\n".join(f"{path}: {_describe(finding, root, model)}" for finding in error.errors())
+
+
+def _describe(finding: ErrorDetails, root: yaml.Node | None, model: type[BaseModel]) -> str:
+    kind, field_path = finding["type"], finding["loc"]
+    field = ".".join(str(part) for part in field_path) or "(whole file)"
+    text = finding["msg"].removeprefix("Value error, ")
+    at = place_of_finding(root, field_path, text)
+    remedy = _REMEDIES.get(kind)
+    if kind == "missing":
+        return f"{at}{field} is missing; {remedy}"
+    if finding["input"] is None:
+        return f"{at}{field} has no value; write one, or remove the field if it may be left out (docs/definitions.md)"
+    close = nearest_field(model, field_path) if kind == "extra_forbidden" else nearest_value(finding["input"], finding)
+    meant = "" if close is None else f"; did you mean {close}?"
+    if kind == "extra_forbidden":
+        return f"{at}{field} is no field{meant or f'; {remedy}'}"
+    value = repr(finding["input"])
+    if len(value) > 80:
+        value = value[:77] + "..."
+    return f"{at}{field} = {value}: {text}" + (meant or (f"; {remedy}" if remedy else ""))
 
 
 def _pinned(definition: Definition, files: Mapping[str, bytes], where: str) -> Definition:
@@ -239,7 +277,7 @@ def _yaml(text: str, path: str) -> dict[str, Any]:
         _refuse_repeated_keys(yaml.compose(text, Loader=yaml.SafeLoader), path)
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        message = f"{path} is no YAML: {error}"
+        message = f"{path} is no YAML: {describe_yaml_error(error)}; correct it there, or just before"
         raise DefinitionError(message) from None
     except (
         RecursionError,
@@ -263,8 +301,7 @@ def _refuse_repeated_keys(node: yaml.Node | None, path: str) -> None:
         keys: set[str] = set()
         for key, item in node.value:
             if key.value in keys:
-                line = key.start_mark.line + 1
-                message = f"{path}: line {line} gives {key.value!r} again; YAML would drop the first: remove one"
+                message = f"{path}: {place(key.start_mark)}: {key.value!r} is given again; YAML would drop the first: remove one"
                 raise DefinitionError(message)
             keys.add(str(key.value))
             _refuse_repeated_keys(item, path)

@@ -34,6 +34,7 @@ DECODE = (
     "max_record_bytes",
     *("framing", "pinned"),  # only for framed or Avro records: the hashes of other definitions do not change
     *("envelope", "tombstones"),  # likewise
+    "epochs",  # likewise
 )
 SEMANTICS = (
     *("compiler", "view", "topic", "event_time", "window", "keys", "columns", "transform"),
@@ -180,6 +181,8 @@ def _change_parts(source: Source) -> dict[str, Any]:
 def _schema_parts(source: Source) -> dict[str, Any]:
     """Return framing and pinned schemas; empty for plain JSON, so stored fingerprints stay valid."""
     parts: dict[str, Any] = {} if source.framing == "none" else {"framing": source.framing}
+    if source.epochs:
+        parts["epochs"] = dict(sorted(source.epochs.items()))
     if source.format == "avro":
         wrote = source.pins.writers or {0: source.pins.writer}
         writers = {str(each): hashlib.sha256(schema.text.encode()).hexdigest() for each, schema in wrote.items()}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator
 
+from rivertwice.nearest import nearest
 from rivertwice.pipeline.fold_run import ERROR
 from rivertwice.pipeline.fold_values import JSON
 
@@ -23,6 +24,16 @@ NO_WATERMARK = timedelta(days=3_660_000)
 SQL_TYPE = re.compile(
     r"^(string|boolean|int|bigint|double|timestamp|decimal\(([1-9]|[12][0-9]|3[0-8]),([0-9]|[12][0-9]|3[0-8])\))$"
 )
+_TYPES = ("string", "boolean", "int", "bigint", "double", "timestamp", "decimal(18,2)")
+_OTHER_TYPES = {
+    **dict.fromkeys(("text", "varchar", "char", "str"), "string"),
+    **dict.fromkeys(("integer", "smallint", "int32"), "int"),
+    **dict.fromkeys(("long", "int64"), "bigint"),
+    **dict.fromkeys(("float", "real", "float64"), "double"),
+    **dict.fromkeys(("date", "datetime", "time"), "timestamp"),
+    **dict.fromkeys(("number", "numeric", "decimal"), "decimal(18,2)"),
+    "bool": "boolean",
+}
 
 
 def sql_type(value: str) -> str:
@@ -32,9 +43,10 @@ def sql_type(value: str) -> str:
         ValueError: it is not a type.
     """
     if not SQL_TYPE.match(value):
+        known = _OTHER_TYPES.get(value.lower()) or nearest(value, _TYPES)
         message = (
             f"{value[:80]!r} is no type of a field; use string, boolean, int, bigint, double, timestamp or decimal(P,S)"
-        )
+        ) + ("" if known is None else f"; did you mean {known}?")
         raise ValueError(message)
     return value
 

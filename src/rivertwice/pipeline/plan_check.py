@@ -66,11 +66,15 @@ def place_of(node: Any, whole: Any = None) -> str:
         node: a node of a plan or of an expression.
         whole: the whole expression that contains it; its alias names the column.
     """
-    line = node.origin().line()
-    if line.isEmpty() and whole is not None:
-        line = whole.origin().line()
-    column = f"column {whole.name()!r}: " if whole is not None and class_of(whole) == "Alias" else ""
-    return f"line {line.get()}: {column}" if line.isDefined() else column
+    origin = node.origin()
+    if origin.line().isEmpty() and whole is not None:
+        origin = whole.origin()
+    result = f"result column {whole.name()!r}: " if whole is not None and class_of(whole) == "Alias" else ""
+    if origin.line().isEmpty():
+        return result
+    start = origin.startPosition()
+    column = f", column {start.get() + 1}" if start.isDefined() else ""
+    return f"line {origin.line().get()}{column}: {result}"
 
 
 def leaf_columns(frame: DataFrame) -> list[list[str]]:

@@ -116,6 +116,16 @@ def tokens(sql: str) -> list[str]:
     return [match.group() for match in matches]
 
 
+def token_places(sql: str) -> list[str]:
+    """Return where each of the `tokens` of `sql` begins, as the beginning of a sentence."""
+    places = []
+    for match in _TOKEN.finditer(sql):
+        if match.lastgroup not in ("comment", "space"):
+            line_start = sql.rfind("\n", 0, match.start()) + 1
+            places.append(f"line {sql.count(chr(10), 0, match.start()) + 1}, column {match.start() - line_start + 1}: ")
+    return places
+
+
 def normalise(sql: str) -> str:
     """Return `sql` without comments and with single spaces; the same text means the same statement."""
     return " ".join(tokens(sql))
@@ -136,21 +146,28 @@ def find_refused(
     `interval_check` sees in the plan whether the order is total. A name without parentheses that is one of the `fields` is that
     column (`user`): Spark resolves columns first.
     """
-    words = tokens(sql)
-    refused: list[tuple[str, FunctionRefusal]] = []
+    found = _find_refused(tokens(sql), compared=compared, per_window=per_window, fields=fields)
+    return [(name, why) for _, name, why in found]
+
+
+def _find_refused(
+    words: list[str], *, compared: bool, per_window: bool, fields: Collection[str]
+) -> list[tuple[int, str, FunctionRefusal]]:
+    """Return the index, the name and the reason of each refused function."""
+    refused: list[tuple[int, str, FunctionRefusal]] = []
     for index, word in enumerate(words):
         after = words[index + 1] if index + 1 < len(words) else ""
         before = words[index - 1].lower() if index else ""
         if word.lower() == "distinct" and before == "(" and not per_window:
-            refused.append((f"{words[index - 2]}(DISTINCT ...)", DISTINCT))
+            refused.append((index - 2, f"{words[index - 2]}(DISTINCT ...)", DISTINCT))
         bare = word.lower() in _BARE and word.lower() not in fields and before not in (".", "as")
         called = after == "(" or bare
         why = refusal_of(word) if called and re.match(r"[A-Za-z_`]", word) else None
         if per_window and word.lower() in WINDOWED:
             continue
         if why is not None:
-            refused.append((word, why))
-    return [(name, why) for name, why in refused if compared or why.always]
+            refused.append((index, word, why))
+    return [each for each in refused if compared or each[2].always]
 
 
 def check_sql(sql: str, where: str, *, compared: bool, per_window: bool = False, fields: Collection[str] = ()) -> None:
@@ -163,16 +180,17 @@ def check_sql(sql: str, where: str, *, compared: bool, per_window: bool = False,
     """
     words = tokens(sql)
     if not words or words[0].lower() not in ("select", "with"):
-        first = words[0] if words else "nothing"
-        message = f"{where} starts with {first!r}; a transform is one SELECT, optionally after WITH"
+        first, at = (words[0], token_places(sql)[0]) if words else ("nothing", "")
+        message = f"{where}: {at}the file starts with {first!r}; a transform is one SELECT, optionally after WITH"
         raise DefinitionError(message)
     if ";" in words:
-        message = f"{where} has a ';'; a transform is exactly one SELECT: remove it"
+        message = f"{where}: {token_places(sql)[words.index(';')]}there is a ';'; a transform is exactly one SELECT: remove it"
         raise DefinitionError(message)
     if _FILE_READ.search(normalise(sql)):
         message = f"{where} reads files; {JAVA.cause}: {JAVA.remedy}"
         raise DefinitionError(message)
-    refused = find_refused(sql, compared=compared, per_window=per_window, fields=fields)
+    refused = _find_refused(words, compared=compared, per_window=per_window, fields=fields)
     if refused:
-        lines = [f"{where}: {name} {why.cause}; {why.remedy}" for name, why in refused]
+        places = token_places(sql)
+        lines = [f"{where}: {places[index]}{name} {why.cause}; {why.remedy}" for index, name, why in refused]
         raise DefinitionError("\n".join(lines))

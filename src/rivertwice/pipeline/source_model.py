@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
+from rivertwice.nearest import meant
 from rivertwice.pipeline.durations import Duration
 from rivertwice.pipeline.envelope_model import find_envelope_conflict, marks_of
 from rivertwice.pipeline.fold_model import NO_WATERMARK, sql_type
@@ -13,6 +14,7 @@ from rivertwice.pipeline.formats import format_finding
 from rivertwice.pipeline.names import Column, Topic, without_null
 from rivertwice.pipeline.rules import InSet, Pattern, Range, RecordRule
 from rivertwice.pipeline.strict import Strict
+from rivertwice.pipeline.times import EpochUnit, find_epochs_conflict
 from rivertwice.schemas.pins import Pins
 from rivertwice.schemas.proto_schema import ProtoSchema
 from rivertwice.schemas.registry import SUBJECT
@@ -67,6 +69,10 @@ class Source(Strict):
         json_schema_extra=_text,
     )
     schema_: dict[Column, SqlType] = Field(alias="schema", min_length=1, description="Field name to SQL type.")
+    epochs: dict[Column, EpochUnit] = Field(
+        default_factory=dict,
+        description="For JSON: timestamp fields whose value is a number since 1970-01-01T00:00Z, with its unit: s, ms or us.",
+    )
     required: list[Column] = Field(default_factory=list, description="Fields that must have a value.")
     event_time: Column = Field(description="The timestamp field that windows and the watermark use; always required.")
     watermark: Duration = Field(
@@ -106,10 +112,12 @@ class Source(Strict):
         if self.schema_.get(self.event_time) != "timestamp":
             actual = self.schema_.get(self.event_time, "absent")
             message = f"event_time {self.event_time!r} is {actual} in schema; it must be a field of type timestamp"
+            times = [name for name, kind in self.schema_.items() if kind == "timestamp"]
+            message += meant(self.event_time, times) or (f"; there is {times[0]}" if len(times) == 1 else "")
             raise ValueError(message)
         unknown = [name for name in (*self.required, *(rule.field for rule in self.rules)) if name not in self.schema_]
         if unknown:
-            message = f"{unknown[0]!r} is required or judged by a rule but is not in schema; add or correct it"
+            message = f"{unknown[0]!r} is required or judged by a rule but is not in schema; add or correct it{meant(unknown[0], self.schema_)}"
             raise ValueError(message)
         names = [rule.name for rule in self.rules]
         if len(set(names)) != len(names):
@@ -121,7 +129,7 @@ class Source(Strict):
         if wrong:
             raise ValueError(wrong)
         wrong = format_finding(self.format, self.framing, self.schema_ids, optional=self.schema_id_optional)
-        wrong = wrong or find_envelope_conflict(self)
+        wrong = wrong or find_envelope_conflict(self) or find_epochs_conflict(self)
         if wrong:
             raise ValueError(wrong)
         return self

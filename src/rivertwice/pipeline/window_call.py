@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.durations import format_duration, parse_duration
-from rivertwice.pipeline.refusals import tokens
+from rivertwice.pipeline.refusals import token_places, tokens
 
 if TYPE_CHECKING:
     from rivertwice.pipeline.model import Definition
@@ -26,11 +26,12 @@ def check_transform_shape(definition: Definition, where: str) -> None:
         DefinitionError: names the actual and the expected call, and the remedy.
     """
     words = [word.lower() for word in tokens(definition.transform_sql)]
+    places = token_places(definition.transform_sql)
     for index, word in enumerate(words):
         in_filter = words[max(0, index - 2) : index] == ["filter", "("]
         if word == "having" or (word == "where" and not in_filter):
             message = (
-                f"{where} filters rows with {word.upper()}; rows left out there have no address, so the balance of "
+                f"{where}: {places[index]}it filters rows with {word.upper()}; rows left out there have no address, so the balance of "
                 "read and counted rows cannot be drawn: put the condition into rows.sql"
             )
             raise DefinitionError(message)
@@ -38,13 +39,13 @@ def check_transform_shape(definition: Definition, where: str) -> None:
     function = definition.window.function
     calls = [index for index, word in enumerate(words) if word in _FUNCTIONS and words[index + 1 : index + 2] == ["("]]
     if not calls:
-        message = f"{where} has no {function}() call, but the definition groups by {expected}; add it to GROUP BY"
+        message = f"{where}: there is no {function}() call, but the definition groups by {expected}; add it to GROUP BY"
         raise DefinitionError(message)
     for index in calls:
         arguments = " ".join(words[index + 2 : words.index(")", index)])
         if words[index] != function or not _is_wanted(definition, arguments):
             message = (
-                f"{where} groups by {words[index]}({arguments.replace(' , ', ', ')}), but the definition's window is "
+                f"{where}: {places[index]}it groups by {words[index]}({arguments.replace(' , ', ', ')}), but the definition's window is "
                 f"{expected}; windows are over the event time itself and without offset: give both the same"
             )
             raise DefinitionError(message)

@@ -110,7 +110,7 @@ def read_changes(settings: Settings, version: str) -> Declared:
             if rule.where is not None:
                 check_sql(f"SELECT {rule.where}", f"{path}: rows.{place}.where", compared=True)
     except ValidationError as error:
-        raise DefinitionError(describe(error, str(path))) from None
+        raise DefinitionError(describe(error, str(path), data, ChangeFile)) from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
         message = f"{path} is no YAML: {str(error)[:300]}; correct it"
         raise DefinitionError(message) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from rivertwice.nearest import meant
 from rivertwice.pipeline.files import FOLD_FILE, ROWS_FILE, TRANSFORM_FILE
 from rivertwice.pipeline.fold_model import find_stray_fold_part
 from rivertwice.pipeline.kinds.kind import Kind
@@ -50,7 +51,7 @@ def find_count_conflict(definition: DefinitionFile) -> str | None:
     if definition.count_column is None:
         return "count_column is missing; name the column that is count(*): the balance is built on it"
     if definition.count_column not in definition.columns:
-        return f"count_column {definition.count_column!r} is not among columns {list(definition.columns)}; correct it"
+        return f"count_column {definition.count_column!r} is not among columns {list(definition.columns)}; correct it{meant(definition.count_column, definition.columns)}"
     if definition.columns[definition.count_column].compare != "exact":
         return f"count_column {definition.count_column!r} must be compared exactly; the balance is built on it"
     return None

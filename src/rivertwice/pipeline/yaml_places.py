@@ -1,0 +1,131 @@
+"""Where in a YAML file a finding is, and the name that was probably meant. Pure."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from rivertwice.nearest import nearest
+
+_QUOTED = re.compile(r"'([^']{1,80})'")
+_WORD = re.compile(r"[a-z_]+")
+
+
+def place(mark: yaml.Mark) -> str:
+    """Return a place as messages write it; lines and columns count from 1."""
+    return f"line {mark.line + 1}, column {mark.column + 1}"
+
+
+def describe_yaml_error(error: yaml.YAMLError) -> str:
+    """Return YAML's complaint in one line that begins with its place."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    parts = [str(part) for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part]
+    text = ", ".join(parts) or " ".join(str(error).split())
+    return f"{place(mark)}: {text}" if mark is not None else text
+
+
+def find_node(root: yaml.Node | None, path: Sequence[Any]) -> tuple[yaml.Node | None, yaml.Mark | None]:
+    """Return the value at a path of keys and indexes, and where its key (of a list's item: the item) begins.
+
+    Parts that the file does not have are skipped: pydantic puts the tag of a union between two keys. The last part that is found
+    counts, so a key that is missing has the place of the field that should hold it.
+    """
+    node, mark = root, None
+    for part in path:
+        if isinstance(node, yaml.MappingNode):
+            pair = next(((key, value) for key, value in node.value if key.value == str(part)), None)
+            if pair is not None:
+                node, mark = pair[1], pair[0].start_mark
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            mark = node.start_mark
+    return node, mark
+
+
+def place_of_finding(root: yaml.Node | None, path: Sequence[Any], text: str) -> str:
+    """Return where a finding is, as the beginning of a sentence; empty if the file has no place for it.
+
+    Args:
+        root: the file.
+        path: of the field, as pydantic gives it.
+        text: what is wrong. Of a finding about several fields, the value that it quotes, or else the field that it names, is the place.
+    """
+    node, mark = find_node(root, path)
+    if isinstance(node, yaml.MappingNode):
+        named = _quoted_value(node, _QUOTED.findall(text)) or _named_key(node, text)
+        mark = named or mark
+    elif isinstance(node, yaml.ScalarNode) and node.value:
+        mark = node.start_mark
+    if mark is None and root is not None:
+        mark = root.start_mark
+    return "" if mark is None else f"{place(mark)}: "
+
+
+def _quoted_value(node: yaml.Node, quoted: Sequence[str]) -> yaml.Mark | None:
+    """Return where the first quoted text is a value or an item below a node."""
+    for text in quoted[:1]:
+        for each in _scalars(node):
+            if each.value == text:
+                return each.start_mark
+    return None
+
+
+def _scalars(node: yaml.Node) -> list[yaml.ScalarNode]:
+    if isinstance(node, yaml.ScalarNode):
+        return [node]
+    children = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else list(node.value)
+    return [each for child in children for each in _scalars(child)]
+
+
+def _named_key(node: yaml.MappingNode, text: str) -> yaml.Mark | None:
+    """Return where the first key that a text names begins."""
+    marks = {str(key.value): key.start_mark for key, _ in node.value}
+    return next((marks[word] for word in _WORD.findall(text) if word in marks), None)
+
+
+@functools.cache
+def _schema_of(model: type[BaseModel]) -> Mapping[str, Any]:
+    return model.model_json_schema(by_alias=True)
+
+
+def fields_at(model: type[BaseModel], path: Sequence[Any]) -> list[str]:
+    """Return the names of the fields that a file may have at a path of pydantic; none if any name is allowed there."""
+    root = _schema_of(model)
+    part = _resolved(root, root)
+    for step in path:
+        kinds = part.get("discriminator", {}).get("mapping", {})
+        if step in kinds:
+            part = _resolved(root, {"$ref": kinds[step]})
+            continue
+        below = part.get("properties", {}).get(step) or part.get("additionalProperties") or part.get("items")
+        if not isinstance(below, Mapping):
+            return []
+        part = _resolved(root, below)
+    return sorted(part.get("properties", {}))
+
+
+def _resolved(root: Mapping[str, Any], part: Mapping[str, Any]) -> Mapping[str, Any]:
+    while "$ref" in part:
+        part = root["$defs"][str(part["$ref"]).rpartition("/")[2]]
+    return part
+
+
+def nearest_field(model: type[BaseModel], path: Sequence[Any]) -> str | None:
+    """Return the field that an unknown one at a path was probably meant to be."""
+    known = fields_at(model, path[:-1])
+    return nearest(str(path[-1]), known) if known else None
+
+
+def nearest_value(given: Any, finding: Mapping[str, Any]) -> str | None:
+    """Return the allowed value that a wrong one was probably meant to be."""
+    context = finding.get("ctx") or {}
+    allowed = context.get("expected") or context.get("expected_tags")
+    wrong = context.get("tag", given)
+    if not isinstance(allowed, str) or not isinstance(wrong, str):
+        return None
+    return nearest(wrong, _QUOTED.findall(allowed))
