@@ -27,6 +27,7 @@ from rivertwice.commands.delivery import deliver
 from rivertwice.commands.doctor import doctor
 from rivertwice.commands.fast import fast
 from rivertwice.commands.frame import EXIT_CODES, Frame, FriendlyGroup, example
+from rivertwice.commands.init import init
 from rivertwice.commands.late import late
 from rivertwice.commands.lint import lint
 from rivertwice.commands.metrics import diagnose, metrics
@@ -53,7 +54,7 @@ from rivertwice.errors import ServiceError
 from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
-    setup, up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, case, schema,
+    init, setup, up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, case, schema,
     topics, archive, retention, catch_up, savepoint, try_, upgrade, version, advise, reconcile, verdicts, acknowledge, view, show, query, export, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
 )  # fmt: skip
 COMMAND_GROUP = "rivertwice.commands"

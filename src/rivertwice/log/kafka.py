@@ -212,6 +212,12 @@ def delete_topic(settings: Settings, topic: str) -> None:
                 raise
 
 
+def topic_names(settings: Settings) -> list[str]:
+    """Return the names of the cluster's topics, sorted, without those that Kafka keeps for itself."""
+    with _explained(settings, "listing topics"):
+        return sorted(name for name in admin(settings).list_topics(timeout=TIMEOUT).topics if not name.startswith("__"))
+
+
 def topic_exists(settings: Settings, topic: str) -> bool:
     """Say whether the cluster has the topic."""
     with _explained(settings, "listing topics"):

@@ -188,6 +188,12 @@ def field_findings(reader: AvroSchema, fields: Mapping[str, str]) -> list[str]:
     return findings
 
 
+def field_types(schema: AvroSchema) -> dict[str, str]:
+    """Return field to the SQL type that its Avro type is; fields that are no single value are left out."""
+    kinds = {str(field.name): avro_sql_types(field.type) for field in schema.record.fields}
+    return {name: each[0] for name, each in kinds.items() if each}
+
+
 def avro_sql_types(schema: avro_schema.Schema) -> tuple[str, ...]:
     """Return the SQL types that a field of this Avro type can be declared as; the first is its own."""
     if isinstance(schema, avro_schema.UnionSchema):

@@ -1,0 +1,91 @@
+"""Send the records of a file to a topic, so that a pipeline has something to read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from rivertwice.config import Settings
+from rivertwice.errors import RequestError
+from rivertwice.instants import to_ms, utc_now
+from rivertwice.log.send import send_records
+from rivertwice.scaffold.read_file import as_fields, file_values
+from rivertwice.scaffold.times import as_instant
+
+AT_ONCE = 10_000
+"""Records that are in memory at the same time."""
+ANY_PARTITION = -1
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """A record of a file, as it is sent. The producer chooses the partition by the key."""
+
+    key: bytes | None
+    value: bytes
+    timestamp_ms: int
+    partition: int = ANY_PARTITION
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+def send_file(
+    settings: Settings,
+    path: Path,
+    topic: str,
+    *,
+    event_time: str | None,
+    unit: str | None,
+    key: str | None,
+    zone: str | None = None,
+) -> int:
+    """Send all records of a file in its order, and return how many Kafka acknowledged.
+
+    Args:
+        settings: the cluster.
+        path: a file that `rivertwice init --from-file` reads.
+        topic: must exist.
+        event_time: the field whose time becomes the record's timestamp; None, or a record without it: the present time.
+        unit: of an event time that is a number since 1970.
+        key: the field whose text becomes the Kafka key; None: no key.
+        zone: of times that are written without one.
+
+    Raises:
+        RequestError: the file cannot be read.
+        ServiceError: not all records were acknowledged.
+    """
+    skipped: dict[str, int] = {}
+    records = _records(path, skipped, event_time, unit, key, None if zone is None else ZoneInfo(zone))
+    sent = 0
+    while chunk := list(islice(records, AT_ONCE)):
+        sent += len(send_records(settings, topic, chunk))
+    if skipped:
+        reasons = ", ".join(f"{count} lines are {reason}" for reason, count in skipped.items())
+        message = f"{sent} records of {path} were sent to {topic}, but {reasons}; correct these lines and send them in a file of their own"
+        raise RequestError(message)
+    return sent
+
+
+def _records(
+    path: Path,
+    skipped: dict[str, int],
+    event_time: str | None,
+    unit: str | None,
+    key: str | None,
+    zone: ZoneInfo | None,
+) -> Iterator[FileRecord]:
+    for value in file_values(path, skipped):
+        fields = as_fields(value, zone)
+        instant = None if event_time is None else as_instant(fields.get(event_time), unit)
+        text = None if key is None or fields.get(key) is None else str(fields[key])
+        body = json.dumps(fields, default=_number, ensure_ascii=False).encode()
+        yield FileRecord(None if text is None else text.encode(), body, to_ms(instant or utc_now()))
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, Decimal) else str(value)

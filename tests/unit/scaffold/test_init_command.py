@@ -1,0 +1,225 @@
+"""`rivertwice init` from files, without Spark and Kafka: what it writes, what it leaves, and what it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from boxes.compose_file import COMPOSE
+from rivertwice.cli import cli
+from rivertwice.config.project_file import as_variables
+from rivertwice.pipeline.case_files import load_cases
+from rivertwice.pipeline.definition import load_definition
+from streams.trips import json_lines, make_trips, value_of
+
+TRIPS = make_trips(900)
+FILES = {
+    "pipelines/trips/pipeline.yaml", "pipelines/trips/transform.sql", "pipelines/trips/produce.py",
+    "pipelines/trips/cases/records_of_one_window.yaml", "pipelines/trips/cases/a_record_that_is_late.yaml",
+    "rivertwice.yaml", "README.md", "expectations/balance.json", "expectations/verdicts.json", "expectations/README.md",
+    "docker-compose.yml", ".github/workflows/rivertwice.yml", ".gitignore",
+}  # fmt: skip
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return tmp_path / "own"
+
+
+@pytest.fixture
+def init(project: Path) -> Callable[..., Result]:
+    def invoke(*arguments: str, output: str = "text") -> Result:
+        return CliRunner().invoke(cli, ["--output", output, "--project", str(project), "init", *arguments])
+
+    return invoke
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "trips.jsonl"
+    path.write_text(json_lines(TRIPS))
+    return path
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_project_is_written_whole_and_its_definition_loads(
+    init: Callable[..., Result], project: Path, file: Path
+) -> None:
+    result = init("trips", "--from-file", str(file))
+    assert result.exit_code == 0, result.output
+    assert set(tree(project)) == FILES
+    definition = load_definition(project / "pipelines" / "trips")
+    assert (definition.keys, definition.source[1].event_time) == (["station"], "started_at")
+    assert len(load_cases(project / "pipelines" / "trips")) == 2
+    assert "next: rivertwice setup; rivertwice lint trips" in result.output
+
+
+def test_nothing_that_exists_is_changed_and_the_rest_is_written(
+    init: Callable[..., Result], project: Path, file: Path
+) -> None:
+    init("trips", "--from-file", str(file))
+    (project / "README.md").write_text("mine")
+    (project / ".gitignore").unlink()
+    (project / "pipelines/trips/transform.sql").unlink()
+    before = tree(project)
+    listed = json.loads(init("trips", "--from-file", str(file), output="json").stdout)["files"]
+    states = {each["path"]: each["state"] for each in listed}
+    assert tree(project).keys() - before.keys() == {".gitignore"}
+    assert {path: text for path, text in tree(project).items() if path != ".gitignore"} == before
+    assert states[".gitignore"] == "written"
+    assert states["pipelines/trips/transform.sql"] == "left out", "it would belong to another guess"
+    assert {states[path] for path in FILES - {".gitignore", "pipelines/trips/transform.sql"}} == {"exists"}
+
+
+def test_a_second_pipeline_joins_the_project(init: Callable[..., Result], project: Path, file: Path) -> None:
+    init("trips", "--from-file", str(file))
+    listed = json.loads(init("rides", "--from-file", str(file), output="json").stdout)["files"]
+    assert {each["path"] for each in listed if each["state"] == "written"} == {
+        path.replace("trips", "rides") for path in FILES if path.startswith("pipelines/")
+    }
+
+
+def test_a_dry_run_prints_the_files_and_writes_none(init: Callable[..., Result], project: Path, file: Path) -> None:
+    text = init("trips", "--from-file", str(file), "--dry-run").output
+    assert "--- pipelines/trips/transform.sql\n-- One row per window and key." in text
+    assert "nothing was written: --dry-run" in text
+    value = json.loads(init("trips", "--from-file", str(file), "--dry-run", output="json").stdout)
+    assert {each["path"] for each in value["files"] if each["text"]} == FILES
+    assert {each["state"] for each in value["files"]} == {"would be written"}
+    assert not project.exists()
+
+
+def test_each_guess_comes_with_value_reason_and_place(init: Callable[..., Result], file: Path) -> None:
+    guess = json.loads(init("trips", "--from-file", str(file), output="json").stdout)["guess"]
+    for each in guess["findings"]:
+        assert each.keys() == {"what", "value", "why", "sure", "where"}
+        assert each["why"]
+        assert each["where"]
+        assert each["sure"] in ("certain", "likely", "a guess", "unknown")
+    named = {each["what"] for each in guess["findings"]}
+    assert {"event time", "keys", "window", "watermark", "max_future", "required", "partitions", "sample"} <= named
+
+
+def test_without_a_time_files_are_written_with_the_gap_and_lint_names_it(
+    init: Callable[..., Result], project: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "trips.jsonl").write_text(json_lines(TRIPS, "no_time"))
+    result = init("trips", "--from-file", str(tmp_path / "trips.jsonl"))
+    assert result.exit_code == 0
+    assert "not known: event_time" in result.output
+    linted = CliRunner().invoke(
+        cli, ["--output", "json", "--project", str(project), "lint", "trips", "--without-spark"]
+    )
+    assert linted.exit_code == 3
+    path = project / "pipelines/trips/pipeline.yaml"
+    number = next(at for at, line in enumerate(path.read_text().splitlines(), start=1) if "event_time: # TODO" in line)
+    told = json.loads(linted.stdout)[0]["findings"][0]["told"]
+    assert f"{path}: line {number}, column 5: sources.trips.event_time has no value" in told
+    assert not (path.parent / "cases").exists()
+
+
+def test_columns_of_a_csv_become_fields_and_a_zone_makes_times(
+    init: Callable[..., Result], project: Path, tmp_path: Path
+) -> None:
+    rows = [value_of(trip, "local") for trip in TRIPS]
+    lines = ["Ride Id,startStation,Fare,Started At,Rating"]
+    lines += [f"{row['ride_id']},{row['station']},{row['fare']},{row['started_at']},{'' if row['rating'] is None else row['rating']}" for row in rows]  # fmt: skip
+    path = tmp_path / "Bike Trips.csv"
+    path.write_text("\n".join(lines) + "\n")
+    without = json.loads(init("--from-file", str(path), "--dry-run", output="json").stdout)["guess"]
+    assert without["gaps"] == ["event_time"]
+    result = init("--from-file", str(path), "--zone", "America/New_York")
+    assert result.exit_code == 0, result.output
+    definition = load_definition(project / "pipelines" / "bike_trips")
+    source = definition.source[1]
+    assert source.schema_ == {
+        "ride_id": "string", "start_station": "string", "fare": "decimal(18,2)", "started_at": "timestamp", "rating": "bigint"
+    }  # fmt: skip
+    assert source.event_time == "started_at"
+    produce = (project / "pipelines/bike_trips/produce.py").read_text()
+    assert 'ZONE = "America/New_York"' in produce
+    compile(produce, "produce.py", "exec")
+
+
+def test_parquet_gives_the_same_definition_as_json_lines(
+    init: Callable[..., Result], project: Path, tmp_path: Path, file: Path
+) -> None:
+    table = pa.Table.from_pylist([value_of(trip) for trip in TRIPS])
+    pq.write_table(table, tmp_path / "trips.parquet")
+    init("trips", "--from-file", str(file))
+    one = (project / "pipelines/trips/transform.sql").read_text()
+    result = init("trips", "--dir", str(tmp_path / "other"), "--from-file", str(tmp_path / "trips.parquet"))
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "other/pipelines/trips/transform.sql").read_text() == one
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["trips"], ["--from-topic TOPIC or --from-file FILE"]),
+        (["trips", "--from-file", "FILE", "--from-topic", "x"], ["give one of them"]),
+        (["trips", "--from-file", "absent.jsonl"], ["absent.jsonl is no file"]),
+        (["trips", "--from-file", "notes.txt"], ["its format is not known", ".parquet"]),
+        (["trips", "--from-file", "empty.jsonl"], ["has no record"]),
+        (["trips", "--from-file", "broken.jsonl"], ["2 lines are no JSON"]),
+        (["trips", "--from-file", "no.parquet"], ["is no Parquet file"]),
+        (["trips", "--from-file", "twice.csv"], ["would both become the field 'a_b'"]),
+        (["Trips!", "--from-file", "FILE"], ["cannot name a pipeline"]),
+        (["trips", "--from-file", "FILE", "--window", "1 fortnight"], ["--window", "is no duration"]),
+        (["trips", "--from-file", "FILE", "--window", "0 s"], ["a window of no length"]),
+        (["trips", "--from-file", "FILE", "--zone", "Europe/Berlim"], ["did you mean Europe/Berlin?"]),
+        (["trips", "--from-topic", "x", "--zone", "Europe/Berlin"], ["--zone is for the times of a file"]),
+        (["trips", "--from-file", "FILE", "--event-time", "start"], ["--event-time start", "started_at"]),
+        (["trips", "--from-topic", "a topic"], ["cannot name a topic"]),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_nothing_is_written(
+    init: Callable[..., Result], project: Path, file: Path, arguments: list[str], words: list[str]
+) -> None:
+    folder = file.parent
+    (folder / "notes.txt").write_text("x")
+    (folder / "empty.jsonl").write_text("\n")
+    (folder / "broken.jsonl").write_text("{\n}\n")
+    (folder / "no.parquet").write_text("x")
+    (folder / "twice.csv").write_text("a b,A_B\n1,2\n")
+    result = init(*(str(file) if each == "FILE" else str(folder / each) if "." in each else each for each in arguments))
+    assert result.exit_code == 1, result.output
+    for word in words:
+        assert word in result.output
+    assert not project.exists()
+
+
+def test_without_a_source_only_the_project_s_files_are_written(init: Callable[..., Result], project: Path) -> None:
+    assert init().exit_code == 0
+    assert set(tree(project)) == {path for path in FILES if not path.startswith("pipelines/")}
+
+
+def test_settings_are_comments_that_hold_when_they_are_uncommented(init: Callable[..., Result], project: Path) -> None:
+    init()
+    text = (project / "rivertwice.yaml").read_text()
+    assert yaml.safe_load(text) is None
+    lines = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ") and ":" in line and not line[2].isupper()]  # fmt: skip
+    assert len(as_variables(project / "rivertwice.yaml", yaml.safe_load("\n".join(lines)))) == 13
+
+
+def test_the_broker_of_the_compose_file_is_that_of_the_repository(init: Callable[..., Result], project: Path) -> None:
+    """The repository's own is run by the tests of its deployment; here only the address for clients differs."""
+    init()
+    own = yaml.safe_load((project / "docker-compose.yml").read_text())["services"]["kafka"]
+    tried = yaml.safe_load(COMPOSE.read_text())["services"]["kafka"]
+    assert own.pop("ports") == ["127.0.0.1:9092:9092"]
+    assert own["environment"].pop("KAFKA_ADVERTISED_LISTENERS") == "PLAINTEXT://127.0.0.1:9092"
+    assert own["environment"].pop("KAFKA_CONTROLLER_QUORUM_VOTERS") == "1@localhost:9093"
+    for name in ("KAFKA_ADVERTISED_LISTENERS", "KAFKA_CONTROLLER_QUORUM_VOTERS"):
+        del tried["environment"][name]
+    assert own == tried
