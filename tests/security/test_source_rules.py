@@ -261,7 +261,7 @@ def test_commands_print_by_the_function_that_escapes_control_characters() -> Non
     assert found == set(PRINTS_ALLOWED)
 
 
-def test_only_the_schema_commands_ask_a_registry():
+def test_only_the_schema_commands_and_init_ask_a_registry():
     registries = {"open_registry", "ConfluentRegistry", "FolderRegistry"}
     taken = {
         (path, alias.name)
@@ -273,6 +273,7 @@ def test_only_the_schema_commands_ask_a_registry():
     }
     assert taken == {
         ("src/rivertwice/commands/schemas.py", "open_registry"),
+        ("src/rivertwice/scaffold/read_topic.py", "open_registry"),
         ("src/rivertwice/schemas/registries.py", "ConfluentRegistry"),
         ("src/rivertwice/schemas/registries.py", "FolderRegistry"),
     }

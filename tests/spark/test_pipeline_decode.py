@@ -17,7 +17,7 @@ from rivertwice.pipeline.cases import RAW_SCHEMA
 from rivertwice.pipeline.decode import HEADERS_TYPE, decode, is_plain_instant, last_header
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.relations import accepted
-from rivertwice.pipeline.times import TIMESTAMP
+from rivertwice.pipeline.times import TIMESTAMP, epoch_bounds
 
 pytestmark = pytest.mark.spark
 
@@ -228,3 +228,18 @@ def test_the_short_check_of_instants_takes_only_what_the_pattern_takes(spark: Sp
     assert differing == []
     assert both.where(F.col("plain") & F.col("short").isNotNull()).count() > 100
     assert both.where(F.col("plain") & F.col("short").isNull()).count() > 1_000
+
+
+@pytest.mark.parametrize(("unit", "scale"), [("s", 1), ("ms", 1_000), ("us", 1_000_000)])
+def test_a_number_since_1970_is_a_timestamp_or_of_another_type(spark: SparkSession, unit: str, scale: int) -> None:
+    """Of fractions, texts, and years that a text could not name either, none is guessed."""
+    _, source = load_definition(FLIGHTS).source
+    numbers = source.model_copy(update={"epochs": {"sched_dep": unit}})
+    second = 1_372_608_900  # 2013-06-30T16:15:00Z
+    first, end = epoch_bounds(unit)
+    values = [second * scale, first, end - 1, end, first - 1, second + 0.5, str(second * scale), 2**63, None]
+    rows = [(b"k", value(sched_dep=each), HEADERS, "flights", 0, at, AT) for at, each in enumerate(values)]
+    found = decode(spark.createDataFrame(rows, RAW_SCHEMA), numbers).orderBy("_offset").toArrow().to_pylist()
+    assert found[0]["sched_dep"] == datetime(2013, 6, 30, 16, 15, tzinfo=UTC)
+    assert [row["_reason"] for row in found] == [None, None, "future", *["schema"] * 3, "schema", "schema", "missing"]
+    assert found[3]["_detail"] == "sched_dep is no timestamp"

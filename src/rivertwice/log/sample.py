@@ -15,7 +15,6 @@ from rivertwice.waits import Deadline
 
 _EXTRA = {
     "enable.partition.eof": True,
-    "isolation.level": "read_committed",
     "queued.min.messages": 1_000,
     "queued.max.messages.kbytes": 4_096,  # the client reads ahead so much, not 64 MB
 }

@@ -214,14 +214,19 @@ def describe(error: ValidationError, path: str, text: str | bytes, model: type[B
         model: the fields that the file may have.
     """
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    return "\n".join(f"{path}: {_describe(finding, root, model)}" for finding in error.errors())
+    # A name that is written wrong is an unknown field and a missing one: the first has the remedy.
+    findings = sorted(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
+    close = [nearest_field(model, each["loc"]) for each in findings if each["type"] == "extra_forbidden"]
+    meant = {(*each["loc"][:-1], name) for each, name in zip(findings, close, strict=False)}
+    shown = [each for each in findings if each["type"] != "missing" or each["loc"] not in meant]
+    return "\n".join(f"{path}: {_describe(finding, root, model)}" for finding in shown)
 
 
 def _describe(finding: ErrorDetails, root: yaml.Node | None, model: type[BaseModel]) -> str:
     kind, field_path = finding["type"], finding["loc"]
     field = ".".join(str(part) for part in field_path) or "(whole file)"
     text = finding["msg"].removeprefix("Value error, ")
-    at = place_of_finding(root, field_path, text)
+    at = place_of_finding(root, field_path, text, of_key=kind in ("extra_forbidden", "missing"))
     remedy = _REMEDIES.get(kind)
     if kind == "missing":
         return f"{at}{field} is missing; {remedy}"

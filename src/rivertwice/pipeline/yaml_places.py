@@ -47,16 +47,19 @@ def find_node(root: yaml.Node | None, path: Sequence[Any]) -> tuple[yaml.Node | 
     return node, mark
 
 
-def place_of_finding(root: yaml.Node | None, path: Sequence[Any], text: str) -> str:
+def place_of_finding(root: yaml.Node | None, path: Sequence[Any], text: str, *, of_key: bool = False) -> str:
     """Return where a finding is, as the beginning of a sentence; empty if the file has no place for it.
 
     Args:
         root: the file.
         path: of the field, as pydantic gives it.
-        text: what is wrong. Of a finding about several fields, the value that it quotes, or else the field that it names, is the place.
+        text: what is wrong. Of a finding about several fields, what it quotes, or else the field that it names, is the place.
+        of_key: the field's name is the place, not its value.
     """
     node, mark = find_node(root, path)
-    if isinstance(node, yaml.MappingNode):
+    if of_key:
+        pass
+    elif isinstance(node, yaml.MappingNode):
         named = _quoted_value(node, _QUOTED.findall(text)) or _named_key(node, text)
         mark = named or mark
     elif isinstance(node, yaml.ScalarNode) and node.value:
@@ -67,19 +70,23 @@ def place_of_finding(root: yaml.Node | None, path: Sequence[Any], text: str) -> 
 
 
 def _quoted_value(node: yaml.Node, quoted: Sequence[str]) -> yaml.Mark | None:
-    """Return where the first quoted text is a value or an item below a node."""
+    """Return where the first quoted text is a value, an item or else a key below a node."""
     for text in quoted[:1]:
-        for each in _scalars(node):
-            if each.value == text:
-                return each.start_mark
+        for is_key in (False, True):
+            for each in _scalars(node, keys=is_key):
+                if each.value == text:
+                    return each.start_mark
     return None
 
 
-def _scalars(node: yaml.Node) -> list[yaml.ScalarNode]:
+def _scalars(node: yaml.Node, *, keys: bool) -> list[yaml.ScalarNode]:
+    """Return the values below a node, or the keys."""
     if isinstance(node, yaml.ScalarNode):
-        return [node]
-    children = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else list(node.value)
-    return [each for child in children for each in _scalars(child)]
+        return [] if keys else [node]
+    is_mapping = isinstance(node, yaml.MappingNode)
+    own = [key for key, _ in node.value] if keys and is_mapping else []
+    children = [value for _, value in node.value] if is_mapping else list(node.value)
+    return [*own, *(each for child in children for each in _scalars(child, keys=keys))]
 
 
 def _named_key(node: yaml.MappingNode, text: str) -> yaml.Mark | None:

@@ -83,9 +83,15 @@ def accepted_records(guess: Guess) -> list[TimedSample]:
         if instant is None or any(record.value.get(name) is None for name in guess.required):
             continue
         timed = TimedSample(record, instant)
-        if instant - timed.at <= guess.max_future and len(json.dumps(record.value, default=str)) <= MOST_CHARACTERS:
+        if instant - timed.at <= guess.max_future and _is_readable(record.value):
             usable.append(timed)
     return usable
+
+
+def _is_readable(value: Mapping[str, Any]) -> bool:
+    """Say whether a value can be in a case: short, and without halves of characters, which no file can hold."""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return len(text) <= MOST_CHARACTERS and not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def _densest(guess: Guess, usable: Sequence[TimedSample]) -> TimedSample:

@@ -53,7 +53,7 @@ class Measure:
         """Digits after the point of a sum."""
         return int(self.kind.partition(",")[2].rstrip(")")) if self.kind.startswith("decimal") else 0
 
-    def sql(self, quoted: str) -> str:
+    def expression(self, quoted: str) -> str:
         """Return the expression, exact whatever the order of the rows.
 
         Args:

@@ -123,9 +123,9 @@ def quoted(name: str) -> str:
 
 
 def _comment(text: str, indent: str = "") -> list[str]:
-    """Return a text as comment lines of YAML or of a list of them."""
+    """Return a text as comment lines of YAML. A name in it may hold anything: what YAML would not read becomes a question mark."""
     lines, line = [], ""
-    for word in text.split():
+    for word in "".join(each if each.isprintable() or each.isspace() else "?" for each in text).split():
         if line and len(indent) + 2 + len(line) + 1 + len(word) > _WIDTH:
             lines.append(line)
             line = word
@@ -235,7 +235,7 @@ def render_sql(guess: Guess) -> str:
         "window.end AS window_end",
         *(quoted(key) for key in guess.keys),
         f"count(*) AS {guess.count_column}",
-        *(f"{each.sql(quoted(each.field))} AS {each.column}" for each in guess.measures),
+        *(f"{each.expression(quoted(each.field))} AS {each.column}" for each in guess.measures),
     ]
     keys = "".join(f", {quoted(key)}" for key in guess.keys)
     lines = [

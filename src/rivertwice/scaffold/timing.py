@@ -55,28 +55,28 @@ def stretches(records: Sequence[TimedRecord]) -> dict[tuple[int, int], list[Time
 
 
 def largest_disorder(records: Sequence[TimedRecord]) -> tuple[timedelta, int]:
-    """Return how far an event time is at most behind an earlier record's of the same stretch, and how many records are behind."""
-    widest, behind = timedelta(0), 0
+    """Return how far an event time is at most before that of an earlier record of the same stretch, and of how many records it is before."""
+    widest, disordered = timedelta(0), 0
     for group in stretches(records).values():
         largest = group[0].event
         for record in group:
             widest = max(widest, largest - record.event)
-            behind += record.event < largest
+            disordered += record.event < largest
             largest = max(largest, record.event)
-    return widest, behind
+    return widest, disordered
 
 
 def choose_delay(records: Sequence[TimedRecord]) -> Chosen:
     """Return a watermark delay: twice the largest disorder of the sample, rounded up."""
-    widest, behind = largest_disorder(records)
-    if not behind:
+    widest, disordered = largest_disorder(records)
+    if not disordered:
         why = (
             f"no record of the sample ({len(records)}) comes after a later one of its partition; records of other partitions may, so it is "
             "not zero"
         )
         return Chosen(USUAL_DELAY, why, measured=False)
     value = next((delay for delay in DELAYS if delay >= 2 * widest), DELAYS[-1])
-    why = f"{behind} of {len(records)} records come after a later one of their partition, by at most {_rounded(widest)}; twice that, rounded up"
+    why = f"{disordered} of {len(records)} records come after a later one of their partition, by at most {_rounded(widest)}; twice that, rounded up"
     if value < widest:
         why = (
             f"records come after a later one of their partition by up to {_rounded(widest)}: the log is not in the order of event time, and a "

@@ -84,6 +84,11 @@ def test_another_rule_touches_semantics_and_decode(folder: Path) -> None:
     assert changed(folder, "pipeline.yaml", "max: 2880", "max: 2881") == {"rules": ("semantics", "decode")}
 
 
+def test_a_time_that_is_a_number_touches_semantics_and_decode(folder: Path) -> None:
+    with_unit = "required: [carrier", "epochs: {sched_dep: ms}\n    required: [carrier"
+    assert changed(folder, "pipeline.yaml", *with_unit) == {"epochs": ("semantics", "decode")}
+
+
 def test_another_type_of_an_aggregated_field_touches_everything(folder: Path) -> None:
     changes = changed(folder, "pipeline.yaml", "dep_delay: int", "dep_delay: bigint")
     assert changes == {"schema": ("semantics", "decode"), "field_types_used": ("state",)}

@@ -99,6 +99,24 @@ def test_a_dry_run_prints_the_files_and_writes_none(init: Callable[..., Result],
     assert not project.exists()
 
 
+def test_names_and_values_of_strangers_make_no_file_that_cannot_be_read(
+    init: Callable[..., Result], project: Path, tmp_path: Path
+) -> None:
+    """Names with line breaks, halves of characters, words of YAML and SQL: as they come in records of a topic."""
+    values = [
+        {"y": number, "order": f"o{number % 3}", "at": trip["started_at"], "x": "\ud800" if number % 2 else "ok: #'\"", "deep": {"b\n\u2028keys: [x]\x00": 1}}
+        for number, trip in enumerate(value_of(each) for each in TRIPS)
+    ]  # fmt: skip
+    path = tmp_path / "odd.jsonl"
+    path.write_text("".join(json.dumps(value) + "\n" for value in values))
+    result = init("odd", "--from-file", str(path), "--key", "order", "--columns", "y:sum")
+    assert result.exit_code == 0, result.output
+    definition = load_definition(project / "pipelines" / "odd")
+    assert list(definition.source[1].schema_) == ["y", "order", "at", "x"]
+    assert "  `order`,\n" in definition.transform_sql
+    assert load_cases(project / "pipelines" / "odd")
+
+
 def test_each_guess_comes_with_value_reason_and_place(init: Callable[..., Result], file: Path) -> None:
     guess = json.loads(init("trips", "--from-file", str(file), output="json").stdout)["guess"]
     for each in guess["findings"]:
