@@ -98,7 +98,8 @@ def test_a_topic_that_cannot_be_guessed_from_is_refused(settings: Settings) -> N
     assert [path.name for path in settings.project.iterdir()] == [".build"]
 
 
-def test_a_broker_that_is_down_is_named_with_its_remedy(settings: Settings) -> None:
+def test_a_broker_that_is_down_is_named_with_its_remedy(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rivertwice.log.kafka.TIMEOUT", 2.0)
     result = invoke_warm(replace(settings, bootstrap="127.0.0.1:1"), "init", "p", "--from-topic", "trips")
     assert result.exit_code == 1
     assert "Kafka at 127.0.0.1:1 failed at listing topics" in result.output

@@ -59,7 +59,7 @@ BROKEN = {
     "sum_of_doubles": (YAML, SQL.replace("sum(v)", "sum(x)"), "line 3, column 3: column 'total' adds floating-point numbers"),
     "join_across_windows": (INTERVALS, JOIN, "line 3, column 1: a JOIN does not demand that window_start is the same"),
     "group_beyond_keys": (YAML, SQL.replace("'), k", "'), k, v"), "it groups by [3] expressions, but window and keys are 2"),
-    "no_sql": (YAML, SQL.replace("n,", "n FROM,"), "line 2, column 19: Spark refuses the SQL: [PARSE_SYNTAX_ERROR]"),
+    "no_sql": (YAML, SQL.replace("n,", "n FROM,"), "line 2, column 21: Spark refuses the SQL: [PARSE_SYNTAX_ERROR]"),
     "no_column": (YAML, SQL.replace("sum(v)", "sum(w)"), "line 3, column 7: Spark refuses the SQL: [UNRESOLVED_COLUMN"),
     "no_view": (YAML, SQL.replace("events", "orders"), "line 4, column 6: Spark refuses the SQL: [TABLE_OR_VIEW_NOT_FOUND]"),
     "no_function": (YAML, SQL.replace("sum(v)", "add(v)"), "line 3, column 3: Spark refuses the SQL: [UNRESOLVED_ROUTINE]"),
@@ -265,7 +265,7 @@ def test_the_test_command_runs_all_that_can_be_run_and_names_what_cannot(
     cases_of = {(one["pipeline"], one["case"]): one["differences"] for one in json.loads(result.stdout)["cases"]}
     assert f"{broken}/transform.sql: {words}" in cases_of["a_broken", "(definition)"][0]
     assert cases_of["fine", "(definition)"] == cases_of["fine", "holds"] == []
-    assert f"{cases / 'is_no_case.yaml'}: batches" in cases_of["fine", "is_no_case"][0]
+    assert f"{cases / 'is_no_case.yaml'}: line 2, column 1: batches" in cases_of["fine", "is_no_case"][0]
     assert f"{cases / 'lacks_a_key.yaml'}: expected row" in cases_of["fine", "lacks_a_key"][0]
     assert f"{divided}/transform.sql: line 3, column " in cases_of["throws", "zero"][0]
     assert "DIVIDE_BY_ZERO" in cases_of["throws", "zero"][0]

@@ -49,7 +49,7 @@ MISTAKES = {
     "a comma too few": ("records,", "records", "sum(fare)", "PARSE_SYNTAX_ERROR", "records,"),
     "a bracket too few": ("sum(fare)", "sum(fare", "AS total", "PARSE_SYNTAX_ERROR", "sum(fare)"),
     "a sum of doubles": ("sum(fare)", "sum(weight)", "sum(weight)", "cast to DECIMAL", "sum(CAST(weight AS DECIMAL(18, 6)))"),
-    "a wrong type": ("sum(fare)", "sum(station)", "sum(station)", "requires the", "sum(fare)"),
+    "a wrong type": ("sum(fare)", "sum(station)", "sum(station)", "adds floating-point numbers", "sum(fare)"),
     "arguments too few": ("sum(fare)", "round()", "round()", "WRONG_NUM_ARGS", "max(round(fare, 0))"),
     "a name of the result": ("AS total", "AS totl", None, "did you mean totl?", "AS total"),
 }  # fmt: skip

@@ -58,11 +58,11 @@ def make_cases(guess: Guess) -> dict[str, str]:
     after = [each for each in usable if each.event >= start + guess.window + guess.watermark and each not in inside][:2]
     first = [inside[:MOST_IN_WINDOW], *([[after[0]]] if after else [])]
     closing = (
-        "and the first record that closes it"
+        ", and the first record that closes it"
         if after
-        else "; no record of the sample closes it, so the stream emits nothing yet"
+        else "; no record of the sample closes it, so the stream emits nothing"
     )
-    texts = {"records_of_one_window.yaml": _text(guess, f"Records of one window, {closing}.", first)}
+    texts = {"records_of_one_window.yaml": _text(guess, f"Records of one window{closing}.", first)}
     if len(after) == 2 and len(inside) > 1:
         late = [inside[:-1], [after[0]], [after[1]], [inside[-1]]]
         title = "The same window, but its last record comes when the watermark has passed the window's end: the stream drops it as late."

@@ -238,6 +238,7 @@ def render_sql(guess: Guess) -> str:
         *(f"{each.expression(quoted(each.field))} AS {each.column}" for each in guess.measures),
     ]
     keys = "".join(f", {quoted(key)}" for key in guess.keys)
+    has_sums = any(each.function in ("sum", "mean") for each in guess.measures)
     lines = [
         "-- One row per window and key. The stream runs this text, and so does every recompute.",
         *(
@@ -245,7 +246,7 @@ def render_sql(guess: Guess) -> str:
             if guess.event_time is not None
             else [f"-- {GAP}: write the field of event_time into window(), as pipeline.yaml names it."]
         ),
-        *(["-- Sums are decimals: the same digits whatever the order of the rows."] if guess.measures else []),
+        *(["-- Sums are decimals: the same digits whatever the order of the rows."] if has_sums else []),
         "SELECT",
         ",\n".join(f"  {column}" for column in columns),
         f"FROM {guess.view}",

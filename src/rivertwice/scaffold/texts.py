@@ -126,7 +126,7 @@ def render_readme(guess: Guess | None) -> str:
         "rivertwice setup # once: Java and jars",
         f"rivertwice lint {name} # is the definition accepted, and what does it promise?",
         f"rivertwice test {name} # its cases, as a stream and as a batch",
-        "rivertwice up # broker (unless rivertwice.yaml names one), agent, Airflow",
+        "rivertwice up # broker (unless rivertwice.yaml names one), topics, agent",
         *send,
         f"rivertwice start {name} --wait",
         f"rivertwice reconcile {name} # recompute, and name the cause of every row that differs",

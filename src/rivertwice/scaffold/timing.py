@@ -115,16 +115,20 @@ def choose_length(records: Sequence[TimedRecord], keys: int) -> Chosen:
     if not rate:
         return Chosen(USUAL_LENGTH, "the sample has too few records to show how dense they are", measured=False)
     value = next((length for length in LENGTHS if rate * length.total_seconds() >= ENOUGH), LENGTHS[-1])
-    held = rate * value.total_seconds()
-    why = f"about {held:.3g} records of each key in {format_duration(value)}, as dense as the sample is"
-    return Chosen(value, why, measured=True)
+    first, last = event_range(records)
+    widest = next((length for length in reversed(LENGTHS) if length <= (last - first) / 3), LENGTHS[0])
+    chosen = min(value, widest)
+    why = f"about {rate * chosen.total_seconds():.3g} records of each key in {format_duration(chosen)}, as dense as the sample is"
+    if chosen < value:
+        why += "; a longer one would have more, but the sample would not fill three of them"
+    return Chosen(chosen, why, measured=True)
 
 
 def _rounded(value: timedelta) -> str:
     return format_duration(value - value % timedelta(seconds=1) if value >= timedelta(seconds=10) else value)
 
 
-def event_range(records: Sequence[TimedRecord]) -> tuple[datetime, datetime] | None:
-    """Return the first and the last event time; None without records."""
+def event_range(records: Sequence[TimedRecord]) -> tuple[datetime, datetime]:
+    """Return the first and the last event time of at least one record."""
     events = [record.event for record in records]
-    return (min(events), max(events)) if events else None
+    return min(events), max(events)

@@ -161,9 +161,11 @@ def test_the_delay_is_twice_the_disorder_of_one_partition_rounded_up() -> None:
 
 
 def test_a_window_is_long_enough_for_twenty_records_of_a_key() -> None:
-    each_second = [TimedRecord(0, 0, number, from_ms(number * 1_000), None) for number in range(200)]
+    each_second = [TimedRecord(0, 0, number, from_ms(number * 1_000), None) for number in range(1_000)]
     assert choose_length(each_second, keys=1).value == timedelta(minutes=1)
     assert choose_length(each_second, keys=10).value == timedelta(minutes=5)
+    short = choose_length(each_second, keys=100)
+    assert (short.value, "would not fill three" in short.why) == (timedelta(minutes=5), True)
     assert choose_length(each_second[:1], keys=1).measured is False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -241,3 +242,13 @@ def test_the_broker_of_the_compose_file_is_that_of_the_repository(init: Callable
     for name in ("KAFKA_ADVERTISED_LISTENERS", "KAFKA_CONTROLLER_QUORUM_VOTERS"):
         del tried["environment"][name]
     assert own == tried
+
+
+def test_the_commands_that_a_project_names_exist(init: Callable[..., Result], project: Path, file: Path) -> None:
+    init("trips", "--from-file", str(file))
+    texts = [(project / name).read_text() for name in ("README.md", ".github/workflows/rivertwice.yml")]
+    named = set(re.findall(r"(?:^|run: )rivertwice (\w+)", "\n".join(texts), re.MULTILINE))
+    assert named == {"setup", "lint", "test", "up", "start", "reconcile", "verdicts", "advise"}
+    assert named <= set(cli.commands)
+    steps = yaml.safe_load(texts[1])["jobs"]["definitions"]["steps"]
+    assert [step["run"] for step in steps[-3:]] == ["rivertwice setup", "rivertwice lint", "rivertwice test"]
