@@ -13,10 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from rivertwice.errors import DefinitionError, RequestError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.pipeline.decode import REASONS, SCHEMA_ID_HEADER
-from rivertwice.pipeline.definition import describe
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.source_model import Source
-from rivertwice.pipeline.yaml_places import describe_yaml_error
+from rivertwice.pipeline.yaml_places import describe, describe_yaml_error
 from rivertwice.schemas.encode import encode_avro, prefixed
 from rivertwice.schemas.proto_read import encode_proto, indexes_of
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
 
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.columns import OutputColumn
@@ -21,14 +20,7 @@ from rivertwice.pipeline.rules import Pattern
 from rivertwice.pipeline.source_model import Source
 from rivertwice.pipeline.stream_pins import StreamPins
 from rivertwice.pipeline.windows import Window
-from rivertwice.pipeline.yaml_places import (
-    describe_yaml_error,
-    find_node,
-    nearest_field,
-    nearest_value,
-    place,
-    place_of_finding,
-)
+from rivertwice.pipeline.yaml_places import describe, describe_yaml_error, find_node, place
 from rivertwice.schemas.pins import (
     FOLDER,
     is_proto_file,
@@ -55,12 +47,6 @@ __all__ = [
 ]
 
 MAX_FILE_BYTES = 262_144
-_REMEDIES = {
-    "extra_forbidden": "remove it or correct its name; docs/definitions.md lists the fields",
-    "missing": "add it; docs/definitions.md shows an example",
-    "union_tag_invalid": "use one of those it names; docs/definitions.md explains them",
-    "union_tag_not_found": "say which kind it is; docs/definitions.md lists the kinds",
-}
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
@@ -202,44 +188,6 @@ def load_each(root: Path) -> tuple[dict[str, Definition], dict[str, str]]:
         except DefinitionError as error:
             broken[folder.name] = str(error)
     return definitions, broken
-
-
-def describe(error: ValidationError, path: str, text: str | bytes, model: type[BaseModel]) -> str:
-    """Return pydantic's findings as lines that name file, line, column, field, value and remedy.
-
-    Args:
-        error: the findings.
-        path: the file, as messages name it.
-        text: the file's content, which was parsed before.
-        model: the fields that the file may have.
-    """
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    # A name that is written wrong is an unknown field and a missing one: the first has the remedy.
-    findings = sorted(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
-    close = [nearest_field(model, each["loc"]) for each in findings if each["type"] == "extra_forbidden"]
-    meant = {(*each["loc"][:-1], name) for each, name in zip(findings, close, strict=False)}
-    shown = [each for each in findings if each["type"] != "missing" or each["loc"] not in meant]
-    return "\n".join(f"{path}: {_describe(finding, root, model)}" for finding in shown)
-
-
-def _describe(finding: ErrorDetails, root: yaml.Node | None, model: type[BaseModel]) -> str:
-    kind, field_path = finding["type"], finding["loc"]
-    field = ".".join(str(part) for part in field_path) or "(whole file)"
-    text = finding["msg"].removeprefix("Value error, ")
-    at = place_of_finding(root, field_path, text, of_key=kind in ("extra_forbidden", "missing"))
-    remedy = _REMEDIES.get(kind)
-    if kind == "missing":
-        return f"{at}{field} is missing; {remedy}"
-    if finding["input"] is None:
-        return f"{at}{field} has no value; write one, or remove the field if it may be left out (docs/definitions.md)"
-    close = nearest_field(model, field_path) if kind == "extra_forbidden" else nearest_value(finding["input"], finding)
-    meant = "" if close is None else f"; did you mean {close}?"
-    if kind == "extra_forbidden":
-        return f"{at}{field} is no field{meant or f'; {remedy}'}"
-    value = repr(finding["input"])
-    if len(value) > 80:
-        value = value[:77] + "..."
-    return f"{at}{field} = {value}: {text}" + (meant or (f"; {remedy}" if remedy else ""))
 
 
 def _pinned(definition: Definition, files: Mapping[str, bytes], where: str) -> Definition:

@@ -15,9 +15,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from rivertwice.config import Settings
 from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.definition import describe
 from rivertwice.pipeline.refusals import check_sql
 from rivertwice.pipeline.strict import Strict
+from rivertwice.pipeline.yaml_places import describe
 from rivertwice.trial.model import CHANGED, Expected, SchemaChange
 from rivertwice.versions.policy import MAX_FILE_BYTES, changes_path
 
