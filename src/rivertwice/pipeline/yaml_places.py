@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from rivertwice.nearest import nearest
 
@@ -163,7 +162,7 @@ def describe(error: ValidationError, path: str, text: str | bytes, model: type[B
     return "\n".join(f"{path}: {_describe(finding, root, model)}" for finding in shown)
 
 
-def _describe(finding: ErrorDetails, root: yaml.Node | None, model: type[BaseModel]) -> str:
+def _describe(finding: Mapping[str, Any], root: yaml.Node | None, model: type[BaseModel]) -> str:
     kind, field_path = finding["type"], finding["loc"]
     field = ".".join(str(part) for part in field_path) or "(whole file)"
     text = finding["msg"].removeprefix("Value error, ")

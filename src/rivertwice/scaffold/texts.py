@@ -21,12 +21,15 @@ SETTINGS = """\
 #   username: streams
 #   password_file: /run/secrets/kafka
 #   ca: certificates/ca.pem
+#   certificate: certificates/client.pem
 
 # spark_master: local[*] # or spark://HOST:7077
 # home: .rivertwice # folder of all state
 # shared: s3://BUCKET/PREFIX # place of all data that outlives a host
 # savepoints: s3://BUCKET/PREFIX
+# leases: s3://BUCKET/PREFIX # place of the leases of streams, if it is another one
 # verdicts_kept: 90 days
+# metrics: 127.0.0.1:9464 # where the agent serves its figures for Prometheus
 # downloads: .build # folder of Java and of jars that `rivertwice setup` downloads; default: a cache of the user
 # alerts: alerts.yaml # routes of alerts
 """

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from boxes.compose_file import COMPOSE
 from rivertwice.cli import cli
-from rivertwice.config.project_file import as_variables
+from rivertwice.config.project_file import KAFKA_PATHS, KAFKA_TEXTS, PATHS, TEXTS, as_variables
 from rivertwice.pipeline.case_files import load_cases
 from rivertwice.pipeline.definition import load_definition
 from streams.trips import json_lines, make_trips, value_of
@@ -227,8 +227,12 @@ def test_settings_are_comments_that_hold_when_they_are_uncommented(init: Callabl
     init()
     text = (project / "rivertwice.yaml").read_text()
     assert yaml.safe_load(text) is None
-    lines = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ") and ":" in line and not line[2].isupper()]  # fmt: skip
-    assert len(as_variables(project / "rivertwice.yaml", yaml.safe_load("\n".join(lines)))) == 13
+    settings = [line for line in text.splitlines() if re.match(r"#( ?  \w+| \w+):( |$)", line)]
+    variables = as_variables(project / "rivertwice.yaml", yaml.safe_load("\n".join(line[2:] for line in settings)))
+    assert set(variables) == {
+        *(f"RIVERTWICE_{name.upper()}" for name in (*PATHS, *TEXTS)),
+        *(f"RIVERTWICE_KAFKA_{name.upper()}" for name in (*KAFKA_PATHS, *KAFKA_TEXTS)),
+    }
 
 
 def test_the_broker_of_the_compose_file_is_that_of_the_repository(init: Callable[..., Result], project: Path) -> None:
