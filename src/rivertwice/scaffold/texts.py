@@ -133,7 +133,7 @@ def render_readme(guess: Guess | None) -> str:
         *send,
         f"rivertwice start {name} --wait",
         f"rivertwice reconcile {name} # recompute, and name the cause of every row that differs",
-        f"rivertwice verdicts {name}",
+        f"rivertwice show {name} # the rows that are served",
         f"rivertwice advise {name} # what other watermark delays would have done",
         "```",
         "",

@@ -252,7 +252,7 @@ def test_the_commands_that_a_project_names_exist(init: Callable[..., Result], pr
     init("trips", "--from-file", str(file))
     texts = [(project / name).read_text() for name in ("README.md", ".github/workflows/rivertwice.yml")]
     named = set(re.findall(r"(?:^|run: )rivertwice (\w+)", "\n".join(texts), re.MULTILINE))
-    assert named == {"setup", "lint", "test", "up", "start", "reconcile", "verdicts", "advise"}
+    assert named == {"setup", "lint", "test", "up", "start", "reconcile", "show", "advise"}
     assert named <= set(cli.commands)
     steps = yaml.safe_load(texts[1])["jobs"]["definitions"]["steps"]
     assert [step["run"] for step in steps[-3:]] == ["rivertwice setup", "rivertwice lint", "rivertwice test"]
