@@ -77,6 +77,8 @@ def upgrade(
     proves that savepoint afterwards; until then the newest proved one before it is kept. What is served does not change. A change
     of what shapes the state (windows, keys, the transform) is refused. Exit 1 if it cannot be done.
 
+    If stream.shuffle_partitions is not the number that runs, the state is rewritten into so many partitions on the way.
+
     With --new-version any change may be made: the new definition becomes NAME@v2, a stream with tables of its own beside
     NAME. Its past is computed by batch, its present streamed; the stream NAME goes on with the old definition, and serves.
     `rivertwice version compare NAME@v2` says when every difference has a cause.
@@ -112,12 +114,21 @@ def upgrade(
 _ROTATE = "those before the upgrade hold another definition's state (`rivertwice savepoint take {name}`, or the DAG rotate__{name})"
 
 
+def _describe_state(plan: UpgradePlan) -> str:
+    """Return what becomes of the state's layout."""
+    if plan.partitions is None:
+        return f"laid out as now{f'; {plan.kept}' if plan.kept else ''}"
+    before, after = plan.partitions
+    return f"rewritten from {before} to {after} partitions by Spark, equal otherwise{f'; {plan.kept}' if plan.kept else ''}"
+
+
 def describe_plan(plan: UpgradePlan) -> str:
     """Return a plan for people."""
     from rivertwice.savepoint.operations.upgrade import describe_change
 
     rows: list[list[Any]] = [
         ["definition", f"bundle {plan.old_bundle[:12]} to {plan.new_bundle[:12]}: {_WAYS[plan.way]}"],
+        ["state", _describe_state(plan)],
         ["new timeline", f"leaves {plan.timeline} after its last batch, now {plan.batch}"],
         ["built on", describe_base(plan.savepoint, plan.origin)],
         ["replayed and compared", f"{plan.replay} recorded batches"],

@@ -39,6 +39,7 @@ from rivertwice.stream.execution import observed_counts, terminated_state
 from rivertwice.stream.failures import DRAINED, POISON, RETENTION, classify_failure
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss
 from rivertwice.stream.heartbeat import HeartbeatThread
+from rivertwice.stream.layout import running_partitions
 from rivertwice.stream.lease import Lease, acquire_lease
 from rivertwice.stream.placing import Placing
 from rivertwice.stream.quiet import QuietClock
@@ -118,8 +119,12 @@ class Driver:
         return line
 
     def _frozen(self, line: Timeline) -> Definition:
-        """Return the definition with what the timeline froze; the edited value counts for a new genesis only."""
+        """Return the definition with what the timeline froze; an edited value is named, and what makes it count."""
         definition = self._definition
+        partitions, running = definition.stream.shuffle_partitions, running_partitions(self._home, line)
+        if running not in (None, partitions):
+            text = "stream.shuffle_partitions is %s, but %s keeps its state in %s; `rivertwice upgrade %s` rewrites the state"
+            _log.warning(text, partitions, line.timeline, running, definition.name)
         wanted = buckets_at_genesis(definition)
         if wanted != line.fold_buckets and "fold_buckets" in definition.stream.model_fields_set:
             text = "stream.fold_buckets is %s, but %s began with %s, which stays: the state is laid out by it"
