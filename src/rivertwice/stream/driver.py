@@ -30,6 +30,7 @@ from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.engine import spark_session, watermark_confs
 from rivertwice.pipeline.fold_buckets import buckets_at_genesis, with_buckets
 from rivertwice.printable import log_to_stdout
+from rivertwice.stream.added import describe_added
 from rivertwice.stream.batch_log import BatchLog
 from rivertwice.stream.begin import FIRST, require_checked, resolve_timeline
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
@@ -114,8 +115,7 @@ class Driver:
         for topic in self._definition.topics:
             added = added_partitions(line, kafka.end_offsets(self._settings, topic), topic)
             if added:
-                text = "topic %s got partitions %s since %s began; each is read from its first record"
-                _log.warning(text, topic, added, line.timeline)
+                _log.warning("%s", describe_added(self._definition, topic, added, line.timeline))
         return line
 
     def _frozen(self, line: Timeline) -> Definition:

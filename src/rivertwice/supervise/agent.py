@@ -41,6 +41,7 @@ from rivertwice.supervise.delivery import DeliveryKeeper
 from rivertwice.supervise.disk import DiskWatch
 from rivertwice.supervise.drain import drain_all, end_fast_paths
 from rivertwice.supervise.fast import FastKeeper
+from rivertwice.supervise.leaver import LeaveKeeper
 from rivertwice.supervise.log_keeper import LogKeeper
 from rivertwice.supervise.memory import (
     DIED,
@@ -233,6 +234,8 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         UpkeepKeeper(settings, lambda: supervised_names(settings), stop).start()
         savepoints = SavepointKeeper(settings, lambda: supervised_names(settings), stop)
         savepoints.start()
+        leaver = LeaveKeeper(settings, lambda: supervised_names(settings), stop)
+        leaver.start()
         AlertKeeper(settings, lambda: supervised_names(settings), stop).start()
         FastKeeper(settings, lambda: supervised_names(settings), stop).start()
         delivery = DeliveryKeeper(settings, lambda: supervised_names(settings), stop)
@@ -261,6 +264,7 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         keeper.join(timeout=30.0)
         delivery.join(timeout=30.0)
         savepoints.join(timeout=15.0)
+        leaver.join(timeout=15.0)
         sender.join(timeout=15.0)
         with disk.noted():
             record_event(settings, "agent_stop", None, f"agent stops; {drivers_state}", utc_now())
