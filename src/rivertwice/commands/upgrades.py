@@ -102,7 +102,7 @@ def upgrade(
         done = upgrade_stream(frame.settings, name, savepoint_id, unproved=unproved, progress=frame.progress)
         report = to_plain(done.restore) | {"bundle": done.bundle, "changed": list(done.changed)}
         frame.emit(
-            report, lambda: f"{as_fields(report)}\n\ntake and prove a savepoint soon: {_ROTATE.format(name=name)}"
+            report, lambda: f"{as_fields(report)}\n\n{(_ROTATE if done.changed else _SAME_STATE).format(name=name)}"
         )
         return
     plan = show_upgrade(frame.settings, name, savepoint_id, unproved=unproved)
@@ -111,7 +111,13 @@ def upgrade(
         raise SystemExit(REFUSED)
 
 
-_ROTATE = "those before the upgrade hold another definition's state (`rivertwice savepoint take {name}`, or the DAG rotate__{name})"
+_ROTATE = (
+    "take and prove a savepoint soon: those before the upgrade hold another definition's state (`rivertwice savepoint take {name}`, or the "
+    "DAG rotate__{name})"
+)
+_SAME_STATE = (
+    "savepoints from before hold the same state in its old layout: each can be restored, and is rewritten on the way"
+)
 
 
 def _describe_state(plan: UpgradePlan) -> str:

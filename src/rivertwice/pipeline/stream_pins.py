@@ -21,11 +21,7 @@ LEAST_RECOVERY = timedelta(minutes=1)
 
 def find_catch_up_conflict(definition: DefinitionFile) -> str | None:
     """Return why a definition cannot have `stream.catch_up`, or None. Pure."""
-    if definition.stream.catch_up is None:
-        return None
-    if definition.window.kind.has_newest_rows:
-        return "stream.catch_up leaves records to backfills, but each row of a fold depends on all records of its key before it; remove it"
-    if len(definition.topics) > 1:
+    if definition.stream.catch_up is not None and len(definition.topics) > 1:
         return "stream.catch_up leaves records of one topic to backfills, but several are read; remove it"
     return None
 

@@ -38,7 +38,7 @@ from rivertwice.retention.view import (
 )
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.store.log_files import open_log
-from rivertwice.stream.added import added_since, depends_on_partitions, describe_added
+from rivertwice.stream.added import added_since, describe_added, has_effect
 from rivertwice.supervise.act import page, page_over, record_event
 from rivertwice.supervise.keeper import Keeper
 from rivertwice.timeline.lineage import head_path, load_timeline
@@ -126,7 +126,7 @@ class RetentionKeeper(Keeper):
         definition = load_bundle_definition(home.bundles, load_timeline(home, path[-1].timeline).bundle)
         text = describe_added(definition, topic, added, root.timeline)
         record_event(self._settings, ADDED, name, text, now)
-        if depends_on_partitions(definition):
+        if has_effect(definition):
             page(self._settings, ADDED, name, text, now, severity="warning", subject=topic)
 
     def _due(self, name: str) -> bool:

@@ -42,7 +42,7 @@ def test_a_backlog_is_left_when_it_takes_too_long_and_not_twice(
     assert word in decision.reason
 
 
-def test_nothing_is_done_beside_a_job_nor_for_a_stopped_stream_nor_too_soon_after_a_failure() -> None:
+def test_nothing_is_done_beside_a_job_nor_for_a_stopped_stream() -> None:
     closed = replace(OPEN, watermark_ms=9_000)
     assert decide_leave(LONG, LIMIT, None, LeaveMemory(busy=True), NOW, wanted=True).kind == WAIT
     assert decide_leave(LONG, LIMIT, closed, LeaveMemory(), NOW, wanted=False).kind == WAIT
@@ -52,7 +52,7 @@ def test_nothing_is_done_beside_a_job_nor_for_a_stopped_stream_nor_too_soon_afte
     assert decide_leave(LONG, LIMIT, closed, LeaveMemory(last_end=NOW), NOW, wanted=True).kind == FILL
 
 
-def test_the_windows_of_skipped_records_are_closed_a_length_after_the_first_records_behind_them() -> None:
+def test_skipped_windows_are_closed_a_length_after_the_first_records() -> None:
     before, after = (ledger_row(n, max_event_ms=1_000 * n, timeline="t1") for n in (1, 2))
     empty, first = (replace(ledger_row(n, timeline="t2"), max_event_ms=at) for n, at in ((3, None), (4, 70_000)))
     length = timedelta(seconds=10)

@@ -210,7 +210,7 @@ def find_broken(look: Look) -> str:
 def gaps_after(seal: Seal, look: Look) -> list[str]:
     """Return the timelines that began after an accepted gap and that the seal does not know. Pure.
 
-    A seal behind a gap was made once every window of the skipped records was served from a backfill, and settled.
+    A seal after a gap was made once every window of the skipped records was served from a backfill, and settled.
     """
     names = [part.timeline for part in look.path]
     sealed = names.index(seal.timeline) if seal.timeline in names else -1

@@ -219,12 +219,12 @@ class RestoreEffects(OperationEffects[Restore]):
     def _rewrite(self, restore: Restore, definition: Definition, work: Path) -> None:
         """Give the state the number of partitions that the child's record says, if it says one."""
         partitions = restore.partitions or load_timeline(self.home, restore.parent).shuffle_partitions
+        if not partitions:
+            return
         batch = restore.forked_at or 0
-        text = (work / "offsets" / str(batch)).read_text()
-        if partitions and partitions_of(text) != partitions:
-            self.progress(
-                f"the state after batch {batch} is rewritten: {partitions_of(text)} to {partitions} partitions"
-            )
+        now = partitions_of((work / "offsets" / str(batch)).read_text())
+        if now != partitions:
+            self.progress(f"the state after batch {batch} is rewritten from {now} to {partitions} partitions")
             session = self.spark or session_of(self.settings, definition)
             repartition_state(session, work, batch, partitions)
 
