@@ -101,9 +101,8 @@ def upgrade(
     if confirm:
         done = upgrade_stream(frame.settings, name, savepoint_id, unproved=unproved, progress=frame.progress)
         report = to_plain(done.restore) | {"bundle": done.bundle, "changed": list(done.changed)}
-        frame.emit(
-            report, lambda: f"{as_fields(report)}\n\n{(_ROTATE if done.changed else _SAME_STATE).format(name=name)}"
-        )
+        follows = _ROTATE if done.changed or done.restore.resumed else _SAME_STATE
+        frame.emit(report, lambda: f"{as_fields(report)}\n\n{follows.format(name=name)}")
         return
     plan = show_upgrade(frame.settings, name, savepoint_id, unproved=unproved)
     frame.emit(plan, lambda: describe_plan(plan))
