@@ -204,3 +204,16 @@ def test_a_version_that_comes_late_changes_what_is_held_as_it_changes_all(seed: 
     with_late = held.unionByName(frame_of(spark, late))
     minutes = range(since, 6)
     assert seen(spark, with_late, minutes) == seen(spark, frame_of(spark, [*early, *late]), minutes)
+
+
+def test_a_statement_of_the_next_query_finds_what_is_held(
+    spark: SparkSession, home: tuple[Settings, PipelineHome], files_read: list[int]
+) -> None:
+    settings, pipeline = home
+    known = KnownVersions(settings, pipeline, DEFINITION, "t2")
+    for number in range(3):
+        store(spark, pipeline, [Version("t1", number, number, f"k{number}", 50 * number)])
+    for session, batch in ((spark.newSession(), 1), (spark.newSession(), 2)):
+        known(session, batch, micros(0))[VIEW].createOrReplaceTempView("held")
+        assert session.sql("SELECT * FROM held").count() == batch + 1
+    assert files_read == [3, 3]  # the second one reads all again

@@ -77,6 +77,8 @@ def upgrade(
     proves that savepoint afterwards; until then the newest proved one before it is kept. What is served does not change. A change
     of what shapes the state (windows, keys, the transform) is refused. Exit 1 if it cannot be done.
 
+    If stream.shuffle_partitions is not the number that runs, the state is rewritten into so many partitions on the way.
+
     With --new-version any change may be made: the new definition becomes NAME@v2, a stream with tables of its own beside
     NAME. Its past is computed by batch, its present streamed; the stream NAME goes on with the old definition, and serves.
     `rivertwice version compare NAME@v2` says when every difference has a cause.
@@ -99,9 +101,8 @@ def upgrade(
     if confirm:
         done = upgrade_stream(frame.settings, name, savepoint_id, unproved=unproved, progress=frame.progress)
         report = to_plain(done.restore) | {"bundle": done.bundle, "changed": list(done.changed)}
-        frame.emit(
-            report, lambda: f"{as_fields(report)}\n\ntake and prove a savepoint soon: {_ROTATE.format(name=name)}"
-        )
+        follows = _ROTATE if done.changed or done.restore.resumed else _SAME_STATE
+        frame.emit(report, lambda: f"{as_fields(report)}\n\n{follows.format(name=name)}")
         return
     plan = show_upgrade(frame.settings, name, savepoint_id, unproved=unproved)
     frame.emit(plan, lambda: describe_plan(plan))
@@ -109,7 +110,21 @@ def upgrade(
         raise SystemExit(REFUSED)
 
 
-_ROTATE = "those before the upgrade hold another definition's state (`rivertwice savepoint take {name}`, or the DAG rotate__{name})"
+_ROTATE = (
+    "take and prove a savepoint soon: those before the upgrade hold another definition's state (`rivertwice savepoint take {name}`, or the "
+    "DAG rotate__{name})"
+)
+_SAME_STATE = (
+    "savepoints from before hold the same state in its old layout: each can be restored, and is rewritten on the way"
+)
+
+
+def _describe_state(plan: UpgradePlan) -> str:
+    """Return what becomes of the state's layout."""
+    if plan.partitions is None:
+        return f"laid out as now{f'; {plan.kept}' if plan.kept else ''}"
+    before, after = plan.partitions
+    return f"rewritten from {before} to {after} partitions by Spark, equal otherwise{f'; {plan.kept}' if plan.kept else ''}"
 
 
 def describe_plan(plan: UpgradePlan) -> str:
@@ -118,6 +133,7 @@ def describe_plan(plan: UpgradePlan) -> str:
 
     rows: list[list[Any]] = [
         ["definition", f"bundle {plan.old_bundle[:12]} to {plan.new_bundle[:12]}: {_WAYS[plan.way]}"],
+        ["state", _describe_state(plan)],
         ["new timeline", f"leaves {plan.timeline} after its last batch, now {plan.batch}"],
         ["built on", describe_base(plan.savepoint, plan.origin)],
         ["replayed and compared", f"{plan.replay} recorded batches"],

@@ -16,7 +16,7 @@ from rivertwice.pipeline.limits import AlertLimits
 from rivertwice.pipeline.names import Column, without_null
 from rivertwice.pipeline.source_model import Source, SqlType
 from rivertwice.pipeline.sources import find_sources_conflict, find_topics_conflict
-from rivertwice.pipeline.stream_pins import StreamPins
+from rivertwice.pipeline.stream_pins import StreamPins, find_catch_up_conflict
 from rivertwice.pipeline.strict import Strict
 from rivertwice.pipeline.windows import Window
 
@@ -113,7 +113,7 @@ class DefinitionFile(Strict):
         if twice:
             message = f"result column {twice[0]!r} is given twice among window, keys and columns; rename one"
             raise ValueError(message)
-        wrong = find_fast_conflict(self) or kind.find_conflict(self)
+        wrong = find_catch_up_conflict(self) or find_fast_conflict(self) or kind.find_conflict(self)
         if wrong:
             raise ValueError(wrong)
         return self

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +31,8 @@ from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.interval_rows import RowsOf
 from rivertwice.progress import Progress
 from rivertwice.savepoint.recorded import ReplayTopics, count_one_run, plan_watermarks
-from rivertwice.stream.checkpoint import last_number, parse_offsets
+from rivertwice.savepoint.repartition import repartition_state
+from rivertwice.stream.checkpoint import last_number, parse_offsets, partitions_of, with_partitions
 from rivertwice.stream.execution import terminated_state
 from rivertwice.stream.source import kafka_stream
 from rivertwice.stream.steer import steer_source
@@ -256,13 +258,37 @@ def replay_recorded(
         if replay.is_over():
             return replay.done
         left = rows[len(replay.done) :]
-        replay.run(count_one_run(left, several=len(definition.sources) > 1) if one_query else 1)
+        alike = _lay_out(spark, checkpoint_dir, left)
+        replay.run(count_one_run(alike, several=len(definition.sources) > 1) if one_query else 1)
     if topic_override is not None:
         _unshift_checkpoint(checkpoint_dir, aside)
     for row in rows:  # Spark has purged the oldest of a long replay
         if (checkpoint_dir / "offsets" / str(row.batch)).exists():
             put_offsets(checkpoint_dir, row, None)
+    _show_changes(checkpoint_dir, rows)
     return replay.done
+
+
+def _lay_out(spark: SparkSession, checkpoint: Path, rows: Sequence[LedgerRow]) -> list[LedgerRow]:
+    """Give the state the number of partitions that the first of `rows` was recorded with; return the rows that have the same.
+
+    The stream's state was rewritten between two batches if they recorded different numbers; so the replayed one is, too.
+    """
+    numbers = [partitions_of(row.offsets_text) for row in rows]
+    before = checkpoint / "offsets" / str(rows[0].batch - 1)
+    if numbers[0] is not None and before.exists():
+        repartition_state(spark, checkpoint, rows[0].batch - 1, numbers[0])
+    return [row for row, _ in takewhile(lambda each: each[1] == numbers[0], zip(rows, numbers, strict=True))]
+
+
+def _show_changes(checkpoint: Path, rows: Sequence[LedgerRow]) -> None:
+    """Let the offsets of a batch after which the state was rewritten have the new number, as in the stream's own checkpoint."""
+    for row in rows:
+        path, number = checkpoint / "offsets" / str(row.batch - 1), partitions_of(row.offsets_text)
+        if number is not None and path.exists():
+            text = path.read_text()
+            if partitions_of(text) not in (None, number):
+                _put(path, with_partitions(text, number))
 
 
 def put_offsets(checkpoint: Path, row: LedgerRow, override: ReplayTopics | None) -> None:

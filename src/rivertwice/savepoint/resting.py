@@ -11,6 +11,7 @@ from rivertwice.errors import FingerprintError, SavepointError
 from rivertwice.savepoint.bases import RESTING
 from rivertwice.savepoint.catalogue import Savepoint, savepoint_store
 from rivertwice.savepoint.take import describe_row
+from rivertwice.stream.checkpoint import partitions_of
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline, load_timeline
 
@@ -50,7 +51,7 @@ def require_own_state(line: Timeline, of_last: Timeline, last: LedgerRow) -> Non
 
     Raises:
         FingerprintError: the timeline was made by an upgrade and has no batch yet.
-        SavepointError: the timeline was made by an accepted gap and has no batch yet.
+        SavepointError: the timeline was made by an accepted gap or by another number of partitions, and has no batch yet.
     """
     if line.fingerprint != of_last.fingerprint:
         message = (
@@ -58,6 +59,13 @@ def require_own_state(line: Timeline, of_last: Timeline, last: LedgerRow) -> Non
             f"state of the definition before; nothing was done; start the stream, and repeat this after its first batch"
         )
         raise FingerprintError(message)
+    if last.timeline != line.timeline and line.shuffle_partitions not in (0, partitions_of(last.offsets_text)):
+        message = (
+            f"timeline {line.timeline} of {line.pipeline} has its state in {line.shuffle_partitions} partitions and has no batch yet: its "
+            f"checkpoint is not what the ledger recorded for batch {last.batch}; nothing was done; start the stream, and repeat this after "
+            "its first batch"
+        )
+        raise SavepointError(message)
     if last.timeline != line.timeline and last.end_offsets != line.genesis:
         message = (
             f"timeline {line.timeline} of {line.pipeline} was made by an accepted gap and has no batch yet: its checkpoint is not "

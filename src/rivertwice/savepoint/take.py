@@ -26,7 +26,7 @@ from rivertwice.savepoint.manifest import FileEntry, Manifest, frozen_pins
 from rivertwice.savepoint.records import CHECKPOINT, MANIFEST, TAKING, encode_record
 from rivertwice.savepoint.trim import select_batch, select_surplus
 from rivertwice.store.base import BlobStore
-from rivertwice.stream.gaps import as_continued
+from rivertwice.stream.gaps import continued_rows
 from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
@@ -78,6 +78,8 @@ def save_checkpoint(
     staging = home.scratch / f"take-{nonce}"
     try:
         row = copy_committed(home, timeline, staging)
+        if row.timeline != timeline:
+            _require_recorded(home, row, timeline)
         name = f"sp-{row.timeline}-{row.batch}-{nonce}"
         manifest = describe_row(home, row, savepoint=name, reason=reason, files=hash_tree(staging), now=now)
         hold(savepoint_store(home), name)
@@ -88,6 +90,22 @@ def save_checkpoint(
         "savepoint %s of %s: %s files, %s bytes", manifest.savepoint, row.pipeline, len(manifest.files), manifest.size
     )
     return load_savepoint(home, manifest.savepoint)
+
+
+def _require_recorded(home: PipelineHome, row: LedgerRow, timeline: str) -> None:
+    """Refuse a checkpoint that was changed for a timeline without a batch: the ledger would contradict its savepoint.
+
+    Raises:
+        SavepointError: the timeline began after an accepted gap, or with another number of state partitions.
+    """
+    recorded = select_on_path(read_ledger(home, first_batch=row.batch), path_of(home, timeline))[:1]
+    if recorded and recorded[0].offsets_text != row.offsets_text:
+        message = (
+            f"timeline {timeline} of {row.pipeline} has no batch yet, and its checkpoint was changed since batch {row.batch} of timeline "
+            f"{row.timeline} (a gap was accepted, or the state has another number of partitions); start the stream and take the "
+            "savepoint after its first batch"
+        )
+        raise SavepointError(message)
 
 
 def copy_committed(home: PipelineHome, timeline: str, target: Path) -> LedgerRow:
@@ -103,7 +121,7 @@ def copy_committed(home: PipelineHome, timeline: str, target: Path) -> LedgerRow
     batches = path_of(home, timeline)
     batch = select_batch(copy.files, set(committed_batches(home, batches).numbers.tolist()))
     recorded = [row for row in select_on_path(read_ledger(home, first_batch=batch), batches) if row.batch == batch]
-    rows = {row.batch: row for row in as_continued(recorded, load_timeline(home, timeline))}
+    rows = {row.batch: row for row in continued_rows(home, recorded, load_timeline(home, timeline))}
     for path in select_surplus(copy.files, batch):
         (target / path).unlink(missing_ok=True)
     planned = (target / "offsets" / str(batch)).read_text()

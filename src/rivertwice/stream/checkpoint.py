@@ -17,6 +17,7 @@ from rivertwice.errors import CheckpointError
 from rivertwice.log.addresses import StoredOffsets
 
 _CRC_BLOCK = 512
+_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 @dataclass(frozen=True)
@@ -133,3 +134,20 @@ def checksum_of(data: bytes) -> bytes:
     """Return the content of the checksum file that Hadoop puts beside a file: a CRC-32 of each block of 512 bytes."""
     sums = [zlib.crc32(data[at : at + _CRC_BLOCK]) for at in range(0, len(data), _CRC_BLOCK)]
     return b"crc\0" + struct.pack(f">i{len(sums)}I", _CRC_BLOCK, *sums)
+
+
+def partitions_of(text: str) -> int | None:
+    """Return the number of state partitions that an `offsets/N` froze; None if it has none."""
+    lines = text.split("\n")
+    number = json.loads(lines[1]).get("conf", {}).get(_PARTITIONS) if len(lines) > 1 else None
+    return None if number is None else int(number)
+
+
+def with_partitions(text: str, partitions: int) -> str:
+    """Return an `offsets/N` that froze this number of state partitions; the same text if it did already."""
+    if partitions_of(text) == partitions:
+        return text
+    version, metadata, *sources = text.split("\n")
+    values = json.loads(metadata)
+    values["conf"] = {**values.get("conf", {}), _PARTITIONS: str(partitions)}
+    return "\n".join([version, json.dumps(values, separators=(",", ":")), *sources])

@@ -22,7 +22,7 @@ from rivertwice.errors import CheckpointError, LedgerError, RivertwiceError
 from rivertwice.store import delta
 from rivertwice.store.base import is_temporary
 from rivertwice.stream.checkpoint import parse_offsets
-from rivertwice.stream.gaps import as_continued
+from rivertwice.stream.gaps import continued_rows
 from rivertwice.stream.seal import app_of, check_sealed
 from rivertwice.timeline.committed import CommittedBatches, newest_batches
 from rivertwice.timeline.ledger import LedgerRow
@@ -251,7 +251,7 @@ def find_unfit(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow], ru
     finished, committed = max(view.commits, default=-1), rows[-1].batch if rows else -1
     if finished > committed:
         return f"it has finished batch {finished} (commits), but the changelog ends at batch {committed}"
-    return find_damage(view, as_continued(rows, line), rule_of_row) or find_bad_checksum(checkpoint)
+    return find_damage(view, continued_rows(home, rows, line), rule_of_row) or find_bad_checksum(checkpoint)
 
 
 def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow], rule_of_row: RuleOfRow) -> None:
@@ -290,7 +290,7 @@ def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRo
         )
         raise LedgerError(message)
     checkpoint = home.checkpoint(line.timeline)
-    problem = find_damage(view, as_continued(rows, line), rule_of_row) or find_bad_checksum(checkpoint)
+    problem = find_damage(view, continued_rows(home, rows, line), rule_of_row) or find_bad_checksum(checkpoint)
     if problem is not None:
         message = (
             f"the checkpoint of timeline {line.timeline} of {line.pipeline} is damaged: {problem}; continuing with it would "

@@ -30,6 +30,7 @@ from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.engine import spark_session, watermark_confs
 from rivertwice.pipeline.fold_buckets import buckets_at_genesis, with_buckets
 from rivertwice.printable import log_to_stdout
+from rivertwice.stream.added import describe_added
 from rivertwice.stream.batch_log import BatchLog
 from rivertwice.stream.begin import FIRST, require_checked, resolve_timeline
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
@@ -39,6 +40,7 @@ from rivertwice.stream.execution import observed_counts, terminated_state
 from rivertwice.stream.failures import DRAINED, POISON, RETENTION, classify_failure
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss
 from rivertwice.stream.heartbeat import HeartbeatThread
+from rivertwice.stream.layout import running_partitions
 from rivertwice.stream.lease import Lease, acquire_lease
 from rivertwice.stream.placing import Placing
 from rivertwice.stream.quiet import QuietClock
@@ -113,13 +115,16 @@ class Driver:
         for topic in self._definition.topics:
             added = added_partitions(line, kafka.end_offsets(self._settings, topic), topic)
             if added:
-                text = "topic %s got partitions %s since %s began; each is read from its first record"
-                _log.warning(text, topic, added, line.timeline)
+                _log.warning("%s", describe_added(self._definition, topic, added, line.timeline))
         return line
 
     def _frozen(self, line: Timeline) -> Definition:
-        """Return the definition with what the timeline froze; the edited value counts for a new genesis only."""
+        """Return the definition with what the timeline froze; an edited value is named, and what makes it count."""
         definition = self._definition
+        partitions, running = definition.stream.shuffle_partitions, running_partitions(self._home, line)
+        if running not in (None, partitions):
+            text = "stream.shuffle_partitions is %s, but %s keeps its state in %s; `rivertwice upgrade %s` rewrites the state"
+            _log.warning(text, partitions, line.timeline, running, definition.name)
         wanted = buckets_at_genesis(definition)
         if wanted != line.fold_buckets and "fold_buckets" in definition.stream.model_fields_set:
             text = "stream.fold_buckets is %s, but %s began with %s, which stays: the state is laid out by it"

@@ -19,7 +19,7 @@ from rivertwice.log.gaps import EXPIRED, Gap, bound_event_time, find_gap, gap_me
 from rivertwice.log.reader import first_stamps
 from rivertwice.pipeline.model import Definition
 from rivertwice.stream.begin import check_topics
-from rivertwice.stream.checkpoint import last_number, moved_to, read_initial_offsets, read_planned
+from rivertwice.stream.checkpoint import last_number, moved_to, read_initial_offsets, read_planned, with_partitions
 from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of
@@ -135,20 +135,36 @@ def explain_loss(settings: Settings, definition: Definition, now: datetime) -> s
     return None
 
 
-def as_continued(rows: Sequence[LedgerRow], line: Timeline) -> list[LedgerRow]:
-    """Return a path's batches as the timeline's checkpoint must show them.
+def continued_rows(home: PipelineHome, rows: Sequence[LedgerRow], line: Timeline) -> list[LedgerRow]:
+    """Return the newest batches of a timeline's path as its checkpoint must show them, by the records of all its timelines."""
+    lines: list[Timeline] = []
+    while rows and line.parent is not None and line.parent.batch >= rows[0].batch:
+        lines.append(line)
+        line = load_timeline(home, line.parent.timeline)
+    shown = list(rows)
+    for each in reversed(lines):
+        shown = as_continued(shown, each)
+    return shown
 
-    After an accepted gap the parent's last batch ends where the child begins, for Spark continues from there. The rows of the
-    ledger itself do not change.
+
+def as_continued(rows: Sequence[LedgerRow], line: Timeline) -> list[LedgerRow]:
+    """Return the batches before and of a timeline as its checkpoint must show them. Pure.
+
+    After an accepted gap the parent's last batch ends where the child begins, for Spark continues from there. If the child has
+    another number of state partitions, that batch's offsets have it. The rows of the ledger itself do not change.
     """
     if line.parent is None:
         return list(rows)
-    return [
-        replace(row, end_offsets=line.genesis, offsets_text=moved_to(row.offsets_text, line.genesis))
-        if row.batch == line.parent.batch and row.timeline != line.timeline and _leaps(row.end_offsets, line.genesis)
-        else row
-        for row in rows
-    ]
+    left = line.parent.batch
+    return [_continued(row, line) if row.batch == left and row.timeline != line.timeline else row for row in rows]
+
+
+def _continued(row: LedgerRow, line: Timeline) -> LedgerRow:
+    if _leaps(row.end_offsets, line.genesis):
+        row = replace(row, end_offsets=line.genesis, offsets_text=moved_to(row.offsets_text, line.genesis))
+    if line.shuffle_partitions:
+        row = replace(row, offsets_text=with_partitions(row.offsets_text, line.shuffle_partitions))
+    return row
 
 
 def _leaps(end: StoredOffsets, genesis: StoredOffsets) -> bool:

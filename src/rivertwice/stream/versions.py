@@ -99,12 +99,19 @@ class _Held:
     rows: DataFrame
 
 
+def _is_of(spark: SparkSession, rows: DataFrame) -> bool:
+    """Say whether rows are of this session: a statement over views of two sessions does not find all of them."""
+    is_same: bool = rows.sparkSession._jsparkSession == spark._jsparkSession
+    return is_same
+
+
 class KnownVersions:
     """The versions on a timeline's path, as of any of its batches; an `interval_rows.VersionsAt`.
 
     From one batch that closes windows to the next, executors hold the versions that the windows of then and later ones may see: the
     newest of each row of the table, and those that ended since. So a batch reads what the batches since have stored, and no version
-    twice. The first batch of a process reads all; so does one that comes before the last, or closes windows from before its own.
+    twice. The first batch of a query, which has a session of its own, reads all; so does one that comes before the last, or closes
+    windows from before its own.
     """
 
     def __init__(self, settings: Settings, home: PipelineHome, definition: Definition, timeline: str) -> None:
@@ -123,7 +130,7 @@ class KnownVersions:
         if since_us is None:  # no window is there to see a version
             return self._read(spark, view, path, batch, batch).withColumn("_index", F.lit(0))
         held = self._held.get(view)
-        if held is None or batch < held.batch or since_us < held.since_us:
+        if held is None or batch < held.batch or since_us < held.since_us or not _is_of(spark, held.rows):
             rows = self._read(spark, view, path, -1, batch)
         else:
             rows = held.rows.unionByName(self._read(spark, view, path, held.batch, batch))

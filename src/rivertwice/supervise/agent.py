@@ -41,6 +41,7 @@ from rivertwice.supervise.delivery import DeliveryKeeper
 from rivertwice.supervise.disk import DiskWatch
 from rivertwice.supervise.drain import drain_all, end_fast_paths
 from rivertwice.supervise.fast import FastKeeper
+from rivertwice.supervise.leaver import LeaveKeeper
 from rivertwice.supervise.log_keeper import LogKeeper
 from rivertwice.supervise.memory import (
     DIED,
@@ -234,6 +235,8 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         UpkeepKeeper(settings, lambda: supervised_names(settings), stop).start()
         savepoints = SavepointKeeper(settings, lambda: supervised_names(settings), stop)
         savepoints.start()
+        leaver = LeaveKeeper(settings, lambda: supervised_names(settings), stop)
+        leaver.start()
         alerts = AlertKeeper(settings, lambda: supervised_names(settings), stop)
         alerts.start()
         end_metrics = serve_metrics(settings, alerts.newest, utc_now)
@@ -264,6 +267,7 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         keeper.join(timeout=30.0)
         delivery.join(timeout=30.0)
         savepoints.join(timeout=15.0)
+        leaver.join(timeout=15.0)
         sender.join(timeout=15.0)
         if end_metrics is not None:
             end_metrics()

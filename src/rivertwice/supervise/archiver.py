@@ -25,6 +25,7 @@ from rivertwice.log import kafka
 from rivertwice.log.archive import is_archiving
 from rivertwice.log.leases import Level
 from rivertwice.log.retention import parse_limit
+from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.processes import start_detached
 from rivertwice.retention.ahead import ArchiveMemory, decide_archive
 from rivertwice.retention.view import (
@@ -37,10 +38,13 @@ from rivertwice.retention.view import (
 )
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.store.log_files import open_log
+from rivertwice.stream.added import added_since, describe_added, has_effect
 from rivertwice.supervise.act import page, page_over, record_event
 from rivertwice.supervise.keeper import Keeper
+from rivertwice.timeline.lineage import head_path, load_timeline
 
 FORMAT = 1
+ADDED = "partitions_added"
 EVERY_S = 10.0
 FOREVER_EVERY_S = 120.0  # a topic that Kafka never deletes from is looked at this often only
 JOB = (sys.executable, "-m", "rivertwice.log.archive_job")
@@ -85,6 +89,7 @@ class RetentionKeeper(Keeper):
         self._topics: dict[str, _Topic] = {}
         self._looked: dict[str, float] = {}
         self._bad: dict[str, set[str]] = {}
+        self._added: dict[tuple[str, str], list[int]] = {}
 
     def look(self, name: str, now: datetime) -> RetentionView | None:
         """Look at one pipeline; return what was seen, or None if it is not its turn."""
@@ -103,8 +108,26 @@ class RetentionKeeper(Keeper):
         for topic_view in view.topics:
             memory = self._topics.setdefault(topic_view.log.topic, _Topic())
             memory.seen = (time.monotonic(), topic_view.log.end)
+            self._note_added(name, topic_view, now)
             self._archive(name, topic_view, memory, now)
         return view
+
+    def _note_added(self, name: str, view: TopicView, now: datetime) -> None:
+        """Report partitions that a topic got since the pipeline's first timeline began, as soon as they are there."""
+        home, topic = self._settings.pipeline(name), view.log.topic
+        path = head_path(home)
+        if not path:
+            return
+        root = load_timeline(home, path[0].timeline)
+        added = added_since(root.genesis.get(topic, {}), view.log.end)
+        if not added or self._added.get((name, topic)) == added:
+            return
+        self._added[name, topic] = added
+        definition = load_bundle_definition(home.bundles, load_timeline(home, path[-1].timeline).bundle)
+        text = describe_added(definition, topic, added, root.timeline)
+        record_event(self._settings, ADDED, name, text, now)
+        if has_effect(definition):
+            page(self._settings, ADDED, name, text, now, severity="warning", subject=topic)
 
     def _due(self, name: str) -> bool:
         """Say whether to look now: the whole view costs table reads, so a topic that is kept for ever is looked at rarely."""

@@ -39,6 +39,7 @@ class Timeline:
         fingerprint: {"state", "semantics", "decode"} of the bundle.
         fold_buckets: buckets of a fold's keys in the state, for ever; 0: a state for each key (`pipeline.fold_buckets`), or
             no fold.
+        shuffle_partitions: number of state partitions that its own batches have; 0: the number that its first batch froze.
     """
 
     pipeline: str
@@ -52,6 +53,7 @@ class Timeline:
     topic_ids: Mapping[str, str]
     created_at: datetime
     fold_buckets: int = 0
+    shuffle_partitions: int = 0
 
 
 def fork_of(parent: Timeline, last: LedgerRow, name: str, now: datetime) -> Timeline:
@@ -99,6 +101,7 @@ def create_timeline(home: PipelineHome, line: Timeline) -> bool:
             "topic_ids": line.topic_ids,
             "created_at": to_iso(line.created_at),
             **({"fold_buckets": line.fold_buckets} if line.fold_buckets else {}),
+            **({"shuffle_partitions": line.shuffle_partitions} if line.shuffle_partitions else {}),
         },
     )
 
@@ -129,6 +132,7 @@ def load_timeline(home: PipelineHome, timeline: str) -> Timeline:
         topic_ids=data["topic_ids"],
         created_at=parse_iso(data["created_at"]),
         fold_buckets=data.get("fold_buckets", 0),
+        shuffle_partitions=data.get("shuffle_partitions", 0),
     )
 
 

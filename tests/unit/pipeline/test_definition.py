@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from histories.kinds import definition_files
 from homes.project import FLIGHTS, REPOSITORY, replace_text
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import load_all, load_definition, parse_files, read_files
@@ -118,3 +119,23 @@ def test_a_duration_reads_back_what_it_writes(milliseconds: int) -> None:
 def test_what_is_no_duration_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="is no duration"):
         parse_duration(text)
+
+
+def test_a_policy_for_backlogs_needs_records_of_one_topic_in_windows(folder: Path) -> None:
+    path = folder / "pipeline.yaml"
+    text = path.read_text()
+    assert "\nstream:\n" in text
+    path.write_text(text.replace("\nstream:\n", "\nstream:\n  catch_up: {by_batch_when: 6 hours, keep: 2 hours}\n"))
+    policy = load_definition(folder).stream.catch_up
+    assert policy is not None
+    assert (policy.by_batch_when, policy.keep) == (timedelta(hours=6), timedelta(hours=2))
+    replace_text(path, "by_batch_when: 6 hours", "by_batch_when: 10 ms")
+    assert "the stream would read nothing" in refusal(folder)
+    for kind, why in (
+        ("fold", "each row of a fold depends on all records"),
+        ("joined sources", "but several are read"),
+    ):
+        files = definition_files(kind)
+        files["pipeline.yaml"] += "stream: {catch_up: {by_batch_when: 6 hours}}\n"
+        with pytest.raises(DefinitionError, match=why):
+            parse_files({name: text.encode() for name, text in files.items()}, "histories")

@@ -11,18 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homes.seals import LOOK, NOW, P0, SEAL
+from rivertwice.log.gaps import HANDED_OVER, Gap
 from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.derive import read_spans
+from rivertwice.reconcile.gaps import Jump
 from rivertwice.reconcile.gate import Gate, GateAlert
-from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowId
+from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowId, Verdict
 from rivertwice.reconcile.seals.changes import FOREIGN, OWN, REPLACED, REWRITTEN, TableChanges, classify_change
 from rivertwice.reconcile.seals.look import FULL, INCREMENT, UNCHANGED, Look, decide_mode
 from rivertwice.reconcile.seals.merge import merge_counts, replaced_verdicts, sealed_pairs, settled_parts
 from rivertwice.reconcile.seals.model import SealedPart, chain_hash, seal_of
 from rivertwice.reconcile.seals.scope import Scope, Zones, join_nearest, joined_runs, reaches_back, select_batches
-from rivertwice.reconcile.seals.settle import why_unproved
+from rivertwice.reconcile.seals.settle import why_unfilled, why_unproved
 from rivertwice.reconcile.seals.touched import SettledRows, judge_touched
 from rivertwice.store.delta_read import Change
+from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry
 from rivertwice.timeline.served import ServedStamp
 from rivertwice.timeline.serving import Publication
@@ -58,7 +61,10 @@ def test_a_seal_is_read_as_it_was_stored() -> None:
         (replace(LOOK, stamp=ServedStamp(1, "t1", 6)), INCREMENT, "starts at"),
         (replace(LOOK, stamp=None), FULL, "served table came or went"),
         (replace(LOOK, amendments=1), FULL, "dead letters"),
-        (replace(LOOK, gaps=["t1"]), FULL, "accepted gap"),
+        (replace(LOOK, path=[*LOOK.path, Segment("t2", 9, None)], gaps=["t2"]), FULL, "accepted gap"),
+        (replace(LOOK, gaps=["t1"]), UNCHANGED, "nothing new"),
+        (replace(LOOK, gaps=["t1"], last=("t1", 6)), INCREMENT, "starts at"),
+        (replace(LOOK, gaps=["t1"], entries=[Entry(2, PUBLICATION, {}, NOW)]), FULL, "may cover windows of the gap"),
         (replace(LOOK, entries=[*LOOK.entries, Entry(2, HEAD, {"timeline": "t2"}, NOW)]), INCREMENT, "starts at"),
         (replace(LOOK, tables=[TableChanges("served", 9, 8, [REPLACING])]), FULL, "without a publication"),
         (replace(LOOK, entries=[*LOOK.entries, Entry(2, PUBLICATION, {}, NOW)]), INCREMENT, "starts at"),
@@ -321,3 +327,27 @@ def test_the_ledgers_chain_can_be_continued_and_sees_a_change() -> None:
     rows = [ledger_row(number) for number in range(4)]
     assert chain_hash(chain_hash("x", rows[:2]), rows[2:]) == chain_hash("x", rows)
     assert chain_hash("x", [*rows[:3], replace(rows[3], read=9)]) != chain_hash("x", rows)
+
+
+GAP = Gap("p", "t1", 4, "topic", "id", HANDED_OVER, {0: (10, 20)}, {0: (10, 20)}, 0, None, NOW)
+
+
+def served(start: int, verdict: str) -> Verdict:
+    return Verdict(SERVED, RowId(start, start + SIZE, "k"), verdict, "", "both")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "word"),
+    [
+        ([served(10, "AGREES"), served(20, "LATE")], ""),
+        ([served(10, "AGREES"), served(20, "NOT_COMPARABLE")], "no backfill is published"),
+        ([served(10, "AGREES"), served(20, "OPEN")], "not closed yet"),
+        ([served(10, "AGREES"), served(20, "AGREES"), served(30, "OPEN")], ""),  # a window without skipped records
+        ([], "not served by a backfill yet"),
+    ],
+)
+def test_after_a_gap_there_is_a_seal_once_its_windows_are_served(verdicts: list[Verdict], word: str) -> None:
+    why = why_unfilled([Jump(5, GAP, {})], {10, 20}, verdicts)
+    assert (why == "") == (word == "")
+    assert word in why
+    assert why_unfilled([], {10, 20}, verdicts) == ""

@@ -140,6 +140,11 @@ class WindowLint:
         text = f"windows of {format_duration(window)} end soon: no daily batch gives their rows in time"
         return LintFinding(FIT, HOLDS, text)
 
+    def effect_of_partitions(self, definition: Definition) -> str | None:
+        """Return what partitions that are added while the stream runs do to the results; None: nothing."""
+        del definition
+        return None
+
     def remedy_for_partitions(self, partitions: int) -> str:
         """Return what to do about a topic that now has more partitions than the definition declares."""
         return f"write partitions: {partitions}; results do not depend on order here, readers of the topic may"

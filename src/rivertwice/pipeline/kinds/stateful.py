@@ -115,6 +115,16 @@ class StatefulLint(WindowLint):
         del definition
         return LintFinding(FIT, HOLDS, "rows are emitted by the batch that reads their event")
 
+    def effect_of_partitions(self, definition: Definition) -> str | None:
+        """Return that keys which move to an added partition lose their order, unless the definition says that none counts."""
+        if definition.order == "any":
+            return None
+        by = ", ".join(definition.by)
+        return (
+            f"producers that hash keys now send some of them to the new partitions, so for these the order of a {by} ends: a row may be "
+            "made of events in another order, and a reconcile calls it NOT_COMPARABLE"
+        )
+
     def remedy_for_partitions(self, partitions: int) -> str:
         """Return what to do about added partitions: a key's order ends there."""
         del partitions

@@ -188,8 +188,11 @@ def find_broken(look: Look) -> str:
     seal = look.seal
     if seal is None:
         return "no seal is on the head's path"
-    if look.gaps:
-        return f"timeline {look.gaps[0]} began after an accepted gap"
+    unsealed = gaps_after(seal, look)
+    if unsealed:
+        return f"timeline {unsealed[0]} began after an accepted gap"
+    if look.gaps and new_publications(look):
+        return f"a publication since the seal may cover windows of the gap before timeline {look.gaps[0]}"
     if look.amendments != seal.amendments:
         return "decisions about dead letters were made since the seal"
     if (look.stamp is None) != (seal.served is None):
@@ -202,6 +205,16 @@ def find_broken(look: Look) -> str:
     if has_replaced(look.tables) and look.sequence == seal.sequence:
         return "rows of the table served were replaced without a publication or a head move"
     return ""
+
+
+def gaps_after(seal: Seal, look: Look) -> list[str]:
+    """Return the timelines that began after an accepted gap and that the seal does not know. Pure.
+
+    A seal after a gap was made once every window of the skipped records was served from a backfill, and settled.
+    """
+    names = [part.timeline for part in look.path]
+    sealed = names.index(seal.timeline) if seal.timeline in names else -1
+    return [name for name in look.gaps if names.index(name) > sealed]
 
 
 def new_publications(look: Look) -> list[Entry]:

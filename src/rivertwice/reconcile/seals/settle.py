@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from rivertwice.backfill.load_plan import find_unloaded
 from rivertwice.reconcile.evidence.evidence import Evidence
-from rivertwice.reconcile.gaps import Doubts, gaps_of
+from rivertwice.reconcile.gaps import Doubts, Jump, gaps_of
 from rivertwice.reconcile.gate import Gate
 from rivertwice.reconcile.judged import Judged
 from rivertwice.reconcile.kinds.account import count_by_rows
-from rivertwice.reconcile.model import Verdict
+from rivertwice.reconcile.model import SERVED, Verdict
 from rivertwice.reconcile.results import Stamp
 from rivertwice.reconcile.seals.look import Look
 from rivertwice.reconcile.seals.merge import Counts, merge_counts, settled_parts
@@ -29,13 +29,35 @@ def why_not_sealed(judged: Judged, view: HeadView, gate: Gate, totals: Totals) -
         return "its definition says compare: false"
     if view.load is not None and find_unloaded(view.load, counted_publications(view), view.semantics):
         return "windows of its first load by batch are not published yet"
-    if gaps_of(view.jumps) or judged.derived.missing or judged.derived.doubts.doubts:
+    if judged.derived.missing or judged.derived.doubts.doubts:
         return "records of the log are lost"
+    unfilled = why_unfilled(view.jumps, judged.evidence.doubts.filled, judged.verdicts)
+    if unfilled:
+        return unfilled
     if judged.derived.defects:
         return "a row is a DEFECT"
     if totals.total.unexplained or any(account.unexplained for account in totals.partitions.values()):
         return "records are without a cause"
     return why_unproved(gate, totals.counts)
+
+
+def why_unfilled(jumps: Sequence[Jump], filled: Collection[int], verdicts: Sequence[Verdict]) -> str:
+    """Return why no run may build on one after an accepted gap; empty if every window of its records is served as they say.
+
+    Args:
+        jumps: what the path skipped.
+        filled: starts of the windows of records that the stream skipped and the archive has.
+        verdicts: of all windows.
+    """
+    gaps = gaps_of(jumps)
+    if not gaps:
+        return ""
+    served = [verdict for verdict in verdicts if verdict.pair == SERVED]
+    if filled and not served:
+        return f"windows of {gaps[0].skipped.id} are not served by a backfill yet"
+    if any(verdict.row.start_ms in filled and verdict.verdict not in (AGREES, LATE) for verdict in served):
+        return f"windows of {gaps[0].skipped.id} are not closed yet, or no backfill is published over them"
+    return ""
 
 
 def why_unproved(gate: Gate, counts: Counts) -> str:

@@ -112,6 +112,8 @@ def is_same_fork(line: Timeline, restore: Restore) -> bool:
 def plan_child(home: PipelineHome, parent: Timeline, last: LedgerRow, restore: Restore, now: datetime) -> Timeline:
     """Return the record of the child: with the parent's definition, or for an upgrade with the new one."""
     line = fork_of(parent, last, restore.child, now)
+    if restore.partitions is not None:
+        line = replace(line, shuffle_partitions=restore.partitions)
     if restore.bundle is None:
         return line
     fingerprint = load_bundle(home.bundles, restore.bundle).fingerprint.hashes()

@@ -42,6 +42,7 @@ class Restore:
         rewritten_by: the erasure that rewrote the archive, so that all records are read from it; None: Kafka's count, too.
         planned: it was asked for without replay: its savepoint is taken of the parent's own checkpoint at rest.
         origin: for a planned one, the proved savepoint from which that one is proved afterwards, and to which people can go back.
+        partitions: for an upgrade, the number of state partitions that the child gets; None: the parent's.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Restore:
     rewritten_by: str | None = None
     planned: bool = False
     origin: str | None = None
+    partitions: int | None = None
 
     @property
     def held(self) -> tuple[str, ...]:

@@ -49,8 +49,10 @@ from rivertwice.savepoint.operations.restore_checks import check_restore, choose
 from rivertwice.savepoint.operations.steps import Plan, select_plan
 from rivertwice.savepoint.plan import ReplayPlan
 from rivertwice.savepoint.records import release_savepoint
+from rivertwice.savepoint.repartition import repartition_state
 from rivertwice.savepoint.replay import replay_recorded
 from rivertwice.savepoint.sessions import session_of
+from rivertwice.stream.checkpoint import partitions_of
 from rivertwice.timeline.lineage import create_timeline, load_timeline, next_timeline_name
 from rivertwice.timeline.sequence import head
 
@@ -93,9 +95,11 @@ class RestoreEffects(OperationEffects[Restore]):
         bundle: for an upgrade, id of the definition that the child runs; None: the parent's.
         rewritten_by: an erasure that keeps the stream stopped, so no driver is drained, and that has rewritten the archive, so
             records are read only from it.
+        partitions: for an upgrade, the number of state partitions that the child gets; None: the parent's.
     """
 
     spark: SparkSession | None = None
+    partitions: int | None = None
     bundle: str | None = None
     rewritten_by: str | None = None
 
@@ -136,6 +140,7 @@ class RestoreEffects(OperationEffects[Restore]):
             rewritten_by=self.rewritten_by,
             planned=planned,
             origin=None if origin is None else origin.id,
+            partitions=self.partitions,
         )
 
     def check(self, restore: Restore) -> Restore:
@@ -208,7 +213,20 @@ class RestoreEffects(OperationEffects[Restore]):
             self.progress(f"replaying {len(plan.rows)} recorded batches after batch {manifest.batch}")
             if plan.rows:
                 self._replay(restore, definition, plan, batches, work)
+            self._rewrite(restore, definition, work)
         return replace(restore, replayed=len(plan.rows))
+
+    def _rewrite(self, restore: Restore, definition: Definition, work: Path) -> None:
+        """Give the state the number of partitions that the child's record says, if it says one."""
+        partitions = restore.partitions or load_timeline(self.home, restore.parent).shuffle_partitions
+        if not partitions:
+            return
+        batch = restore.forked_at or 0
+        now = partitions_of((work / "offsets" / str(batch)).read_text())
+        if now != partitions:
+            self.progress(f"the state after batch {batch} is rewritten from {now} to {partitions} partitions")
+            session = self.spark or session_of(self.settings, definition)
+            repartition_state(session, work, batch, partitions)
 
     def _replay(
         self, restore: Restore, definition: Definition, plan: ReplayPlan, batches: ParentBatches, work: Path
@@ -256,7 +274,8 @@ class RestoreEffects(OperationEffects[Restore]):
         """Return the reason why the head moves."""
         act = "restore from" if record.bundle is None else f"upgrade to bundle {record.bundle[:12]} from"
         act = f"planned {act}" if record.planned else act
-        return f"{act} {record.savepoint} ({record.id})"
+        state = "" if record.partitions is None else f", state in {record.partitions} partitions"
+        return f"{act} {record.savepoint}{state} ({record.id})"
 
 
 def restore_savepoint(
@@ -270,6 +289,7 @@ def restore_savepoint(
     unproved: bool = False,
     keep_intent: bool = False,
     upgrade_to: Bundle | None = None,
+    partitions: int | None = None,
     rewritten_by: str | None = None,
 ) -> RestoreReport:
     """Restore a savepoint of the head's path; by default the newest proved one.
@@ -285,6 +305,7 @@ def restore_savepoint(
         unproved: accept a savepoint that is not proved; every replayed batch is compared in any case.
         keep_intent: do not change the stream's intent; for a caller that knows that no driver runs.
         upgrade_to: the stored definition that the new timeline runs; None: the one that the old timeline runs.
+        partitions: for an upgrade, the number of state partitions that the new timeline gets; None: the old one's.
         rewritten_by: see `RestoreEffects`.
 
     Raises:
@@ -308,6 +329,7 @@ def restore_savepoint(
         unproved=unproved,
         bundle=None if upgrade_to is None else upgrade_to.id,
         rewritten_by=rewritten_by,
+        partitions=partitions,
     )
     with only_operation(home):
         plan = choose_plan(home, savepoint_id, upgrade=upgrade_to is not None)

@@ -82,17 +82,21 @@ def require_proved(savepoint: Savepoint) -> None:
         raise SavepointError(message)
 
 
-def require_way(decision: UpgradeDecision, pipeline: str) -> None:
+def require_way(decision: UpgradeDecision, pipeline: str, *, partitions: int | None = None, note: str = "") -> None:
     """Check that a changed definition can continue from the old one's state.
+
+    Args:
+        decision: what changed.
+        pipeline: its name.
+        partitions: the number of state partitions, if it changes; None: it does not.
+        note: what else changed and does not count, as a sentence for the message.
 
     Raises:
         FingerprintError: it cannot.
         RequestError: no part that matters to the results changed.
     """
-    if decision.way == SAME:
-        message = (
-            f"nothing in the definition of {pipeline} changed that matters to its results: there is nothing to upgrade"
-        )
+    if decision.way == SAME and partitions is None:
+        message = f"nothing in the definition of {pipeline} changed that matters to its results or its state: there is nothing to upgrade{note}"
         raise RequestError(message)
     if decision.way == REFUSED:
         obstacles = "; ".join(f"{name}: {why}" for name, why in decision.obstacles.items())
@@ -143,7 +147,7 @@ def check_restore(
     if restore.bundle is None:
         require_fingerprint(manifest, current)
     else:
-        _check_upgrade(home, manifest, restore.parent, load_bundle(home.bundles, restore.bundle), current)
+        _check_upgrade(home, manifest, restore, load_bundle(home.bundles, restore.bundle), current)
     from_beginning = restore.savepoint == BEGINNING
     if not from_beginning:
         require_on_path(manifest, path_of(home, restore.parent))
@@ -166,9 +170,9 @@ def check_restore(
 
 
 def _check_upgrade(
-    home: PipelineHome, manifest: Manifest, parent: str, new: Bundle, current: Mapping[str, str]
+    home: PipelineHome, manifest: Manifest, restore: Restore, new: Bundle, current: Mapping[str, str]
 ) -> None:
-    line = load_timeline(home, parent)
+    line = load_timeline(home, restore.parent)
     require_fingerprint(manifest, line.fingerprint)
     if new.fingerprint.hashes() != current:
         message = (
@@ -176,4 +180,5 @@ def _check_upgrade(
             f"done; put that definition back, or give the upgrade up (`rivertwice upgrade {manifest.pipeline} --abandon`)"
         )
         raise FingerprintError(message)
-    require_way(decide_upgrade(load_bundle(home.bundles, line.bundle), new, line.fingerprint), manifest.pipeline)
+    decision = decide_upgrade(load_bundle(home.bundles, line.bundle), new, line.fingerprint)
+    require_way(decision, manifest.pipeline, partitions=restore.partitions)

@@ -147,8 +147,18 @@ def _planned(plan: Plan[Restore], noun: str) -> Plan[Restore]:
     return replace(plan, noun=noun, steps=(also, drained, _TAKEN, _FETCHED, *others))
 
 
+def _rewritten(plan: Plan[Restore]) -> Plan[Restore]:
+    """Return the plan of an upgrade, which may change the number of state partitions."""
+    *before, fetched, created, moved, done = plan.steps
+    also = replace(
+        fetched, does=f"{fetched.does}; if the number of state partitions changes, rewrite the state into so many"
+    )
+    return replace(plan, steps=(*before, also, created, moved, done))
+
+
+UPGRADE = _rewritten(UPGRADE)
 PLANNED_RESTORE = _planned(RESTORE, "planned restore")
-PLANNED_UPGRADE = _planned(UPGRADE, "planned upgrade")
+PLANNED_UPGRADE = _rewritten(_planned(UPGRADE, "planned upgrade"))
 
 REWIND = Plan(
     Rewind,

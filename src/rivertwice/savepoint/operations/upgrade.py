@@ -21,6 +21,7 @@ from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import Bundle, build_project_bundle, load_bundle, save_bundle
 from rivertwice.pipeline.checked import check_bundle
 from rivertwice.pipeline.fingerprint import ChangedComponent
+from rivertwice.pipeline.fold_buckets import buckets_at_genesis
 from rivertwice.pipeline.upgrade import UpgradeDecision, decide_upgrade
 from rivertwice.progress import Progress, report_nothing
 from rivertwice.savepoint.bases import RESTING
@@ -36,6 +37,7 @@ from rivertwice.savepoint.operations.steps import UPGRADE, select_plan
 from rivertwice.savepoint.plan import require_fingerprint
 from rivertwice.savepoint.resting import resting_of
 from rivertwice.savepoint.sessions import session_of
+from rivertwice.stream.layout import running_partitions
 from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, path_semantics
 from rivertwice.timeline.sequence import head, read_sequence
@@ -59,6 +61,8 @@ class UpgradePlan:
         replay: how many recorded batches would be replayed.
         publications: how many publications are still served.
         resumes: the interrupted upgrade that would be resumed, or None.
+        partitions: number of the state's partitions now and then, if it changes; else None.
+        kept: what changed and stays as it is, for it is frozen; empty if nothing did.
         steps: what would be done, in order.
         refusal: why it cannot be done now, or None.
     """
@@ -76,6 +80,8 @@ class UpgradePlan:
     replay: int
     publications: int
     resumes: str | None
+    partitions: tuple[int, int] | None
+    kept: str
     steps: tuple[engine.ShownStep, ...]
     refusal: str | None
 
@@ -101,6 +107,7 @@ def show_upgrade(
     """
     home = settings.pipeline(pipeline)
     line, new, decision = _observe(settings, home)
+    layout = _observe_layout(home, line, new)
     interrupted = _cut_off(home, new.id)
     path = path_of(home, line.timeline)
     committed = committed_batches(home, path)
@@ -116,7 +123,7 @@ def show_upgrade(
         if unfinished is not None:
             require_same_aim(unfinished, new.id)
         if interrupted is None:
-            require_way(decision, pipeline)
+            require_way(decision, pipeline, partitions=layout.wanted, note=layout.note)
             _require_checked(settings, home, new, None)
         if interrupted is not None:
             base, origin = load(home, interrupted), interrupted.origin
@@ -143,6 +150,8 @@ def show_upgrade(
         replay=0 if base is None else len(committed) - len(committed.before(base.manifest.batch + 1)),
         publications=sum(each.semantics in serving for each in publications_of(read_sequence(home))),
         resumes=None if interrupted is None else interrupted.id,
+        partitions=layout.change,
+        kept=layout.kept,
         steps=engine.explain(select_plan(planned=planned, upgrade=True), interrupted),
         refusal=refusal,
     )
@@ -161,6 +170,7 @@ def upgrade_stream(
     """Upgrade to the definition as it is in the project now, or resume the upgrade that was interrupted.
 
     The arguments and errors are those of `restore_savepoint`; without a savepoint's id it is planned: nothing is replayed.
+    If `stream.shuffle_partitions` is not the running number, the state is rewritten into so many partitions.
 
     Raises:
         FingerprintError: the new definition cannot continue from the old one's state.
@@ -168,10 +178,12 @@ def upgrade_stream(
         RequestError: the pipeline never ran, no part that matters changed, or another restore is not finished.
     """
     home = settings.pipeline(pipeline)
-    _, new, decision = _observe(settings, home)
-    base = savepoint_id
+    line, new, decision = _observe(settings, home)
+    base, partitions = savepoint_id, None
     if _cut_off(home, new.id) is None:  # one that was interrupted after the head's move sees no change
-        require_way(decision, pipeline)
+        layout = _observe_layout(home, line, new)
+        partitions = layout.wanted
+        require_way(decision, pipeline, partitions=partitions, note=layout.note)
         _require_checked(settings, home, new, spark)
         base = savepoint_id or RESTING
     save_bundle(new, home.bundles)
@@ -184,8 +196,45 @@ def upgrade_stream(
         spark=spark,
         drain_seconds=drain_seconds,
         upgrade_to=new,
+        partitions=partitions,
     )
     return UpgradeReport(new.id, tuple(change.component for change in decision.changes), report)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What a new definition says of the state's layout.
+
+    Attributes:
+        change: number of partitions now and then, if it changes.
+        kept: what it says otherwise than the timeline, and what stays all the same; empty if nothing does.
+    """
+
+    change: tuple[int, int] | None
+    kept: str
+
+    @property
+    def wanted(self) -> int | None:
+        """The new number of partitions, or None if it stays."""
+        return None if self.change is None else self.change[1]
+
+    @property
+    def note(self) -> str:
+        """What stays, as the end of a message."""
+        return f"; {self.kept}" if self.kept else ""
+
+
+def _observe_layout(home: PipelineHome, line: Timeline, new: Bundle) -> _Layout:
+    pins, now = new.definition.stream, running_partitions(home, line)
+    change = None if now in (None, pins.shuffle_partitions) else (int(now or 0), pins.shuffle_partitions)
+    buckets = buckets_at_genesis(new.definition)
+    kept = ""
+    if "fold_buckets" in pins.model_fields_set and buckets != line.fold_buckets:
+        kept = (
+            f"stream.fold_buckets is {buckets}, but {line.timeline} keeps its {line.fold_buckets}, because the keys' states are laid out by "
+            "it: another number counts for a pipeline that begins, and for a new version of a changed definition (--new-version)"
+        )
+    return _Layout(change, kept)
 
 
 def _cut_off(home: PipelineHome, bundle: str) -> Restore | None:
