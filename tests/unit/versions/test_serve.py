@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,6 +22,7 @@ from rivertwice.reconcile.seals import look
 from rivertwice.savepoint.operations.upgrade import show_upgrade
 from rivertwice.store import delta
 from rivertwice.store.delta_read import version_of
+from rivertwice.timeline import served
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.served import export_sha256, read_served, rebuild_served
 from rivertwice.timeline.served_stamp import BESIDE, served_stamp, serving_by_stamp, stamp_of
@@ -289,3 +291,38 @@ def test_a_look_between_two_tables_is_done_again(world: World) -> None:
     assert seen.stamp is not None
     assert seen.stamp.version == BESIDE
     assert seen.versions["served"] == version_of(world.old.own_served)
+
+
+def test_a_build_that_sleeps_through_a_switch_changes_nothing_that_is_read(world: World) -> None:
+    """On another host, so no lock keeps it away: it found no table of its own, which was made and, by the switch, removed."""
+    slept: list[Any] = []
+
+    def sleep(table: Any) -> None:
+        if not slept:
+            slept.append(table)
+            world.keep_all()
+            world.emit(world.new, range(10, 12), world.bundle, 100)
+            world.serve("p@v2")
+
+    with (
+        mock.patch.object(served, "serving_lock", return_value=nullcontext()),
+        mock.patch.object(served.delta, "require_whole", sleep),
+    ):
+        rebuild_served(world.new, world.second)
+    assert slept
+    shown = world.consumers_see()
+    assert max(shown) == 110
+    stray = delta.read(world.new.own_served)
+    assert stray is not None
+    assert max(stray["n"].to_pylist()) == 108
+    world.keep_all()
+    assert world.consumers_see() == shown
+
+    world.serve("p")
+    first = world.consumers_see()
+    assert max(first) < 100
+    world.keep_all()
+    assert world.consumers_see() == first
+    own = delta.read(world.new.own_served)
+    assert own is not None
+    assert sorted(own["n"].to_pylist()) == shown

@@ -140,14 +140,20 @@ class VersionWorld(World):
         return self.built
 
     def build(self, look: Served, place: Place, handle: int) -> None:
-        """Commit a build to the table at a place."""
+        """Commit a build to the table at a place.
+
+        Consumers do not read a table that a version has for itself while it serves, so nothing goes back there. It can get one: a
+        build of another host that found no table, and slept while it was made and, by a switch, removed, makes it again.
+        """
         table = self.table_at(place)
         before = table.shown
         table.commit(look, handle)
+        self.seal_judge.serves(look)
         if table is self.pipeline.public:
             self.pipeline.judge.is_built(self, before, look)
+        elif self.pipeline.judge.serving == self.name:
+            return
         self.judge.serves(look)
-        self.seal_judge.serves(look)
         self.built = look
 
     def remove_own(self) -> None:
