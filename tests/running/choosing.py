@@ -27,6 +27,8 @@ PROMISES = (
     "integration/test_schema_stream.py",
     "integration/test_upgrade.py",
     "integration/test_airflow_killed.py",
+    "integration/test_automatic_switch.py",
+    "integration/test_versions_on_s3.py",
     "integration/test_backpressure.py",
     "integration/test_first_load.py",
     "integration/test_advise.py",

@@ -51,6 +51,21 @@ def describe_comparison(stored: StoredComparison, asked: str) -> str:
     return "\n\n".join(parts)
 
 
+def describe_refusal(stored: StoredComparison) -> str:
+    """Return why a comparison lets nothing serve: its reasons, its counts, and the window of a row without a cause.
+
+    Logs and alerts are kept longer than rows, so no key and no value of a row is in it.
+    """
+    parts = ["; ".join(stored.reasons), stored.verdict]
+    if stored.examples:
+        row = stored.examples[0]
+        columns = f" ({', '.join(row['values'])})" if row["kind"] == "changed" else ""
+        parts.append(
+            f"for example, a row of the window [{row['window_start']}, {row['window_end']}) is {row['kind']}{columns}"
+        )
+    return "; ".join(parts)
+
+
 def describe_return(choice: Choice, asked: str, published: Sequence[Entry]) -> str:
     """Return what a person should know before a version that served before serves again.
 

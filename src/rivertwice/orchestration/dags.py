@@ -236,7 +236,7 @@ def switch_dag(settings: Settings, definition: Definition) -> DAG:
             task_id="compare", settings=settings, job="compare", arguments=arguments, name=f"compare-{safe_name(name)}"
         )
         # A version that served before is not compared: its task `compare` is skipped, and the gate has nothing to read.
-        found = _step("gate", switch_steps.gate, retries=0, trigger_rule="none_failed_min_one_success")(choice)
+        found = _step("gate", switch_steps.gate, trigger_rule="none_failed_min_one_success")(choice)
         wanted = _gate("approval_wanted", switch_steps.is_approval_wanted, ignore_downstream_trigger_rules=False)(found)
         approve = ApprovalOperator(
             task_id="approve",

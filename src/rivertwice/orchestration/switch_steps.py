@@ -66,7 +66,7 @@ def gate(choice: dict[str, Any]) -> dict[str, Any]:
     Raises:
         AirflowFailException: it has not passed; the message names each reason.
     """
-    from rivertwice.orchestration.approval import describe_comparison, describe_return, headline
+    from rivertwice.orchestration.approval import describe_comparison, describe_refusal, describe_return, headline
     from rivertwice.versions.comparisons import newest_comparison
     from rivertwice.versions.serve import publications_since
     from rivertwice.versions.switching import Choice
@@ -87,9 +87,8 @@ def gate(choice: dict[str, Any]) -> dict[str, Any]:
         )
         raise AirflowFailException(message)
     if not stored.passed:
-        reasons = "; ".join(stored.reasons)
         message = (
-            f"comparison {stored.run} does not let {chosen.version} serve: {reasons}; {stored.verdict}; "
+            f"comparison {stored.run} does not let {chosen.version} serve: {describe_refusal(stored)}; "
             f"`rivertwice version compare {chosen.version}` shows the rows"
         )
         raise AirflowFailException(message)

@@ -17,6 +17,7 @@ from rivertwice.orchestration.run_names import comparisons
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.timeline.sequence import publish, read_sequence
 from rivertwice.timeline.served_stamp import serving_by_stamp
+from rivertwice.trial.model import Change, Comparison, Example
 from rivertwice.versions.comparisons import store_comparison
 from rivertwice.versions.policy import changes_path
 from rivertwice.versions.serve import read_switches, serve_version
@@ -122,6 +123,11 @@ def test_without_an_approval_nothing_is_switched(run: Run, world: World) -> None
     assert serving_by_stamp(world.old) == "p"
 
 
+def test_each_task_that_was_killed_is_tried_again_but_no_question(run: Run) -> None:
+    retries = {task.task_id: task.retries for task in run.dag.tasks}
+    assert {name for name, times in retries.items() if times == 0} == {"approve"}
+
+
 def test_a_refused_comparison_fails_the_run_with_its_reasons(run: Run) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
@@ -130,6 +136,20 @@ def test_a_refused_comparison_fails_the_run_with_its_reasons(run: Run) -> None:
     ) as no:
         run.found(reasons=("3 rows differ without a cause",))
     assert not isinstance(no.value.__cause__, RequestError | ReportedError)  # so that it is an alert
+
+
+def test_a_refusal_names_the_window_of_an_example_and_no_value_of_it(run: Run) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    row = Example("changed", AT, AT + timedelta(hours=1), {"k": "ann"}, {"n": Change(7, 107)})
+    rows = Comparison(1, 1, changed=1, windows=1, windows_differing=1, declared=(0,), examples=(row,))
+    with pytest.raises(AirflowFailException) as no:
+        run.found(reasons=("1 row differs without a cause",), rows=rows)
+    said = str(no.value)
+    assert "1 row differs without a cause; 0 equal, 0 declared, 0 late, 1 without a cause" in said
+    assert "for example, a row of the window [2026-11-26T00:00:00Z, 2026-11-26T01:00:00Z) is changed (n); " in said
+    assert "ann" not in said
+    assert "107" not in said
 
 
 def test_a_comparison_of_somebody_else_does_not_open_the_gate(run: Run, world: World) -> None:
