@@ -5,18 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from homes.project import edit_yaml, replace_text
 from rivertwice.config import Settings
-from rivertwice.embedded.airflow import airflow_info, client
+from rivertwice.embedded.airflow import client
 from rivertwice.instants import utc_now
 from rivertwice.timeline.intent import write_intent
 from rivertwice.versions.begin import begin_version
 from running.waiting import wait_for
 from running.warm_spark import run_driver_warm
 from servers.airflow import PIPELINE, World, await_success
-from servers.browser import log_in
 
 BESIDE = f"{PIPELINE}@v2"
 SWITCH = f"switch__{PIPELINE}"
@@ -25,10 +22,6 @@ reason: early departures counted as negative delays
 rows:
   - {columns: [delay_sum], where: new.delay_sum > old.delay_sum, reason: the sum is of absolute delays}
 """
-
-
-BEFORE = (None, "none", "scheduled", "queued", "running")
-"""States of a task that does not wait for an answer yet."""
 
 
 def begin_beside(settings: Settings, log: Path) -> None:
@@ -55,30 +48,19 @@ def switch(world: World, conf: dict[str, object], option: str) -> str:
 
 
 def await_question(settings: Settings, dag_id: str, run: str, task: str = "approve") -> dict[str, Any]:
-    """Wait until a task of a run asks a person, and return what it asks.
+    """Wait until a task of a run asks a person, and return what it asks."""
+    asked: dict[str, Any] = {}
 
-    Airflow loses an answer that comes after the question is stored and before the task waits for it.
-    """
-    path = f"dags/{dag_id}/dagRuns/{run}/taskInstances/{task}/-1/hitlDetails"
-
-    def asked() -> bool:
+    def asks() -> bool:
         state = client(settings).state(dag_id, run)
         assert state != "failed", client(settings).failures(dag_id, run, 60)
-        waits = any(each.task_id == task and each.state not in BEFORE for each in client(settings).tasks(dag_id, run))
-        return waits and _ask(settings, "GET", path).is_success
+        asked.update(client(settings).question(dag_id, run, task) or {})
+        return bool(asked)
 
-    wait_for(f"the question of {dag_id}", asked, 300, every=0.5)
-    return dict(_ask(settings, "GET", path).json())
+    wait_for(f"the question of {dag_id}", asks, 300, every=0.5)
+    return asked
 
 
 def answer(settings: Settings, dag_id: str, run: str, option: str, task: str = "approve") -> None:
     """Answer what a task of a run asks, as the person who is logged in."""
-    path = f"dags/{dag_id}/dagRuns/{run}/taskInstances/{task}/-1/hitlDetails"
-    answered = _ask(settings, "PATCH", path, json={"chosen_options": [option], "params_input": {}})
-    assert answered.is_success, answered.text
-
-
-def _ask(settings: Settings, method: str, path: str, **body: Any) -> httpx.Response:
-    info = airflow_info(settings)
-    login = {"Authorization": f"Bearer {log_in(info)}"}
-    return httpx.request(method, f"{info.url}/api/v2/{path}", headers=login, trust_env=False, timeout=60, **body)
+    client(settings).answer(dag_id, run, task, option)

@@ -18,6 +18,7 @@ from rivertwice.waits import Deadline
 _FINAL = frozenset({"success", "failed"})
 _TRIES = 8
 _PAUSE_SECONDS = 0.5
+_WAITS_FOR_A_PERSON = "awaiting_input"
 _NOISE = ("at ", "... ", "::group::", "::endgroup::")
 
 
@@ -154,6 +155,25 @@ class AirflowClient:
             for row in rows
         ]
 
+    def question(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any] | None:
+        """Return what a task of a run asks a person (`subject`, `body`, `options`), or None if it does not wait for an answer.
+
+        Airflow stores the question before the task waits, and loses an answer that comes in between.
+        """
+        tasks = self.tasks(dag_id, run_id)
+        waits = any(task.task_id == task_id and task.state == _WAITS_FOR_A_PERSON for task in tasks)
+        answer = self._request("GET", _question(dag_id, run_id, task_id)) if waits else None
+        return dict(answer.json()) if answer is not None and answer.is_success else None
+
+    def answer(self, dag_id: str, run_id: str, task_id: str, option: str) -> None:
+        """Answer what a task of a run asks, as the person who is logged in.
+
+        Raises:
+            ServiceError: Airflow does not take the answer, for instance because there is one already.
+        """
+        body = {"chosen_options": [option], "params_input": {}}
+        self._checked(self._request("PATCH", _question(dag_id, run_id, task_id), json=body))
+
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
         """Return the value that a task passed on."""
         path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
@@ -212,6 +232,10 @@ class AirflowClient:
             message = f"Airflow answered {answer.request.url} with HTTP {answer.status_code}: {_detail(answer)}"
             raise ServiceError(message)
         return answer.json() if answer.content else None
+
+
+def _question(dag_id: str, run_id: str, task_id: str) -> str:
+    return f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"
 
 
 def _detail(answer: httpx.Response) -> str:

@@ -3,7 +3,8 @@
 Usage: python -m rivertwice.testing.struck STRIKE MODULE ARGUMENTS...
 
 STRIKE is the JSON of `strikes.Strike`. The process must be the leader of its group. In a Python worker of Spark, the worker alone is
-killed: right before it runs a function that the call was given.
+killed: right before it runs a function that the call was given. A strike that holds stops the process at the call instead: it
+writes its id to `FOLDER/held`, and continues once `FOLDER/go` exists.
 """
 
 from __future__ import annotations
@@ -15,28 +16,72 @@ import os
 import runpy
 import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from rivertwice.testing.strikes import AFTER, BEFORE, IN_WORKER
+from rivertwice.store.files import replace_json
+from rivertwice.testing.strikes import AFTER, BEFORE, GO, HELD, IN_WORKER
+
+HOLD_S = 600.0
 
 
 def main() -> None:
     """Put the kill around the function, set the values, then run the module."""
     strike, module = json.loads(sys.argv[1]), sys.argv[2]
+    put_strike(strike)
+    sys.argv = [module, *sys.argv[3:]]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def put_strike(strike: Mapping[str, Any]) -> None:
+    """Set a strike's values, and put its kill or its stop around its function, in this process.
+
+    Args:
+        strike: fields of `strikes.Strike`, and `folder`.
+    """
     for name, value in strike["values"].items():
         owner, last = owner_of(name)
         setattr(owner, last, value)
     owner, last = owner_of(strike["function"])
-    real = getattr(owner, last)
+    real, folder = getattr(owner, last), Path(strike["folder"])
     if strike["when"] == IN_WORKER:
-        setattr(owner, last, killing_workers(real, Path(strike["folder"]), strike["count"]))
+        setattr(owner, last, killing_workers(real, folder, strike["count"]))
     else:
-        setattr(owner, last, killed_around(real, strike["when"], strike["count"]))
-    sys.argv = [module, *sys.argv[3:]]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+        act = partial(hold, folder) if strike["holds"] else kill_group
+        setattr(owner, last, acting_around(real, strike["when"], strike["count"], act))
+
+
+def put_strike_of(file: Path) -> None:
+    """Put the strike that a file contains, if there is such a file."""
+    try:
+        strike = json.loads(file.read_text())
+    except FileNotFoundError:
+        return
+    put_strike(strike)
+
+
+def kill_group() -> None:
+    """Kill this process and all of its group."""
+    os.killpg(0, signal.SIGKILL)
+
+
+def hold(folder: Path) -> None:
+    """Write where this process has stopped, and wait until it may continue.
+
+    Raises:
+        TimeoutError: nobody let it.
+    """
+    replace_json(folder / HELD, {"pid": os.getpid()})
+    until = time.monotonic() + HOLD_S
+    while not (folder / GO).exists():
+        if time.monotonic() > until:
+            message = f"process {os.getpid()} was held for {HOLD_S:.0f} s, and nobody let it continue"
+            raise TimeoutError(message)
+        time.sleep(0.01)
 
 
 def owner_of(name: str) -> tuple[Any, str]:
@@ -46,22 +91,22 @@ def owner_of(name: str) -> tuple[Any, str]:
     return functools.reduce(getattr, owners, importlib.import_module(module)), last
 
 
-def killed_around(real: Callable[..., Any], when: str, count: int) -> Callable[..., Any]:
-    """Return a function that ends the process group before or after its call with this number."""
+def acting_around(real: Callable[..., Any], when: str, count: int, act: Callable[[], None]) -> Callable[..., Any]:
+    """Return a function that does something before or after its call with this number."""
     calls = 0
 
     @functools.wraps(real)
-    def dying(*args: Any, **named: Any) -> Any:
+    def acting(*args: Any, **named: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == count and when == BEFORE:
-            os.killpg(0, signal.SIGKILL)
+            act()
         result = real(*args, **named)
         if calls == count and when == AFTER:
-            os.killpg(0, signal.SIGKILL)
+            act()
         return result
 
-    return dying
+    return acting
 
 
 def killing_workers(real: Callable[..., Any], folder: Path, count: int) -> Callable[..., Any]:

@@ -73,3 +73,28 @@ def test_a_refusal_and_a_server_that_stays_broken_are_told_apart(connect: Connec
         connect(other).trigger("rotate__p")
     with pytest.raises(ServiceError, match="HTTP 500"):
         connect(Airflow(99, keeps=False)).trigger("rotate__p")
+
+
+def test_a_question_is_one_once_the_task_waits_for_its_answer(connect: Connect) -> None:
+    state, answers = ["running"], []
+
+    def ask(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/auth/token":
+            return httpx.Response(201, json={"access_token": "t"})
+        if request.method == "PATCH":
+            answers.append(json.loads(request.content))
+            return httpx.Response(200 if len(answers) == 1 else 409, json={"detail": "answered already"})
+        if request.url.path.endswith("/-1/hitlDetails"):
+            return httpx.Response(200, json={"subject": "Let p@v2 serve?"})
+        task = {"task_id": "approve", "state": state[0], "try_number": 1, "map_index": -1}
+        return httpx.Response(200, json={"task_instances": [task]})
+
+    airflow = connect(ask)
+    assert airflow.question("switch__p", "r1", "approve") is None
+    state[0] = "awaiting_input"
+    assert airflow.question("switch__p", "r1", "report") is None
+    assert airflow.question("switch__p", "r1", "approve") == {"subject": "Let p@v2 serve?"}
+    airflow.answer("switch__p", "r1", "approve", "Approve")
+    assert answers == [{"chosen_options": ["Approve"], "params_input": {}}]
+    with pytest.raises(ServiceError, match="answered already"):
+        airflow.answer("switch__p", "r1", "approve", "Approve")

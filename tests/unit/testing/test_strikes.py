@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from rivertwice.store.files import read_json
 from rivertwice.testing.cases import all_cases
-from rivertwice.testing.strikes import AFTER, BEFORE, IN_WORKER, Strike
+from rivertwice.testing.strikes import AFTER, BEFORE, GO, HELD, IN_WORKER, Strike
 from rivertwice.testing.struck import killing_workers, owner_of
+from running.waiting import wait_for
 
 LOAD = Strike("reading the file", "json:load", BEFORE)
 
@@ -41,6 +43,37 @@ def test_a_program_is_killed_around_the_call(tmp_path: Path, when: str) -> None:
 def test_a_program_that_makes_fewer_calls_ends_by_itself(tmp_path: Path) -> None:
     done = run_struck(replace(LOAD, count=2), tmp_path)
     assert (done.returncode, json.loads(done.stdout)) == (0, {"a": 1}), done.stderr
+
+
+def test_a_program_that_is_held_stands_at_the_call_until_it_may_continue(tmp_path: Path) -> None:
+    document = tmp_path / "document.json"
+    document.write_text('{"a": 1}')
+    command = [*replace(LOAD, holds=True).program(str(tmp_path)), "json.tool", str(document)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        held = wait_for("the stop", lambda: read_json(tmp_path / HELD), 60, every=0.01)
+        assert held == {"pid": process.pid}
+        assert process.poll() is None
+        (tmp_path / GO).touch()
+        assert json.loads(process.communicate(timeout=60)[0]) == {"a": 1}
+    finally:
+        process.kill()
+
+
+def test_a_file_puts_a_strike_and_none_puts_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "strike.json"
+    code = (
+        "import json, sys\n"
+        "from pathlib import Path\n"
+        "from rivertwice.testing.struck import put_strike_of\n"
+        "put_strike_of(Path(sys.argv[1]))\n"
+        "print(json.dumps(1))\n"
+    )
+    command = [sys.executable, "-c", code, str(file)]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=60).stdout == "1\n"
+    file.write_text(json.dumps(Strike("writing", "json:dumps", BEFORE).plain(str(tmp_path))))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, start_new_session=True)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, ""), done.stderr
 
 
 def test_values_are_set_before_the_program_runs(tmp_path: Path) -> None:
