@@ -150,9 +150,9 @@ def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict
         verb = dag_id.partition("__")[0]
         assert dag["tasks"][0] == first[verb]
         assert ("spark_batch" in dag["pools"]) == (verb != "supervise")
-    assert dags["backfill__flight_delays"]["tasks"] == ["plan", "compute", "publish", "await_served"]
+    assert dags["backfill__flight_delays"]["tasks"] == ["plan", "compute", "publish", "await_served", "announce"]
     assert dags["backfill__flight_delays"]["params"] == ["dry_run", "end", "reason", "scope", "start"]
-    assert dags["reconcile__flight_delays"]["tasks"] == ["validate", "compare", "gate"]
+    assert dags["reconcile__flight_delays"]["tasks"] == ["validate", "compare", "gate", "announce", "announce_days"]
     switch = ["choose", "comparison_wanted", "compare", "gate", "approval_wanted", "approve", "serve", "report"]
     assert dags["switch__flight_delays"]["tasks"] == switch
     assert dags["switch__flight_delays"]["params"] == ["reason", "version"]
@@ -198,7 +198,7 @@ def test_a_forms_schema_alone_refuses_an_instant_that_is_none(loaded: dict[str, 
 
 def test_sessions_are_looked_up_by_a_spark_job_before_they_are_planned(second: dict[str, Any]) -> None:
     dag = second["dags"]["backfill__user_sessions"]
-    assert dag["tasks"] == ["validate", "look", "plan", "compute", "publish", "await_served"]
+    assert dag["tasks"] == ["validate", "look", "plan", "compute", "publish", "await_served", "announce"]
 
 
 def test_a_broken_definition_is_an_import_error_of_its_own_dags_alone(second: dict[str, Any]) -> None:

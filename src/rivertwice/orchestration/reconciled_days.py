@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rivertwice.instants import from_ms
-from rivertwice.timeline.serving import Publication
+
+if TYPE_CHECKING:  # it brings pyarrow and numpy, which a parse of a DAG file should not load
+    from rivertwice.timeline.serving import Publication
 
 DAY_MS = 86_400_000
 MOST = 400
