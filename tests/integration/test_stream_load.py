@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +20,16 @@ from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.log import kafka
 from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.store import delta
+from rivertwice.stream.failures import STORE
 from rivertwice.timeline.first_load import read_load
+from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.timeline.stream_load import read_stream_load
+from rivertwice.waits import Deadline
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.first_load import from_batch, reconciled, said_by
-from streams.kinds import NAME, committed, make_kind_project, run_killed, send
+from streams.kinds import DRIVER, NAME, committed, make_kind_project, run_killed, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 BATCH, LARGE = 100, 700
@@ -176,6 +182,38 @@ def test_what_kafka_has_deleted_is_loaded_from_the_archive(
     assert sum(reads(ours)) == len(log.records)
     assert max(reads(ours)) > 300
     reconciled(ours, NAME)
+
+
+@pytest.mark.faults
+def test_what_kafka_deletes_during_the_load_is_read_from_the_archive(
+    tmp_path: Path, broker: BrokerInfo, topic: str
+) -> None:
+    log = Log(broker, tmp_path, topic, "fold", 60)
+    log.send(0, 0.9)
+    expected, ours = log.project("first", LARGE), log.project("loaded", LARGE)
+    run_to_end(expected, tmp_path)
+    run_command_warm(ours, "archive", NAME)
+    from_batch(ours, name=NAME)
+    run_meanwhile(ours, 1, lambda: log.forget(0.8), tmp_path / "driver.log")
+    log.send(0.9, 1)
+    for settings in (ours, expected):
+        run_to_end(settings, tmp_path)
+    assert rows_of(ours) == rows_of(expected)
+    reconciled(ours, NAME)
+
+
+def run_meanwhile(settings: Settings, batches: int, act: Callable[[], object], log: Path) -> None:
+    """Run a driver until so many batches are committed, then act; it fails or goes on, and leaves no gap behind."""
+    with log.open("ab") as out:
+        driver = subprocess.Popen(DRIVER, env={**os.environ, **settings.to_env()}, stdout=out, stderr=out)
+        Deadline.after(300).wait_until(lambda: driver.poll() is not None or committed(settings) >= batches, every=0.05)
+        act()
+        code = driver.wait(timeout=300)
+    if code:
+        ended = read_exit(settings.pipeline(NAME))
+        assert ended is not None
+        assert ended.failure == STORE
+    assert not run_command_warm(settings, "retention", NAME)["gaps"]
 
 
 @pytest.mark.faults

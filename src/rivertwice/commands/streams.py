@@ -90,8 +90,11 @@ def load_and_start(
 
     What no backfill can load, the stream loads in large batches; that is recorded, and not waited for.
     """
+    from rivertwice.backfill.load_state import hold_load
+
     if is_loaded_by_stream(frame, name):
-        plain, said = begin_by_stream(frame, name, asked_at)
+        with hold_load(frame.settings.pipeline(name)):
+            plain, said = begin_by_stream(frame, name, asked_at)
         result = want_running(frame, name, asked_at, timeout if wait else None)
         return result | plain, f"{said}; {_running_text(result)}"
     with one_run(frame, name) as spark:

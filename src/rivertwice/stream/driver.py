@@ -38,8 +38,8 @@ from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_
 from rivertwice.stream.context import DriverContext
 from rivertwice.stream.damage import check_checkpoint, newest_rows_of_run, sweep_unplanned
 from rivertwice.stream.execution import observed_counts, terminated_state
-from rivertwice.stream.failures import DRAINED, POISON, RETENTION, classify_failure
-from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss
+from rivertwice.stream.failures import DRAINED, POISON, RETENTION, STORE, classify_failure
+from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss, reads_on_from_archive
 from rivertwice.stream.heartbeat import HeartbeatThread
 from rivertwice.stream.lease import Lease, acquire_lease
 from rivertwice.stream.load_stage import Stage, plan_stage, write_initial_offsets
@@ -213,6 +213,13 @@ class Driver:
         _log.info("Kafka has deleted the next records: %s of the archive's are read", stage.archive.records)
         return archive_stream(spark, stage.archive)
 
+    def classify(self, error: BaseException) -> str:
+        """Return the class of a failure. What Kafka deleted during a load is no loss if the archive has it: the next start reads it."""
+        failure = classify_failure(error)
+        if failure == RETENTION and reads_on_from_archive(self._settings, self._definition, utc_now()):
+            return STORE
+        return failure
+
     def explain(self, failure: str) -> str | None:
         """Return why the stream failed, if more is known than the error's own text, or None.
 
@@ -322,7 +329,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         driver.run()
     except BaseException as error:
-        failure = classify_failure(error)
+        failure = driver.classify(error)
         named = driver.explain(failure)
         _log.exception("the stream of %s failed (%s): %s", definition.name, failure, named or "see below")
         write_exit(home, Exit(lease.epoch, utc_now(), failure, (named or str(error))[:4000], clean=False))

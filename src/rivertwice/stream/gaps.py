@@ -155,6 +155,23 @@ def explain_loss(settings: Settings, definition: Definition, now: datetime) -> s
     return None
 
 
+def reads_on_from_archive(settings: Settings, definition: Definition, now: datetime) -> bool:
+    """Say whether a stream that failed for missing records loads a log, and finds them in the archive at its next start.
+
+    It never raises for the log's state, for it is called while a failure is handled.
+    """
+    home = settings.pipeline(definition.name)
+    try:
+        name = head(home)
+        if name is None:
+            return False
+        line = load_timeline(home, name)
+        return is_loading(home, line, definition) and not observe_gaps(settings, home, definition, line, now)
+    except (RivertwiceError, OSError, ValueError, json.JSONDecodeError) as error:
+        _log.warning("whether the archive has what the stream of %s needs is not known: %s", definition.name, error)
+        return False
+
+
 def as_continued(rows: Sequence[LedgerRow], line: Timeline) -> list[LedgerRow]:
     """Return a path's batches as the timeline's checkpoint must show them.
 
