@@ -1,4 +1,4 @@
-"""`rivertwice start NAME --from-batch`: refused before Kafka or Spark is asked, and seen by `status` and the page until it is done."""
+"""`rivertwice start NAME --from-batch`: refused or recorded before Spark is asked, and seen by `status` and the page until it is done."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner, Result
@@ -22,9 +23,12 @@ from rivertwice.commands.first_load import describe, finish
 from rivertwice.commands.frame import Frame
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
+from rivertwice.log import kafka
 from rivertwice.orchestration.page_data import describe_pipeline
+from rivertwice.pipeline.definition import load_definition
 from rivertwice.timeline.first_load import record_load
 from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.stream_load import read_stream_load
 
 
 def start(settings: Settings, *arguments: str) -> Result:
@@ -48,13 +52,34 @@ def test_a_load_that_cannot_be_meant_is_refused(arguments: tuple[str, ...], word
 
 
 @pytest.mark.parametrize("kind", ["session", "fold", "as-of intervals", "hopping updates"])
-def test_windows_that_cannot_be_loaded_are_refused(kind: str, tmp_path: Path) -> None:
+def test_what_no_backfill_can_load_the_stream_loads(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = make_project(tmp_path, {"histories": definition_files(kind)})
-    result = start(settings, "histories", "--from-batch")
+    answers = {"topic_id": "id", "cluster_id": "c", "begin_offsets": {0: 3, 1: 0}, "end_offsets": {0: 40, 1: 5}}
+    for name, answer in answers.items():
+        monkeypatch.setattr(kafka, name, Mock(return_value=answer))
+    topics = len(load_definition(settings.definitions / "histories").topics)
+    for _ in range(2):  # the second one finds the record
+        result = start(settings, "histories", "--from-batch")
+        assert result.exit_code == 0, result.output
+        assert f"the stream has read 0 of {42 * topics} records in large batches" in result.output
+    load = read_stream_load(settings.pipeline("histories"))
+    assert load is not None
+    assert load.genesis["events"] == {"0": 3, "1": 0}
+    intent = read_intent(settings.pipeline("histories"))
+    assert intent is not None
+    assert intent.desired == "running"
+    shown = CliRunner().invoke(cli, ["--output", "json", "status"], env=settings.to_env())
+    (item,) = json.loads(shown.stdout)["pipelines"]
+    assert item["stream_load"]["records_left"] == 42 * topics
+
+
+def test_what_began_already_is_not_loaded_by_the_stream(tmp_path: Path) -> None:
+    settings, home, _ = make_home(tmp_path, emit="updates")
+    result = start(settings, "p", "--from-batch", "--dry-run")
     assert result.exit_code == 1
-    assert "histories cannot be loaded by batch" in result.output
-    assert "`rivertwice start histories` streams the whole log" in result.output
-    assert read_intent(settings.pipeline("histories")) is None
+    assert "p began already" in result.output
+    assert "`rivertwice upgrade p --new-version --recompute`" in result.output
+    assert read_intent(home) is None
 
 
 def test_a_load_goes_on_where_no_agent_lives_only_to_say_so(tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ def refuse_load(definition: Definition) -> None:
     if why is None:
         return
     message = (
-        f"{definition.name} cannot be loaded by batch: {why}; `rivertwice start {definition.name}` streams the whole log, "
-        "with the same results"
+        f"{definition.name} cannot be loaded by batch: {why}; `rivertwice start {definition.name} --from-batch` lets the "
+        "stream load it in large batches"
     )
     raise RequestError(message)
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rivertwice.backfill.load_plan import LoadPlan
+    from rivertwice.backfill.stream_load import StreamLoadPlan
+    from rivertwice.log.addresses import Parts
     from rivertwice.pipeline.bundle import Bundle
     from rivertwice.pipeline.engine import SparkOnDemand
     from rivertwice.timeline.first_load import FirstLoad
@@ -21,11 +23,13 @@ if TYPE_CHECKING:
 def show_load(frame: Frame, name: str) -> None:
     """Print what a first load of a pipeline would do; nothing is written."""
     from rivertwice.backfill.load import look_at_log, require_first_start
-    from rivertwice.backfill.load_plan import explain_load, refuse_load
+    from rivertwice.backfill.load_plan import explain_load, find_load_obstacle
     from rivertwice.pipeline.engine import spark_on_demand
 
     bundle = _bundle(frame, name)
-    refuse_load(bundle.definition)
+    if find_load_obstacle(bundle.definition) is not None:
+        _show_stream_load(frame, name, bundle)
+        return
     load = require_first_start(frame.settings.pipeline(name))
     if load is not None:
         text = f"{load.id} of {name} is recorded: timeline {load.timeline}; run it without --dry-run to continue"
@@ -40,6 +44,82 @@ def show_load(frame: Frame, name: str) -> None:
         )
         return
     frame.emit({"pipeline": name, "plan": _plain_plan(plan)}, lambda: explain_load(name, plan))
+
+
+def is_loaded_by_stream(frame: Frame, name: str) -> bool:
+    """Say whether the stream itself loads a pipeline's past, because no backfill can; or was asked to."""
+    from rivertwice.backfill.load_plan import find_load_obstacle
+    from rivertwice.timeline.stream_load import read_stream_load
+
+    recorded = read_stream_load(frame.settings.pipeline(name)) is not None
+    return recorded or find_load_obstacle(_bundle(frame, name).definition) is not None
+
+
+def begin_by_stream(frame: Frame, name: str, now: datetime) -> tuple[dict[str, Any], str]:
+    """Record a load by the stream, or say how far a recorded one is; return it for programs, and in words."""
+    from rivertwice.backfill.stream_load import (
+        begin_stream_load,
+        describe_unread,
+        explain_stream_load,
+        find_unread,
+        plan_stream_load,
+    )
+    from rivertwice.timeline.stream_load import read_stream_load
+
+    home = frame.settings.pipeline(name)
+    load = read_stream_load(home)
+    if load is None:
+        bundle = _bundle(frame, name)
+        plan = plan_stream_load(frame.settings, bundle.definition)
+        load = begin_stream_load(frame.settings, bundle, plan, by="cli", now=now)
+        frame.progress(explain_stream_load(name, plan))
+    unread = find_unread(home)
+    if unread is None:
+        return {"load": {"load": load.id, "records": load.records, "records_left": 0}}, f"{load.id}: all is read"
+    described = describe_unread(*unread)
+    return {"load": described}, str(described["message"])
+
+
+def _show_stream_load(frame: Frame, name: str, bundle: Bundle) -> None:
+    from rivertwice.backfill.stream_load import (
+        describe_unread,
+        explain_stream_load,
+        find_unread,
+        plan_stream_load,
+        require_never_started,
+    )
+    from rivertwice.timeline.stream_load import read_stream_load
+
+    home = frame.settings.pipeline(name)
+    load = read_stream_load(home)
+    if load is not None:
+        unread = find_unread(home)
+        described = (
+            {"load": load.id, "records_left": 0, "message": f"{load.id}: all is read"}
+            if unread is None
+            else describe_unread(*unread)
+        )
+        frame.emit({"pipeline": name, "load": described}, str(described["message"]))
+        return
+    require_never_started(home)
+    plan = plan_stream_load(frame.settings, bundle.definition)
+    frame.emit({"pipeline": name, "plan": plain_stream_plan(plan)}, lambda: explain_stream_load(name, plan))
+
+
+def plain_stream_plan(plan: StreamLoadPlan) -> dict[str, Any]:
+    """Return the plan of a load by the stream for programs."""
+    from rivertwice.log.addresses import name_parts
+
+    def plain(parts: Parts) -> dict[str, list[int]]:
+        return {name: list(parts[part]) for part, name in name_parts(parts).items()}
+
+    return {
+        "records": plan.records,
+        "batch": plan.batch,
+        "why": plan.why,
+        "archived": plain(plan.archived),
+        "nowhere": plain(plan.nowhere),
+    }
 
 
 @contextmanager

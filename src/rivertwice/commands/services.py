@@ -191,7 +191,12 @@ def _status_text(view: dict[str, Any]) -> str:
         for item in view["pipelines"]
         if item["placed_until"]
     ]
-    lines += [f"{item['name']}: {item['first_load']['message']}" for item in view["pipelines"] if item["first_load"]]
+    lines += [
+        f"{item['name']}: {item[load]['message']}"
+        for item in view["pipelines"]
+        for load in ("first_load", "stream_load")
+        if item[load]
+    ]
     lines += [
         f"{item['name']}: another version serves; `rivertwice version list {base_of(item['name'])}`"
         for item in view["pipelines"]

@@ -11,7 +11,16 @@ from typing import Any
 
 import click
 
-from rivertwice.commands.first_load import begin, describe, finish, one_run, show_load, tell_unfinished
+from rivertwice.commands.first_load import (
+    begin,
+    begin_by_stream,
+    describe,
+    finish,
+    is_loaded_by_stream,
+    one_run,
+    show_load,
+    tell_unfinished,
+)
 from rivertwice.commands.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame, to_plain
 from rivertwice.config import require_name
 from rivertwice.errors import RequestError, ServiceError
@@ -43,6 +52,8 @@ def start(
     With --from-batch a long history is not streamed. The topic is archived, the stream begins where the oldest window
     that is still open begins, and backfills publish the windows before it, once the stream has closed them. It waits
     for that (--timeout is then the time without a new micro-batch); cut off anywhere, the same command continues.
+    Sessions, folds and several sources are loaded by the stream itself, in large batches (stream.load_batch), from the
+    archive where Kafka has deleted the log's beginning.
     """
     from rivertwice.instants import utc_now
     from rivertwice.stream.begin import refuse_start
@@ -75,7 +86,17 @@ def start(
 def load_and_start(
     frame: Frame, name: str, asked_at: datetime, timeout: int, *, wait: bool
 ) -> tuple[dict[str, Any], str]:
-    """Load the past of a pipeline by batch, and let its stream begin after it; return the report, for programs and in words."""
+    """Load the past of a pipeline by batch, and let its stream begin after it; return the report, for programs and in words.
+
+    What no backfill can load, the stream loads in large batches; that is recorded, and not waited for.
+    """
+    from rivertwice.backfill.load_state import hold_load
+
+    if is_loaded_by_stream(frame, name):
+        with hold_load(frame.settings.pipeline(name)):
+            plain, said = begin_by_stream(frame, name, asked_at)
+        result = want_running(frame, name, asked_at, timeout if wait else None)
+        return result | plain, f"{said}; {_running_text(result)}"
     with one_run(frame, name) as spark:
         load = begin(frame, name, asked_at, spark)
         result = want_running(frame, name, asked_at, timeout if wait else None)

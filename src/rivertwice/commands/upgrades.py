@@ -32,6 +32,7 @@ _WAYS = {
         "rivertwice upgrade flight_delays --confirm",
         "rivertwice upgrade flight_delays --abandon",
         "rivertwice upgrade flight_delays --new-version --confirm",
+        "rivertwice upgrade flight_delays --new-version --recompute",
         "rivertwice upgrade flight_delays --savepoint sp-t1-120-0a1b2c3d --unproved --confirm",
     )
 )
@@ -52,6 +53,11 @@ _WAYS = {
     help="Run the new definition beside the old one instead, as NAME@v2, with its past computed by batch.",
 )
 @click.option(
+    "--recompute",
+    is_flag=True,
+    help="With --new-version: the definition need not differ; its past is computed again, as after a damaged state.",
+)
+@click.option(
     "--timeout",
     type=click.IntRange(1),
     default=180,
@@ -68,6 +74,7 @@ def upgrade(
     unproved: bool,
     abandon: bool,
     new_version: bool,
+    recompute: bool,
     timeout: int,
 ) -> None:
     """Continue NAME with its definition as it is now; shows first what changed and whether that can be done.
@@ -89,11 +96,14 @@ def upgrade(
 
     frame.known_pipeline(name)
     refuse_both(confirm=confirm, dry_run=dry_run)
+    if recompute and not new_version:
+        message = "--recompute is for a version beside the running one: add --new-version, or leave it out"
+        raise click.UsageError(message)
     if new_version:
         if savepoint_id is not None or unproved or abandon:
             message = "--new-version takes no savepoint and leaves nothing to abandon: leave --savepoint, --unproved and --abandon out"
             raise click.UsageError(message)
-        begin_beside(frame, name, timeout, confirm=confirm)
+        begin_beside(frame, name, timeout, confirm=confirm, recompute=recompute)
         return
     if abandon:
         give_up(frame, name, UPGRADE, yes=True, others=(savepoint_id, confirm, dry_run))

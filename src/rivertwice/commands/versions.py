@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
-from rivertwice.commands.streams import load_and_start, want_running
+from rivertwice.commands.streams import load_and_start
 from rivertwice.commands.trial import examples_text, schema_lines
 from rivertwice.config.versions import base_of
 from rivertwice.errors import RequestError
@@ -210,39 +210,33 @@ def end_alerts(settings: Settings, name: str, now: datetime) -> None:
     alerts_of(settings).resolve(is_over, f"{name} was dropped", now)
 
 
-def begin_beside(frame: Frame, name: str, timeout: int, *, confirm: bool) -> None:
+def begin_beside(frame: Frame, name: str, timeout: int, *, confirm: bool, recompute: bool) -> None:
     """Show what a new version of a pipeline would do, or begin it and compute its past."""
     _require_pipeline(frame, name)
     if confirm:
-        _begin(frame, name, timeout)
+        _begin(frame, name, timeout, recompute=recompute)
     else:
-        _show(frame, name)
+        _show(frame, name, recompute=recompute)
 
 
-def _show(frame: Frame, name: str) -> None:
+def _show(frame: Frame, name: str, *, recompute: bool) -> None:
     from rivertwice.pipeline.engine import spark_on_demand
     from rivertwice.versions.plan import plan_version
 
     with spark_on_demand(frame.settings, f"rivertwice-plan-{name}") as spark:
-        plan = plan_version(frame.settings, name, spark)
+        plan = plan_version(frame.settings, name, spark, recompute=recompute)
     frame.emit(plan, lambda: plan_text(plan))
 
 
-def _begin(frame: Frame, name: str, timeout: int) -> None:
-    from rivertwice.backfill.load_plan import find_load_obstacle
+def _begin(frame: Frame, name: str, timeout: int, *, recompute: bool) -> None:
     from rivertwice.instants import utc_now
-    from rivertwice.pipeline.definition import load_definition
     from rivertwice.versions.begin import begin_version
+    from rivertwice.versions.plan import require_readable
 
     settings, now = frame.settings, utc_now()
-    begun = begin_version(settings, name, by="cli", now=now)
+    require_readable(settings, name, recompute=recompute)
+    begun = begin_version(settings, name, by="cli", now=now, recompute=recompute)
     frame.progress(f"{begun.name} runs beside {begun.beside}, which goes on with the definition that it runs")
-    obstacle = find_load_obstacle(load_definition(settings.definition_folder(begun.name)))
-    if obstacle is not None:
-        frame.progress(f"the whole log is streamed, because {obstacle}")
-        report = want_running(frame, begun.name, now, None)
-        frame.emit(report | {"version": begun.name}, lambda: f"{begun.name}: running is wanted; {_next(begun)}")
-        return
     report, text = load_and_start(frame, begun.name, now, timeout, wait=False)
     frame.emit(report | {"version": begun.name}, lambda: f"{text}; {_next(begun)}")
 
@@ -263,17 +257,22 @@ def _require_pipeline(frame: Frame, name: str) -> None:
 def plan_text(plan: VersionPlan) -> str:
     """Return a plan for people. Pure."""
     from rivertwice.backfill.load_plan import explain_load
+    from rivertwice.backfill.stream_load import explain_stream_load
     from rivertwice.savepoint.operations.upgrade import describe_change
 
     lines = [
         f"{plan.version} would run beside {plan.beside}: nothing was changed",
         f"definition bundle {plan.old_bundle[:12]} serves on; bundle {plan.new_bundle[:12]} becomes {plan.version}",
-        as_table(("component", "old", "new"), [describe_change(change) for change in plan.changes]),
+        as_table(("component", "old", "new"), [describe_change(change) for change in plan.changes])
+        if plan.changes
+        else "component  none differs: the same definition computes its past again",
         *plan.diff,
         *(f"column     {name} is added" for name in plan.columns_added),
         *(f"column     {name} is gone" for name in plan.columns_gone),
     ]
-    if plan.load is None:
+    if plan.stream_load is not None:
+        lines.append(explain_stream_load(plan.version, plan.stream_load))
+    elif plan.load is None:
         lines.append(f"stream     the whole log: {plan.streamed_whole}")
     else:
         lines += [
@@ -287,7 +286,8 @@ def plan_text(plan: VersionPlan) -> str:
     lines += [
         f"disk       {plan.free_bytes / 1e9:.1f} GB free; tables of its own",
         f"declare    which rows are meant to differ: {plan.change_file}",
-        f"to {'continue' if plan.begun else 'do'} it: rivertwice upgrade {base_of(plan.version)} --new-version --confirm",
+        f"to {'continue' if plan.begun else 'do'} it: rivertwice upgrade {base_of(plan.version)} --new-version "
+        f"{'' if plan.changes else '--recompute '}--confirm",
     ]
     return "\n".join(lines)
 

@@ -17,7 +17,7 @@ from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.store.files import read_json
 from rivertwice.supervise.health import OK, classify_health, observe_stream
 from rivertwice.supervise.lag_words import lag_text, stale_lag_text
-from rivertwice.supervise.view import view_first_load, view_stream
+from rivertwice.supervise.view import view_first_load, view_stream, view_stream_load
 from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.judgements import rows_of
 from rivertwice.timeline.lineage import head_path
@@ -42,7 +42,7 @@ def describe_pipeline(settings: Settings, definition: Definition, now: datetime)
         "description": definition.description,
         "now": to_iso(now),
         "stream": _stream(settings, definition.name, now),
-        "first_load": view_first_load(home),
+        "first_load": view_first_load(home) or view_stream_load(home),
         "ledger": _ledger(home),
         "timeline": _timeline(home),
         "savepoints": _savepoints(home),

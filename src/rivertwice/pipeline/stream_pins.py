@@ -54,6 +54,11 @@ class StreamPins(Strict):
     """Settings that shape the checkpoint, most of which cannot change during a timeline's life, and the recovery objective."""
 
     max_offsets_per_trigger: int = Field(default=10_000, ge=1, description="Records per micro-batch, at most.")
+    load_batch: int = Field(
+        default=1_000_000,
+        ge=1,
+        description="Records per micro-batch, at most, while the stream itself loads a long log (`start --from-batch`, a new version).",
+    )
     trigger: Duration = Field(default=NO_TIME, description="Interval between micro-batches; 0 s: as soon as possible.")
     shuffle_partitions: int = Field(
         default=2,

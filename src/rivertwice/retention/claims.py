@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rivertwice.backfill.model import OffsetRuns
 from rivertwice.backfill.store import list_backfills, load_plan
+from rivertwice.backfill.stream_load import find_unread
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.model import OPEN
 from rivertwice.deadletters.summary import read_brief
@@ -26,10 +27,10 @@ PartitionOffsets = Mapping[int, int]
 _MOST_HELD = 16  # pipelines of which the claims of dead letters are held between two looks
 
 
-def claim_stream(timeline: str, position: PartitionOffsets) -> RetentionClaim:
-    """Return the stream's claim: everything from its next offsets on, in Kafka, for it does not read the archive."""
+def claim_stream(timeline: str, position: PartitionOffsets, *, kafka_only: bool = True) -> RetentionClaim:
+    """Return the stream's claim: everything from its next offsets on, in Kafka; only while it loads a log, it reads the archive too."""
     return RetentionClaim(
-        f"stream {timeline}", "stream", {p: (start, None) for p, start in position.items()}, kafka_only=True
+        f"stream {timeline}", "stream", {p: (start, None) for p, start in position.items()}, kafka_only=kafka_only
     )
 
 
@@ -100,11 +101,11 @@ def observe_claims(settings: Settings, pipeline: str) -> list[TopicClaims]:
         (tables.ledger, tables.changelog, tables.dead_letters, tables.amendments),
         lambda: _claim_open_letters(home, batches),
     )
-    load = read_load(home)
+    load, streamed = read_load(home), find_unread(home)
     topic_claims = []
     for topic, topic_id in line.topic_ids.items():
         committed = _place(ledger[-1].end_offsets, topic) if ledger else {}
-        claims = [claim_stream(name, next_offsets(home.checkpoint(name), line, topic))]
+        claims = [claim_stream(name, next_offsets(home.checkpoint(name), line, topic), kafka_only=streamed is None)]
         if ledger:
             claims.append(claim_truth(_place(root.genesis, topic), committed))
         if load is not None and load.topic_id == topic_id:

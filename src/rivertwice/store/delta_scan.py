@@ -99,14 +99,15 @@ def scan(
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for file in tasks[number]:
-                    for rows in _pieces(path, file, wanted):
+                    for rows in pieces_of(path, file, wanted):
                         yield from change(rows).select(result.names).cast(result).to_batches()
 
     numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))
     return numbers.mapInArrow(read, schema)
 
 
-def _pieces(path: Place, file: File, wanted: pa.Schema) -> Iterator[pa.Table]:
+def pieces_of(path: Place, file: File, wanted: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a table's file in pieces of at most `BATCH_ROWS`, with the wanted columns; one that it lacks is null."""
     source = _source(path, file.path)
     with pq.ParquetFile(source) as parquet:
         names = [name for name in parquet.schema_arrow.names if name in wanted.names]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import FingerprintError, LogGapError
 from rivertwice.log import kafka
-from rivertwice.log.addresses import encode_ends
+from rivertwice.log.addresses import StoredOffsets, encode_ends
 from rivertwice.pipeline.bundle import Bundle, build_bundle
 from rivertwice.pipeline.checked import CheckReport, check_bundle, read_verdict
 from rivertwice.pipeline.definition import Definition
@@ -27,6 +27,7 @@ from rivertwice.timeline.lineage import (
     path_of,
 )
 from rivertwice.timeline.sequence import move_head, read_sequence, select_head
+from rivertwice.timeline.stream_load import read_stream_load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -142,7 +143,7 @@ def resolve_timeline(
     """Return the head timeline, ready to run; the first start creates it and moves the head.
 
     If it is killed between the two and run again, the result is the same. If a first load by batch is recorded, the timeline
-    begins where that ends. With `timeline`, return that recorded timeline.
+    begins where that ends; a load by the stream itself, where that begins. With `timeline`, return that recorded timeline.
 
     Raises:
         FingerprintError: the definition gives other results than the timeline's.
@@ -153,6 +154,7 @@ def resolve_timeline(
     entries = read_sequence(home)  # a head move asserts the number of this look, however long the start sleeps after it
     chosen = timeline or select_head(entries)
     load = read_load(home) if chosen is None else None
+    streamed = read_stream_load(home)
     if load is not None:
         begin_after_load(home, load, now)
         chosen = load.timeline
@@ -167,7 +169,7 @@ def resolve_timeline(
                 timeline=name,
                 parent=None,
                 first_batch=0,
-                genesis={topic: encode_ends(kafka.begin_offsets(settings, topic)) for topic in topic_ids},
+                genesis=_oldest_in_kafka(settings, topic_ids) if streamed is None else streamed.genesis,
                 bundle=bundle.id,
                 fingerprint=hashes,
                 cluster_id=kafka.cluster_id(settings),
@@ -176,6 +178,8 @@ def resolve_timeline(
                 fold_buckets=buckets_at_genesis(definition),
             ),
         )
+    if streamed is not None and plan.move:
+        streamed.require_begun_by(load_timeline(home, name))
     if plan.move:
         newest_seq = entries[-1].seq if entries else 0
         move_head(home, name, reason="first start", expected_seq=newest_seq, now=now)
@@ -183,3 +187,7 @@ def resolve_timeline(
     check_fingerprint(line.fingerprint, hashes, definition.name, name)
     check_topics(line.topic_ids, topic_ids, definition.name)
     return line
+
+
+def _oldest_in_kafka(settings: Settings, topics: Iterable[str]) -> StoredOffsets:
+    return {topic: encode_ends(kafka.begin_offsets(settings, topic)) for topic in topics}

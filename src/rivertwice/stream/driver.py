@@ -16,14 +16,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
+from rivertwice.log.archive_batch import archive_stream
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle_definition, save_bundle
 from rivertwice.pipeline.compile import batch_rows, compile_stream, is_result
 from rivertwice.pipeline.definition import Definition, load_definition
@@ -37,11 +39,12 @@ from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_
 from rivertwice.stream.context import DriverContext
 from rivertwice.stream.damage import check_checkpoint, newest_rows_of_run, sweep_unplanned
 from rivertwice.stream.execution import observed_counts, terminated_state
-from rivertwice.stream.failures import DRAINED, POISON, RETENTION, classify_failure
-from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss
+from rivertwice.stream.failures import DRAINED, POISON, RETENTION, STORE, classify_failure
+from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss, reads_on_from_archive
 from rivertwice.stream.heartbeat import HeartbeatThread
 from rivertwice.stream.layout import running_partitions
 from rivertwice.stream.lease import Lease, acquire_lease
+from rivertwice.stream.load_stage import Stage, plan_stage, write_initial_offsets
 from rivertwice.stream.placing import Placing
 from rivertwice.stream.quiet import QuietClock
 from rivertwice.stream.side_rows import SideRows
@@ -54,6 +57,7 @@ from rivertwice.timeline.intent import Exit, Heartbeat, write_exit
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of
 from rivertwice.timeline.sequence import head
+from rivertwice.timeline.stream_load import read_stream_load
 from rivertwice.timeline.watermarks import WatermarkRule, rule_of
 
 _log = logging.getLogger(__name__)
@@ -101,8 +105,13 @@ class Driver:
         spark = self._session()
         checkpoint = self._home.checkpoint(line.timeline)
         context = DriverContext(self._home, self._definition, line, bundle.id, checkpoint, self._lease, utc_now)
-        self._start(spark, context, self._sink(spark, context))
-        self._stay(self._running())
+        load = read_stream_load(self._home)
+        while not self.heartbeat.draining.is_set():
+            stage = plan_stage(self._settings, context, load)
+            self._start(spark, replace(context, definition=stage.definition), stage)
+            self._stay(self._running())
+            if not stage.ends_by_itself:
+                return
 
     def _open_timeline(self, bundle: Bundle) -> Timeline:
         """Return the timeline to run, after a check that the tables have all committed rows and a repair of the ledger."""
@@ -150,7 +159,7 @@ class Driver:
         if sweep_unplanned(self._home, line, committed):
             _log.info("no batch of %s was ever planned: its checkpoint begins again", line.timeline)
 
-    def _sink(self, spark: SparkSession, context: DriverContext) -> Sink:
+    def _sink(self, spark: SparkSession, context: DriverContext, stage: Stage) -> Sink:
         versions = KnownVersions(self._settings, self._home, self._definition, context.timeline.timeline)
         return Sink(
             context,
@@ -159,26 +168,31 @@ class Driver:
             side=SideRows(spark, self._settings, context),
             log=BatchLog(self._settings, context),
             takes_frame=is_result(self._definition),
+            is_large=stage.is_large,
         )
 
-    def _start(self, spark: SparkSession, context: DriverContext, sink: Sink) -> None:
-        """Start the query; from now on a thread of the JVM writes batches."""
+    def _start(self, spark: SparkSession, context: DriverContext, stage: Stage) -> None:
+        """Start the query of a stage; from now on a thread of the JVM writes batches."""
+        self._started.clear()
         terminated = terminated_state(spark)
-        raw = kafka_stream(spark, self._settings, self._definition, genesis=context.timeline.genesis)
-        result = compile_stream(spark, self._definition, raw)
+        sink = self._sink(spark, context, stage)
+        result = compile_stream(spark, context.definition, self._source(spark, context, stage))
         placing = Placing(spark, self._settings, context, self.heartbeat.placed)
 
         def write(frame: Any, batch: int) -> None:
             try:
                 row = sink.write(frame, batch)
                 self._committed(row)
-                if not self.heartbeat.draining.is_set():
+                is_over = stage.is_over(row.end_offsets)
+                if is_over and stage.ends_driver:
+                    self.heartbeat.draining.set()
+                if not is_over and not self.heartbeat.draining.is_set():
                     placing.place_next(self._running()._jsq.streamingQuery(), row.end_offsets)
             except BaseException as error:
                 self._error = error  # py4j passes only its text on
                 self._explain_throw = functools.partial(explain_throw, spark, self._settings, context, batch, error)
                 raise
-            if self.heartbeat.draining.is_set():
+            if is_over or self.heartbeat.draining.is_set():
                 self._running()._jsq.streamingQuery().state().set(terminated)
 
         def begin(write_batch: Callable[[Any, int], None]) -> StreamingQuery:
@@ -191,10 +205,25 @@ class Driver:
                 .start()
             )
 
-        placing.place_first(begin)
+        if stage.archive is None:
+            placing.place_first(begin)
         self._query = begin(write)
         self._started.set()
         self.heartbeat.say("running")
+
+    def _source(self, spark: SparkSession, context: DriverContext, stage: Stage) -> DataFrame:
+        if stage.archive is None:
+            return kafka_stream(spark, self._settings, context.definition, genesis=context.timeline.genesis)
+        write_initial_offsets(context)
+        _log.info("Kafka has deleted the next records: %s of the archive's are read", stage.archive.records)
+        return archive_stream(spark, stage.archive)
+
+    def classify(self, error: BaseException) -> str:
+        """Return the class of a failure. What Kafka deleted during a load is no loss if the archive has it: the next start reads it."""
+        failure = classify_failure(error)
+        if failure == RETENTION and reads_on_from_archive(self._settings, self._definition, utc_now()):
+            return STORE
+        return failure
 
     def explain(self, failure: str) -> str | None:
         """Return why the stream failed, if more is known than the error's own text, or None.
@@ -305,7 +334,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         driver.run()
     except BaseException as error:
-        failure = classify_failure(error)
+        failure = driver.classify(error)
         named = driver.explain(failure)
         _log.exception("the stream of %s failed (%s): %s", definition.name, failure, named or "see below")
         write_exit(home, Exit(lease.epoch, utc_now(), failure, (named or str(error))[:4000], clean=False))

@@ -21,6 +21,7 @@ RETENTION = "retention"
 LEDGER = "ledger"
 UNKNOWN = "unknown"
 POISON = "poison"
+STORE = "store"
 
 CHECKPOINT = "checkpoint"
 # Spark's errors for a checkpoint from which it cannot continue. A state of another layout is one of them: the definition's
@@ -55,8 +56,8 @@ _BY_TYPE: tuple[tuple[type[RivertwiceError], str], ...] = (
     (LedgerError, LEDGER),
     (DamagedFileError, LEDGER),
     (DefinitionError, "schema"),
-    (ServiceError, "store"),
-    (UnknownOutcomeError, "store"),
+    (ServiceError, STORE),
+    (UnknownOutcomeError, STORE),
 )
 _BY_TEXT: tuple[tuple[str, str], ...] = (
     ("FoldError", POISON),

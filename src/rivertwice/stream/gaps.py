@@ -24,6 +24,7 @@ from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of
 from rivertwice.timeline.sequence import head
+from rivertwice.timeline.stream_load import read_stream_load
 
 _log = logging.getLogger(__name__)
 _MS = timedelta(milliseconds=1)
@@ -43,6 +44,22 @@ def next_offsets(checkpoint: Path, line: Timeline, topic: str) -> dict[int, int]
     else:
         offsets = line.genesis
     return {int(partition): int(offset) for partition, offset in offsets.get(topic, {}).items()}
+
+
+def read_position(checkpoint: Path, line: Timeline, topics: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return where the next batch begins, as Spark's checkpoint holds it."""
+    return {
+        topic: {str(partition): offset for partition, offset in sorted(next_offsets(checkpoint, line, topic).items())}
+        for topic in topics
+    }
+
+
+def is_loading(home: PipelineHome, line: Timeline, definition: Definition) -> bool:
+    """Say whether the stream still loads the log as it was at its first start (`load_stage`)."""
+    load = read_stream_load(home)
+    return load is not None and not load.has_read(
+        read_position(home.checkpoint(line.timeline), line, definition.topics)
+    )
 
 
 def observe_gaps(
@@ -70,6 +87,9 @@ def _observe_gap(
     if finding is None:
         return None
     cause, ranges = finding
+    archived = intersect(ranges, archived_ranges(settings, topic, line.topic_ids[topic]))
+    if cause == EXPIRED and archived == ranges and is_loading(home, line, definition):
+        return None  # the driver reads them from the archive
     last = _last_finished(home, line)
     following = first_stamps(settings, topic, {p: begin[p] for p in ranges if p in begin}) if cause == EXPIRED else {}
     return Gap(
@@ -80,7 +100,7 @@ def _observe_gap(
         topic_id=line.topic_ids[topic],
         cause=cause,
         ranges=ranges,
-        archived=intersect(ranges, archived_ranges(settings, topic, line.topic_ids[topic])),
+        archived=archived,
         watermark_ms=0 if last is None else last.batch_watermark_ms,
         until_ms=bound_event_time(
             kafka.topic_config(settings, topic), ranges, following, to_ms(now), source.max_future // _MS
@@ -133,6 +153,23 @@ def explain_loss(settings: Settings, definition: Definition, now: datetime) -> s
     except (RivertwiceError, OSError, ValueError, json.JSONDecodeError) as error:
         _log.warning("what the stream of %s lost is not known: %s", definition.name, error)
     return None
+
+
+def reads_on_from_archive(settings: Settings, definition: Definition, now: datetime) -> bool:
+    """Say whether a stream that failed for missing records loads a log, and finds them in the archive at its next start.
+
+    It never raises for the log's state, for it is called while a failure is handled.
+    """
+    home = settings.pipeline(definition.name)
+    try:
+        name = head(home)
+        if name is None:
+            return False
+        line = load_timeline(home, name)
+        return is_loading(home, line, definition) and not observe_gaps(settings, home, definition, line, now)
+    except (RivertwiceError, OSError, ValueError, json.JSONDecodeError) as error:
+        _log.warning("whether the archive has what the stream of %s needs is not known: %s", definition.name, error)
+        return False
 
 
 def continued_rows(home: PipelineHome, rows: Sequence[LedgerRow], line: Timeline) -> list[LedgerRow]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -59,12 +59,12 @@ def tolerance_ms(definition: Definition) -> int | None:
     return int(shortest * share / timedelta(milliseconds=1))
 
 
-def stored(cut: Cut) -> dict[str, dict[str, int]]:
+def stored_ends(ends: Mapping[Part, int]) -> dict[str, dict[str, int]]:
     """Return a batch's ends as Spark's checkpoint holds them."""
-    ends: dict[str, dict[str, int]] = {}
-    for part in sorted(cut.ends):
-        ends.setdefault(part.topic, {})[str(part.partition)] = cut.ends[part]
-    return ends
+    stored: dict[str, dict[str, int]] = {}
+    for part in sorted(ends):
+        stored.setdefault(part.topic, {})[str(part.partition)] = ends[part]
+    return stored
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Placing:
             if not first.is_planned:
                 replace_json(marker, {"format": 1, "batch": first.number})
                 self._draft(begin, first.number)
-            self._put(first.number, stored(cut))
+            self._put(first.number, stored_ends(cut.ends))
             _log.info("batch %s is placed: it reads up to event time %s", first.number, _shown(cut))
             self._say(_until_ms(cut))
         if marker.exists():
@@ -143,7 +143,7 @@ class Placing:
         """
         ends = ((topic, places) for topic, places in end_offsets.items())
         cut = self._plan({Part(topic, int(p)): int(offset) for topic, places in ends for p, offset in places.items()})
-        if cut is not None and steer_source(self._spark, execution, stored(cut)):
+        if cut is not None and steer_source(self._spark, execution, stored_ends(cut.ends)):
             self._steered = True
         else:
             if self._steered:

@@ -124,6 +124,7 @@ class Sink:
         log: BatchLog,
         *,
         takes_frame: bool = False,
+        is_large: bool = False,
     ) -> None:
         """Create a sink.
 
@@ -134,6 +135,7 @@ class Sink:
             side: writes a batch's side rows.
             log: the log from which the batches are read.
             takes_frame: whether a batch's frame is its result, so that executors may write it (`compile.is_result`).
+            is_large: every batch has too many rows for the driver, so executors write them if they may.
         """
         self._context = context
         self._rows = rows
@@ -141,6 +143,7 @@ class Sink:
         self._side = side
         self._log = log
         self._takes_frame = takes_frame
+        self._is_large = is_large
         self._changelog = delta.KeptTable(context.home.tables.changelog)
         self._ledger = delta.KeptTable(context.home.tables.ledger)
         self._fresh = True  # only a driver's first batch can have been tried by another driver
@@ -184,7 +187,7 @@ class Sink:
         """Return the batch's result rows, or what executors wrote of them if they are too many for the driver."""
         context = self._context
         home, timeline = context.home, context.timeline.timeline
-        if self._takes_frame and is_noted(home, timeline, batch):
+        if self._takes_frame and (self._is_large or is_noted(home, timeline, batch)):
             return write_rows(frame, home, timeline, batch, context.definition)
         try:
             rows = self._rows(frame, batch)

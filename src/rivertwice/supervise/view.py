@@ -35,6 +35,7 @@ def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any
         "recovery": _try(lambda: _recovery(recovery())),
         "retention": _try(lambda: last_retention(settings, name, now)),
         "first_load": view_first_load(home),
+        "stream_load": view_stream_load(home),
     }
 
 
@@ -188,6 +189,18 @@ def view_first_load(home: PipelineHome) -> dict[str, Any] | None:
     def view() -> dict[str, Any] | None:
         unfinished = find_unfinished_load(home)
         return None if unfinished is None else describe_unfinished(unfinished)
+
+    viewed: dict[str, Any] | None = _try(view)
+    return viewed
+
+
+def view_stream_load(home: PipelineHome) -> dict[str, Any] | None:
+    """Return how far a load by the stream in large batches is; None if there is none, or all is read. Never guessed."""
+    from rivertwice.backfill.stream_load import describe_unread, find_unread
+
+    def view() -> dict[str, Any] | None:
+        unread = find_unread(home)
+        return None if unread is None else describe_unread(*unread)
 
     viewed: dict[str, Any] | None = _try(view)
     return viewed

@@ -58,8 +58,13 @@ class Wanted:
     begun: Version | None
 
 
-def find_wanted(settings: Settings, pipeline: str) -> Wanted:
+def find_wanted(settings: Settings, pipeline: str, *, recompute: bool = False) -> Wanted:
     """Return what a new version of a pipeline would be; nothing is written.
+
+    Args:
+        settings: where everything is stored.
+        pipeline: its name, without a version.
+        recompute: the definition need not differ: its past is computed again.
 
     Raises:
         RequestError: the pipeline never ran, nothing that a result depends on changed, or another version is under way.
@@ -76,10 +81,11 @@ def find_wanted(settings: Settings, pipeline: str) -> Wanted:
     number = next_number(versions) if under_way is None else under_way.number
     new = rename(drawn, version_name(pipeline, number))
     changes = tuple(compare_fingerprints(old.fingerprint, new.fingerprint))
-    if old.fingerprint.semantics == new.fingerprint.semantics:
+    if old.fingerprint.semantics == new.fingerprint.semantics and not recompute:
         message = (
             f"the definition of {pipeline} in the project gives the same results as the one that its stream runs, so a new version would "
-            f"recompute all for nothing; nothing was done; what touches no result (settings, checks, delivery) counts from the next start"
+            f"recompute all for nothing; nothing was done; what touches no result (settings, checks, delivery) counts from the next "
+            f"start; if a state or rows were damaged, `rivertwice upgrade {pipeline} --new-version --recompute` computes all again"
         )
         raise RequestError(message)
     return Wanted(pipeline, serving, old, new, drawn.id, changes, under_way)
@@ -113,7 +119,7 @@ def _running_bundle(home: PipelineHome) -> Bundle:
     return load_bundle(home.bundles, load_timeline(home, name).bundle)
 
 
-def begin_version(settings: Settings, pipeline: str, *, by: str, now: datetime) -> Version:
+def begin_version(settings: Settings, pipeline: str, *, by: str, now: datetime, recompute: bool = False) -> Version:
     """Begin a new version of a pipeline, or continue to begin it; see the module's steps.
 
     Args:
@@ -121,6 +127,7 @@ def begin_version(settings: Settings, pipeline: str, *, by: str, now: datetime) 
         pipeline: its name, without a version.
         by: who asks.
         now: the present instant.
+        recompute: the definition need not differ.
 
     Raises:
         RequestError, DefinitionError: see `find_wanted`; nothing was stored.
@@ -128,7 +135,7 @@ def begin_version(settings: Settings, pipeline: str, *, by: str, now: datetime) 
     """
     home = settings.pipeline(pipeline)
     with hold_versions(home):
-        wanted = find_wanted(settings, pipeline)
+        wanted = find_wanted(settings, pipeline, recompute=recompute)
         version = wanted.begun or Version(
             name=wanted.new.definition.name,
             beside=wanted.beside,

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from rivertwice.backfill.load import look_at_log
 from rivertwice.backfill.load_plan import LoadPlan, find_load_obstacle
+from rivertwice.backfill.stream_load import StreamLoadPlan, plan_stream_load, require_same_past
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import rename
@@ -17,7 +18,8 @@ from rivertwice.pipeline.fingerprint import ChangedComponent
 from rivertwice.pipeline.on_demand import Spark
 from rivertwice.retention.view import view_retention
 from rivertwice.store.room import free_bytes
-from rivertwice.versions.begin import find_wanted
+from rivertwice.timeline.lineage import head_path, load_timeline
+from rivertwice.versions.begin import Wanted, find_wanted
 from rivertwice.versions.policy import changes_path
 
 
@@ -33,6 +35,7 @@ class VersionPlan:
         columns_added, columns_gone: columns of the result.
         load: what is computed by batch; None: nothing.
         streamed_whole: why the whole log is streamed; empty if a part is computed by batch.
+        stream_load: what the stream loads in large batches; None: nothing, for backfills load the past or nothing is to be loaded.
         look_s: seconds that it took to read the log's event times; a backfill reads these records again, and computes.
         archive_left: time until Kafka may delete a record that the archive lacks; None: it never does, or the archive has all.
         free_bytes: room on the disk of the home.
@@ -50,6 +53,7 @@ class VersionPlan:
     columns_gone: tuple[str, ...]
     load: LoadPlan | None
     streamed_whole: str
+    stream_load: StreamLoadPlan | None
     look_s: float
     archive_left: timedelta | None
     free_bytes: int
@@ -57,15 +61,16 @@ class VersionPlan:
     begun: bool
 
 
-def plan_version(settings: Settings, pipeline: str, spark: Spark) -> VersionPlan:
+def plan_version(settings: Settings, pipeline: str, spark: Spark, *, recompute: bool = False) -> VersionPlan:
     """Return what a new version of a pipeline would do; nothing is written.
 
     Raises:
         RequestError, DefinitionError: see `begin.find_wanted`.
-        LogGapError: records were deleted while the log was read.
+        LogGapError: records were deleted while the log was read; or what a fold depends on exists no longer.
     """
-    wanted = find_wanted(settings, pipeline)
+    wanted = find_wanted(settings, pipeline, recompute=recompute)
     old, new = wanted.old.definition, wanted.new.definition
+    stream_load = _plan_stream_load(settings, wanted)
     began = time.monotonic()
     looked = find_load_obstacle(new) or look_at_log(spark(), settings, wanted.new)
     load, why = (None, looked) if isinstance(looked, str) else (looked, "")
@@ -80,12 +85,33 @@ def plan_version(settings: Settings, pipeline: str, spark: Spark) -> VersionPlan
         columns_gone=tuple(name for name in old.result_columns if name not in new.result_columns),
         load=load,
         streamed_whole=why,
+        stream_load=stream_load,
         look_s=round(time.monotonic() - began, 1),
         archive_left=_archive_left(settings, pipeline),
         free_bytes=free_bytes(settings.home),
         change_file=str(changes_path(settings, new.name)),
         begun=wanted.begun is not None,
     )
+
+
+def require_readable(settings: Settings, pipeline: str, *, recompute: bool) -> None:
+    """Check that a new version can read what it depends on, before anything of it is stored.
+
+    Raises:
+        RequestError, DefinitionError: see `begin.find_wanted`.
+        LogGapError: what a fold depends on exists no longer.
+    """
+    _plan_stream_load(settings, find_wanted(settings, pipeline, recompute=recompute))
+
+
+def _plan_stream_load(settings: Settings, wanted: Wanted) -> StreamLoadPlan | None:
+    new = wanted.new.definition
+    if find_load_obstacle(new) is None:
+        return None
+    plan = plan_stream_load(settings, new)
+    home = settings.pipeline(wanted.beside)
+    require_same_past(plan, load_timeline(home, head_path(home)[0].timeline), new)
+    return plan
 
 
 def diff_files(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> list[str]:

@@ -139,7 +139,7 @@ def test_a_partition_without_a_record_of_an_open_window_is_left_out() -> None:
     ],
 )
 def test_what_cannot_be_loaded_is_refused_with_what_to_do(kind: str, why: str) -> None:
-    with pytest.raises(RequestError, match=f"{why}.*`rivertwice start histories` streams the whole log"):
+    with pytest.raises(RequestError, match=f"{why}.*`rivertwice start histories --from-batch` lets the stream"):
         refuse_load(make_definition(kind))
 
 

@@ -17,7 +17,7 @@ from rivertwice.stream import placing
 from rivertwice.stream.damage import find_bad_checksum, fits_checksum
 from rivertwice.stream.event_look import most_placed
 from rivertwice.stream.event_plan import Cut
-from rivertwice.stream.placing import FirstBatch, find_first, replace_whole, stored, tolerance_ms
+from rivertwice.stream.placing import FirstBatch, find_first, replace_whole, stored_ends, tolerance_ms
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_replaced_ends_have_a_checksum_of_their_own(context: Any) -> None:
 
 def test_ends_are_stored_as_spark_stores_them() -> None:
     cut = Cut({Part("b", 0): 5, Part("a", 1): 7, Part("a", 0): 6}, 9)
-    assert stored(cut) == {"a": {"0": 6, "1": 7}, "b": {"0": 5}}
+    assert stored_ends(cut.ends) == {"a": {"0": 6, "1": 7}, "b": {"0": 5}}
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.25, 900_000), (1, 3_600_000), (0, None)])

@@ -1,4 +1,4 @@
-"""`rivertwice upgrade NAME --new-version` and `rivertwice version` where neither Spark nor Kafka may be asked."""
+"""`rivertwice upgrade NAME --new-version` and `rivertwice version` where Spark may not be asked, and Kafka is a few numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from click.testing import CliRunner, Result
 from homes.backfill import NOW, make_home
 from rivertwice.cli import cli
 from rivertwice.config import Settings
+from rivertwice.log import kafka
 from rivertwice.timeline.intent import read_intent, write_intent
+from rivertwice.timeline.stream_load import read_stream_load
 
 
 def changed(folder: Path) -> Settings:
@@ -23,19 +25,27 @@ def changed(folder: Path) -> Settings:
 
 
 def run(settings: Settings, *arguments: str) -> Result:
-    with mock.patch("rivertwice.pipeline.engine.spark_session", side_effect=AssertionError("Spark was started")):
+    answers = {"topic_id": "id", "cluster_id": "c", "begin_offsets": {0: 0}, "end_offsets": {0: 40}}
+    with (
+        mock.patch("rivertwice.pipeline.engine.spark_session", side_effect=AssertionError("Spark was started")),
+        mock.patch.multiple(kafka, **{name: mock.Mock(return_value=answer) for name, answer in answers.items()}),
+    ):
         return CliRunner().invoke(cli, list(arguments), env=settings.to_env())
 
 
-def test_what_cannot_be_loaded_by_batch_streams_the_whole_log(tmp_path: Path) -> None:
+def test_what_backfills_cannot_load_the_stream_loads_in_large_batches(tmp_path: Path) -> None:
     settings = changed(tmp_path)
     begun = run(settings, "upgrade", "p", "--new-version", "--confirm")
     assert begun.exit_code == 0, (begun.output, begun.exception)
-    assert "the whole log is streamed, because it has emit: updates" in begun.output
+    assert "40 records in about 1 batches of at most 1000000 records" in begun.output
+    assert "no backfill can load this past: it has emit: updates" in begun.output
     assert "`rivertwice version compare p@v2`" in begun.output
     intent = read_intent(settings.pipeline("p@v2"))
     assert intent is not None
     assert intent.desired == "running"
+    load = read_stream_load(settings.pipeline("p@v2"))
+    assert load is not None
+    assert load.records == 40
     listed = run(settings, "version", "list", "p").output
     assert "p@v2" in listed
     assert "serves: p" in listed
@@ -55,3 +65,20 @@ def test_a_comparison_without_proofs_says_what_to_run(tmp_path: Path) -> None:
     assert refused.exit_code == 3, (refused.output, refused.exception)
     for name in ("p", "p@v2"):
         assert f"no reconcile has proved what {name} serves; run `rivertwice reconcile {name}`" in refused.output
+
+
+def test_the_same_definition_is_computed_again_only_if_that_is_asked_for(tmp_path: Path) -> None:
+    settings, home, _ = make_home(tmp_path, emit="updates")
+    write_intent(home, "stopped", "test", NOW)
+    refused = run(settings, "upgrade", "p", "--new-version")
+    assert refused.exit_code == 1
+    assert "`rivertwice upgrade p --new-version --recompute` computes all again" in refused.output
+    assert run(settings, "upgrade", "p", "--recompute").exit_code == 2
+    with mock.patch("rivertwice.versions.plan.view_retention", return_value=mock.Mock(topics=[])):
+        shown = run(settings, "upgrade", "p", "--new-version", "--recompute")
+    assert shown.exit_code == 0, (shown.output, shown.exception)
+    assert "component  none differs" in shown.output
+    assert "to do it: rivertwice upgrade p --new-version --recompute --confirm" in shown.output
+    begun = run(settings, "upgrade", "p", "--new-version", "--recompute", "--confirm")
+    assert begun.exit_code == 0, (begun.output, begun.exception)
+    assert read_stream_load(settings.pipeline("p@v2")) is not None

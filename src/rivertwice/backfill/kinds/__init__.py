@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from rivertwice.backfill.kinds.planner import Planner
 from rivertwice.backfill.kinds.sessions import SessionPlanner
 from rivertwice.backfill.kinds.windows import WindowPlanner
+from rivertwice.config.versions import base_of
 from rivertwice.errors import RequestError
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.kinds import Kind
@@ -37,8 +38,9 @@ def planner_of(definition: Definition) -> Planner:
     planner = find_planner(definition)
     if planner is None:
         message = (
-            f"{definition.name} is a fold, and a backfill of folds is not built: none of its events is ever late, so no window wants "
-            "one, and a fold that was changed is another pipeline: give it another name, and start it from the log's beginning"
+            f"{definition.name} is a fold: none of its events is ever late, and each row depends on all records of its key before it, so "
+            f"no window is recomputed alone; `rivertwice upgrade {base_of(definition.name)} --new-version` computes all of a changed fold, and "
+            "with --recompute of the same one, beside it; at a first start `rivertwice start NAME --from-batch` loads a long log"
         )
         raise RequestError(message)
     return planner

@@ -1,0 +1,118 @@
+"""A first load by the stream itself: the log as it was at the first start is read in few, large batches.
+
+It is for definitions whose past no backfill can publish window by window: sessions, folds, several sources, `emit: updates`. The
+batches run the stream's own plan, so the state at their end is the stream's own. A file of the pipeline's place,
+`first_load/stream.json`, format 1, written once, says where the stream begins and up to where its batches are large. Whoever runs
+the stream finds in the checkpoint how far it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from rivertwice.config import PipelineHome
+from rivertwice.errors import DamagedFileError, LostRaceError, RequestError
+from rivertwice.instants import parse_iso, to_iso
+from rivertwice.log.addresses import StoredOffsets
+from rivertwice.store.files import encode_json
+from rivertwice.store.small_records import put_record_if_absent, read_record
+from rivertwice.timeline.first_load import load_place
+from rivertwice.timeline.lineage import Timeline
+
+FORMAT = 1
+RECORD = "stream.json"
+
+
+@dataclass(frozen=True)
+class StreamLoad:
+    """Where a stream begins, and up to where its batches are large.
+
+    Attributes:
+        bundle: id of the definition that was to be loaded.
+        cluster_id, topic_ids: of the log.
+        genesis: topic to partition to the first offset that the stream reads; Kafka may lack it, then the archive has it.
+        until: topic to partition to offset: the log's end when the load was recorded.
+        by, noted_at: who asked, and when.
+    """
+
+    pipeline: str
+    bundle: str
+    cluster_id: str
+    topic_ids: Mapping[str, str]
+    genesis: StoredOffsets
+    until: StoredOffsets
+    by: str
+    noted_at: datetime
+
+    @property
+    def id(self) -> str:
+        """`load-` and a hash of what it loads."""
+        identity = [self.bundle, dict(self.topic_ids), self.genesis, self.until]
+        return f"load-{hashlib.sha256(encode_json(identity)).hexdigest()[:12]}"
+
+    @property
+    def records(self) -> int:
+        """How many records it loads."""
+        return self.count_left(self.genesis)
+
+    def count_left(self, position: StoredOffsets) -> int:
+        """Return how many of its records are not read at a position; a partition that it does not name was not read."""
+        return sum(
+            max(0, int(end) - int(position.get(topic, {}).get(partition, self.genesis[topic].get(partition, 0))))
+            for topic, ends in self.until.items()
+            for partition, end in ends.items()
+        )
+
+    def has_read(self, position: StoredOffsets) -> bool:
+        """Say whether all of its records are read at a position."""
+        return self.count_left(position) == 0
+
+    def require_begun_by(self, root: Timeline) -> None:
+        """Check that the pipeline's first timeline begins where the load does.
+
+        Raises:
+            LostRaceError: a first start made it meanwhile, and it begins elsewhere.
+        """
+        if root.genesis != self.genesis:
+            message = (
+                f"timeline {root.timeline} of {self.pipeline} begins at {dict(root.genesis)}, and {self.id} says {dict(self.genesis)}: a "
+                "first start made it while the load was recorded; records before it would be missing in every row, so the stream does "
+                f"not start; remove {RECORD} in first_load/ of the pipeline, and it streams what Kafka has"
+            )
+            raise LostRaceError(message)
+
+
+def record_stream_load(home: PipelineHome, load: StreamLoad) -> bool:
+    """Record a load; return False if one is recorded already."""
+    stored = {"format": FORMAT, "id": load.id, **asdict(load), "noted_at": to_iso(load.noted_at)}
+    return put_record_if_absent(load_place(home), RECORD, stored)
+
+
+def read_stream_load(home: PipelineHome) -> StreamLoad | None:
+    """Return the load of a pipeline by its stream; None if there is none.
+
+    Raises:
+        RequestError: its format is unknown.
+        DamagedFileError: it is not what was written.
+    """
+    data: dict[str, Any] | None = read_record(load_place(home), RECORD)
+    if data is None:
+        return None
+    if data.pop("format", None) != FORMAT:
+        message = (
+            f"{RECORD} of {home.root.name} is not of format {FORMAT}, which this version reads; use a newer rivertwice"
+        )
+        raise RequestError(message)
+    recorded = data.pop("id")
+    load = StreamLoad(**{**data, "noted_at": parse_iso(data["noted_at"])})
+    if load.id != recorded:
+        message = (
+            f"{RECORD} of {home.root.name} holds {recorded}, but its content is {load.id}: it was changed after it was written, so it "
+            "is not known where the stream began; put the file back from a backup"
+        )
+        raise DamagedFileError(message)
+    return load
