@@ -192,6 +192,25 @@ def test_what_kafka_has_deleted_is_loaded_from_the_archive(
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("kind", ["session", "joined sources"])
+@pytest.mark.parametrize("deleted", [False, True], ids=["from Kafka", "from the archive"])
+def test_a_load_closes_what_its_watermark_reaches_though_nothing_comes(
+    kind: str, deleted: bool, tmp_path: Path, broker: BrokerInfo, topic: str
+) -> None:
+    log = Log(broker, tmp_path, topic, kind, 40)
+    log.send(0, 1)
+    expected = log.streamed()
+    ours = log.project("loaded", 10_000)
+    run_command_warm(ours, "archive", NAME)
+    if deleted:
+        log.forget(0.5)
+    from_batch(ours, name=NAME)
+    run_to_end(ours, tmp_path)
+    assert reads(ours) == [len(log.records)]
+    assert rows_of(ours) == expected
+
+
+@pytest.mark.faults
 def test_what_kafka_deletes_during_the_load_is_read_from_the_archive(
     tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
