@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import threading
 from collections import Counter
@@ -29,7 +30,7 @@ from rivertwice.timeline.stream_load import read_stream_load
 from rivertwice.waits import Deadline
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.first_load import from_batch, reconciled, said_by
-from streams.kinds import DRIVER, NAME, committed, make_kind_project, run_killed, send
+from streams.kinds import DRIVER, NAME, committed, make_kind_project, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 BATCH, LARGE = 100, 700
@@ -144,7 +145,13 @@ def test_a_driver_killed_in_a_large_batch_is_continued_by_the_next(
     from_batch(ours, name=NAME)
     for batches in (1, 3):
         assert committed(ours) < batches
-        run_killed(ours, batches, tmp_path / "driver.log")
+        with (tmp_path / "driver.log").open("ab") as out:
+            env = {**os.environ, **ours.to_env()}
+            driver = subprocess.Popen(DRIVER, env=env, stdout=out, stderr=out, start_new_session=True)
+            Deadline.after(300).wait_until(lambda: driver.poll() is not None or committed(ours) >= batches, every=0.05)  # noqa: B023
+            assert driver.poll() is None
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
     log.send(0.9, 1)
     run_to_end(ours, tmp_path)
     assert rows_of(ours) == log.streamed()
@@ -173,8 +180,8 @@ def test_what_kafka_has_deleted_is_loaded_from_the_archive(
     assert shown["nowhere"] == {}
     assert sum(end - start for start, end in shown["archived"].values()) > 0.3 * len(log.records)
     from_batch(ours, name=NAME)
-    assert not run_command_warm(ours, "retention", NAME, code=0)["gaps"]
     run_to_end(ours, tmp_path)
+    assert not run_command_warm(ours, "retention", NAME)["gaps"]
     log.send(0.9, 1)
     for settings in (ours, expected):
         run_to_end(settings, tmp_path)
@@ -182,6 +189,25 @@ def test_what_kafka_has_deleted_is_loaded_from_the_archive(
     assert sum(reads(ours)) == len(log.records)
     assert max(reads(ours)) > 300
     reconciled(ours, NAME)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", ["session", "joined sources"])
+@pytest.mark.parametrize("deleted", [False, True], ids=["from Kafka", "from the archive"])
+def test_a_load_closes_what_its_watermark_reaches_though_nothing_comes(
+    kind: str, deleted: bool, tmp_path: Path, broker: BrokerInfo, topic: str
+) -> None:
+    log = Log(broker, tmp_path, topic, kind, 40)
+    log.send(0, 1)
+    expected = log.streamed()
+    ours = log.project("loaded", 10_000)
+    run_command_warm(ours, "archive", NAME)
+    if deleted:
+        log.forget(0.5)
+    from_batch(ours, name=NAME)
+    run_to_end(ours, tmp_path)
+    assert reads(ours) == [len(log.records)]
+    assert rows_of(ours) == expected
 
 
 @pytest.mark.faults

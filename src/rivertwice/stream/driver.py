@@ -44,7 +44,7 @@ from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss, 
 from rivertwice.stream.heartbeat import HeartbeatThread
 from rivertwice.stream.layout import running_partitions
 from rivertwice.stream.lease import Lease, acquire_lease
-from rivertwice.stream.load_stage import Stage, plan_stage, write_initial_offsets
+from rivertwice.stream.load_stage import Stage, hold_for_watermark, plan_stage, write_initial_offsets
 from rivertwice.stream.placing import Placing
 from rivertwice.stream.quiet import QuietClock
 from rivertwice.stream.side_rows import SideRows
@@ -81,6 +81,7 @@ class Driver:
         self._goal = goal
         self._query: StreamingQuery | None = None
         self._started = threading.Event()
+        self._ending = threading.Event()
         self._error: BaseException | None = None
         self._explain_throw: Callable[[], str | None] = lambda: None
         beat = Heartbeat(lease.epoch, lease.owner.pid, lease.owner.timeline, "starting", utc_now())
@@ -109,7 +110,7 @@ class Driver:
         while not self.heartbeat.draining.is_set():
             stage = plan_stage(self._settings, context, load)
             self._start(spark, replace(context, definition=stage.definition), stage)
-            self._stay(self._running())
+            self._stay(self._running(), stage)
             if not stage.ends_by_itself:
                 return
 
@@ -183,10 +184,8 @@ class Driver:
             try:
                 row = sink.write(frame, batch)
                 self._committed(row)
-                is_over = stage.is_over(row.end_offsets)
-                if is_over and stage.ends_driver:
-                    self.heartbeat.draining.set()
-                if not is_over and not self.heartbeat.draining.is_set():
+                is_over = self._ends_after(spark, stage, row)
+                if not is_over and not self._ending.is_set() and not self.heartbeat.draining.is_set():
                     placing.place_next(self._running()._jsq.streamingQuery(), row.end_offsets)
             except BaseException as error:
                 self._error = error  # py4j passes only its text on
@@ -200,7 +199,9 @@ class Driver:
                 result.writeStream.outputMode(self._definition.output_mode)
                 .queryName(self._definition.name)
                 .option("checkpointLocation", str(context.checkpoint))
-                .trigger(processingTime=f"{self._definition.stream.trigger_seconds} seconds")
+                .trigger(
+                    processingTime=f"{0 if stage.ends_by_itself else self._definition.stream.trigger_seconds} seconds"
+                )
                 .foreachBatch(write_batch)
                 .start()
             )
@@ -210,6 +211,23 @@ class Driver:
         self._query = begin(write)
         self._started.set()
         self.heartbeat.say("running")
+
+    def _ends_after(self, spark: SparkSession, stage: Stage, row: LedgerRow) -> bool:
+        """Say whether a stage's query ends after a batch, or after one more, in which it closes windows (`_ending`)."""
+        if not stage.is_over(row.end_offsets):
+            return False
+        if not self.heartbeat.draining.is_set():
+            execution = self._running()._jsq.streamingQuery()
+            if hold_for_watermark(spark, execution, stage, row):
+                self._ending.set()
+                return False
+        self._leave(stage)
+        return True
+
+    def _leave(self, stage: Stage) -> None:
+        self._ending.clear()
+        if stage.ends_driver:
+            self.heartbeat.draining.set()
 
     def _source(self, spark: SparkSession, context: DriverContext, stage: Stage) -> DataFrame:
         if stage.archive is None:
@@ -286,7 +304,7 @@ class Driver:
             row.batch_watermark_ms,
         )
 
-    def _stay(self, query: StreamingQuery) -> None:
+    def _stay(self, query: StreamingQuery, stage: Stage) -> None:
         quiet = QuietClock()
         while True:
             try:
@@ -305,8 +323,11 @@ class Driver:
                 self.heartbeat.draining.set()
             if self._goal and quiet_s > _QUIET_S and covers(self.heartbeat.beat.end_offsets, self._goal.offsets):
                 self.heartbeat.draining.set()  # no record is left that could raise the watermark
-            if self.heartbeat.draining.is_set() and quiet.is_waiting and quiet_s > 0.4:
+            is_ending = self._ending.is_set() or self.heartbeat.draining.is_set()
+            if is_ending and quiet.is_waiting and quiet_s > 0.4:
                 query.stop()
+                if self._ending.is_set():  # no watermark rose, so no batch without records came
+                    self._leave(stage)
                 return
 
 

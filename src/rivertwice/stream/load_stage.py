@@ -14,6 +14,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
 from rivertwice.log import kafka
@@ -27,6 +30,8 @@ from rivertwice.stream.checkpoint import read_planned
 from rivertwice.stream.context import DriverContext
 from rivertwice.stream.gaps import read_position
 from rivertwice.stream.placing import find_first, stored_ends
+from rivertwice.stream.steer import steer_source
+from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.stream_load import StreamLoad
 
@@ -63,6 +68,11 @@ class Stage:
         """
         return sum(source.has_watermark for source in self.definition.streams.values()) > 1
 
+    @property
+    def has_watermark(self) -> bool:
+        """Whether a batch's records raise a watermark that closes windows in the next batch."""
+        return any(source.has_watermark for source in self.definition.streams.values())
+
     def is_over(self, position: StoredOffsets) -> bool:
         """Say whether the query ends after a batch that ends at `position`."""
         return self.archive is not None or (self.load is not None and self.load.has_read(position))
@@ -95,6 +105,23 @@ def plan_stage(settings: Settings, context: DriverContext, load: StreamLoad | No
     )
     archive = plan_archive_batch(settings, context.timeline.topic_ids, position, end)
     return Stage(large, is_large=True, archive=archive, load=load)
+
+
+def hold_for_watermark(spark: SparkSession, execution: Any, stage: Stage, row: LedgerRow) -> bool:
+    """Let a query run one more batch, without records, after the last one of its load; return False if it needs none.
+
+    Spark closes the windows that the last batch's watermark reaches in a batch without records, but only in the same query: after
+    a new start it waits for the next record. Only while the query is inside `foreachBatch`.
+
+    Args:
+        spark: the session.
+        execution: of the running query.
+        stage: of the query.
+        row: the batch that was committed.
+    """
+    if not row.read or not stage.has_watermark or stage.load is None or not stage.load.has_read(row.end_offsets):
+        return False
+    return stage.archive is not None or steer_source(spark, execution, row.end_offsets)
 
 
 def large_limit(definition: Definition) -> int:
