@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from rivertwice.testing.strikes import Hold, Strike
 SWITCH = f"switch__{PIPELINE}"
 START_S = 300.0
 RUN_S = 900.0
+READING_S = 3.0
 ARMED = "strike.json"
 PUT = f'''
 from pathlib import Path  # the lab: a task is stopped at a call, if a file asks for it
@@ -90,7 +92,10 @@ def compare_processes(lab: Lab) -> list[psutil.Process]:
 
 
 def await_question(lab: Lab, run: str) -> None:
-    """Wait until a run asks a person.
+    """Wait until a run asks a person, and has asked for as long as one needs to read it.
+
+    Airflow fails a task that is answered before its scheduler has heard that it waits: "finished with state success, but the task
+    instance's state attribute is queued". That takes the scheduler up to a second.
 
     Raises:
         CaseFailedError: it failed instead.
@@ -103,6 +108,7 @@ def await_question(lab: Lab, run: str) -> None:
         return airflow.question(SWITCH, run, "approve") is not None
 
     lab.until(asks, RUN_S, f"the question of {SWITCH}")
+    time.sleep(READING_S)
 
 
 def approve(lab: Lab, run: str) -> None:
