@@ -295,7 +295,8 @@ def test_up_reports_every_definition_and_starts_what_holds(
     assert topics == ["fine"]
     forbid()
     again = run("up")
-    assert (again.exit_code, BROKEN["sum_of_doubles"][2] in again.stdout) == (3, True)
+    told = " ".join(again.stdout.split())  # a table folds a long text, and a path may make it long
+    assert (again.exit_code, BROKEN["sum_of_doubles"][2] in told) == (3, True)
 
 
 def test_the_shared_session_outlives_commands_that_borrow_it(run: Callable[..., Result], spark: SparkSession) -> None:
