@@ -14,8 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.project import REPOSITORY, make_project
-from rivertwice.cli import COMMAND_GROUP, added_commands, cli
+from rivertwice.cli import cli
 from rivertwice.commands import frame as frame_module
+from rivertwice.commands.catalogue import COMMAND_GROUP, added_commands
 from rivertwice.commands.checks import exit_code_of_gate, summary_text
 from rivertwice.commands.frame import as_table, as_unexpected, exit_code_of, to_plain
 from rivertwice.config import Settings

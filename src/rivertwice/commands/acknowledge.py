@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 @click.option("--list", "listed", is_flag=True, help="Show all, with what became of them.")
 @pass_frame
 def acknowledge(frame: Frame, name: str, why: str | None, until: str | None, ended: str | None, listed: bool) -> None:
-    """Acknowledge that the newest reconcile of NAME could compare nothing, for instance after an upgrade or an accepted gap.
+    """Record why the newest reconcile could compare nothing.
 
-    Later runs pass their gate with a warning that names it, for as long as the head is the same and no other reason comes up.
+    For instance after an upgrade or an accepted gap. Later runs pass their gate with a warning that names it, for as long as the head is the same and no other reason comes up.
     A DEFECT, a finding or a gap that is new still fails the gate.
     """
     from rivertwice.instants import parse_instant, utc_now

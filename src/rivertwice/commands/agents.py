@@ -10,13 +10,19 @@ from rivertwice.errors import ServiceError
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice agent start", "rivertwice agent events --last 20"))
 def agent() -> None:
-    """The process on this host that keeps every stream's intent true."""
+    """Start, stop and watch the agent.
+
+    It is the process on this host that keeps every stream's intent true.
+    """
 
 
 @agent.command("start", epilog=example("rivertwice agent start"))
 @pass_frame
 def agent_start(frame: Frame) -> None:
-    """Start the agent in the background; one per home. It adopts drivers that run already."""
+    """Start the agent in the background; one per home.
+
+    It adopts drivers that run already.
+    """
     from rivertwice.supervise.launch import start_agent
 
     frame.warn_of_copies()
@@ -27,7 +33,10 @@ def agent_start(frame: Frame) -> None:
 @agent.command("stop", epilog=example("rivertwice agent stop"))
 @pass_frame
 def agent_stop(frame: Frame) -> None:
-    """Stop the agent. Drivers are left running; the next agent adopts them. To drain them, use `rivertwice down`."""
+    """Stop the agent; leave the drivers running.
+
+    The next agent adopts them. To drain them, use `rivertwice down`.
+    """
     from rivertwice.supervise.launch import stop_agent
 
     pid = stop_agent(frame.settings)
@@ -49,9 +58,9 @@ def agent_stop(frame: Frame) -> None:
 )
 @pass_frame
 def agent_run(frame: Frame, drain_on_stop: bool, drain_seconds: float) -> None:
-    """Run the agent in the foreground (containers, service managers).
+    """Run the agent in the foreground.
 
-    SIGTERM ends it and leaves drivers running, which the next agent adopts. With --drain-on-stop each driver ends at a batch
+    For containers and service managers. SIGTERM ends it and leaves drivers running, which the next agent adopts. With --drain-on-stop each driver ends at a batch
     boundary first; intents are kept, so the next agent starts them again.
     """
     import os
@@ -72,7 +81,7 @@ def agent_run(frame: Frame, drain_on_stop: bool, drain_seconds: float) -> None:
 )
 @pass_frame
 def agent_show(frame: Frame, max_age: float | None) -> None:
-    """Show the agent and what it decided last, with its reason, per pipeline."""
+    """Show what the agent decided last, with its reason."""
     from rivertwice.instants import utc_now
     from rivertwice.supervise.launch import agent_status
 

@@ -14,7 +14,10 @@ from rivertwice.commands.frame import Frame, as_fields, example, pass_frame, to_
 )
 @pass_frame
 def archive(frame: Frame, name: str, accept_hole: bool) -> None:
-    """Copy the records of NAME's topics that the archive lacks; exact offset ranges, safe to repeat."""
+    """Copy the records that the archive lacks from Kafka.
+
+    Of all topics of NAME, by exact offset ranges; safe to repeat.
+    """
     from rivertwice.log.archive import extend_archive
     from rivertwice.pipeline.definition import load_definition
     from rivertwice.pipeline.engine import spark_session

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     cls=FriendlyGroup, epilog=example("rivertwice backfill plan flight_delays", "rivertwice backfill run flight_delays")
 )
 def backfill() -> None:
-    """Recompute closed windows from the log: plan, compute, audit, publish."""
+    """Recompute closed windows from the log and publish them."""
 
 
 def parse_range(start: str | None, end: str | None) -> TimeRange | None:
@@ -86,9 +86,9 @@ def _plan(
 @click.option("--save", is_flag=True, help="Store the plan, so that a DAG or `backfill run --id` runs this very one.")
 @pass_frame
 def plan(frame: Frame, name: str, start: str | None, end: str | None, late: bool, reason: str, save: bool) -> None:
-    """Show what a backfill of NAME would do. Without a range: the windows that the newest reconcile found stale.
+    """Show what a backfill of NAME would do.
 
-    Sessions are looked up in the log, so they need a Spark job.
+    Without a range: for the windows that the newest reconcile found stale. Sessions are looked up in the log, so they need a Spark job.
     """
     from rivertwice.backfill.explain import explain_plan
     from rivertwice.backfill.store import save_plan
@@ -123,7 +123,10 @@ def run(
     backfill_id: str | None,
     no_publish: bool,
 ) -> None:
-    """Plan, compute, audit and publish. Killed anywhere and run again: the same result, or nothing visible."""
+    """Plan, compute, audit and publish a backfill of NAME.
+
+    Killed anywhere and run again: the same result, or nothing visible.
+    """
     from rivertwice.backfill.audit import audit_backfill
     from rivertwice.backfill.compute import compute_backfill
     from rivertwice.backfill.explain import explain_plan
@@ -155,7 +158,7 @@ def run(
 @click.argument("name")
 @pass_frame
 def list_all(frame: Frame, name: str) -> None:
-    """List the stored plans of NAME and whether they are published."""
+    """List the stored plans of NAME; say which are published."""
     from rivertwice.backfill.store import list_backfills, load_plan
     from rivertwice.timeline.sequence import PUBLICATION, read_sequence
 

@@ -12,7 +12,10 @@ from rivertwice.instants import parse_instant
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice case from-log flight_delays --window 2013-06-30T16:00:00Z"))
 def case() -> None:
-    """Test cases of a pipeline; `rivertwice test` runs them."""
+    """Make test cases from records of the log.
+
+    `rivertwice test` runs them.
+    """
 
 
 @case.command(
@@ -43,9 +46,9 @@ def case() -> None:
 def from_log(
     frame: Frame, name: str, window: str | None, key_text: str | None, addresses: tuple[str, ...], case_name: str | None
 ) -> None:
-    """Cut records of NAME's log into a case, which expects what the definition in the project gives for them now.
+    """Cut records of NAME's log into a case.
 
-    The file is written to `cases/` of the pipeline's folder. It holds real records, byte by byte, in the micro-batches in which
+    It expects what the definition in the project gives for them now. The file is written to `cases/` of the pipeline's folder. It holds real records, byte by byte, in the micro-batches in which
     the stream read them. `rivertwice test NAME` passes on it until the definition changes.
     """
     from rivertwice.instants import utc_now

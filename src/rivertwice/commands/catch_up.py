@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 def catch_up(
     frame: Frame, name: str, check: bool, by_batch: bool, keep: timedelta | None, confirm: bool, timeout: int
 ) -> None:
-    """Show how many records wait for stream NAME, when it has caught up, and whether Kafka deletes some before.
+    """Show what waits for a stream; leave the oldest to batch.
+
+    How many records wait for NAME, when it has caught up, and whether Kafka deletes some before.
 
     With --by-batch the stream continues with the newest records, and the others are left to batch: they are archived first,
     a reconcile names the windows that they belong to, and a backfill publishes these. No record is lost.

@@ -27,7 +27,7 @@ PAIRS = ("stream", "served")
 @click.option("--full", is_flag=True, help="Compare everything from the first batch on, and check all seals.")
 @pass_frame
 def reconcile(frame: Frame, name: str, start: str | None, end: str | None, full: bool) -> None:
-    """Recompute NAME from the log and name the cause of every differing row.
+    """Recompute from the log; name the cause of each difference.
 
     A run that passes ends with a seal. The next run starts there: it computes what came since, and does nothing if nothing
     came. --full computes everything again, and so does a run with a range.
@@ -88,7 +88,7 @@ def exit_code_of_gate(gate: Mapping[str, Any]) -> int:
 def verdicts(
     frame: Frame, name: str, run_id: str | None, pair: str | None, verdict: str | None, causes: bool, last: int
 ) -> None:
-    """Show the verdicts of a reconcile, or the cause of every differing row.
+    """Show the verdicts of a reconcile, or the causes.
 
     Rows of a window that agree, or that are open, are shown as one without a key; `rows` says how many they are.
     """

@@ -24,9 +24,9 @@ SHOWN = 120
     ),
 )
 def dead() -> None:
-    """Records that could not be accepted: look at them, enter what they should have been, or leave them out for good.
+    """List, amend and discard dead letters.
 
-    They stay in the log as they are. An amendment names the address and the cure: the truth of a reconcile counts it, and a
+    Records that could not be accepted: look at them, enter what they should have been, or leave them out for good. They stay in the log as they are. An amendment names the address and the cure: the truth of a reconcile counts it, and a
     backfill of its window brings it into what is served. The stream does not change.
     """
 
@@ -82,9 +82,9 @@ def _with_bytes(frame: Frame, name: str, letters: list[DeadLetter]) -> list[Dead
 )
 @pass_frame
 def list_letters(frame: Frame, name: str, state: str | None, reason: str | None, limit: int) -> None:
-    """List and count the dead letters of NAME by place, with reason and state.
+    """List and count the dead letters of NAME by place.
 
-    A place is PARTITION@OFFSET, or TOPIC/PARTITION@OFFSET if there are several topics.
+    With reason and state. A place is PARTITION@OFFSET, or TOPIC/PARTITION@OFFSET if there are several topics.
     """
     from rivertwice.deadletters.model import count_states
 
@@ -124,7 +124,10 @@ def list_letters(frame: Frame, name: str, state: str | None, reason: str | None,
 @click.argument("place")
 @pass_frame
 def show(frame: Frame, name: str, place: str) -> None:
-    """Show one dead letter whole: bytes, headers, reason, and what was decided."""
+    """Show one dead letter whole.
+
+    Bytes, headers, reason, and what was decided.
+    """
     row = _row(_find(frame, name, place))
     frame.emit(row, lambda: as_fields(row))
 
@@ -149,9 +152,9 @@ def _find(frame: Frame, name: str, place: str) -> DeadLetter:
 @click.option("--why", required=True, help="Kept with the amendment.")
 @pass_frame
 def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | None, why: str) -> None:
-    """Enter what the record at PLACE should have been. It is decoded at once, and refused if it is still not acceptable.
+    """Enter what the record at PLACE should have been.
 
-    Key, headers and timestamp stay the record's own. The stream is not touched; what is served changes with the next
+    It is decoded at once, and refused if it is still not acceptable. Key, headers and timestamp stay the record's own. The stream is not touched; what is served changes with the next
     backfill of the record's window, which the next reconcile finds stale.
     """
     from rivertwice.deadletters.cure import cure_applies, problem_with
@@ -199,7 +202,10 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
 @click.option("--why", required=True, help="Kept with the decision.")
 @pass_frame
 def discard(frame: Frame, name: str, place: str | None, reason: str | None, why: str) -> None:
-    """Leave the record at PLACE, or all open ones of a reason, out for good. It stays in the log and in the table."""
+    """Leave the record at PLACE out for good.
+
+    Or all open ones of a kind. Each stays in the log and in the table.
+    """
     from rivertwice.deadletters.model import OPEN
     from rivertwice.deadletters.summary import discard as decide
     from rivertwice.instants import utc_now

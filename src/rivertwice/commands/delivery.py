@@ -9,15 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.commands.frame import Frame, as_table, example, pass_frame
+from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame
 
 if TYPE_CHECKING:
     from rivertwice.pipeline.delivery_model import Delivery
 
 
-@click.group(epilog=example("rivertwice deliver status", "rivertwice deliver run flight_delays --until-end"))
+@click.group(
+    cls=FriendlyGroup, epilog=example("rivertwice deliver status", "rivertwice deliver run flight_delays --until-end")
+)
 def deliver() -> None:
-    """Deliver results to the sinks of a definition: Kafka, PostgreSQL, webhooks."""
+    """Deliver results to Kafka, PostgreSQL and webhooks.
+
+    The sinks stand in the definition, under `deliver`.
+    """
 
 
 @deliver.command(
@@ -103,7 +108,9 @@ def _place(done: object) -> str:
 @click.argument("name", required=False)
 @pass_frame
 def status(frame: Frame, name: str | None) -> None:
-    """Show for every sink: position, batches that wait, the last error and the next attempt.
+    """Show how far each sink is, and what it waits for.
+
+    Position, batches that wait, the last error and the next attempt.
 
     Exit 3 while one fails, 1 if a definition cannot be loaded: what its sinks do is not shown.
     """
@@ -141,7 +148,10 @@ def status(frame: Frame, name: str | None) -> None:
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Lines; JSON has all.")
 @pass_frame
 def refused(frame: Frame, name: str, sink: str | None, limit: int) -> None:
-    """List the deliveries of NAME that a destination refused for good: key, window, where the row is, reason, count."""
+    """List the deliveries that a destination refused for good.
+
+    With key, window, where the row is, reason and count.
+    """
     from rivertwice.delivery.status import view_refused
 
     home = frame.settings.pipeline(name)
@@ -164,7 +174,10 @@ def refused(frame: Frame, name: str, sink: str | None, limit: int) -> None:
 @click.option("--key", "keys", multiple=True, help="Only this key, as `deliver refused` shows it; can be repeated.")
 @pass_frame
 def retry(frame: Frame, name: str, sink: str, keys: tuple[str, ...]) -> None:
-    """Deliver refused keys of NAME again, with the rows that are served now. Keys that are refused again stay listed."""
+    """Deliver refused keys again, with what is served now.
+
+    Keys that are refused again stay listed.
+    """
     _ask(frame, name, sink, keys, what="retry", why="")
 
 
@@ -175,7 +188,10 @@ def retry(frame: Frame, name: str, sink: str, keys: tuple[str, ...]) -> None:
 @click.option("--why", required=True, help="Kept with the decision.")
 @pass_frame
 def discard(frame: Frame, name: str, sink: str, keys: tuple[str, ...], why: str) -> None:
-    """Leave refused deliveries of NAME out for good. A later change of the same key is still delivered."""
+    """Leave refused deliveries out for good.
+
+    A later change of the same key is still delivered.
+    """
     _ask(frame, name, sink, keys, what="discard", why=why)
 
 

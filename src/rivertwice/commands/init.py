@@ -65,9 +65,9 @@ def init(
     zone: str | None,
     dry_run: bool,
 ) -> None:
-    """Write a project with the pipeline NAME, guessed from sample records; the guess is shown with its reasons.
+    """Write a project; guess its pipeline from sample records.
 
-    A bounded sample is read: the oldest and the newest records of each partition, or the first of a file. What cannot be
+    The guess is shown with its reasons. A bounded sample is read: the oldest and the newest records of each partition, or the first of a file. What cannot be
     guessed is marked TODO in the files. No file that exists is changed. Without a topic or file, only the project's files are
     written.
     """

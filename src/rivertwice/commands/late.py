@@ -11,7 +11,10 @@ from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, p
     cls=FriendlyGroup, epilog=example("rivertwice late list order_totals", "rivertwice late queue order_totals")
 )
 def late() -> None:
-    """Records that came after their window had closed, where the definition keeps them (late.policy)."""
+    """List records that came after their window had closed.
+
+    Where the definition keeps them (late.policy).
+    """
 
 
 @late.command(
@@ -21,7 +24,10 @@ def late() -> None:
 @click.option("--last", type=click.IntRange(1), default=200, show_default=True, help="At most so many, the last.")
 @pass_frame
 def list_rows(frame: Frame, name: str, last: int) -> None:
-    """List the late rows of NAME by address: which window each missed, and by which watermark."""
+    """List the late rows of NAME by address.
+
+    Which window each missed, and by which watermark.
+    """
     from rivertwice.timeline.late_rows import read_late_rows
     from rivertwice.timeline.lineage import path_ledger
 
@@ -51,7 +57,10 @@ def list_rows(frame: Frame, name: str, last: int) -> None:
 @click.argument("name")
 @pass_frame
 def show_queue(frame: Frame, name: str) -> None:
-    """Show the windows of NAME that late rows came for and no backfill has counted yet: due, waiting, or given up."""
+    """Show the windows that late rows wait in.
+
+    No backfill has counted them yet: due, waiting, or given up.
+    """
     from rivertwice.backfill.late_queue import describe_queue
     from rivertwice.backfill.observe import observe_late_queue
     from rivertwice.instants import utc_now

@@ -26,7 +26,9 @@ LOG = logging.getLogger(__name__)
 )
 @pass_frame
 def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
-    """Check a definition with Spark and against the well-known pitfalls of streams; show what it promises (its contract).
+    """Check definitions with Spark and for known pitfalls.
+
+    Of NAME, or of all pipelines; what each promises (its contract) is shown too.
 
     Every verdict is `holds` (it was checked), `broken`, `warns` (it costs something), or `not checked`, with the reason and the
     command that checks it.

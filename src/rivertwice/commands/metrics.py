@@ -49,9 +49,9 @@ HIDDEN = ("pipeline", "at", "partition_lag", "delivery_lag", "delivery_failures"
 @click.option("--rules", is_flag=True, help="Print the alerts as a Prometheus rules file instead.")
 @pass_frame
 def metrics(frame: Frame, name: str | None, prometheus: bool, rules: bool) -> None:
-    """Measure the streams: throughput, lag, latency, backpressure, state, savepoints, lateness; and the alerts on them.
+    """Measure the streams; show the alerts on them.
 
-    Every figure carries its unit; one that is not known is left out, never guessed. The limits are in pipeline.yaml under
+    Throughput, lag, latency, backpressure, state, savepoints, lateness. Every figure carries its unit; one that is not known is left out, never guessed. The limits are in pipeline.yaml under
     `alerts`. Exit 3 while an alert fires, 1 if a definition cannot be loaded.
     """
     from rivertwice.metrics.prometheus import alerting_rules, exposition
@@ -109,9 +109,9 @@ def _text(measures: Measures, alerts: Sequence[AlertState]) -> str:
 @click.argument("name", required=False)
 @pass_frame
 def diagnose(frame: Frame, name: str | None) -> None:
-    """Name likely causes of lag, silence, late rows, dead letters and stale savepoints, with the figures that support each.
+    """Name likely causes of lag, silence and late rows.
 
-    Nothing is named that no figure supports. Exit 3 if something was found.
+    Of dead letters and stale savepoints too, each with the figures that support it. Nothing is named that no figure supports. Exit 3 if something was found.
     """
     from rivertwice.metrics.diagnose import diagnose as causes_of
 

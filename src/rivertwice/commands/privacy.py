@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     ),
 )
 def privacy() -> None:
-    """Erase a person's key from archive, tables, dead letters and savepoints, and keep a record that it happened.
+    """Erase a person's key everywhere, and record that.
 
-    The value is replaced by a pseudonym that leads to no person, in the kept log and in everything computed from it. So
+    From archive, tables, dead letters and savepoints. The value is replaced by a pseudonym that leads to no person, in the kept log and in everything computed from it. So
     the counts stay the same: a reconcile afterwards gives the same verdicts as before.
     """
 
@@ -60,9 +60,9 @@ def erase(
     why: str,
     confirm: bool,
 ) -> None:
-    """Erase a value of NAME's records, and of all pipelines that share topics with it.
+    """Erase a value of NAME's records.
 
-    Without --confirm nothing is changed: what would be rewritten is shown, and what prevents it. The streams must be
+    Also of all pipelines that share topics with it. Without --confirm nothing is changed: what would be rewritten is shown, and what prevents it. The streams must be
     stopped, must have read the records, and their windows must be closed. Kafka cannot forget a record; the output shows until
     when Kafka keeps them.
     """
@@ -107,7 +107,10 @@ def _typed(text: str, *, number: bool) -> str | int:
 @privacy.command("list", epilog=example("rivertwice privacy list", "rivertwice --output json privacy list"))
 @pass_frame
 def list_erasures(frame: Frame) -> None:
-    """List every erasure: when, by whom, why, and whether it is done. The erased values are not kept."""
+    """List every erasure: when, by whom, why, and its state.
+
+    The erased values are not kept.
+    """
     from rivertwice.privacy.record import read_erasures
 
     erasures = read_erasures(frame.settings)
@@ -138,7 +141,10 @@ def list_erasures(frame: Frame) -> None:
 @click.argument("erasure_id")
 @pass_frame
 def resume(frame: Frame, erasure_id: str) -> None:
-    """Continue an erasure that waited or was cut off; one that is done stays as it is."""
+    """Continue an erasure that waited or was cut off.
+
+    One that is done stays as it is.
+    """
     from rivertwice.instants import utc_now
     from rivertwice.privacy.erase import resume_erasure
     from rivertwice.privacy.record import load_erasure

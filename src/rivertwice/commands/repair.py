@@ -27,9 +27,9 @@ _TABLES = ("sequence", "amendments", "corrections")
 )
 @pass_frame
 def repair(frame: Frame, name: str, yes: bool, accept_loss: tuple[str, ...]) -> None:
-    """Find damage of NAME's tables, show what it means for what is served, and write again what was lost.
+    """Find damaged tables and write again what was lost.
 
-    Torn entries of a table's log, data files that are not whole, and batches whose rows are not those that the ledger counted
+    What the damage means for what NAME serves is shown first. Torn entries of a table's log, data files that are not whole, and batches whose rows are not those that the ledger counted
     are named. With --yes the stream is drained, damaged files are set aside, and lost rows come back out of their own data
     files where those are whole, else from the recorded ranges (Kafka, the archive), each proved before it is written. Exit 3
     while anything is damaged.

@@ -58,9 +58,9 @@ def restore(
     dry_run: bool,
     abandon: bool,
 ) -> None:
-    """Continue NAME from a savepoint on a new timeline; what is served does not change.
+    """Continue NAME from a savepoint on a new timeline.
 
-    The stream drains, the recorded batches since the savepoint are replayed and checked, the new timeline forks at
+    What is served does not change. The stream drains, the recorded batches since the savepoint are replayed and checked, the new timeline forks at
     the last committed batch, and the head moves to it. Without an id: resume a restore that was cut off, else take the
     newest proved savepoint. Planned: the savepoint is taken now, of the drained stream, so nothing is replayed; use it where
     the checkpoint is sound and the stop must be short. From the beginning (where no savepoint can be trusted, or none is left) takes as long as
@@ -107,7 +107,7 @@ def restore(
 @abandon_option
 @pass_frame
 def fall_back(frame: Frame, name: str, yes: bool, dry_run: bool, abandon: bool) -> None:
-    """Do now what the agent does when the live checkpoint of NAME is damaged.
+    """Do what the agent does about a damaged checkpoint.
 
     It restores the newest usable one of the proved savepoints on the head's path. One that is damaged, or whose replay
     disagrees, is passed over by name. Unlike a restore it does not change whether the stream is wanted. The dry run

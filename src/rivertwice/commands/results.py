@@ -71,9 +71,9 @@ def show(
     order: str,
     table: str,
 ) -> None:
-    """Show rows of NAME: what is served, or one of the tables beside it, and which batch the rows are of.
+    """Show rows of NAME: served ones, or another table's.
 
-    NAME@v2 means the rows of a version that does not serve. A range is one of the windows' starts, or of the time that the table
+    Which batch the rows are of is shown too. NAME@v2 means the rows of a version that does not serve. A range is one of the windows' starts, or of the time that the table
     is ordered by. Only the files that can have such rows are read.
     """
     from rivertwice.results.newest import newest_rows
@@ -130,9 +130,9 @@ def _count_line(shown: int, total: int | None, limit: int, order: str, again: li
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many rows.")
 @pass_frame
 def query(frame: Frame, sql: str | None, views: bool, limit: int) -> None:
-    """Run SQL over the tables of all pipelines: NAME for what is served, NAME__verdicts, NAME__ledger and so on.
+    """Run SQL over the tables of all pipelines.
 
-    It reads and writes nothing else. Times are in UTC. A condition that compares the windows' start with instants reads only
+    NAME is what is served, beside it are NAME__verdicts, NAME__ledger and so on. It reads and writes nothing else. Times are in UTC. A condition that compares the windows' start with instants reads only
     the files of these: `window_start >= '2013-06-30' AND window_start < '2013-07-01'`. Needs the extra `query` (DuckDB).
     """
     if views == (sql is not None):
@@ -211,9 +211,9 @@ def export(
     overwrite: bool,
     table: str,
 ) -> None:
-    """Write rows of NAME to TARGET: FILE.jsonl, FILE.csv, FILE.parquet, or a folder with a Parquet file for each day.
+    """Write rows of NAME to a file or a folder.
 
-    Rows are ordered by time and then by the other columns, so the same rows give the same CSV or JSON Lines, byte for byte. TARGET
+    TARGET is FILE.jsonl, FILE.csv, FILE.parquet, or a folder, which gets a Parquet file for each day. Rows are ordered by time and then by the other columns, so the same rows give the same CSV or JSON Lines, byte for byte. TARGET
     appears when it is complete. The table may be larger than memory; sorting needs room for it beside TARGET.
     """
     from rivertwice.results.export import export_rows

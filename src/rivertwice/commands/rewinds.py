@@ -44,7 +44,7 @@ def rewind(
     unproved: bool,
     abandon: bool,
 ) -> None:
-    """Go back to a savepoint's own batch and compute what followed again; shows first what that would change.
+    """Go back to a savepoint; compute what followed again.
 
     With --confirm the stream is stopped while a new timeline catches up from the savepoint; what is served stays
     served. Then every window that either path emitted is compared, and the head moves. Without an id: an

@@ -17,6 +17,8 @@ from rivertwice.commands.frame import (
     say,
     to_plain,
 )
+from rivertwice.commands.restores import fall_back, restore
+from rivertwice.commands.rewinds import rewind
 
 
 @click.group(
@@ -24,7 +26,10 @@ from rivertwice.commands.frame import (
     epilog=example("rivertwice savepoint take flight_delays", "rivertwice savepoint list flight_delays"),
 )
 def savepoint() -> None:
-    """Copies of a stream's checkpoint: taken without a pause, trusted only once proved."""
+    """Take, prove and restore copies of a stream's checkpoint.
+
+    A savepoint is taken without a pause, and trusted only once it is proved.
+    """
 
 
 def _row(item: Any) -> dict[str, Any]:
@@ -96,9 +101,9 @@ def show(frame: Frame, name: str, savepoint_id: str, verify: bool) -> None:
 @click.option("--wait-seconds", type=float, default=60.0, show_default=True, help="Wait so long for those batches.")
 @pass_frame
 def prove(frame: Frame, name: str, savepoint_id: str, batches: int, wait_seconds: float) -> None:
-    """Restore a savepoint into scratch, replay recorded batches and compare.
+    """Prove a savepoint: restore it aside, replay and compare.
 
-    Exit 3 if they differ; 1 if no batch came in time that could have proved it.
+    It is restored into scratch, and recorded batches are replayed. Exit 3 if they differ; 1 if no batch came in time that could have proved it.
     """
     from rivertwice.savepoint.prove import prove_savepoint
 
@@ -122,7 +127,10 @@ def prove(frame: Frame, name: str, savepoint_id: str, batches: int, wait_seconds
 @click.option("--dry-run", is_flag=True, help="Say what would go; delete nothing.")
 @pass_frame
 def prune(frame: Frame, name: str, keep: int | None, dry_run: bool) -> None:
-    """Delete old savepoints. The newest proved, the pinned and those in use are never deleted."""
+    """Delete old savepoints.
+
+    The newest proved, the pinned and those in use are never deleted.
+    """
     from rivertwice.instants import utc_now
     from rivertwice.savepoint.catalogue import list_savepoints
     from rivertwice.savepoint.prune import KEPT, protected_savepoints, prune_savepoints, select_prunable
@@ -157,3 +165,7 @@ def pin(frame: Frame, name: str, savepoint_id: str, off: bool) -> None:
     item = unpin_savepoint(home, savepoint_id) if off else pin_savepoint(home, savepoint_id, by="cli", now=utc_now())
     row = _row(item)
     frame.emit(row, lambda: as_fields(row))
+
+
+for operation in (restore, rewind, fall_back):
+    savepoint.add_command(operation)

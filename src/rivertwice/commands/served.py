@@ -11,7 +11,10 @@ from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, example, pas
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice served rebuild flight_delays"))
 def served() -> None:
-    """What readers see: the table `served` of a pipeline, which the agent keeps up to date."""
+    """Rebuild the table that readers see.
+
+    The agent keeps the table `served` of a pipeline up to date.
+    """
 
 
 @served.command(
@@ -25,9 +28,9 @@ def served() -> None:
 )
 @pass_frame
 def rebuild(frame: Frame, name: str, compare: bool) -> None:
-    """Build NAME's `served` and `provisional` from all rows of the changelog and the corrections.
+    """Build what NAME serves again, from all its rows.
 
-    The agent keeps them by what changed, which gives the same rows; it needs no rebuild. The stream may run meanwhile.
+    `served` and `provisional` are built from the changelog and the corrections. The agent keeps them by what changed, which gives the same rows; it needs no rebuild. The stream may run meanwhile.
     """
     from rivertwice.errors import RequestError
     from rivertwice.supervise.served import definition_of_head

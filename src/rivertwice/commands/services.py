@@ -23,9 +23,9 @@ DRAIN_SECONDS = 180.0
 @click.option("--airflow", is_flag=True, help="Also start Airflow and print its address and login.")
 @pass_frame
 def up(frame: Frame, airflow: bool) -> None:
-    """Check all definitions, start the broker, create the topics of all pipelines, and start the agent.
+    """Check all definitions, start broker, topics and agent.
 
-    What runs already is left as it is, and what was checked already is not checked again. Streams whose intent is `running`
+    The topics of all pipelines are created. What runs already is left as it is, and what was checked already is not checked again. Streams whose intent is `running`
     come back with the agent. A definition that is refused gets no topics and does not start; the others do. Exit 3 then.
     """
     from rivertwice.embedded.broker import start_broker
@@ -121,7 +121,10 @@ def _stop_airflow(frame: Frame) -> list[str]:
 @click.command(epilog=example("rivertwice status", "rivertwice --output json status | jq .pipelines"))
 @pass_frame
 def status(frame: Frame) -> None:
-    """Show everything in one view: services, and per pipeline what is wanted and what is true."""
+    """Show everything in one view.
+
+    The services, and per pipeline what is wanted and what is true.
+    """
     from rivertwice.instants import utc_now
     from rivertwice.supervise.launch import agent_status
     from rivertwice.supervise.view import view_pipeline, view_versions

@@ -44,9 +44,9 @@ from rivertwice.waits import Deadline
 def start(
     frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | None, from_batch: bool, dry_run: bool
 ) -> None:
-    """Ask for the stream NAME to run. The agent starts it, now and after every crash.
+    """Start the stream of NAME, and keep it running.
 
-    The very first start creates the first timeline. A stream that the agent gave up is tried again. With --accept-gap
+    That it is to run is recorded; the agent starts it, now and after every crash. The very first start creates the first timeline. A stream that the agent gave up is tried again. With --accept-gap
     it continues after records that Kafka deleted before they were read: on a new timeline, and recorded for ever.
 
     With --from-batch a long history is not streamed. The topic is archived, the stream begins where the oldest window
@@ -190,7 +190,10 @@ def _wait_running(frame: Frame, name: str, asked_at: datetime, timeout: int) -> 
 @click.option("--timeout", type=click.IntRange(1), default=180, show_default=True, help="Seconds to wait.")
 @pass_frame
 def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
-    """Ask for the stream NAME to stop. It drains: the running batch is finished, nothing is cut off."""
+    """Stop the stream of NAME after its running batch.
+
+    That it is to stop is recorded; the driver drains: the running batch is finished, nothing is cut off.
+    """
     from rivertwice.instants import utc_now
     from rivertwice.stream.lease import lease_owner
     from rivertwice.supervise.launch import agent_status
@@ -218,7 +221,10 @@ def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
 @click.command(epilog=example("rivertwice pipelines"))
 @pass_frame
 def pipelines(frame: Frame) -> None:
-    """List the definitions of the project, with topics, window and watermarks. Exit 1 if one cannot be loaded."""
+    """List the pipelines that the project defines.
+
+    With topics, window and watermarks. Exit 1 if a definition cannot be loaded.
+    """
     from rivertwice.pipeline.definition import load_each
 
     definitions, broken = load_each(frame.settings.definitions)
@@ -243,9 +249,9 @@ def pipelines(frame: Frame) -> None:
 @click.option("--examples", is_flag=True, help="Those in pipelines/examples/, which nothing starts, instead.")
 @pass_frame
 def test_cases(frame: Frame, name: str | None, examples: bool) -> None:
-    """Check the definition of NAME, or of all pipelines, and run its cases as a stream and as a batch.
+    """Check definitions and run their cases.
 
-    Exit 3 if a definition is refused or a case fails; the others are run all the same.
+    Of NAME, or of all pipelines; each case runs as a stream and as a batch. Exit 3 if a definition is refused or a case fails; the others are run all the same.
     """
     from rivertwice.pipeline.engine import FEW_RECORDS, spark_on_demand
     from rivertwice.pipeline.files import YAML_FILE

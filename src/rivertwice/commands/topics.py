@@ -9,7 +9,7 @@ from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, p
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice topics create"))
 def topics() -> None:
-    """The topics that the pipelines of this project read."""
+    """Create the topics that the pipelines read."""
 
 
 @topics.command("create", epilog=example("rivertwice topics create"))

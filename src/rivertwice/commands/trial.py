@@ -55,9 +55,9 @@ def try_(
     limit: int,
     fail_on_difference: bool,
 ) -> None:
-    """Run the definition of NAME as it is in the project over a part of the log, and show which rows would differ.
+    """Show which rows a changed definition would change.
 
-    The definition that the stream runs and the changed one are run in batch over the same records: whole closed windows that
+    The definition of NAME, as it is in the project, is run over a part of the log. The definition that the stream runs and the changed one are run in batch over the same records: whole closed windows that
     Kafka or the archive still holds. The rows are compared by window and key, and the columns first. Nothing is written, and a
     running stream does not notice. Differences are no failure: the exit code is 0 unless --fail-on-difference is given. To
     apply the change, run `rivertwice upgrade NAME`.

@@ -77,9 +77,9 @@ def upgrade(
     recompute: bool,
     timeout: int,
 ) -> None:
-    """Continue NAME with its definition as it is now; shows first what changed and whether that can be done.
+    """Continue a stream with its changed definition.
 
-    Filters, rules, schemas, late policy and watermark delay of one source may change: the stream drains, a savepoint
+    What changed, and whether it can be done, is shown first. Filters, rules, schemas, late policy and watermark delay of one source may change: the stream drains, a savepoint
     of its checkpoint is taken, and a new timeline continues from there with the new definition; nothing is replayed. The agent
     proves that savepoint afterwards; until then the newest proved one before it is kept. What is served does not change. A change
     of what shapes the state (windows, keys, the transform) is refused. Exit 1 if it cannot be done.

@@ -12,9 +12,9 @@ from rivertwice.instants import utc_now
 @click.argument("name")
 @pass_frame
 def upkeep(frame: Frame, name: str) -> None:
-    """Merge small files of NAME's tables and delete what no commit of the last hours names; results never change.
+    """Merge small files and delete those no longer used.
 
-    Verdicts and causes of reconciles older than RIVERTWICE_VERDICTS_KEPT (90 days) are removed, but for those that a newer run
+    Of NAME's tables; a file is used if a commit of the last hours names it. Results never change. Verdicts and causes of reconciles older than RIVERTWICE_VERDICTS_KEPT (90 days) are removed, but for those that a newer run
     builds on. The agent does the same every ten minutes; the stream may run meanwhile.
     """
     from rivertwice.timeline.upkeep import keep_up

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     epilog=example("rivertwice version list flight_delays", "rivertwice version compare flight_delays@v2"),
 )
 def version() -> None:
-    """Definitions of a pipeline that run beside the one that serves: list, compare, serve, drop.
+    """Compare versions of a pipeline; choose which one serves.
 
-    `rivertwice upgrade NAME --new-version` begins one. NAME@v2 can be named wherever a pipeline can: status, start, stop,
+    A version is a definition that runs beside the one that serves. `rivertwice upgrade NAME --new-version` begins one. NAME@v2 can be named wherever a pipeline can: status, start, stop,
     reconcile, backfill.
     """
 
@@ -40,7 +40,10 @@ def version() -> None:
 @click.argument("name")
 @pass_frame
 def list_(frame: Frame, name: str) -> None:
-    """List the versions of pipeline NAME: when each began, what changed, its newest comparison, whether it was dropped."""
+    """List the versions of pipeline NAME.
+
+    When each began, what changed, its newest comparison, whether it was dropped.
+    """
     from rivertwice.timeline.served_stamp import serving_by_stamp
     from rivertwice.timeline.version_records import read_versions
     from rivertwice.versions.comparisons import newest_comparison
@@ -79,9 +82,9 @@ def list_(frame: Frame, name: str) -> None:
 @click.option("--limit", type=click.IntRange(0, 1000), default=20, show_default=True, help="Rows shown at most.")
 @pass_frame
 def compare(frame: Frame, name: str, limit: int) -> None:
-    """Compare what version NAME would serve with what is served, row by row. Exit 3 unless every difference has a cause.
+    """Compare what version NAME would serve with what is served.
 
-    The result is stored; `rivertwice version list` and the page in Airflow show it. Both sides must be proved first: run
+    Row by row; exit 3 unless every difference has a cause. The result is stored; `rivertwice version list` and the page in Airflow show it. Both sides must be proved first: run
     `rivertwice reconcile` on each. A difference has a cause if the change file pipelines/NAME/changes/v2.yaml declares it, or if
     late records alone cause it: over the same records, both definitions then give the same row, or one that differs as declared.
     """
@@ -125,9 +128,9 @@ def _compared(frame: Frame, name: str, limit: int) -> Parity:
 )
 @pass_frame
 def serve(frame: Frame, name: str, yes: bool, without_left_out: bool) -> None:
-    """Let version NAME serve: what consumers read shows its rows, from one commit on. Exit 3 if it may not.
+    """Let version NAME serve.
 
-    A version that never served is compared first, and serves only if every difference has a cause. The one that served before
+    What consumers read shows its rows, from one commit on. Exit 3 if it may not. A version that never served is compared first, and serves only if every difference has a cause. The one that served before
     keeps its rows and its stream, and serves again by the same command; that compares nothing.
     """
     from rivertwice.instants import utc_now
@@ -181,7 +184,10 @@ def _switched_text(done: Switched) -> str:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @pass_frame
 def drop(frame: Frame, name: str, yes: bool) -> None:
-    """Give version NAME up and remove all that it stored. What is served does not change; its number is not used again."""
+    """Give version NAME up and remove all that it stored.
+
+    What is served does not change; its number is not used again.
+    """
     from rivertwice.instants import utc_now
     from rivertwice.versions.begin import drop_version, require_version
 

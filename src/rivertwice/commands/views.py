@@ -31,7 +31,10 @@ from rivertwice.instants import parse_instant
 @click.option("--last", type=click.IntRange(1), default=200, show_default=True, help="At most so many rows, the last.")
 @pass_frame
 def view(frame: Frame, name: str, key_text: str | None, at_text: str | None, history: bool, last: int) -> None:
-    """Show the newest served row of every key of the fold NAME; for a pipeline that emits updates, of every open window."""
+    """Show the newest row of every key of a fold.
+
+    For a pipeline that emits updates: of every open window.
+    """
     from rivertwice.timeline.key_view import read_view
 
     key, at = parse_key(key_text), None if at_text is None else parse_instant(at_text)

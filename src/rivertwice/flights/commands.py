@@ -61,9 +61,9 @@ def flights(
     poison: float,
     seed: int,
 ) -> None:
-    """Replay real flights of 2013 from New York, in the order in which they really departed.
+    """Replay real flights of 2013 from New York.
 
-    Other stories of them: departures and arrivals (two streams to join), movements (an aircraft's departures and arrivals),
+    In the order in which they really departed. Other stories of them: departures and arrivals (two streams to join), movements (an aircraft's departures and arrivals),
     the tables planes, airlines (change events) and weather (an observation per airport and hour).
 
     Run again, it continues after the last record that Kafka acknowledged.
