@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rivertwice.commands.anywhere import make_frame, root_options
+from rivertwice.commands.asking import WORDS
 from rivertwice.commands.catalogue import CommandCatalogue
 from rivertwice.commands.frame import EXIT_CODES, FriendlyGroup, example
 
@@ -20,6 +21,11 @@ class RootGroup(FriendlyGroup):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.commands = self.catalogue
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and keep the words of this call for the messages that repeat it."""
+        ctx.meta[WORDS] = tuple(args)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """Return the verbs in the order of the headings."""

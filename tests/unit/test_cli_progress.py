@@ -197,7 +197,7 @@ def test_a_heartbeat_of_an_older_and_of_a_newer_version_is_read(tmp_path: Path) 
 def test_one_number_of_savepoints_is_kept_whoever_prunes(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr("rivertwice.savepoint.prune.prune_savepoints", lambda _, keep, now: asked.append(keep) or {})
-    assert run("savepoint", "prune", "flight_delays").exit_code == 0
-    assert run("savepoint", "prune", "flight_delays", "--keep", "3").exit_code == 0
+    assert run("savepoint", "prune", "flight_delays", "--yes").exit_code == 0
+    assert run("savepoint", "prune", "flight_delays", "--keep", "3", "--yes").exit_code == 0
     assert asked == [KEPT, 3]
     assert f"default: {KEPT}" in run("savepoint", "prune", "--help").output

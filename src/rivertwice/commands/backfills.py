@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
 from rivertwice.errors import RequestError
 
@@ -103,15 +104,15 @@ def plan(frame: Frame, name: str, start: str | None, end: str | None, late: bool
 
 @backfill.command(
     epilog=example(
-        "rivertwice backfill run flight_delays", "rivertwice backfill run flight_delays --id bf-0123456789ab"
+        "rivertwice backfill run flight_delays", "rivertwice backfill run flight_delays --id bf-0123456789ab --yes"
     )
 )
 @click.argument("name")
 @range_options
 @late_option
-@click.option("--reason", default="manual", show_default=True, help="Kept with the plan.")
 @click.option("--id", "backfill_id", help="Run a stored plan; one that was cut off continues where it stopped.")
-@click.option("--no-publish", is_flag=True, help="Stop after the audit; nothing becomes visible.")
+@click.option("--no-publish", is_flag=True, help="Stop after the audit; nothing becomes visible, and nothing is asked.")
+@asks_first("corrections are published")
 @pass_frame
 def run(
     frame: Frame,
@@ -119,7 +120,7 @@ def run(
     start: str | None,
     end: str | None,
     late: bool,
-    reason: str,
+    consent: Consent,
     backfill_id: str | None,
     no_publish: bool,
 ) -> None:
@@ -140,7 +141,14 @@ def run(
         if backfill_id:
             chosen = load_plan(home, backfill_id)
         else:
-            chosen = save_plan(home, _plan(frame, name, parse_range(start, end), reason, late=late, spark=spark))
+            reason = consent.reason or "manual"
+            chosen = _plan(frame, name, parse_range(start, end), reason, late=late, spark=spark)
+        shown = Preview(chosen, lambda: explain_plan(chosen))
+        is_asked = consent.dry_run or not no_publish
+        if is_asked and not consent.given(name, f"Publish {chosen.windows} windows of {name}?", lambda: shown):
+            return
+        if not backfill_id:
+            chosen = save_plan(home, chosen)
         for line in explain_plan(chosen).splitlines():
             frame.progress(line)
         compute_backfill(spark(), settings, chosen, frame.progress)

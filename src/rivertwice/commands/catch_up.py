@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.commands.advise import DurationType
+from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import DEFECT, Frame, example, pass_frame, to_plain
 from rivertwice.errors import ServiceError
 from rivertwice.waits import Deadline
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     epilog=example(
         "rivertwice catch-up flight_delays",
         "rivertwice catch-up flight_delays --by-batch",
-        "rivertwice catch-up flight_delays --by-batch --keep '2 hours' --confirm",
+        "rivertwice catch-up flight_delays --by-batch --keep '2 hours' --yes",
     ),
 )
 @click.argument("name")
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
 @click.option(
     "--keep", type=DurationType(), help="What the stream reads itself: so much of the newest, for instance '2 hours'."
 )
-@click.option("--confirm", is_flag=True, help="With --by-batch: do it.")
 @click.option(
     "--timeout", type=click.IntRange(1), default=300, show_default=True, help="Seconds to wait for the stream to stop."
 )
+@asks_first("with --by-batch the head moves to a timeline that skips records", confirm=True)
 @pass_frame
 def catch_up(
-    frame: Frame, name: str, check: bool, by_batch: bool, keep: timedelta | None, confirm: bool, timeout: int
+    frame: Frame, name: str, check: bool, by_batch: bool, keep: timedelta | None, consent: Consent, timeout: int
 ) -> None:
     """Show what waits for a stream; leave the oldest to batch.
 
@@ -58,10 +59,9 @@ def catch_up(
             raise SystemExit(DEFECT)
         return
     plan = plan_hand_over(settings, name, backlogs[0], keep)
-    if not confirm:
-        frame.emit({**_plain(backlogs), "plan": to_plain(plan)}, lambda: plan_text(name, backlogs[0], plan))
-        return
-    _hand_over(frame, name, plan, now, timeout)
+    shown = Preview({**_plain(backlogs), "plan": to_plain(plan)}, lambda: plan_text(name, backlogs[0], plan))
+    if consent.given(name, f"Leave {plan.records} records of {name} to batch?", lambda: shown):
+        _hand_over(frame, name, plan, now, timeout)
 
 
 def _hand_over(frame: Frame, name: str, plan: HandOver, now: datetime, timeout: int) -> None:
@@ -157,6 +157,6 @@ def plan_text(name: str, backlog: Backlog, plan: HandOver) -> str:
             f"by stream  {backlog.records - plan.records} records; the state stays as it is, on a new timeline",
             "after it   a reconcile names the windows of the skipped records, and a backfill publishes them; every later reconcile of this "
             "timeline judges everything",
-            f"to do it: rivertwice catch-up {name} --by-batch --confirm",
+            f"to do it: rivertwice catch-up {name} --by-batch --yes",
         ]
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, to_plain
 from rivertwice.errors import RequestError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.group(
     cls=FriendlyGroup,
     epilog=example(
-        "rivertwice privacy erase page_views --field user --value u42 --why 'request 118'", "rivertwice privacy list"
+        "rivertwice privacy erase page_views --field user --value u42 --reason 'request 118'", "rivertwice privacy list"
     ),
 )
 def privacy() -> None:
@@ -32,8 +32,8 @@ def privacy() -> None:
 
 @privacy.command(
     epilog=example(
-        "rivertwice privacy erase page_views --field user --value u42 --why 'request 118'",
-        "rivertwice privacy erase page_views --field user --value-file key.txt --why 'request 118' --confirm",
+        "rivertwice privacy erase page_views --field user --value u42 --reason 'request 118'",
+        "rivertwice privacy erase page_views --field user --value-file key.txt --reason 'request 118' --yes",
     )
 )
 @click.argument("name")
@@ -45,8 +45,7 @@ def privacy() -> None:
 )
 @click.option("--number", is_flag=True, help="The value is a whole number, not a text.")
 @click.option("--as", "pseudonym", help="What is there afterwards; default: one by chance.")
-@click.option("--why", required=True, help="Kept in the register.")
-@click.option("--confirm", is_flag=True, help="Do it; without it what would be done is shown.")
+@asks_first("a value is replaced everywhere, savepoints are deleted", confirm=True, why=True)
 @pass_frame
 def erase(
     frame: Frame,
@@ -57,18 +56,20 @@ def erase(
     value_file: Any,
     number: bool,
     pseudonym: str | None,
-    why: str,
-    confirm: bool,
+    consent: Consent,
 ) -> None:
     """Erase a value of NAME's records.
 
-    Also of all pipelines that share topics with it. Without --confirm nothing is changed: what would be rewritten is shown, and what prevents it. The streams must be
+    Also of all pipelines that share topics with it. What would be rewritten is shown first, and what prevents it. The streams must be
     stopped, must have read the records, and their windows must be closed. Kafka cannot forget a record; the output shows until
     when Kafka keeps them.
     """
     from rivertwice.instants import utc_now
     from rivertwice.privacy.erase import begin_erasure, new_erasure, plan_erasure
 
+    if consent.reason is None:
+        message = "an erasure needs its reason, which the register keeps: --reason 'request 118'; nothing was done"
+        raise click.UsageError(message)
     text = value_file.read().decode().rstrip("\r\n") if value_file is not None else value
     if text is None or (value is not None and value_file is not None):
         message = "give what must go either with --value or with --value-file; nothing was done"
@@ -82,13 +83,17 @@ def erase(
         fields=fields,
         columns=columns,
         pseudonym=None if pseudonym is None else _typed(pseudonym, number=number),
-        why=why,
-        by=getpass.getuser(),
+        why=consent.reason,
+        by=consent.by,
         now=now,
     )
-    if not confirm:
+
+    def preview() -> Preview:
         plan = plan_erasure(frame.settings, asked, wanted)
-        frame.emit(plan, lambda: describe_plan(plan))
+        return Preview(plan, lambda: describe_plan(plan), refused=bool(plan.refusals))
+
+    again = "the same command with --yes"  # its words hold the value
+    if not consent.given(name, f"Erase it from {name}, for good?", preview, again=again, noted=True):
         return
     done = begin_erasure(frame.settings, asked, wanted, now=now, progress=frame.progress)
     _show(frame, asked, done)
@@ -174,7 +179,7 @@ def describe_plan(plan: ErasurePlan) -> str:
     if plan.refusals:
         parts.append("\n".join(f"prevents it: {why}" for why in plan.refusals))
     else:
-        parts.append("to do it: the same with --confirm")
+        parts.append("to do it: the same with --yes")
     return "\n\n".join(parts)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import (
     REFUSED,
     Frame,
@@ -124,9 +125,9 @@ def prove(frame: Frame, name: str, savepoint_id: str, batches: int, wait_seconds
 @savepoint.command(epilog=example("rivertwice savepoint prune flight_delays --keep 5"))
 @click.argument("name")
 @click.option("--keep", type=click.IntRange(1), help="Newest savepoints to keep; default: 12, as rotate__NAME keeps.")
-@click.option("--dry-run", is_flag=True, help="Say what would go; delete nothing.")
+@asks_first("old savepoints are deleted")
 @pass_frame
-def prune(frame: Frame, name: str, keep: int | None, dry_run: bool) -> None:
+def prune(frame: Frame, name: str, keep: int | None, consent: Consent) -> None:
     """Delete old savepoints.
 
     The newest proved, the pinned and those in use are never deleted.
@@ -136,13 +137,15 @@ def prune(frame: Frame, name: str, keep: int | None, dry_run: bool) -> None:
     from rivertwice.savepoint.prune import KEPT, protected_savepoints, prune_savepoints, select_prunable
 
     keep = KEPT if keep is None else keep
-
     home, now = frame.settings.pipeline(frame.known_pipeline(name)), utc_now()
-    if dry_run:
+
+    def preview() -> Preview:
         savepoints = list_savepoints(home)
         protected = protected_savepoints(home, now=now)
         would = [item.id for item in select_prunable(savepoints, protected, keep=keep)]
-        frame.emit({"would_delete": would}, f"would delete: {', '.join(would) or 'nothing'}")
+        return Preview({"would_delete": would}, f"would delete: {', '.join(would) or 'nothing'}", nothing=not would)
+
+    if not consent.given(name, f"Delete these savepoints of {name}?", preview):
         return
     report = to_plain(prune_savepoints(home, keep=keep, now=now))
     damaged = report.get("damaged", {})

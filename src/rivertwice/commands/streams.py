@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.first_load import (
     begin,
     begin_by_stream,
@@ -37,12 +38,10 @@ from rivertwice.waits import Deadline
 @click.option(
     "--from-batch", is_flag=True, help="First start only: load closed windows by batch, stream the open ones."
 )
-@click.option(
-    "--dry-run", is_flag=True, help="With --from-batch: show what would be loaded and streamed, and do nothing."
-)
+@asks_first("with --accept-gap the head moves to a timeline that skips records")
 @pass_frame
 def start(
-    frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | None, from_batch: bool, dry_run: bool
+    frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | None, from_batch: bool, consent: Consent
 ) -> None:
     """Start the stream of NAME, and keep it running.
 
@@ -60,12 +59,16 @@ def start(
 
     settings = frame.settings
     refuse_start(settings, frame.known_pipeline(name))  # a definition that is known not to run is refused here
-    _refuse_together(accept_gap, from_batch=from_batch, dry_run=dry_run)
-    if dry_run:
+    _refuse_together(accept_gap, from_batch=from_batch, dry_run=consent.dry_run)
+    if consent.dry_run and accept_gap is None:
         show_load(frame, name)
         return
     frame.warn_of_copies(name)
     asked_at = utc_now()
+    if accept_gap is not None and not consent.given(
+        name, f"Let {name} continue after it, for good?", partial(_show_gap, frame, name, accept_gap)
+    ):
+        return
     if from_batch:
         report, text = load_and_start(frame, name, asked_at, timeout, wait=wait)
         frame.emit(report, text)
@@ -132,9 +135,21 @@ def _running_text(result: Mapping[str, Any]) -> str:
     return f"{result['pipeline']}: running is wanted{driver}"
 
 
+def _show_gap(frame: Frame, name: str, gap_id: str) -> Preview:
+    from rivertwice.log.gaps import gap_to_plain, load_gap, read_acceptance
+
+    home = frame.settings.pipeline(name)
+    gap = load_gap(home, gap_id)
+    text = (
+        f"{gap.id}: {gap.describe()}; {name} would continue after them on a new timeline; {gap.lost} records are lost, and "
+        "windows that they belong to are never called equal"
+    )
+    return Preview(gap_to_plain(gap, read_acceptance(home, gap_id)), text)
+
+
 def _refuse_together(accept_gap: str | None, *, from_batch: bool, dry_run: bool) -> None:
-    if dry_run and not from_batch:
-        message = "--dry-run shows what --from-batch would do, which is not given; add it, or leave --dry-run out"
+    if dry_run and not from_batch and accept_gap is None:
+        message = "--dry-run shows what --from-batch or --accept-gap would do; neither is given; add one, or leave --dry-run out"
         raise RequestError(message)
     if accept_gap is not None and from_batch:
         message = "--from-batch is for a first start, and --accept-gap for a stream that stopped; leave one of them out"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
 from rivertwice.commands.streams import load_and_start
 from rivertwice.commands.trial import examples_text, schema_lines
@@ -122,12 +123,12 @@ def _compared(frame: Frame, name: str, limit: int) -> Parity:
     )
 )
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
     "--without-left-out", is_flag=True, help="Serve although windows that are served now would be served no more."
 )
+@asks_first("another version serves")
 @pass_frame
-def serve(frame: Frame, name: str, yes: bool, without_left_out: bool) -> None:
+def serve(frame: Frame, name: str, consent: Consent, without_left_out: bool) -> None:
     """Let version NAME serve.
 
     What consumers read shows its rows, from one commit on. Exit 3 if it may not. A version that never served is compared first, and serves only if every difference has a cause. The one that served before
@@ -141,12 +142,14 @@ def serve(frame: Frame, name: str, yes: bool, without_left_out: bool) -> None:
     frame.known_pipeline(name)
     require_switchable(settings, name)
     home = settings.pipeline(name)
-    stored = None
+    stored = parity = None
     if not served_before(home):
         parity = _compared(frame, name, 20)
-        stored = _store(frame, parity)
+        if consent.dry_run and not parity.passed:
+            frame.emit({**to_plain(parity), "passed": False}, lambda: parity_text(parity))
+            raise SystemExit(DEFECT)
         if not parity.passed:
-            _emit_parity(frame, parity, stored.run)
+            _emit_parity(frame, parity, _store(frame, parity).run)
             raise SystemExit(DEFECT)
         if parity.left_out and not without_left_out:
             message = (
@@ -154,8 +157,17 @@ def serve(frame: Frame, name: str, yes: bool, without_left_out: bool) -> None:
                 "without that proof, and what it lacks is served no more"
             )
             raise RequestError(message)
-    if not yes:
-        click.confirm(f"Let {name} serve in place of {home.serving_version}?", abort=True, err=True)
+        if not consent.dry_run:
+            stored = _store(frame, parity)
+    before = home.serving_version
+
+    def preview() -> Preview:
+        value = {"version": name, "before": before, "parity": None if parity is None else to_plain(parity)}
+        compared = "it served before, so nothing is compared" if parity is None else parity_text(parity)
+        return Preview(value, f"{compared}\n{name} would serve in place of {before}", nothing=before == name)
+
+    if not consent.given(name, f"Let {name} serve in place of {before}?", preview):
+        return
 
     def check() -> None:
         if stored is not None:
@@ -181,9 +193,9 @@ def _switched_text(done: Switched) -> str:
 
 @version.command(epilog=example("rivertwice stop flight_delays@v2 --wait", "rivertwice version drop flight_delays@v2"))
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@asks_first("a version's tables and checkpoints are deleted")
 @pass_frame
-def drop(frame: Frame, name: str, yes: bool) -> None:
+def drop(frame: Frame, name: str, consent: Consent) -> None:
     """Give version NAME up and remove all that it stored.
 
     What is served does not change; its number is not used again.
@@ -192,9 +204,17 @@ def drop(frame: Frame, name: str, yes: bool) -> None:
     from rivertwice.versions.begin import drop_version, require_version
 
     found = require_version(frame.settings, name)
-    if not yes:
-        text = f"Remove all tables and checkpoints of {name}? {found.beside} serves on."
-        click.confirm(text, abort=True, err=True)
+
+    def preview() -> Preview:
+        own = frame.settings.pipeline(name)
+        value = {"version": name, "beside": found.beside, "removed": [str(own.root), str(own.place)]}
+        removed = " and ".join(dict.fromkeys(value["removed"]))
+        return Preview(
+            value, f"{removed} would be removed: all tables and checkpoints of {name}; {found.beside} serves on"
+        )
+
+    if not consent.given(name, f"Remove all tables and checkpoints of {name}?", preview):
+        return
     now = utc_now()
     dropped = drop_version(frame.settings, name, by="cli", now=now)
     end_alerts(frame.settings, name, now)
@@ -216,22 +236,20 @@ def end_alerts(settings: Settings, name: str, now: datetime) -> None:
     alerts_of(settings).resolve(is_over, f"{name} was dropped", now)
 
 
-def begin_beside(frame: Frame, name: str, timeout: int, *, confirm: bool, recompute: bool) -> None:
+def begin_beside(frame: Frame, name: str, timeout: int, consent: Consent, *, recompute: bool) -> None:
     """Show what a new version of a pipeline would do, or begin it and compute its past."""
     _require_pipeline(frame, name)
-    if confirm:
+    if consent.given(name, f"Begin a new version beside {name}?", lambda: _plan(frame, name, recompute=recompute)):
         _begin(frame, name, timeout, recompute=recompute)
-    else:
-        _show(frame, name, recompute=recompute)
 
 
-def _show(frame: Frame, name: str, *, recompute: bool) -> None:
+def _plan(frame: Frame, name: str, *, recompute: bool) -> Preview:
     from rivertwice.pipeline.engine import spark_on_demand
     from rivertwice.versions.plan import plan_version
 
     with spark_on_demand(frame.settings, f"rivertwice-plan-{name}") as spark:
         plan = plan_version(frame.settings, name, spark, recompute=recompute)
-    frame.emit(plan, lambda: plan_text(plan))
+    return Preview(plan, lambda: plan_text(plan))
 
 
 def _begin(frame: Frame, name: str, timeout: int, *, recompute: bool) -> None:
@@ -293,7 +311,7 @@ def plan_text(plan: VersionPlan) -> str:
         f"disk       {plan.free_bytes / 1e9:.1f} GB free; tables of its own",
         f"declare    which rows are meant to differ: {plan.change_file}",
         f"to {'continue' if plan.begun else 'do'} it: rivertwice upgrade {base_of(plan.version)} --new-version "
-        f"{'' if plan.changes else '--recompute '}--confirm",
+        f"{'' if plan.changes else '--recompute '}--yes",
     ]
     return "\n".join(lines)
 

@@ -1,0 +1,79 @@
+"""Options that mean the same in every command: ranges, instants, reasons, and names that were changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from rivertwice.commands.frame import say
+from rivertwice.instants import parse_instant
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+INSTANT_FORM = "ISO 8601 with a zone; a date alone means midnight UTC"
+
+
+class InstantType(click.ParamType[datetime]):
+    """An instant: ISO 8601 with a zone, or a date alone, which means midnight UTC."""
+
+    name = "instant"
+
+    def convert(self, value: str | datetime, _param: click.Parameter | None, _ctx: click.Context | None) -> datetime:
+        """Return the instant.
+
+        Raises:
+            RequestError: the text is none; the message says how to write it.
+        """
+        return value if isinstance(value, datetime) else parse_instant(value)
+
+
+INSTANT = InstantType()
+
+
+def range_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --from and --to, the ends of a half-open range."""
+    command = click.option(
+        "--to", "end", type=INSTANT, metavar="INSTANT", help=f"End of the range, exclusive: {INSTANT_FORM}."
+    )(command)
+    return click.option(
+        "--from", "start", type=INSTANT, metavar="INSTANT", help=f"Start of the range: {INSTANT_FORM}."
+    )(command)
+
+
+def reason_option(*, was: str | None = None) -> Decorator:
+    """Add --reason.
+
+    Args:
+        was: its name in the version before.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        command = click.option("--reason", metavar="TEXT", help="Why; kept with your name.")(command)
+        return command if was is None else renamed_option(was, "--reason")(command)
+
+    return decorate
+
+
+def renamed_option(old: str, new: str, *, dest: str | None = None, **attributes: Any) -> Decorator:
+    """Add the old name of an option: hidden, and with a line on stderr that says the new one. It stays for one version.
+
+    Args:
+        old: as it was written.
+        new: as it is written now.
+        dest: variable of the option; default: made of its new name.
+        attributes: `type`, `is_flag`, `multiple`, as of the option itself.
+    """
+    target = dest or new.lstrip("-").replace("-", "_")
+
+    def move(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+        source = ctx.get_parameter_source(option.name)
+        if source is ParameterSource.COMMANDLINE and not ctx.resilient_parsing:
+            say(f"rivertwice: {old} is now {new}; this version still accepts {old}, the next does not", err=True)
+            ctx.params[target] = value
+            ctx.set_parameter_source(target, source)
+
+    name = f"renamed_{old.lstrip('-').replace('-', '_')}"
+    return click.option(old, name, hidden=True, expose_value=False, callback=move, **attributes)
