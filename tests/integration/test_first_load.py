@@ -116,7 +116,7 @@ def test_a_loaded_past_serves_what_a_stream_and_its_backfills_serve(
     assert since_seal["counts"] == late["counts"]
     assert since_seal["balance"] == late["balance"]
     assert late["counts"]["served"]["LATE"] > 0
-    causes = run_command_warm(ours, "verdicts", NAME, "--causes", "--pair", "served", "--last", "1000")["rows"]
+    causes = run_command_warm(ours, "verdicts", NAME, "--causes", "--pair", "served", "--limit", "1000")["rows"]
     named = {(cause["partition"], cause["offset"]) for cause in causes if cause["cause"] == "late"}
     assert len(named) == len(more)
     with monkeypatch.context() as patch:

@@ -219,7 +219,7 @@ def test_events_are_shown_newest_last_and_limited(run: Any, tmp_path: Path) -> N
     settings = Settings(REPOSITORY, tmp_path / "home")
     for number in range(5):
         record_event(settings, "start", "p", f"event {number}", utc_now(), pid=number)
-    shown = json.loads(run("agent", "events", "--last", "2", output="json").stdout)
+    shown = json.loads(run("agent", "events", "--limit", "2", output="json").stdout)
     assert [item["message"] for item in shown] == ["event 3", "event 4"]
     page(settings, "hung", "p", "look", utc_now())
     alert = json.loads((settings.home / "alerts.jsonl").read_text())

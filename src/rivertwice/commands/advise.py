@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rivertwice.commands.frame import Frame, as_table, example, pass_frame
+from rivertwice.commands.options import name_argument
 from rivertwice.pipeline.durations import format_duration, parse_duration
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class DurationType(click.ParamType[timedelta]):
         'rivertwice advise flight_delays --last "7 days"',
     )
 )
-@click.argument("name")
+@name_argument()
 @click.option("--delay", "delays", type=DurationType(), multiple=True, help="Judge this delay; may be given again.")
 @click.option("--last", type=DurationType(), help="Only the newest batches: as far back as this much event time.")
 @click.option("--by", "column", metavar="FIELD", help="Also name the values of a field of the record that lose most.")

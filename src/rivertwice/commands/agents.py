@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame
+from rivertwice.commands.options import renamed_option
 from rivertwice.errors import ServiceError
 
 
-@click.group(cls=FriendlyGroup, epilog=example("rivertwice agent start", "rivertwice agent events --last 20"))
+@click.group(cls=FriendlyGroup, epilog=example("rivertwice agent start", "rivertwice agent events --limit 20"))
 def agent() -> None:
     """Start, stop and watch the agent.
 
@@ -101,19 +102,22 @@ def agent_show(frame: Frame, max_age: float | None) -> None:
     frame.emit(status, lambda: f"agent pid {status.pid}\n{as_table(('pipeline', 'action', 'reason'), rows)}")
 
 
-@agent.command("events", epilog=example("rivertwice agent events --last 20"))
-@click.option("--last", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many.")
+@agent.command("events", epilog=example("rivertwice agent events --limit 20"))
+@renamed_option("--last", "--limit", type=click.IntRange(1, 10_000))
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many, the last."
+)
 @pass_frame
-def agent_events(frame: Frame, last: int) -> None:
+def agent_events(frame: Frame, limit: int) -> None:
     """Show what the agent did: starts, exits, backoff, pages."""
     import json
 
     path = frame.settings.home / "agent" / "events.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     older = path.with_name("events.jsonl.1")
-    if len(lines) < last and older.exists():
+    if len(lines) < limit and older.exists():
         lines = older.read_text().splitlines() + lines
-    lines = lines[-last:]
+    lines = lines[-limit:]
     events = [json.loads(line) for line in lines if line]
     rows = [(item["at"], item["pipeline"], item["kind"], item["message"]) for item in events]
     frame.emit(events, lambda: as_table(("at", "pipeline", "event", "message"), rows))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from rivertwice.commands.frame import Frame, as_fields, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 
 
 @click.command(epilog=example("rivertwice archive flight_delays"))
-@click.argument("name")
+@name_argument()
 @click.option(
     "--accept-hole", is_flag=True, help="Continue after records that Kafka deleted before they were archived."
 )

@@ -12,6 +12,7 @@ import click
 from rivertwice.commands.advise import DurationType
 from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import DEFECT, Frame, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 from rivertwice.errors import ServiceError
 from rivertwice.waits import Deadline
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
         "rivertwice catch-up flight_delays --by-batch --keep '2 hours' --yes",
     ),
 )
-@click.argument("name")
+@name_argument()
 @click.option("--check", is_flag=True, help="Exit 3 if Kafka may delete records before the stream has read them.")
 @click.option("--by-batch", is_flag=True, help="Leave the oldest part of what waits to batch; shows what that means.")
 @click.option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame
+from rivertwice.commands.options import name_argument, named_reason, reason_option
 
 if TYPE_CHECKING:
     from rivertwice.pipeline.delivery_model import Delivery
@@ -30,7 +31,7 @@ def deliver() -> None:
         "rivertwice deliver run flight_delays --until-end", "rivertwice deliver run flight_delays --sink alerts --again"
     )
 )
-@click.argument("name")
+@name_argument()
 @click.option("--sink", help="Only this sink; without it all of the definition.")
 @click.option("--until-end", is_flag=True, help="End when nothing waits; without it, run until interrupted.")
 @click.option(
@@ -105,7 +106,7 @@ def _place(done: object) -> str:
 
 
 @deliver.command(epilog=example("rivertwice deliver status", "rivertwice --output json deliver status flight_delays"))
-@click.argument("name", required=False)
+@name_argument(required=False)
 @pass_frame
 def status(frame: Frame, name: str | None) -> None:
     """Show how far each sink is, and what it waits for.
@@ -143,7 +144,7 @@ def status(frame: Frame, name: str | None) -> None:
 
 
 @deliver.command(epilog=example("rivertwice deliver refused flight_delays --sink board"))
-@click.argument("name")
+@name_argument()
 @click.option("--sink", help="Only this sink; without it all of the definition.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Lines; JSON has all.")
 @pass_frame
@@ -169,7 +170,7 @@ def refused(frame: Frame, name: str, sink: str | None, limit: int) -> None:
 
 
 @deliver.command(epilog=example("rivertwice deliver retry flight_delays --sink board"))
-@click.argument("name")
+@name_argument()
 @click.option("--sink", required=True, help="Whose refused deliveries.")
 @click.option("--key", "keys", multiple=True, help="Only this key, as `deliver refused` shows it; can be repeated.")
 @pass_frame
@@ -181,18 +182,18 @@ def retry(frame: Frame, name: str, sink: str, keys: tuple[str, ...]) -> None:
     _ask(frame, name, sink, keys, what="retry", why="")
 
 
-@deliver.command(epilog=example("rivertwice deliver discard flight_delays --sink board --why 'test record'"))
-@click.argument("name")
+@deliver.command(epilog=example("rivertwice deliver discard flight_delays --sink board --reason 'test record'"))
+@name_argument()
 @click.option("--sink", required=True, help="Whose refused deliveries.")
 @click.option("--key", "keys", multiple=True, help="Only this key, as `deliver refused` shows it; can be repeated.")
-@click.option("--why", required=True, help="Kept with the decision.")
+@reason_option(was="--why")
 @pass_frame
-def discard(frame: Frame, name: str, sink: str, keys: tuple[str, ...], why: str) -> None:
+def discard(frame: Frame, name: str, sink: str, keys: tuple[str, ...], reason: str | None) -> None:
     """Leave refused deliveries out for good.
 
     A later change of the same key is still delivered.
     """
-    _ask(frame, name, sink, keys, what="discard", why=why)
+    _ask(frame, name, sink, keys, what="discard", why=named_reason(reason))
 
 
 def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str, why: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_fields, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 
 
 @click.group(
@@ -18,7 +19,7 @@ def fast() -> None:
 
 
 @fast.command(epilog=example("rivertwice fast status fraud_scores"))
-@click.argument("name")
+@name_argument()
 @pass_frame
 def status(frame: Frame, name: str) -> None:
     """Show whether the fast path of NAME runs, and how far it is.
@@ -44,7 +45,7 @@ def status(frame: Frame, name: str) -> None:
 
 
 @fast.command(epilog=example("rivertwice fast check fraud_scores"))
-@click.argument("name")
+@name_argument()
 @pass_frame
 def check(frame: Frame, name: str) -> None:
     """Compare what the fast path of NAME sent with a batch.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument, renamed_option
 
 
 @click.group(
@@ -18,12 +19,13 @@ def late() -> None:
 
 
 @late.command(
-    "list", epilog=example("rivertwice late list order_totals", "rivertwice late list order_totals --last 20")
+    "list", epilog=example("rivertwice late list order_totals", "rivertwice late list order_totals --limit 20")
 )
-@click.argument("name")
-@click.option("--last", type=click.IntRange(1), default=200, show_default=True, help="At most so many, the last.")
+@name_argument()
+@renamed_option("--last", "--limit", type=click.IntRange(1))
+@click.option("--limit", type=click.IntRange(1), default=200, show_default=True, help="At most so many rows, the last.")
 @pass_frame
-def list_rows(frame: Frame, name: str, last: int) -> None:
+def list_rows(frame: Frame, name: str, limit: int) -> None:
     """List the late rows of NAME by address.
 
     Which window each missed, and by which watermark.
@@ -40,7 +42,7 @@ def list_rows(frame: Frame, name: str, last: int) -> None:
             **{key: to_plain(row[key]) for key in ("event_time", "window_start", "window_end", "late_watermark")},
             "fields": row["fields"],
         }
-        for row in rows[-last:]
+        for row in rows[-limit:]
     ]
     columns = ("place", "batch", "event_time", "window_start", "window_end", "late_watermark", "fields")
     frame.emit(
@@ -54,7 +56,7 @@ def list_rows(frame: Frame, name: str, last: int) -> None:
 @late.command(
     "queue", epilog=example("rivertwice late queue order_totals", "rivertwice backfill run order_totals --late")
 )
-@click.argument("name")
+@name_argument()
 @pass_frame
 def show_queue(frame: Frame, name: str) -> None:
     """Show the windows that late rows wait in.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 
 if TYPE_CHECKING:
     from rivertwice.pipeline.lint import LintFinding, TopicFacts
@@ -18,7 +19,7 @@ LOG = logging.getLogger(__name__)
 
 
 @click.command(epilog=example("rivertwice lint", "rivertwice lint flight_delays", "rivertwice lint --without-spark"))
-@click.argument("name", required=False)
+@name_argument(required=False)
 @click.option(
     "--without-spark",
     is_flag=True,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.commands.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 
 if TYPE_CHECKING:
     from rivertwice.metrics.model import Measures
@@ -44,7 +45,7 @@ HIDDEN = ("pipeline", "at", "partition_lag", "delivery_lag", "delivery_failures"
         "rivertwice metrics --rules > rivertwice.rules.yml",
     )
 )
-@click.argument("name", required=False)
+@name_argument(required=False)
 @click.option("--prometheus", is_flag=True, help="Print Prometheus' text format (for a textfile collector).")
 @click.option("--rules", is_flag=True, help="Print the alerts as a Prometheus rules file instead.")
 @pass_frame
@@ -106,7 +107,7 @@ def _text(measures: Measures, alerts: Sequence[AlertState]) -> str:
 
 
 @click.command(epilog=example("rivertwice diagnose", "rivertwice diagnose flight_delays"))
-@click.argument("name", required=False)
+@name_argument(required=False)
 @pass_frame
 def diagnose(frame: Frame, name: str | None) -> None:
     """Name likely causes of lag, silence and late rows.

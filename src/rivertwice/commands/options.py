@@ -10,7 +10,8 @@ import click
 from click.core import ParameterSource
 
 from rivertwice.commands.frame import say
-from rivertwice.instants import parse_instant
+from rivertwice.errors import RequestError
+from rivertwice.instants import TimeRange, parse_instant
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 INSTANT_FORM = "ISO 8601 with a zone; a date alone means midnight UTC"
@@ -41,6 +42,37 @@ def range_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--from", "start", type=INSTANT, metavar="INSTANT", help=f"Start of the range: {INSTANT_FORM}."
     )(command)
+
+
+def range_of(start: datetime | None, end: datetime | None) -> TimeRange | None:
+    """Return the range that two options give, or None if neither is given.
+
+    Raises:
+        RequestError: only one is given, or they are not a half-open range.
+    """
+    if start is None and end is None:
+        return None
+    if start is None or end is None:
+        message = f"only {'--to' if start is None else '--from'} is given; a range needs both ends, [from, to)"
+        raise RequestError(message)
+    return TimeRange(start, end)
+
+
+def name_argument(**attributes: Any) -> Decorator:
+    """Add NAME: a pipeline, or a version of it as NAME@v2."""
+    return click.argument("name", **attributes)
+
+
+def named_reason(reason: str | None) -> str:
+    """Return the reason of a decision.
+
+    Raises:
+        UsageError: none is given.
+    """
+    if not reason:
+        message = "a decision is kept with its reason: --reason 'test record'; nothing was done"
+        raise click.UsageError(message)
+    return reason
 
 
 def reason_option(*, was: str | None = None) -> Decorator:

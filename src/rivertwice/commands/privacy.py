@@ -9,6 +9,7 @@ import click
 
 from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def privacy() -> None:
         "rivertwice privacy erase page_views --field user --value-file key.txt --reason 'request 118' --yes",
     )
 )
-@click.argument("name")
+@name_argument()
 @click.option("--field", "fields", multiple=True, required=True, help="Field of the records that holds it; repeatable.")
 @click.option("--column", "columns", multiple=True, help="Result column that holds it under another name; repeatable.")
 @click.option("--value", help="What must go. It stays in the shell's history: see --value-file.")

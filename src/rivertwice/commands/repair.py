@@ -8,6 +8,7 @@ import click
 
 from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import DEFECT, OK, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,7 @@ _TABLES = ("sequence", "amendments", "corrections")
 @click.command(
     epilog=example("rivertwice repair flight_delays", "rivertwice repair flight_delays --yes"),
 )
-@click.argument("name")
+@name_argument()
 @click.option(
     "--accept-loss",
     type=click.Choice(_TABLES),

@@ -16,6 +16,7 @@ from rivertwice.commands.operations import (
     give_up,
     unproved_option,
 )
+from rivertwice.commands.options import name_argument
 
 if TYPE_CHECKING:
     from rivertwice.savepoint.operations.fall_back import FallBackPlan
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
         "rivertwice savepoint restore flight_delays --from-beginning",
     )
 )
-@click.argument("name")
+@name_argument()
 @click.argument("savepoint_id", required=False)
 @unproved_option
 @click.option(
@@ -98,7 +99,7 @@ def restore(
         "rivertwice savepoint fall-back flight_delays --dry-run", "rivertwice savepoint fall-back flight_delays"
     ),
 )
-@click.argument("name")
+@name_argument()
 @abandon_option
 @asks_first("the head moves to a new timeline")
 @pass_frame

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.commands.backfills import parse_range, range_options
 from rivertwice.commands.frame import Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument, range_of, range_options
 from rivertwice.commands.row_text import plain_rows, rows_table
 from rivertwice.commands.views import parse_key
 from rivertwice.errors import RequestError
+from rivertwice.instants import to_iso
 
 if TYPE_CHECKING:
     from rivertwice.results.rows import Rows
@@ -32,11 +34,17 @@ def table_option(command: Any) -> Any:
 
 
 def _rows(
-    frame: Frame, name: str, table: str, start: str | None, end: str | None, key: str | None, columns: str | None
+    frame: Frame,
+    name: str,
+    table: str,
+    start: datetime | None,
+    end: datetime | None,
+    key: str | None,
+    columns: str | None,
 ) -> Rows:
     from rivertwice.results.find import find_rows
 
-    asked = parse_range(start, end)
+    asked = range_of(start, end)
     named = [] if columns is None else [text.strip() for text in columns.split(",") if text.strip()]
     rows = find_rows(frame.settings, frame.known_pipeline(name), table)
     begin, before = (None, None) if asked is None else (asked.start, asked.end)
@@ -50,7 +58,7 @@ def _rows(
         "rivertwice show flight_delays --table verdicts --limit 50",
     )
 )
-@click.argument("name")
+@name_argument()
 @range_options
 @click.option("--key", "key", metavar="JSON", help='Only rows with these values: \'{"origin": "JFK"}\'.')
 @click.option("--columns", metavar="A,B", help="The columns to show.")
@@ -63,8 +71,8 @@ def _rows(
 def show(
     frame: Frame,
     name: str,
-    start: str | None,
-    end: str | None,
+    start: datetime | None,
+    end: datetime | None,
     key: str | None,
     columns: str | None,
     limit: int,
@@ -86,7 +94,8 @@ def show(
         hidden = () if columns else rows.table.kind.hidden
         visible = shown.select([column for column in shown.schema.names if column not in hidden])
         again = ["rivertwice", "show", name]
-        options = {"--from": start, "--to": end, "--key": key, "--columns": columns}
+        ends = [None if each is None else to_iso(each) for each in (start, end)]
+        options = {"--from": ends[0], "--to": ends[1], "--key": key, "--columns": columns}
         options |= {"--order": None if order == "newest" else order, "--table": None if table == "served" else table}
         for option, value in options.items():
             again += [] if value is None else [option, value]
@@ -192,7 +201,7 @@ def _list_views(frame: Frame) -> None:
         "rivertwice export flight_delays causes.jsonl --table causes --overwrite",
     )
 )
-@click.argument("name")
+@name_argument()
 @click.argument("target", type=click.Path(path_type=Path))
 @range_options
 @click.option("--key", "key", metavar="JSON", help='Only rows with these values: \'{"origin": "JFK"}\'.')
@@ -204,8 +213,8 @@ def export(
     frame: Frame,
     name: str,
     target: Path,
-    start: str | None,
-    end: str | None,
+    start: datetime | None,
+    end: datetime | None,
     key: str | None,
     columns: str | None,
     overwrite: bool,

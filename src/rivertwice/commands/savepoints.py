@@ -18,6 +18,7 @@ from rivertwice.commands.frame import (
     say,
     to_plain,
 )
+from rivertwice.commands.options import name_argument, renamed_option
 from rivertwice.commands.restores import fall_back, restore
 from rivertwice.commands.rewinds import rewind
 
@@ -49,7 +50,7 @@ def _row(item: Any) -> dict[str, Any]:
 
 
 @savepoint.command(epilog=example("rivertwice savepoint take flight_delays --reason 'before the upgrade'"))
-@click.argument("name")
+@name_argument()
 @click.option("--reason", default="manual", show_default=True, help="Kept in the manifest.")
 @pass_frame
 def take(frame: Frame, name: str, reason: str) -> None:
@@ -63,7 +64,7 @@ def take(frame: Frame, name: str, reason: str) -> None:
 
 
 @savepoint.command("list", epilog=example("rivertwice savepoint list flight_delays"))
-@click.argument("name")
+@name_argument()
 @pass_frame
 def list_all(frame: Frame, name: str) -> None:
     """List the savepoints of NAME, oldest first."""
@@ -75,7 +76,7 @@ def list_all(frame: Frame, name: str) -> None:
 
 
 @savepoint.command(epilog=example("rivertwice savepoint show flight_delays sp-t1-120-0a1b2c3d --verify"))
-@click.argument("name")
+@name_argument()
 @click.argument("savepoint_id")
 @click.option("--verify", is_flag=True, help="Read every byte and compare it with the manifest.")
 @pass_frame
@@ -96,12 +97,15 @@ def show(frame: Frame, name: str, savepoint_id: str, verify: bool) -> None:
 
 
 @savepoint.command(epilog=example("rivertwice savepoint prove flight_delays sp-t1-120-0a1b2c3d"))
-@click.argument("name")
+@name_argument()
 @click.argument("savepoint_id")
 @click.option("--batches", type=click.IntRange(1), default=3, show_default=True, help="Recorded batches to replay.")
-@click.option("--wait-seconds", type=float, default=60.0, show_default=True, help="Wait so long for those batches.")
+@renamed_option("--wait-seconds", "--timeout", type=click.FloatRange(0))
+@click.option(
+    "--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for those batches."
+)
 @pass_frame
-def prove(frame: Frame, name: str, savepoint_id: str, batches: int, wait_seconds: float) -> None:
+def prove(frame: Frame, name: str, savepoint_id: str, batches: int, timeout: float) -> None:
     """Prove a savepoint: restore it aside, replay and compare.
 
     It is restored into scratch, and recorded batches are replayed. Exit 3 if they differ; 1 if no batch came in time that could have proved it.
@@ -113,7 +117,7 @@ def prove(frame: Frame, name: str, savepoint_id: str, batches: int, wait_seconds
         frame.known_pipeline(name),
         savepoint_id,
         batches=batches,
-        wait_seconds=wait_seconds,
+        wait_seconds=timeout,
         progress=frame.progress,
     )
     value = to_plain(proof)
@@ -123,7 +127,7 @@ def prove(frame: Frame, name: str, savepoint_id: str, batches: int, wait_seconds
 
 
 @savepoint.command(epilog=example("rivertwice savepoint prune flight_delays --keep 5"))
-@click.argument("name")
+@name_argument()
 @click.option("--keep", type=click.IntRange(1), help="Newest savepoints to keep; default: 12, as rotate__NAME keeps.")
 @asks_first("old savepoints are deleted")
 @pass_frame
@@ -155,7 +159,7 @@ def prune(frame: Frame, name: str, keep: int | None, consent: Consent) -> None:
 
 
 @savepoint.command(epilog=example("rivertwice savepoint pin flight_delays sp-t1-120-0a1b2c3d"))
-@click.argument("name")
+@name_argument()
 @click.argument("savepoint_id")
 @click.option("--off", is_flag=True, help="Take the pin away.")
 @pass_frame

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def register(frame: Frame, subject: str, file: Path, rule: Any) -> None:
     "refresh",
     epilog=example("rivertwice schema refresh order_totals --dry-run", "rivertwice schema refresh order_totals"),
 )
-@click.argument("name", metavar="PIPELINE")
+@name_argument()
 @click.option("--source", "chosen", metavar="VIEW", help="Which source's schemas, if there are several.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be pinned.")
 @click.option(
@@ -209,7 +210,7 @@ def refresh(
         "rivertwice schema pin order_states order.protoset --message shop.Order",
     ),
 )
-@click.argument("name", metavar="PIPELINE")
+@name_argument()
 @click.argument("file", type=_FILE)
 @click.option("--message", "wanted", metavar="NAME", help="Full name of the message; default: the file's only one.")
 @click.option("--source", "chosen", metavar="VIEW", help="Which source's message it is, if there are several.")

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice served rebuild flight_delays"))
@@ -20,7 +21,7 @@ def served() -> None:
 @served.command(
     epilog=example("rivertwice served rebuild flight_delays", "rivertwice served rebuild flight_delays --compare")
 )
-@click.argument("name")
+@name_argument()
 @click.option(
     "--compare",
     is_flag=True,

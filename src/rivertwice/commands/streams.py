@@ -23,6 +23,7 @@ from rivertwice.commands.first_load import (
     tell_unfinished,
 )
 from rivertwice.commands.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 from rivertwice.config import require_name
 from rivertwice.errors import RequestError, ServiceError
 from rivertwice.waits import Deadline
@@ -31,7 +32,7 @@ from rivertwice.waits import Deadline
 @click.command(
     epilog=example("rivertwice start flight_delays --wait", "rivertwice start flight_delays --from-batch --dry-run")
 )
-@click.argument("name")
+@name_argument()
 @click.option("--wait", is_flag=True, help="Wait until a driver runs the stream.")
 @click.option("--timeout", type=click.IntRange(1), default=180, show_default=True, help="Seconds to wait.")
 @click.option("--accept-gap", metavar="ID", help="Continue after this gap (see `rivertwice retention`), for good.")
@@ -200,7 +201,7 @@ def _wait_running(frame: Frame, name: str, asked_at: datetime, timeout: int) -> 
 
 
 @click.command(epilog=example("rivertwice stop flight_delays --wait"))
-@click.argument("name")
+@name_argument()
 @click.option("--wait", is_flag=True, help="Wait until the driver has drained and gone.")
 @click.option("--timeout", type=click.IntRange(1), default=180, show_default=True, help="Seconds to wait.")
 @pass_frame
@@ -260,7 +261,7 @@ def pipelines(frame: Frame) -> None:
 
 
 @click.command("test", epilog=example("rivertwice test", "rivertwice test flight_delays", "rivertwice test --examples"))
-@click.argument("name", required=False)
+@name_argument(required=False)
 @click.option("--examples", is_flag=True, help="Those in pipelines/examples/, which nothing starts, instead.")
 @pass_frame
 def test_cases(frame: Frame, name: str | None, examples: bool) -> None:

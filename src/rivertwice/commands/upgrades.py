@@ -15,6 +15,7 @@ from rivertwice.commands.operations import (
     give_up,
     unproved_option,
 )
+from rivertwice.commands.options import name_argument
 
 if TYPE_CHECKING:
     from rivertwice.savepoint.operations.upgrade import UpgradePlan
@@ -36,7 +37,7 @@ _WAYS = {
         "rivertwice upgrade flight_delays --savepoint sp-t1-120-0a1b2c3d --unproved --yes",
     )
 )
-@click.argument("name")
+@name_argument()
 @click.option(
     "--savepoint",
     "savepoint_id",

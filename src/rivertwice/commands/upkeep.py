@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from rivertwice.commands.frame import Frame, example, pass_frame
+from rivertwice.commands.options import name_argument
 from rivertwice.instants import utc_now
 
 
 @click.command(epilog=example("rivertwice upkeep flight_delays"))
-@click.argument("name")
+@name_argument()
 @pass_frame
 def upkeep(frame: Frame, name: str) -> None:
     """Merge small files and delete those no longer used.

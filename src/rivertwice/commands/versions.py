@@ -8,6 +8,7 @@ import click
 
 from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 from rivertwice.commands.streams import load_and_start
 from rivertwice.commands.trial import examples_text, schema_lines
 from rivertwice.config.versions import base_of
@@ -38,7 +39,7 @@ def version() -> None:
 
 
 @version.command("list", epilog=example("rivertwice version list flight_delays"))
-@click.argument("name")
+@name_argument()
 @pass_frame
 def list_(frame: Frame, name: str) -> None:
     """List the versions of pipeline NAME.
@@ -79,7 +80,7 @@ def list_(frame: Frame, name: str) -> None:
         "rivertwice version compare flight_delays@v2 --limit 100 --output json",
     )
 )
-@click.argument("name")
+@name_argument()
 @click.option("--limit", type=click.IntRange(0, 1000), default=20, show_default=True, help="Rows shown at most.")
 @pass_frame
 def compare(frame: Frame, name: str, limit: int) -> None:
@@ -122,7 +123,7 @@ def _compared(frame: Frame, name: str, limit: int) -> Parity:
         "rivertwice version serve flight_delays --yes  # back to the first one",
     )
 )
-@click.argument("name")
+@name_argument()
 @click.option(
     "--without-left-out", is_flag=True, help="Serve although windows that are served now would be served no more."
 )
@@ -192,7 +193,7 @@ def _switched_text(done: Switched) -> str:
 
 
 @version.command(epilog=example("rivertwice stop flight_delays@v2 --wait", "rivertwice version drop flight_delays@v2"))
-@click.argument("name")
+@name_argument()
 @asks_first("a version's tables and checkpoints are deleted")
 @pass_frame
 def drop(frame: Frame, name: str, consent: Consent) -> None:

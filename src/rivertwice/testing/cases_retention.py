@@ -214,7 +214,7 @@ def deleted_without_archive(lab: Lab) -> None:
     go_past(lab, gap)
     outcome = reconcile(lab, but=[NOTHING_COMPARED])
     if not outcome["gate"]["passed"]:
-        ask(lab, "acknowledge", PIPELINE, "--why", "the lab deleted the records")
+        ask(lab, "acknowledge", PIPELINE, "--reason", "the lab deleted the records")
         require(reconcile(lab)["gate"]["passed"], "the gate does not pass what was acknowledged")
     lab.fact("acknowledged", not outcome["gate"]["passed"])
     gone = gap.ranges

@@ -120,7 +120,7 @@ def killed_in_a_proof(lab: Lab) -> None:
     begin(lab, 4)
     taken = take(lab)
     lab.run_to_end()
-    words = ("savepoint", "prove", PIPELINE, taken.id, "--wait-seconds", "1")
+    words = ("savepoint", "prove", PIPELINE, taken.id, "--timeout", "1")
     log = lab.folder / "commands.log"
 
     def is_logged(text: str, times: int) -> bool:

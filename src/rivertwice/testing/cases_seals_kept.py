@@ -64,7 +64,7 @@ def erase(lab: Lab) -> None:
     """Erase a key from archive and tables."""
     run_command(lab, "archive", PIPELINE)
     value = f"k{lab.random.randrange(8)}"
-    asked = ("--field", "k", "--value", value, "--as", "gone", "--why", "lab", "--yes")
+    asked = ("--field", "k", "--value", value, "--as", "gone", "--reason", "lab", "--yes")
     run_command(lab, "privacy", "erase", PIPELINE, *asked)
     run_command(lab, *REBUILD)
     lab.fact("erased", value)
