@@ -9,7 +9,6 @@ import click
 
 from rivertwice.commands.frame import Frame, as_table, example, pass_frame
 from rivertwice.commands.options import name_argument
-from rivertwice.pipeline.durations import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from rivertwice.advise.model import Advice
@@ -22,6 +21,8 @@ class DurationType(click.ParamType[timedelta]):
 
     def convert(self, value: str | timedelta, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         """Return the duration, or fail with the form to use."""
+        from rivertwice.pipeline.durations import parse_duration
+
         try:
             return parse_duration(value)
         except ValueError as error:
@@ -114,6 +115,8 @@ def advice_text(advice: Advice) -> str:
 
 
 def _text(value: timedelta | None) -> str | None:
+    from rivertwice.pipeline.durations import format_duration
+
     if value is None:
         return None
     return f"-{format_duration(-value)}" if value < timedelta(0) else format_duration(value)

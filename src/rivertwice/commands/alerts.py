@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands import candidates
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
 from rivertwice.errors import ConfigError, RequestError, ServiceError
 
@@ -45,7 +46,7 @@ def alerts(ctx: click.Context, check: bool) -> None:
 
 
 @alerts.command("test", epilog=example("rivertwice alerts test", "rivertwice alerts test --route ops"))
-@click.option("--route", "name", metavar="NAME", help="Only this one; default: all.")
+@click.option("--route", "name", metavar="NAME", shell_complete=candidates.routes, help="Only this one; default: all.")
 @pass_frame
 def alerts_test(frame: Frame, name: str | None) -> None:
     """Send a test message to the routes.

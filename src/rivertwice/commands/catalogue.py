@@ -72,7 +72,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "alerts": "alerts:alerts",
         "metrics": "metrics:metrics",
         "diagnose": "metrics:diagnose",
+        "logs": "logs:logs",
         "upkeep": "upkeep:upkeep",
+        "completion": "completion:completion",
     },
 }
 """Heading, verb, and the module and variable in `rivertwice.commands` that is its command."""

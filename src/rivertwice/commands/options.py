@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from rivertwice.commands import candidates
 from rivertwice.commands.frame import say
 from rivertwice.errors import RequestError
 from rivertwice.instants import TimeRange, parse_instant
@@ -60,7 +61,12 @@ def range_of(start: datetime | None, end: datetime | None) -> TimeRange | None:
 
 def name_argument(**attributes: Any) -> Decorator:
     """Add NAME: a pipeline, or a version of it as NAME@v2."""
-    return click.argument("name", **attributes)
+    return click.argument("name", shell_complete=candidates.pipelines, **attributes)
+
+
+def savepoint_argument(**attributes: Any) -> Decorator:
+    """Add SAVEPOINT_ID."""
+    return click.argument("savepoint_id", shell_complete=candidates.savepoints, **attributes)
 
 
 def named_reason(reason: str | None) -> str:

@@ -16,7 +16,7 @@ from rivertwice.commands.operations import (
     give_up,
     unproved_option,
 )
-from rivertwice.commands.options import name_argument
+from rivertwice.commands.options import name_argument, savepoint_argument
 
 if TYPE_CHECKING:
     from rivertwice.savepoint.operations.fall_back import FallBackPlan
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
 )
 @name_argument()
-@click.argument("savepoint_id", required=False)
+@savepoint_argument(required=False)
 @unproved_option
 @click.option(
     "--from-beginning",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands import candidates
 from rivertwice.commands.frame import Frame, as_table, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument, range_of, range_options
 from rivertwice.commands.row_text import plain_rows, rows_table
@@ -30,7 +31,9 @@ def table_option(command: Any) -> Any:
         "served (default), provisional, verdicts, causes, reconciles, ledger, changelog, dead-letters, late-rows, sequence "
         "or amendments."
     )
-    return click.option("--table", default="served", metavar="TABLE", help=f"Which rows: {text}")(command)
+    return click.option(
+        "--table", default="served", metavar="TABLE", shell_complete=candidates.tables, help=f"Which rows: {text}"
+    )(command)
 
 
 def _rows(

@@ -9,7 +9,7 @@ import click
 from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import Frame, as_fields, as_table, example, pass_frame, to_plain
 from rivertwice.commands.operations import abandon_option, describe_steps, give_up, unproved_option
-from rivertwice.commands.options import name_argument
+from rivertwice.commands.options import name_argument, savepoint_argument
 from rivertwice.log.addresses import Part, key_parts
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _UNKNOWN = "not known: no reconcile of this head yet"
     )
 )
 @name_argument()
-@click.argument("savepoint_id", required=False)
+@savepoint_argument(required=False)
 @click.option("--stop-before-head", is_flag=True, help="Catch up and compare, but let the old head serve.")
 @unproved_option
 @abandon_option

@@ -18,7 +18,7 @@ from rivertwice.commands.frame import (
     say,
     to_plain,
 )
-from rivertwice.commands.options import name_argument, renamed_option
+from rivertwice.commands.options import name_argument, renamed_option, savepoint_argument
 from rivertwice.commands.restores import fall_back, restore
 from rivertwice.commands.rewinds import rewind
 
@@ -77,7 +77,7 @@ def list_all(frame: Frame, name: str) -> None:
 
 @savepoint.command(epilog=example("rivertwice savepoint show flight_delays sp-t1-120-0a1b2c3d --verify"))
 @name_argument()
-@click.argument("savepoint_id")
+@savepoint_argument()
 @click.option("--verify", is_flag=True, help="Read every byte and compare it with the manifest.")
 @pass_frame
 def show(frame: Frame, name: str, savepoint_id: str, verify: bool) -> None:
@@ -98,7 +98,7 @@ def show(frame: Frame, name: str, savepoint_id: str, verify: bool) -> None:
 
 @savepoint.command(epilog=example("rivertwice savepoint prove flight_delays sp-t1-120-0a1b2c3d"))
 @name_argument()
-@click.argument("savepoint_id")
+@savepoint_argument()
 @click.option("--batches", type=click.IntRange(1), default=3, show_default=True, help="Recorded batches to replay.")
 @renamed_option("--wait-seconds", "--timeout", type=click.FloatRange(0))
 @click.option(
@@ -160,7 +160,7 @@ def prune(frame: Frame, name: str, keep: int | None, consent: Consent) -> None:
 
 @savepoint.command(epilog=example("rivertwice savepoint pin flight_delays sp-t1-120-0a1b2c3d"))
 @name_argument()
-@click.argument("savepoint_id")
+@savepoint_argument()
 @click.option("--off", is_flag=True, help="Take the pin away.")
 @pass_frame
 def pin(frame: Frame, name: str, savepoint_id: str, off: bool) -> None:

@@ -10,8 +10,6 @@ import click
 from rivertwice.commands.frame import DEFECT, Frame, as_fields, as_table, example, pass_frame
 from rivertwice.config.versions import base_of
 from rivertwice.errors import RivertwiceError
-from rivertwice.supervise.health import UNRESPONSIVE
-from rivertwice.supervise.lag_words import is_lag_fresh, lag_text, stale_lag_text
 
 if TYPE_CHECKING:
     from rivertwice.pipeline.checked import Judgement
@@ -162,6 +160,8 @@ def _ask(frame: Frame, service: str) -> dict[str, Any] | None:
 
 
 def _status_text(view: dict[str, Any]) -> str:
+    from rivertwice.supervise.lag_words import lag_text
+
     lines = [f"home     {view['home']}"]
     for service in ("broker", "agent", "airflow"):
         service_view = view[service]
@@ -241,6 +241,9 @@ def recovery_texts(item: dict[str, Any]) -> list[str]:
 
 def _patience_text(item: dict[str, Any]) -> str | None:
     """Return when the lag will be gone, or when the agent tries again; None if neither is expected."""
+    from rivertwice.supervise.health import UNRESPONSIVE
+    from rivertwice.supervise.lag_words import is_lag_fresh, stale_lag_text
+
     if item["is_backing_off"]:
         return (
             f"{item['name']}: {item['consecutive_failures']} failures in a row, next attempt at {item['next_attempt']}"

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from rivertwice.commands import candidates
 from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.first_load import (
     begin,
@@ -35,7 +36,12 @@ from rivertwice.waits import Deadline
 @name_argument()
 @click.option("--wait", is_flag=True, help="Wait until a driver runs the stream.")
 @click.option("--timeout", type=click.IntRange(1), default=180, show_default=True, help="Seconds to wait.")
-@click.option("--accept-gap", metavar="ID", help="Continue after this gap (see `rivertwice retention`), for good.")
+@click.option(
+    "--accept-gap",
+    metavar="ID",
+    shell_complete=candidates.gaps,
+    help="Continue after this gap (see `rivertwice retention`), for good.",
+)
 @click.option(
     "--from-batch", is_flag=True, help="First start only: load closed windows by batch, stream the open ones."
 )

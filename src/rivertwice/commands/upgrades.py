@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands import candidates
 from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import Frame, as_fields, as_table, example, pass_frame, to_plain
 from rivertwice.commands.operations import (
@@ -42,6 +43,7 @@ _WAYS = {
     "--savepoint",
     "savepoint_id",
     metavar="ID",
+    shell_complete=candidates.savepoints,
     help="Build on this proved savepoint and replay what followed, instead of taking one now.",
 )
 @unproved_option
