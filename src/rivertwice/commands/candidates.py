@@ -26,10 +26,8 @@ def _settings(ctx: click.Context) -> Settings:
 
 
 def _home(ctx: click.Context) -> PipelineHome | None:
-    settings, name = _settings(ctx), ctx.params.get("name")
-    if name is None:  # click parses no arguments before an option whose value is asked for
-        known = settings.pipeline_names()
-        name = next((word for word in os.environ.get("COMP_WORDS", "").split() if word in known), None)
+    settings = _settings(ctx)
+    name = ctx.params.get("name") or next(iter(ctx.args), None)  # before an option that lacks its value none is parsed
     return settings.pipeline(name) if name else None
 
 
