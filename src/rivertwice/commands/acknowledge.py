@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, as_table, example, pass_frame
 from rivertwice.commands.options import INSTANT, INSTANT_FORM, name_argument, reason_option
 from rivertwice.errors import RequestError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--until", type=INSTANT, metavar="INSTANT", help=f"It ends here at the latest: {INSTANT_FORM}.")
 @click.option("--end", "ended", metavar="ID", help="End this one now.")
 @click.option("--list", "listed", is_flag=True, help="Show all, with what became of them.")
+@changes_unasked("an acknowledgement", because="--end takes it back")
 @pass_frame
 def acknowledge(
     frame: Frame, name: str, reason: str | None, until: datetime | None, ended: str | None, listed: bool

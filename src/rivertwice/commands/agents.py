@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame
 from rivertwice.commands.options import renamed_option
 from rivertwice.errors import ServiceError
@@ -18,6 +19,7 @@ def agent() -> None:
 
 
 @agent.command("start", epilog=example("rivertwice agent start"))
+@changes_unasked("the agent runs", because="one that runs stays")
 @pass_frame
 def agent_start(frame: Frame) -> None:
     """Start the agent in the background; one per home.
@@ -32,6 +34,7 @@ def agent_start(frame: Frame) -> None:
 
 
 @agent.command("stop", epilog=example("rivertwice agent stop"))
+@changes_unasked("the agent stops", because="drivers run on")
 @pass_frame
 def agent_stop(frame: Frame) -> None:
     """Stop the agent; leave the drivers running.
@@ -57,6 +60,7 @@ def agent_stop(frame: Frame) -> None:
     show_default=True,
     help="How long the drivers may take to drain; less than the container's own grace period.",
 )
+@changes_unasked("the agent runs", because="one that runs stays")
 @pass_frame
 def agent_run(frame: Frame, drain_on_stop: bool, drain_seconds: float) -> None:
     """Run the agent in the foreground.

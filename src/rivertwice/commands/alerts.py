@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.commands import candidates
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
 from rivertwice.errors import ConfigError, RequestError, ServiceError
 
@@ -47,6 +48,7 @@ def alerts(ctx: click.Context, check: bool) -> None:
 
 @alerts.command("test", epilog=example("rivertwice alerts test", "rivertwice alerts test --route ops"))
 @click.option("--route", "name", metavar="NAME", shell_complete=candidates.routes, help="Only this one; default: all.")
+@changes_unasked("a message to people", because="that is what is asked for")
 @pass_frame
 def alerts_test(frame: Frame, name: str | None) -> None:
     """Send a test message to the routes.

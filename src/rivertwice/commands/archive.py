@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, as_fields, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument
 
@@ -13,6 +14,7 @@ from rivertwice.commands.options import name_argument
 @click.option(
     "--accept-hole", is_flag=True, help="Continue after records that Kafka deleted before they were archived."
 )
+@changes_unasked("the archive", because="records are added")
 @pass_frame
 def archive(frame: Frame, name: str, accept_hole: bool) -> None:
     """Copy the records that the archive lacks from Kafka.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rivertwice.commands.asking import Consent, Preview, asks_first
+from rivertwice.commands.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument, range_of, range_options
 from rivertwice.errors import RequestError
@@ -64,6 +64,7 @@ def _plan(
 @late_option
 @click.option("--reason", default="manual", show_default=True, help="Kept with the plan.")
 @click.option("--save", is_flag=True, help="Store the plan, so that a DAG or `backfill run --id` runs this very one.")
+@changes_unasked("with --save a stored plan", because="it publishes nothing")
 @pass_frame
 def plan(
     frame: Frame, name: str, start: datetime | None, end: datetime | None, late: bool, reason: str, save: bool

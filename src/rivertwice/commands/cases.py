@@ -6,6 +6,7 @@ from datetime import datetime
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, example, pass_frame
 from rivertwice.commands.options import INSTANT, name_argument
 from rivertwice.commands.views import parse_key
@@ -47,6 +48,7 @@ def case() -> None:
 @click.option(
     "--name", "case_name", metavar="CASE", help="Name of the case; default: made of the window or the address."
 )
+@changes_unasked("a file of a case", because="it is a new file")
 @pass_frame
 def from_log(
     frame: Frame,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from rivertwice.commands.frame import example
+from rivertwice.commands.frame import example, say
 from rivertwice.errors import ServiceError
 
 VARIABLE = "_RIVERTWICE_COMPLETE"
@@ -31,4 +31,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     if made is None:
         message = f"click has no completion for {shell}, so there is no script; use bash, zsh or fish"
         raise ServiceError(message)
-    click.echo(made(ctx.find_root().command, {}, "rivertwice", VARIABLE).source())
+    say(made(ctx.find_root().command, {}, "rivertwice", VARIABLE).source())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, say, to_plain
 from rivertwice.commands.options import name_argument, named_reason, reason_option, renamed_option
 from rivertwice.errors import RequestError
@@ -152,6 +153,7 @@ def _find(frame: Frame, name: str, place: str) -> DeadLetter:
 @click.option("--value", help="The record's value as it should have been.")
 @click.option("--file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The same, from a file.")
 @reason_option(was="--why")
+@changes_unasked("a decision about a dead letter", because="what is served changes by a backfill, which asks")
 @pass_frame
 def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | None, reason: str | None) -> None:
     """Enter what the record at PLACE should have been.
@@ -204,6 +206,7 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
 @click.option("--kind", help="All open ones rejected for this, instead of one PLACE.")
 @reason_option()
 @click.option("--why", hidden=True)
+@changes_unasked("a decision about dead letters", because="what is served stays, and the record stays in the log")
 @pass_frame
 def discard(frame: Frame, name: str, place: str | None, kind: str | None, reason: str | None, why: str | None) -> None:
     """Leave the record at PLACE out for good.

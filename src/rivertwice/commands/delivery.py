@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame
 from rivertwice.commands.options import name_argument, named_reason, reason_option
 
@@ -37,6 +38,7 @@ def deliver() -> None:
 @click.option(
     "--again", is_flag=True, help="Forget what the sink holds and deliver everything once more (needs --sink)."
 )
+@changes_unasked("rows at destinations", because="the agent does the same")
 @pass_frame
 def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool) -> None:
     """Deliver what NAME committed and published, in the foreground.
@@ -173,6 +175,7 @@ def refused(frame: Frame, name: str, sink: str | None, limit: int) -> None:
 @name_argument()
 @click.option("--sink", required=True, help="Whose refused deliveries.")
 @click.option("--key", "keys", multiple=True, help="Only this key, as `deliver refused` shows it; can be repeated.")
+@changes_unasked("rows at destinations", because="they get what is served")
 @pass_frame
 def retry(frame: Frame, name: str, sink: str, keys: tuple[str, ...]) -> None:
     """Deliver refused keys again, with what is served now.
@@ -187,6 +190,7 @@ def retry(frame: Frame, name: str, sink: str, keys: tuple[str, ...]) -> None:
 @click.option("--sink", required=True, help="Whose refused deliveries.")
 @click.option("--key", "keys", multiple=True, help="Only this key, as `deliver refused` shows it; can be repeated.")
 @reason_option(was="--why")
+@changes_unasked("a decision about refused deliveries", because="what is served stays, and a later change is delivered")
 @pass_frame
 def discard(frame: Frame, name: str, sink: str, keys: tuple[str, ...], reason: str | None) -> None:
     """Leave refused deliveries out for good.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.commands.asking import Consent, Preview, asks_first
+from rivertwice.commands.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument
 from rivertwice.errors import RequestError
@@ -145,6 +145,7 @@ def list_erasures(frame: Frame) -> None:
 
 @privacy.command(epilog=example("rivertwice privacy resume er-0123456789ab"))
 @click.argument("erasure_id")
+@changes_unasked("a value is replaced everywhere", because="the erasure that it continues was asked for")
 @pass_frame
 def resume(frame: Frame, erasure_id: str) -> None:
     """Continue an erasure that waited or was cut off.

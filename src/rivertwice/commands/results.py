@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.commands import candidates
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, as_table, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument, range_of, range_options
 from rivertwice.commands.row_text import plain_rows, rows_table
@@ -211,6 +212,7 @@ def _list_views(frame: Frame) -> None:
 @click.option("--columns", metavar="A,B", help="The columns to write.")
 @click.option("--overwrite", is_flag=True, help="Replace TARGET if it exists.")
 @table_option
+@changes_unasked("a file", because="one that exists is replaced with --overwrite alone")
 @pass_frame
 def export(
     frame: Frame,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rivertwice.commands.asking import Consent, Preview, asks_first
+from rivertwice.commands.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.commands.frame import (
     REFUSED,
     Frame,
@@ -52,6 +52,7 @@ def _row(item: Any) -> dict[str, Any]:
 @savepoint.command(epilog=example("rivertwice savepoint take flight_delays --reason 'before the upgrade'"))
 @name_argument()
 @click.option("--reason", default="manual", show_default=True, help="Kept in the manifest.")
+@changes_unasked("a savepoint", because="it is added")
 @pass_frame
 def take(frame: Frame, name: str, reason: str) -> None:
     """Take a savepoint of NAME while its stream runs on."""
@@ -104,6 +105,7 @@ def show(frame: Frame, name: str, savepoint_id: str, verify: bool) -> None:
 @click.option(
     "--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for those batches."
 )
+@changes_unasked("a savepoint's proof", because="the replay is in scratch")
 @pass_frame
 def prove(frame: Frame, name: str, savepoint_id: str, batches: int, timeout: float) -> None:
     """Prove a savepoint: restore it aside, replay and compare.
@@ -162,6 +164,7 @@ def prune(frame: Frame, name: str, keep: int | None, consent: Consent) -> None:
 @name_argument()
 @savepoint_argument()
 @click.option("--off", is_flag=True, help="Take the pin away.")
+@changes_unasked("a savepoint's pin", because="--off takes it away")
 @pass_frame
 def pin(frame: Frame, name: str, savepoint_id: str, off: bool) -> None:
     """Keep a savepoint from being pruned, whatever its age."""

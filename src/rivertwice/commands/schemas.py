@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument
 from rivertwice.errors import RequestError
@@ -28,6 +29,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
     epilog=example("rivertwice schema > docs/pipeline.schema.json", "rivertwice schema refresh order_totals --dry-run"),
 )
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Without a verb: write it to this file.")
+@changes_unasked("with --file that file", because="it is named for that")
 @click.pass_context
 def schema(ctx: click.Context, file: Path | None) -> None:
     """Print pipeline.yaml's schema; keep the schemas of records.
@@ -127,6 +129,7 @@ def check(frame: Frame, subject: str, file: Path, rule: Any) -> None:
 @click.argument("subject")
 @click.argument("file", type=_FILE)
 @click.option("--rule", type=RULE, help="Set the subject's rule; at first backward for Avro, none for JSON Schema.")
+@changes_unasked("a version in the registry", because="its rule judges it, and no pipeline changes by it")
 @pass_frame
 def register(frame: Frame, subject: str, file: Path, rule: Any) -> None:
     """Make FILE the next version of SUBJECT.
@@ -153,6 +156,7 @@ def register(frame: Frame, subject: str, file: Path, rule: Any) -> None:
 @click.option(
     "--change-decode", is_flag=True, help="Write although a stream has begun, which then needs `rivertwice upgrade`."
 )
+@changes_unasked("schemas beside the definition", because="git shows it, and --dry-run")
 @pass_frame
 def refresh(
     frame: Frame, name: str, chosen: str | None, dry_run: bool, reader: int | None, change_decode: bool
@@ -218,6 +222,7 @@ def refresh(
 @click.option(
     "--change-decode", is_flag=True, help="Write although a stream has begun, which then needs `rivertwice upgrade`."
 )
+@changes_unasked("a schema beside the definition", because="git shows it, and --dry-run")
 @pass_frame
 def pin(
     frame: Frame, name: str, file: Path, wanted: str | None, chosen: str | None, dry_run: bool, change_decode: bool

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument
 
@@ -27,6 +28,7 @@ def served() -> None:
     is_flag=True,
     help="Also compare all rows before and after; exit 3 if they differ. All are read for it.",
 )
+@changes_unasked("the served table", because="the rows are those that it has")
 @pass_frame
 def rebuild(frame: Frame, name: str, compare: bool) -> None:
     """Build what NAME serves again, from all its rows.

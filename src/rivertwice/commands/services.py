@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, as_fields, as_table, example, pass_frame
 from rivertwice.config.versions import base_of
 from rivertwice.errors import RivertwiceError
@@ -19,6 +20,7 @@ DRAIN_SECONDS = 180.0
 
 @click.command(epilog=example("rivertwice up", "rivertwice up --airflow"))
 @click.option("--airflow", is_flag=True, help="Also start Airflow and print its address and login.")
+@changes_unasked("services run", because="what runs stays as it is")
 @pass_frame
 def up(frame: Frame, airflow: bool) -> None:
     """Check all definitions, start broker, topics and agent.
@@ -86,6 +88,7 @@ def up_text(result: Mapping[str, Any], judged: Sequence[Judgement]) -> str:
 
 
 @click.command(epilog=example("rivertwice down"))
+@changes_unasked("services stop", because="streams drain, and `rivertwice up` brings them back")
 @pass_frame
 def down(frame: Frame) -> None:
     """Drain the streams, then stop agent, Airflow and broker.

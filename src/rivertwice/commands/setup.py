@@ -6,11 +6,13 @@ import time
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, example, pass_frame
 
 
 @click.command(epilog=example("rivertwice setup", "rivertwice doctor"))
 @click.option("--dev", is_flag=True, help="Also fetch the jars that only the tests of rivertwice need.")
+@changes_unasked("downloaded files", because="what is there stays")
 @pass_frame
 def setup(frame: Frame, dev: bool) -> None:
     """Fetch what pip cannot install: Java and jars.

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from rivertwice.commands import candidates
-from rivertwice.commands.asking import Consent, Preview, asks_first
+from rivertwice.commands.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.commands.first_load import (
     begin,
     begin_by_stream,
@@ -210,6 +210,7 @@ def _wait_running(frame: Frame, name: str, asked_at: datetime, timeout: int) -> 
 @name_argument()
 @click.option("--wait", is_flag=True, help="Wait until the driver has drained and gone.")
 @click.option("--timeout", type=click.IntRange(1), default=180, show_default=True, help="Seconds to wait.")
+@changes_unasked("the stream stops", because="it drains, and `rivertwice start` continues it")
 @pass_frame
 def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
     """Stop the stream of NAME after its running batch.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, example, pass_frame
 from rivertwice.commands.options import name_argument
 from rivertwice.instants import utc_now
@@ -11,6 +12,7 @@ from rivertwice.instants import utc_now
 
 @click.command(epilog=example("rivertwice upkeep flight_delays"))
 @name_argument()
+@changes_unasked("files of tables", because="their rows stay, and the agent does the same")
 @pass_frame
 def upkeep(frame: Frame, name: str) -> None:
     """Merge small files and delete those no longer used.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rivertwice.commands.asking import Consent, Preview, asks_first
+from rivertwice.commands.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument
 from rivertwice.commands.streams import load_and_start
@@ -82,6 +82,7 @@ def list_(frame: Frame, name: str) -> None:
 )
 @name_argument()
 @click.option("--limit", type=click.IntRange(0, 1000), default=20, show_default=True, help="Rows shown at most.")
+@changes_unasked("a stored comparison", because="it is added")
 @pass_frame
 def compare(frame: Frame, name: str, limit: int) -> None:
     """Compare what version NAME would serve with what is served.

@@ -6,6 +6,7 @@ from datetime import date
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, example, pass_frame, to_plain
 from rivertwice.config import require_topic
 from rivertwice.errors import RequestError
@@ -48,6 +49,7 @@ def replay() -> None:
     "--poison", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of bad records added."
 )
 @click.option("--seed", type=int, default=20130630, show_default=True, help="Of the poison.")
+@changes_unasked("records of a topic", because="they are added")
 @pass_frame
 def flights(
     frame: Frame,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
 from rivertwice.errors import RequestError
 
@@ -38,6 +39,7 @@ def faults_list(frame: Frame) -> None:
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Repeats exactly this run.")
 @click.option("--keep", is_flag=True, help="Leave the run's folder for a look.")
 @click.option("--control", is_flag=True, help="Let the control job go through it instead.")
+@changes_unasked("a folder of the lab", because="nothing of a stream")
 @pass_frame
 def faults_run(frame: Frame, wanted: str, seed: int, keep: bool, control: bool) -> None:
     """Run cases once with one seed.
@@ -79,6 +81,7 @@ def faults_run(frame: Frame, wanted: str, seed: int, keep: bool, control: bool) 
 @click.option("--no-control", is_flag=True, help="Leave the control job out.")
 @click.option("--jobs", type=click.IntRange(1, 16), default=1, show_default=True, help="Runs at the same time.")
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="File of the outcomes.")
+@changes_unasked("outcomes of the lab", because="nothing of a stream")
 @pass_frame
 def faults_campaign(
     frame: Frame,
@@ -126,6 +129,7 @@ def faults_campaign(
 @faults.command("report", epilog=example("rivertwice faults report --file docs/fault-report.md"))
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="File of the outcomes.")
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file instead.")
+@changes_unasked("with --file a page", because="nothing of a stream")
 @pass_frame
 def faults_report(frame: Frame, results: Path | None, file: Path | None) -> None:
     """Print the results of a campaign as a page of Markdown.
