@@ -17,13 +17,14 @@ from rivertwice.commands.row_text import plain_rows, rows_table
 from rivertwice.commands.views import parse_key
 from rivertwice.errors import RequestError
 from rivertwice.instants import to_iso
+from rivertwice.progress import Measured
 
 if TYPE_CHECKING:
     from rivertwice.results.rows import Rows
     from rivertwice.results.status import Status
 
 _MORE = 10  # the command that shows more shows so many times as many
-_PROGRESS_ROWS = 1_000_000
+_PROGRESS_ROWS = 250_000
 
 
 def table_option(command: Any) -> Any:
@@ -233,13 +234,15 @@ def export(
     from rivertwice.results.export import export_rows
 
     rows = _rows(frame, name, table, start, end, key, columns)
+    total = rows.count()
     said = 0
 
     def progress(read: int) -> None:
         nonlocal said
-        if read - said >= _PROGRESS_ROWS:
+        if read - said >= _PROGRESS_ROWS or (said and read == total):
             said = read
-            frame.progress(f"{read:,} rows read")
+            line = f"{read:,} rows read"
+            frame.progress(line if not total else Measured(f"{line} of {total:,}", f"export {name}", read, total))
 
     report = export_rows(rows, target, overwrite=overwrite, progress=progress)
     frame.emit(
