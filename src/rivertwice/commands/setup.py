@@ -24,7 +24,7 @@ def setup(frame: Frame, dev: bool) -> None:
     from rivertwice.setup.install import setup_steps
 
     done = []
-    for name, step in setup_steps(frame.settings, dev=dev):
+    for name, step in setup_steps(frame.settings, dev=dev, progress=frame.progress):
         frame.progress(f"{name} ...")
         begun = time.monotonic()
         done.append({"step": name, "result": step(), "seconds": round(time.monotonic() - begun, 1)})
