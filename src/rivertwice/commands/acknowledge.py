@@ -36,7 +36,7 @@ def acknowledge(
 ) -> None:
     """Record why the newest reconcile could compare nothing.
 
-    For instance after an upgrade or an accepted gap. Later runs pass their gate with a warning that names it, for as long as the head is the same and no other reason comes up.
+    That happens for instance after an upgrade or an accepted gap. Later runs pass their gate with a warning that names it, for as long as the head is the same and no other reason comes up.
     A DEFECT, a finding or a gap that is new still fails the gate.
     """
     from rivertwice.instants import utc_now

@@ -44,7 +44,7 @@ class DurationType(click.ParamType[timedelta]):
 def advise(frame: Frame, name: str, delays: tuple[timedelta, ...], last: timedelta | None, column: str | None) -> None:
     """Show what other watermark delays would have dropped.
 
-    Over the log that NAME read. Each delay is judged by the exact late rule over the batches that the stream ran: how many pairs of record and window it
+    The log that NAME read is judged again. Each delay is judged by the exact late rule over the batches that the stream ran: how many pairs of record and window it
     would have dropped, how long the rows of a window would have waited, and how many rows the state would have held at most.
     Without --delay it judges parts and multiples of the present delay, and the smallest ones that drop at most 1 %, 0.1 %
     and none. Nothing is changed. To apply a delay, write it as the source's watermark and run `rivertwice upgrade NAME`.

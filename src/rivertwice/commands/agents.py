@@ -65,7 +65,7 @@ def agent_stop(frame: Frame) -> None:
 def agent_run(frame: Frame, drain_on_stop: bool, drain_seconds: float) -> None:
     """Run the agent in the foreground.
 
-    For containers and service managers. SIGTERM ends it and leaves drivers running, which the next agent adopts. With --drain-on-stop each driver ends at a batch
+    It is for containers and service managers. SIGTERM ends it and leaves drivers running, which the next agent adopts. With --drain-on-stop each driver ends at a batch
     boundary first; intents are kept, so the next agent starts them again.
     """
     import os
@@ -113,7 +113,10 @@ def agent_show(frame: Frame, max_age: float | None) -> None:
 )
 @pass_frame
 def agent_events(frame: Frame, limit: int) -> None:
-    """Show what the agent did: starts, exits, backoff, pages."""
+    """Show what the agent did, and what people asked for.
+
+    It has starts, exits, backoff and pages, and each command that changed what is served, with who ran it and why.
+    """
     import json
 
     path = frame.settings.home / "agent" / "events.jsonl"

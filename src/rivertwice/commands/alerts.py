@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def alerts(ctx: click.Context, check: bool) -> None:
     """Show what fires now, and the next command.
 
-    Since when, what it means, and how the routes do. Routes (webhook, Slack, e-mail, file) are configured in alerts.yaml of the project; docs/howto-alerts.md has all of it.
+    It says since when, what it means, and how the routes do. Routes (webhook, Slack, e-mail, file) are configured in alerts.yaml of the project; docs/howto-alerts.md has all of it.
     """
     if ctx.invoked_subcommand is not None:
         return

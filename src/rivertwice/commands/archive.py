@@ -19,7 +19,7 @@ from rivertwice.commands.options import name_argument
 def archive(frame: Frame, name: str, accept_hole: bool) -> None:
     """Copy the records that the archive lacks from Kafka.
 
-    Of all topics of NAME, by exact offset ranges; safe to repeat.
+    All topics of NAME are copied, by exact offset ranges; it is safe to repeat.
     """
     from rivertwice.log.archive import extend_archive
     from rivertwice.pipeline.definition import load_definition

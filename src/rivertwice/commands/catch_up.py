@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 )
 @name_argument()
 @click.option("--check", is_flag=True, help="Exit 3 if Kafka may delete records before the stream has read them.")
-@click.option("--by-batch", is_flag=True, help="Leave the oldest part of what waits to batch; shows what that means.")
+@click.option("--by-batch", is_flag=True, help="Leave the oldest part of what waits to batch; asks first.")
 @click.option(
     "--keep", type=DurationType(), help="What the stream reads itself: so much of the newest, for instance '2 hours'."
 )
@@ -44,7 +44,7 @@ def catch_up(
 ) -> None:
     """Show what waits for a stream; leave the oldest to batch.
 
-    How many records wait for NAME, when it has caught up, and whether Kafka deletes some before.
+    It shows how many records wait for NAME, when it has caught up, and whether Kafka deletes some before.
 
     With --by-batch the stream continues with the newest records, and the others are left to batch: they are archived first,
     a reconcile names the windows that they belong to, and a backfill publishes these. No record is lost.

@@ -87,7 +87,7 @@ def _with_bytes(frame: Frame, name: str, letters: list[DeadLetter]) -> list[Dead
 def list_letters(frame: Frame, name: str, state: str | None, kind: str | None, limit: int) -> None:
     """List and count the dead letters of NAME by place.
 
-    With reason and state. A place is PARTITION@OFFSET, or TOPIC/PARTITION@OFFSET if there are several topics.
+    Each is shown with reason and state. A place is PARTITION@OFFSET, or TOPIC/PARTITION@OFFSET if there are several topics.
     """
     from rivertwice.deadletters.model import count_states
 
@@ -129,7 +129,7 @@ def list_letters(frame: Frame, name: str, state: str | None, kind: str | None, l
 def show(frame: Frame, name: str, place: str) -> None:
     """Show one dead letter whole.
 
-    Bytes, headers, reason, and what was decided.
+    It has bytes, headers, reason, and what was decided.
     """
     row = _row(_find(frame, name, place))
     frame.emit(row, lambda: as_fields(row))
@@ -211,7 +211,7 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
 def discard(frame: Frame, name: str, place: str | None, kind: str | None, reason: str | None, why: str | None) -> None:
     """Leave the record at PLACE out for good.
 
-    Or all open ones of a kind. Each stays in the log and in the table.
+    With --kind all open ones of a kind. Each stays in the log and in the table.
     """
     from rivertwice.deadletters.model import OPEN
     from rivertwice.deadletters.summary import discard as decide

@@ -113,9 +113,7 @@ def _place(done: object) -> str:
 def status(frame: Frame, name: str | None) -> None:
     """Show how far each sink is, and what it waits for.
 
-    Position, batches that wait, the last error and the next attempt.
-
-    Exit 3 while one fails, 1 if a definition cannot be loaded: what its sinks do is not shown.
+    It has the position, the batches that wait, the last error and the next attempt. Exit 3 while one fails, 1 if a definition cannot be loaded: what its sinks do is not shown.
     """
     from rivertwice.commands.frame import DEFECT, REFUSED
     from rivertwice.delivery.status import view_delivery
@@ -153,7 +151,7 @@ def status(frame: Frame, name: str | None) -> None:
 def refused(frame: Frame, name: str, sink: str | None, limit: int) -> None:
     """List the deliveries that a destination refused for good.
 
-    With key, window, where the row is, reason and count.
+    Each is shown with key, window, where the row is, reason and count.
     """
     from rivertwice.delivery.status import view_refused
 

@@ -24,7 +24,7 @@ def fast() -> None:
 def status(frame: Frame, name: str) -> None:
     """Show whether the fast path of NAME runs, and how far it is.
 
-    Since when it has its present meaning, and how far it has certainly come.
+    It says since when it has its present meaning, and how far it has certainly come.
     """
     from rivertwice.fast.owner import read_fast_owner
     from rivertwice.fast.runs import committed_offsets, read_runs

@@ -14,7 +14,7 @@ from rivertwice.commands.options import name_argument, renamed_option
 def late() -> None:
     """List records that came after their window had closed.
 
-    Where the definition keeps them (late.policy).
+    They are there if the definition keeps them (late.policy).
     """
 
 
@@ -28,7 +28,7 @@ def late() -> None:
 def list_rows(frame: Frame, name: str, limit: int) -> None:
     """List the late rows of NAME by address.
 
-    Which window each missed, and by which watermark.
+    It says which window each missed, and by which watermark.
     """
     from rivertwice.timeline.late_rows import read_late_rows
     from rivertwice.timeline.lineage import path_ledger
@@ -61,7 +61,7 @@ def list_rows(frame: Frame, name: str, limit: int) -> None:
 def show_queue(frame: Frame, name: str) -> None:
     """Show the windows that late rows wait in.
 
-    No backfill has counted them yet: due, waiting, or given up.
+    No backfill has counted these windows yet; each is due, waiting, or given up.
     """
     from rivertwice.backfill.late_queue import describe_queue
     from rivertwice.backfill.observe import observe_late_queue

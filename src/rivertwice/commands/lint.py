@@ -29,7 +29,7 @@ LOG = logging.getLogger(__name__)
 def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
     """Check definitions with Spark and for known pitfalls.
 
-    Of NAME, or of all pipelines; what each promises (its contract) is shown too.
+    Without NAME all pipelines are checked. What each promises (its contract) is shown too.
 
     Every verdict is `holds` (it was checked), `broken`, `warns` (it costs something), or `not checked`, with the reason and the
     command that checks it.

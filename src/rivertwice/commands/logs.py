@@ -56,7 +56,7 @@ def logs(
 ) -> None:
     """Show the log of a driver or a service.
 
-    The driver's of NAME, or with --of that of another process of the pipeline. A log is rotated at 20 MB; what was rotated
+    It is the driver's of NAME, or with --of that of another process of the pipeline. A log is rotated at 20 MB; what was rotated
     last is shown too.
     """
     if sum((name is not None, agent, broker, service is not None)) != 1:

@@ -52,7 +52,7 @@ HIDDEN = ("pipeline", "at", "partition_lag", "delivery_lag", "delivery_failures"
 def metrics(frame: Frame, name: str | None, prometheus: bool, rules: bool) -> None:
     """Measure the streams; show the alerts on them.
 
-    Throughput, lag, latency, backpressure, state, savepoints, lateness. Every figure carries its unit; one that is not known is left out, never guessed. The limits are in pipeline.yaml under
+    It has throughput, lag, latency, backpressure, state, savepoints and lateness. Every figure carries its unit; one that is not known is left out, never guessed. The limits are in pipeline.yaml under
     `alerts`. Exit 3 while an alert fires, 1 if a definition cannot be loaded.
     """
     from rivertwice.metrics.prometheus import alerting_rules, exposition
@@ -112,7 +112,7 @@ def _text(measures: Measures, alerts: Sequence[AlertState]) -> str:
 def diagnose(frame: Frame, name: str | None) -> None:
     """Name likely causes of lag, silence and late rows.
 
-    Of dead letters and stale savepoints too, each with the figures that support it. Nothing is named that no figure supports. Exit 3 if something was found.
+    It looks at dead letters and stale savepoints too. Nothing is named that no figure supports. Exit 3 if something was found.
     """
     from rivertwice.metrics.diagnose import diagnose as causes_of
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def privacy() -> None:
     """Erase a person's key everywhere, and record that.
 
-    From archive, tables, dead letters and savepoints. The value is replaced by a pseudonym that leads to no person, in the kept log and in everything computed from it. So
+    It is erased from archive, tables, dead letters and savepoints. The value is replaced by a pseudonym that leads to no person, in the kept log and in everything computed from it. So
     the counts stay the same: a reconcile afterwards gives the same verdicts as before.
     """
 
@@ -61,7 +61,7 @@ def erase(
 ) -> None:
     """Erase a value of NAME's records.
 
-    Also of all pipelines that share topics with it. What would be rewritten is shown first, and what prevents it. The streams must be
+    It is erased from all pipelines that share topics with NAME. What would be rewritten is shown first, and what prevents it. The streams must be
     stopped, must have read the records, and their windows must be closed. Kafka cannot forget a record; the output shows until
     when Kafka keeps them.
     """

@@ -18,7 +18,7 @@ from rivertwice.commands.options import name_argument
 def retention(frame: Frame, name: str, check: bool) -> None:
     """Show who needs which records, and when Kafka deletes them.
 
-    By offsets of NAME's topics, with who has them; gaps too.
+    It lists offsets of NAME's topics, who has them, and gaps.
     """
     from rivertwice.instants import utc_now
     from rivertwice.retention.view import retention_to_plain, summary_of, view_retention

@@ -56,7 +56,7 @@ def schema(ctx: click.Context, file: Path | None) -> None:
 def list_versions(frame: Frame, subject: str | None) -> None:
     """List the versions of SUBJECT, or of all subjects.
 
-    With the ids that records carry.
+    Each is shown with the id that records carry.
     """
     from rivertwice.schemas.registries import open_registry
 
@@ -79,7 +79,7 @@ def list_versions(frame: Frame, subject: str | None) -> None:
 def show(frame: Frame, subject: str | None, number: int | None, schema_id: int | None) -> None:
     """Print one schema, the newest of SUBJECT by default.
 
-    Or a version of it, or the one that has an id.
+    --version prints an older one, --id the one that has an id.
     """
     from rivertwice.schemas.registries import open_registry
 
@@ -134,7 +134,7 @@ def check(frame: Frame, subject: str, file: Path, rule: Any) -> None:
 def register(frame: Frame, subject: str, file: Path, rule: Any) -> None:
     """Make FILE the next version of SUBJECT.
 
-    .avsc: Avro, .json: JSON Schema. The subject's rule can refuse it. The very same schema again changes nothing and prints its version. No pipeline changes by it: `refresh` does that.
+    A file .avsc is Avro, .json is JSON Schema. The subject's rule can refuse it. The very same schema again changes nothing and prints its version. No pipeline changes by it: `refresh` does that.
     """
     from rivertwice.schemas.registries import open_registry
 

@@ -124,7 +124,7 @@ def _stop_airflow(frame: Frame) -> list[str]:
 def status(frame: Frame) -> None:
     """Show everything in one view.
 
-    The services, and per pipeline what is wanted and what is true.
+    It has the services, and per pipeline what is wanted and what is true.
     """
     from rivertwice.instants import utc_now
     from rivertwice.supervise.launch import agent_status

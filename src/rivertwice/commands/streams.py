@@ -52,7 +52,7 @@ def start(
 ) -> None:
     """Start the stream of NAME, and keep it running.
 
-    That it is to run is recorded; the agent starts it, now and after every crash. The very first start creates the first timeline. A stream that the agent gave up is tried again. With --accept-gap
+    The command records that it is to run; the agent starts it, now and after every crash. The very first start creates the first timeline. A stream that the agent gave up is tried again. With --accept-gap
     it continues after records that Kafka deleted before they were read: on a new timeline, and recorded for ever.
 
     With --from-batch a long history is not streamed. The topic is archived, the stream begins where the oldest window
@@ -215,7 +215,7 @@ def _wait_running(frame: Frame, name: str, asked_at: datetime, timeout: int) -> 
 def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
     """Stop the stream of NAME after its running batch.
 
-    That it is to stop is recorded; the driver drains: the running batch is finished, nothing is cut off.
+    The command records that it is to stop; the driver drains: the running batch is finished, nothing is cut off.
     """
     from rivertwice.instants import utc_now
     from rivertwice.stream.lease import lease_owner
@@ -246,7 +246,7 @@ def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
 def pipelines(frame: Frame) -> None:
     """List the pipelines that the project defines.
 
-    With topics, window and watermarks. Exit 1 if a definition cannot be loaded.
+    Topics, window and watermarks of each are shown. Exit 1 if a definition cannot be loaded.
     """
     from rivertwice.pipeline.definition import load_each
 
@@ -274,7 +274,7 @@ def pipelines(frame: Frame) -> None:
 def test_cases(frame: Frame, name: str | None, examples: bool) -> None:
     """Check definitions and run their cases.
 
-    Of NAME, or of all pipelines; each case runs as a stream and as a batch. Exit 3 if a definition is refused or a case fails; the others are run all the same.
+    Without NAME all pipelines are checked. Each case runs as a stream and as a batch. Exit 3 if a definition is refused or a case fails; the others are run all the same.
     """
     from rivertwice.pipeline.engine import FEW_RECORDS, spark_on_demand
     from rivertwice.pipeline.files import YAML_FILE

@@ -17,7 +17,7 @@ from rivertwice.instants import utc_now
 def upkeep(frame: Frame, name: str) -> None:
     """Merge small files and delete those no longer used.
 
-    Of NAME's tables; a file is used if a commit of the last hours names it. Results never change. Verdicts and causes of reconciles older than RIVERTWICE_VERDICTS_KEPT (90 days) are removed, but for those that a newer run
+    It works on NAME's tables; a file is used if a commit of the last hours names it. Results never change. Verdicts and causes of reconciles older than RIVERTWICE_VERDICTS_KEPT (90 days) are removed, but for those that a newer run
     builds on. The agent does the same every ten minutes; the stream may run meanwhile.
     """
     from rivertwice.timeline.upkeep import keep_up

@@ -44,7 +44,7 @@ def version() -> None:
 def list_(frame: Frame, name: str) -> None:
     """List the versions of pipeline NAME.
 
-    When each began, what changed, its newest comparison, whether it was dropped.
+    It says when each began, what changed, its newest comparison, and whether it was dropped.
     """
     from rivertwice.timeline.served_stamp import serving_by_stamp
     from rivertwice.timeline.version_records import read_versions
@@ -87,7 +87,7 @@ def list_(frame: Frame, name: str) -> None:
 def compare(frame: Frame, name: str, limit: int) -> None:
     """Compare what version NAME would serve with what is served.
 
-    Row by row; exit 3 unless every difference has a cause. The result is stored; `rivertwice version list` and the page in Airflow show it. Both sides must be proved first: run
+    Rows are compared one by one; exit 3 unless every difference has a cause. The result is stored; `rivertwice version list` and the page in Airflow show it. Both sides must be proved first: run
     `rivertwice reconcile` on each. A difference has a cause if the change file pipelines/NAME/changes/v2.yaml declares it, or if
     late records alone cause it: over the same records, both definitions then give the same row, or one that differs as declared.
     """

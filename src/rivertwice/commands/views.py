@@ -35,7 +35,7 @@ from rivertwice.errors import RequestError
 def view(frame: Frame, name: str, key_text: str | None, at: datetime | None, history: bool, limit: int) -> None:
     """Show the newest row of every key of a fold.
 
-    For a pipeline that emits updates: of every open window.
+    For a pipeline that emits updates it shows the newest row of every open window.
     """
     from rivertwice.timeline.key_view import read_view
 

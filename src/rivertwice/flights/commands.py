@@ -65,7 +65,7 @@ def flights(
 ) -> None:
     """Replay real flights of 2013 from New York.
 
-    In the order in which they really departed. Other stories of them: departures and arrivals (two streams to join), movements (an aircraft's departures and arrivals),
+    They come in the order in which they really departed. Other stories of them: departures and arrivals (two streams to join), movements (an aircraft's departures and arrivals),
     the tables planes, airlines (change events) and weather (an observation per airport and hour).
 
     Run again, it continues after the last record that Kafka acknowledged.

@@ -134,7 +134,7 @@ def faults_campaign(
 def faults_report(frame: Frame, results: Path | None, file: Path | None) -> None:
     """Print the results of a campaign as a page of Markdown.
 
-    Of the runs of this code, with the control job's columns.
+    It has the runs of this code, with the control job's columns.
     """
     from rivertwice.testing.cases import all_cases
     from rivertwice.testing.control_cases import CONTROL
