@@ -23,9 +23,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "down": "services:down",
     },
     "Definitions": {
-        "pipelines": "streams:pipelines",
+        "pipelines": "definitions:pipelines",
         "lint": "lint:lint",
-        "test": "streams:test_cases",
+        "test": "definitions:test_cases",
         "case": "cases:case",
         "schema": "schemas:schema",
         "try": "trial:try_",
