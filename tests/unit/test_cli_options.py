@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import click
 import pytest
 from click.testing import CliRunner, Result
@@ -9,7 +11,8 @@ from click.testing import CliRunner, Result
 from homes.project import REPOSITORY
 from rivertwice.cli import cli
 from rivertwice.commands.options import INSTANT, range_options, renamed_option
-from rivertwice.instants import parse_instant
+from rivertwice.errors import RequestError
+from rivertwice.instants import parse_instant, utc_now
 
 
 def run(*words: str) -> Result:
@@ -63,6 +66,14 @@ def test_a_decision_without_a_reason_is_refused(words: tuple[str, ...]) -> None:
     result = run(*words)
     assert result.exit_code == 2
     assert "--reason '" in result.output
+
+
+def test_an_instant_can_be_so_long_ago() -> None:
+    before = utc_now()
+    found = INSTANT.convert("90 minutes ago", None, None)
+    assert before - timedelta(minutes=90) <= found <= utc_now() - timedelta(minutes=90)
+    with pytest.raises(RequestError, match=r"'some time ago' is no instant: .*write it as '2 hours ago'"):
+        INSTANT.convert("some time ago", None, None)
 
 
 def test_the_new_name_wins_over_a_default_and_is_no_old_one() -> None:

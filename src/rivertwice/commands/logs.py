@@ -29,7 +29,7 @@ _STAMP = len("2026-11-27 03:10:00")
     epilog=example(
         "rivertwice logs flight_delays -f",
         "rivertwice logs flight_delays --of restore --lines 20",
-        "rivertwice logs --agent --since 2026-11-27T03:00:00Z",
+        "rivertwice logs --agent --since '10 minutes ago'",
     )
 )
 @name_argument(required=False)

@@ -15,11 +15,12 @@ from rivertwice.errors import RequestError
 from rivertwice.instants import TimeRange, parse_instant
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-INSTANT_FORM = "ISO 8601 with a zone; a date alone means midnight UTC"
+INSTANT_FORM = "ISO 8601 with a zone; a date alone means midnight UTC; or '2 hours ago'"
+_AGO = " ago"
 
 
 class InstantType(click.ParamType[datetime]):
-    """An instant: ISO 8601 with a zone, or a date alone, which means midnight UTC."""
+    """An instant: ISO 8601 with a zone, a date alone, which means midnight UTC, or a duration ago."""
 
     name = "instant"
 
@@ -29,7 +30,20 @@ class InstantType(click.ParamType[datetime]):
         Raises:
             RequestError: the text is none; the message says how to write it.
         """
-        return value if isinstance(value, datetime) else parse_instant(value)
+        if isinstance(value, datetime):
+            return value
+        return _ago(value) if value.strip().endswith(_AGO) else parse_instant(value)
+
+
+def _ago(text: str) -> datetime:
+    from rivertwice.instants import utc_now
+    from rivertwice.pipeline.durations import parse_duration
+
+    try:
+        return utc_now() - parse_duration(text.strip().removesuffix(_AGO))
+    except ValueError as error:
+        message = f"{text!r} is no instant: {error}; write it as '2 hours ago', or as 2013-06-30T04:00:00Z"
+        raise RequestError(message) from None
 
 
 INSTANT = InstantType()
