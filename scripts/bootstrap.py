@@ -1,4 +1,4 @@
-"""First half of `make setup`: from a bare Python 3.11 or 3.12 to the locked environment in `.venv`.
+"""First half of `make setup`: from a bare Python 3.11, 3.12 or 3.13 to the locked environment in `.venv`.
 
 Standard library only. Steps: (1) `.build/tools`, a small environment with uv at a locked version; (2) `.venv`;
 (3) the packages of the lock, every one by hash; (4) rivertwice itself, editable; (5) what pip cannot install: Java and
@@ -26,7 +26,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 TOOLS = PROJECT / ".build" / "tools"
 VENV = PROJECT / ".venv"
 PYTHON = VENV / "bin" / "python"
-SUPPORTED = ((3, 11), (3, 12))
+SUPPORTED = ((3, 11), (3, 12), (3, 13))
 # pip's settings that decide where packages come from, and uv's names for them
 PIP_TO_UV = {"index-url": "UV_INDEX_URL", "extra-index-url": "UV_EXTRA_INDEX_URL", "cert": "SSL_CERT_FILE"}
 PIP_TO_UV |= {"trusted-host": "UV_INSECURE_HOST", "find-links": "UV_FIND_LINKS"}
@@ -79,7 +79,7 @@ def select_python() -> str:
         if found:
             return found
     message = (
-        f"this is Python {sys.version.split()[0]}; rivertwice needs 3.11 or 3.12 and finds neither on PATH. "
+        f"this is Python {sys.version.split()[0]}; rivertwice needs 3.11, 3.12 or 3.13 and finds none of them on PATH. "
         "Install one, or call `make setup PYTHON=/path/to/python3.12`"
     )
     raise SetupError(message)

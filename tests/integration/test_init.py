@@ -122,7 +122,7 @@ def send_avro(settings: Settings, topic: str, trips: Sequence[Trip]) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("variant", ["epoch_ms", "nested", "avro"])
+@pytest.mark.parametrize("variant", ["epoch_ms", "nested", "camel", "avro"])
 def test_what_is_written_is_accepted_and_its_cases_pass(settings: Settings, variant: str) -> None:
     topic = new_topic()
     if variant == "avro":
@@ -132,7 +132,8 @@ def test_what_is_written_is_accepted_and_its_cases_pass(settings: Settings, vari
     guess = run_command_warm(settings, "init", "trips", "--from-topic", topic)["guess"]
     assert guess["gaps"] == []
     definition = load_definition(settings.definitions / "trips")
-    assert (definition.source[1].event_time, definition.keys) == ("started_at", ["station"])
+    key = "station_name" if variant == "camel" else "station"
+    assert (definition.source[1].event_time, definition.keys) == ("started_at", [key])
     assert definition.source[1].format == ("avro" if variant == "avro" else "json")
     linted = run_command_warm(settings, "lint", "trips")[0]["findings"]
     assert [each for each in linted if each["state"] == "broken"] == []

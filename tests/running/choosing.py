@@ -44,6 +44,8 @@ PROMISES = (
 FAMILIES: Mapping[str, int] = {
     "integration/test_faults_quick.py::test_nothing_is_lost_duplicated_wrong_or_unexplained": 3,
     "integration/test_first_load.py::test_a_load_killed_after_any_step_is_continued_to_the_same": 5,
+    "integration/test_mistakes.py::test_a_mistake_is_named_and_its_remedy_works": 4,
+    "integration/test_stream_load.py::test_what_kafka_has_deleted_is_loaded_from_the_archive": 3,
     "model/test_schedules.py::test_a_rule_that_is_broken_on_purpose_is_caught": 2,
     "spark/test_example_pipelines.py::test_a_case_of_an_example_holds_in_both_modes": 3,
     "spark/test_fold_orders.py::test_rows_are_those_of_the_read_order": 3,

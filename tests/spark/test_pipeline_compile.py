@@ -52,7 +52,7 @@ def test_the_flight_pipeline_passes_its_checks(spark: SparkSession) -> None:
         ("sum(dep_delay) AS", "count(DISTINCT dep_delay) AS", "counts distinct values"),
         ("sum(dep_delay) AS", "reflect('java.lang.System', 'nanoTime') AS", "runs Java code"),
         ("window.start AS", "window.start + INTERVAL 5 MINUTES AS", "last 1 hour from the epoch"),
-        ("FROM flights", "FROM (SELECT * FROM flights LIMIT 5) flights", "the plan has GlobalLimit"),
+        ("FROM flights", "FROM (SELECT * FROM flights LIMIT 5) flights", "the plan has LIMIT"),
         ("FROM flights", "FROM (SELECT * FROM flights UNION ALL SELECT * FROM flights)", "the plan has Union"),
         ("FROM flights", "FROM nowhere", "cannot be found"),
         ("'1 hour'), origin", "'1 hour'), origin, carrier", "groups by [3] expressions"),

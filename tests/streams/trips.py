@@ -17,7 +17,7 @@ from rivertwice.testing.events import Event
 BEGIN_MS = 1_777_615_200_000
 """2026-05-01T06:00:00Z."""
 STATIONS = 6
-VARIANTS = ("iso", "epoch_ms", "nested", "no_time", "local")
+VARIANTS = ("iso", "epoch_ms", "nested", "camel", "no_time", "local")
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,16 @@ def value_of(trip: Trip, variant: str = "iso") -> dict[str, Any]:
         return {**fields, "started_at": trip.started_ms, "ended_at": trip.started_ms + 600_000}
     if variant == "local":
         return {**fields, "started_at": started.strftime("%Y-%m-%d %H:%M:%S")}
+    if variant == "camel":
+        ended = from_ms(trip.started_ms + 600_000)
+        return {
+            "rideId": fields["ride_id"],
+            "stationName": trip.station,
+            "isMember": trip.member,
+            "fare": fields["fare"],
+            "startedAt": to_iso(started),
+            "theEnd": {"endedAt": to_iso(ended)},
+        }
     times = {"started_at": to_iso(started), "ended_at": to_iso(from_ms(trip.started_ms + 600_000))}
     return {
         **fields,

@@ -30,8 +30,12 @@ def below(place: Place, *parts: str) -> Place:
     return place.joinpath(*parts) if isinstance(place, Path) else "/".join([place.rstrip("/"), *parts])
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str, setting: str = "the place") -> Place:
     """Return the place that a setting names: `s3://bucket/prefix`, or a folder.
+
+    Args:
+        text: the setting's value.
+        setting: its variable, as messages name it.
 
     Raises:
         ConfigError: it is an address of another kind, or the name of the folder is not allowed.
@@ -39,7 +43,7 @@ def parse_place(text: str) -> Place:
     if is_s3(text) and text.strip("/") != "s3:":
         return text.rstrip("/")
     if "://" in text:
-        message = f"{text!r} names no place; write a folder or s3://bucket/prefix"
+        message = f"{setting} is {text!r}, which names no place, so nothing could be stored; write a folder or s3://bucket/prefix"
         raise ConfigError(message)
     return require_folder(Path(text).resolve())
 

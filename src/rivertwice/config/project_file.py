@@ -49,6 +49,9 @@ def with_project_file(project: Path, env: Mapping[str, str]) -> Mapping[str, str
     return {**as_variables(file, document or {}), **{name: value for name, value in env.items() if value}}
 
 
+_EXAMPLES = {"verdicts_kept": "90 days", "metrics": "127.0.0.1:9464", "bootstrap": "127.0.0.1:9092"}
+
+
 def as_variables(file: Path, document: Any) -> dict[str, str]:
     """Return the variables that a project's file sets. Pure.
 
@@ -81,7 +84,9 @@ def _text(file: Path, name: str, value: Any, *, is_path: bool) -> str:
 
 def _require(file: Path, name: str, value: Any, kind: type) -> None:
     if not isinstance(value, kind):
-        wanted = "keys with values" if kind is dict else "one text"
+        wanted = (
+            "keys with values" if kind is dict else f"one text, for instance {_EXAMPLES.get(name, repr(str(value)))}"
+        )
         message = f"{file}: {name} is {value!r}, so the project's settings are not known; write {wanted}"
         raise ConfigError(message)
 

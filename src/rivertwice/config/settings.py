@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from rivertwice import __version__
+from rivertwice.config.addresses import require_address, require_bootstrap, require_master
 from rivertwice.config.homes import PipelineHome
 from rivertwice.config.kafka_security import KafkaSecurity
 from rivertwice.config.places import Place, below, parse_place, require_folder, require_pipeline, require_topic
@@ -70,18 +71,18 @@ class Settings:
         return cls(
             project=project,
             home=home,
-            bootstrap=env.get("RIVERTWICE_BOOTSTRAP") or None,
-            spark_master=env.get("RIVERTWICE_SPARK_MASTER") or "local[*]",
-            savepoint_store=env.get("RIVERTWICE_SAVEPOINTS") or None,
-            shared=parse_place(env["RIVERTWICE_SHARED"]) if env.get("RIVERTWICE_SHARED") else None,
-            leases=parse_place(env["RIVERTWICE_LEASES"]) if env.get("RIVERTWICE_LEASES") else None,
+            bootstrap=require_bootstrap(env["RIVERTWICE_BOOTSTRAP"]) if env.get("RIVERTWICE_BOOTSTRAP") else None,
+            spark_master=require_master(env.get("RIVERTWICE_SPARK_MASTER") or "local[*]"),
+            savepoint_store=_store(env, "RIVERTWICE_SAVEPOINTS"),
+            shared=_place(env, "RIVERTWICE_SHARED"),
+            leases=_place(env, "RIVERTWICE_LEASES"),
             kafka=KafkaSecurity.from_env(env),
             alerts=Path(env["RIVERTWICE_ALERTS"]).resolve() if env.get("RIVERTWICE_ALERTS") else None,
             verdicts_kept=_days(env["RIVERTWICE_VERDICTS_KEPT"])
             if env.get("RIVERTWICE_VERDICTS_KEPT")
             else VERDICTS_KEPT,
             downloads=_downloads(project, env),
-            metrics=_address(env["RIVERTWICE_METRICS"]) if env.get("RIVERTWICE_METRICS") else None,
+            metrics=require_address(env["RIVERTWICE_METRICS"]) if env.get("RIVERTWICE_METRICS") else None,
         )
 
     def to_env(self) -> dict[str, str]:
@@ -239,6 +240,15 @@ class Settings:
         return below(place, "archive", require_topic(topic))
 
 
+def _place(env: Mapping[str, str], name: str) -> Place | None:
+    return parse_place(env[name], name) if env.get(name) else None
+
+
+def _store(env: Mapping[str, str], name: str) -> str | None:
+    place = _place(env, name)
+    return None if place is None else str(place)
+
+
 def _days(text: str) -> timedelta:
     number, _, unit = text.strip().partition(" ")
     if not number.isdigit() or unit not in ("day", "days") or int(number) < 1:
@@ -248,19 +258,6 @@ def _days(text: str) -> timedelta:
         )
         raise ConfigError(message)
     return timedelta(days=int(number))
-
-
-def _address(text: str) -> tuple[str, int]:
-    """Read `HOST:PORT`.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-        message = f"RIVERTWICE_METRICS is {text!r}, which is no address, so no figures would be served; write HOST:PORT, for instance 127.0.0.1:9464"
-        raise ConfigError(message)
-    return host, int(port)
 
 
 def _downloads(project: Path, env: Mapping[str, str]) -> Path | None:

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from rivertwice.errors import RivertwiceError
 from rivertwice.pipeline.case_diff import Row, diff_names, diff_rows, newest_rows
 from rivertwice.pipeline.case_files import Case, case_paths, load_case, record_headers, record_value, source_of
+from rivertwice.pipeline.case_hints import hints
 from rivertwice.pipeline.checks import describe_refusal
 from rivertwice.pipeline.compile import batch_rows, compile_stream
 from rivertwice.pipeline.compilers import compiler_of
@@ -135,6 +136,7 @@ def _judge(
         *diff_rows(definition, "stream", expect.stream, stream),
         *diff_names("late", dict.fromkeys(expect.late, "late"), {ids[offset]: "late" for offset in late}),
         *diff_names("dead", expect.dead, dead),
+        *hints(definition, case, {name: why for name, why in dead.items() if name not in expect.dead}),
         *conflicts,
     ]
     return CaseResult(case.name, batch, stream, [ids[offset] for offset in late], dead, differences)

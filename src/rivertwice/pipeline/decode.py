@@ -30,6 +30,7 @@ from rivertwice.pipeline.envelope import (
     with_deletes,
 )
 from rivertwice.pipeline.framing import Case, framing_cases, payload
+from rivertwice.pipeline.paths import json_path, nested_type, parts_of
 from rivertwice.pipeline.patterns import JAVA, PatternError, match_whole, matcher_of
 from rivertwice.pipeline.rules import InSet, NotNull, Pattern, Range, RecordRule
 from rivertwice.pipeline.source_model import Source
@@ -134,14 +135,17 @@ def _marked(text: Column) -> Column:
 def _parse_schema(source: Source) -> str:
     # Timestamps are parsed as text: from_json would also take numbers and Spark's own formats.
     kinds = {**source.schema_, **dict.fromkeys(source.epochs, "bigint")}
-    named = (f"`{name}`: {'string' if kind == 'timestamp' else kind}" for name, kind in kinds.items())
-    fields = ", ".join(named)
+    fields = nested_type(source, {name: "string" if kind == "timestamp" else kind for name, kind in kinds.items()})
     record_fields = envelope_schema(fields) if source.envelope == "debezium" else fields
     return f"_record struct<{record_fields}>, _end boolean, _corrupt string"
 
 
+def _parsed_value(source: Source, name: str) -> Column:
+    return functools.reduce(Column.getField, parts_of(source, name), F.col("_parsed._record"))
+
+
 def _typed(source: Source, name: str, kind: str) -> Column:
-    value = F.col("_parsed._record").getField(name)
+    value = _parsed_value(source, name)
     if name in source.epochs:
         return _since_1970(value, source.epochs[name]).alias(name)
     if kind == "timestamp":
@@ -242,7 +246,7 @@ def _wrong_type(source: Source) -> Column:
     parts = [F.col("_parsed._corrupt").isNotNull()]
     for name, kind in source.schema_.items():
         if kind == "timestamp":
-            parts.append(F.col("_parsed._record").getField(name).isNotNull() & F.col(name).isNull())
+            parts.append(_parsed_value(source, name).isNotNull() & F.col(name).isNull())
         if kind == "double":
             parts.append(F.coalesce(F.isnan(name) | (F.abs(name) == float("inf")), F.lit(False)))
     return functools.reduce(operator.or_, parts)
@@ -254,9 +258,14 @@ def _wrong_fields(source: Source) -> Column:
         wrong = (
             F.col(name).isNull()
             & (
-                field_text(name) if source.envelope == "debezium" else F.get_json_object("_text", f"$.{name}")
+                field_text(name)
+                if source.envelope == "debezium"
+                else F.get_json_object("_text", json_path(source, name))
             ).isNotNull()
         )
+        if len(parts_of(source, name)) > 1:
+            outer = F.get_json_object("_text", f"$['{parts_of(source, name)[0]}']")
+            wrong = wrong | (F.col(name).isNull() & outer.isNotNull() & ~outer.startswith("{"))
         if kind == "double":
             wrong = wrong | F.isnan(name) | (F.abs(name) == float("inf"))
         names.append(F.when(wrong, F.lit(f"{name} is no {kind}")))

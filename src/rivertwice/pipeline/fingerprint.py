@@ -34,7 +34,7 @@ DECODE = (
     "max_record_bytes",
     *("framing", "pinned"),  # only for framed or Avro records: the hashes of other definitions do not change
     *("envelope", "tombstones"),  # likewise
-    "epochs",  # likewise
+    *("epochs", "paths"),  # likewise
 )
 SEMANTICS = (
     *("compiler", "view", "topic", "event_time", "window", "keys", "columns", "transform"),
@@ -183,6 +183,8 @@ def _schema_parts(source: Source) -> dict[str, Any]:
     parts: dict[str, Any] = {} if source.framing == "none" else {"framing": source.framing}
     if source.epochs:
         parts["epochs"] = dict(sorted(source.epochs.items()))
+    if source.paths:
+        parts["paths"] = dict(sorted(source.paths.items()))
     if source.format == "avro":
         wrote = source.pins.writers or {0: source.pins.writer}
         writers = {str(each): hashlib.sha256(schema.text.encode()).hexdigest() for each, schema in wrote.items()}

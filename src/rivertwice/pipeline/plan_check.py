@@ -26,6 +26,8 @@ _CLASSES: dict[str, FunctionRefusal] = {
     **dict.fromkeys(("MonotonicallyIncreasingID", "SparkPartitionID", "InputFileName"), PLACE),
     **dict.fromkeys(("CallMethodViaReflection", "ScalaUDF", "PythonUDF", "PythonUDAF", "HiveSimpleUDF"), JAVA),
 }
+_WRITTEN = {"GlobalLimit": "LIMIT", "LocalLimit": "LIMIT", "Sort": "ORDER BY"}
+"""Nodes of a plan that a user knows by another word."""
 SUBQUERIES = frozenset({"ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"})
 # Their result depends on the order of the additions, whatever the input's type.
 _MOMENTS = frozenset(
@@ -42,7 +44,7 @@ def find_plan_refusals(frame: DataFrame, allowed: frozenset[str], *, compared: b
         name = class_of(node)
         if name not in allowed and node.children().size():
             refusals.append(
-                f"{place_of(node)}the plan has {name}, for which no exact rule exists; use SELECT with GROUP BY over the source"
+                f"{place_of(node)}the plan has {_WRITTEN.get(name, name)}, for which no exact rule exists; use SELECT with GROUP BY over the source"
             )
         for whole, expression in placed_expressions(node):
             why = refusal_of_expression(expression)

@@ -12,6 +12,7 @@ from rivertwice.pipeline.envelope_model import find_envelope_conflict, marks_of
 from rivertwice.pipeline.fold_model import NO_WATERMARK, sql_type
 from rivertwice.pipeline.formats import format_finding
 from rivertwice.pipeline.names import Column, Topic, without_null
+from rivertwice.pipeline.paths import Path, find_paths_conflict
 from rivertwice.pipeline.rules import InSet, Pattern, Range, RecordRule
 from rivertwice.pipeline.strict import Strict
 from rivertwice.pipeline.times import EpochUnit, find_epochs_conflict
@@ -73,6 +74,10 @@ class Source(Strict):
         default_factory=dict,
         description="For JSON: timestamp fields whose value is a number since 1970-01-01T00:00Z, with its unit: s, ms or us.",
     )
+    paths: dict[Column, Path] = Field(
+        default_factory=dict,
+        description="For JSON: where the records have a field that has another name there, or is inside objects: customer_id: customer.id.",
+    )
     required: list[Column] = Field(default_factory=list, description="Fields that must have a value.")
     event_time: Column = Field(description="The timestamp field that windows and the watermark use; always required.")
     watermark: Duration = Field(
@@ -112,6 +117,8 @@ class Source(Strict):
         if self.schema_.get(self.event_time) != "timestamp":
             actual = self.schema_.get(self.event_time, "absent")
             message = f"event_time {self.event_time!r} is {actual} in schema; it must be a field of type timestamp"
+            if actual in ("int", "bigint"):
+                message += f", and numbers since 1970 are read by `epochs: {{{self.event_time}: ms}}` (or s, us)"
             times = [name for name, kind in self.schema_.items() if kind == "timestamp"]
             message += meant(self.event_time, times) or (f"; there is {times[0]}" if len(times) == 1 else "")
             raise ValueError(message)
@@ -129,7 +136,7 @@ class Source(Strict):
         if wrong:
             raise ValueError(wrong)
         wrong = format_finding(self.format, self.framing, self.schema_ids, optional=self.schema_id_optional)
-        wrong = wrong or find_envelope_conflict(self) or find_epochs_conflict(self)
+        wrong = wrong or find_envelope_conflict(self) or find_epochs_conflict(self) or find_paths_conflict(self)
         if wrong:
             raise ValueError(wrong)
         return self

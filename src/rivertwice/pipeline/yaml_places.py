@@ -18,6 +18,16 @@ _REMEDIES = {
     "union_tag_invalid": "use one of those it names; docs/definitions.md explains them",
     "union_tag_not_found": "say which kind it is; docs/definitions.md lists the kinds",
 }
+_PYDANTIC = (  # the library's words, and ours
+    ("Value error, ", ""),
+    ("Input should be a valid integer, unable to parse string as an integer", "it must be a whole number"),
+    ("Input should be a valid ", "it must be a "),
+    ("Input should be greater than or equal to ", "it must be at least "),
+    ("Input should be less than or equal to ", "it must be at most "),
+    ("Input should be greater than ", "it must be more than "),
+    ("Input should be less than ", "it must be less than "),
+    ("Input should be ", "it must be "),
+)
 _QUOTED = re.compile(r"'([^']{1,80})'")
 _WORD = re.compile(r"[a-z_]+")
 
@@ -162,10 +172,17 @@ def describe(error: ValidationError, path: str, text: str | bytes, model: type[B
     return "\n".join(f"{path}: {_describe(finding, root, model)}" for finding in shown)
 
 
+def _in_words(text: str) -> str:
+    for theirs, ours in _PYDANTIC:
+        if text.startswith(theirs):
+            return ours + text.removeprefix(theirs)
+    return text
+
+
 def _describe(finding: Mapping[str, Any], root: yaml.Node | None, model: type[BaseModel]) -> str:
     kind, field_path = finding["type"], finding["loc"]
-    field = ".".join(str(part) for part in field_path) or "(whole file)"
-    text = finding["msg"].removeprefix("Value error, ")
+    field = ".".join(str(part) for part in field_path)
+    text = _in_words(finding["msg"])
     at = place_of_finding(root, field_path, text, of_key=kind in ("extra_forbidden", "missing"))
     remedy = _REMEDIES.get(kind)
     if kind == "missing":
@@ -176,7 +193,10 @@ def _describe(finding: Mapping[str, Any], root: yaml.Node | None, model: type[Ba
     meant = "" if close is None else f"; did you mean {close}?"
     if kind == "extra_forbidden":
         return f"{at}{field} is no field{meant or f'; {remedy}'}"
+    end = meant or (f"; {remedy}" if remedy else "")
+    if isinstance(finding["input"], dict | list):  # a section: the sentence names what is wrong in it
+        return f"{at}{field + ': ' if field_path else ''}{text}{end}"
     value = repr(finding["input"])
     if len(value) > 80:
         value = value[:77] + "..."
-    return f"{at}{field} = {value}: {text}" + (meant or (f"; {remedy}" if remedy else ""))
+    return f"{at}{field} = {value}: {text}{end}"

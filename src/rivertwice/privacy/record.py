@@ -16,6 +16,7 @@ from rivertwice.config import Place, Settings, below
 from rivertwice.errors import RequestError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.pipeline.definition import Definition, Source
+from rivertwice.pipeline.paths import parts_of
 from rivertwice.privacy.redact import Redactor, Value
 from rivertwice.schemas.avro_schema import AvroSchema
 from rivertwice.schemas.proto_swap import ProtoRecords
@@ -50,7 +51,10 @@ class Erasure:
 
     def redactor(self, value: Value, definitions: Iterable[Definition]) -> Redactor:
         """Return the redactor that replaces the value in the stored data of pipelines with these definitions."""
-        return Redactor(value, self.pseudonym, frozenset({*self.fields, *self.columns}), binary_of(definitions))
+        known = tuple(definitions)
+        sources = [source for definition in known for source in definition.sources.values()]
+        in_records = {parts_of(source, name)[-1] for source in sources for name in self.fields if name in source.paths}
+        return Redactor(value, self.pseudonym, frozenset({*self.fields, *self.columns, *in_records}), binary_of(known))
 
 
 def binary_of(definitions: Iterable[Definition]) -> tuple[Records, ...]:

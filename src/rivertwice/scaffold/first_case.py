@@ -83,7 +83,7 @@ def accepted_records(guess: Guess) -> list[TimedSample]:
         if instant is None or any(record.value.get(name) is None for name in guess.required):
             continue
         timed = TimedSample(record, instant)
-        if instant - timed.at <= guess.max_future and _is_readable(record.value):
+        if instant - timed.at <= guess.max_future and _is_readable(record.as_sent):
             usable.append(timed)
     return usable
 
@@ -192,11 +192,11 @@ def _event(guess: Guess, each: TimedSample) -> dict[str, Any]:
         event["key"] = each.record.key
     if guess.sample.encoding.format == "avro":
         return {**event, "value": {name: _avro_value(value) for name, value in each.record.value.items()}}
-    plain = json.loads(json.dumps(each.record.value, default=_json))
+    plain = json.loads(json.dumps(each.record.as_sent, default=_json))
     return (
         {**event, "value": plain}
-        if _is_same(plain, each.record.value)
-        else {**event, "raw": json.dumps(each.record.value, default=_json)}
+        if _is_same(plain, each.record.as_sent)
+        else {**event, "raw": json.dumps(each.record.as_sent, default=_json)}
     )
 
 

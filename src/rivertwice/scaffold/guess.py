@@ -12,6 +12,7 @@ from rivertwice.nearest import did_you_mean
 from rivertwice.pipeline.durations import format_duration
 from rivertwice.scaffold import choose, timing
 from rivertwice.scaffold.fields import CERTAIN, GUESS, LIKELY, UNKNOWN, FieldGuess, guess_fields
+from rivertwice.scaffold.flatten import flatten
 from rivertwice.scaffold.measures import Measure, choose_measures, parse_measures
 from rivertwice.scaffold.sample import Sample
 from rivertwice.scaffold.times import as_instant
@@ -105,6 +106,7 @@ def make_guess(name: str, sample: Sample, wishes: Wishes) -> Guess:
     Raises:
         RequestError: a wish names a field that the sample does not have, or that cannot be what it is wished to be.
     """
+    sample = flatten(sample)
     fields = tuple(
         guess_fields(
             [record.value for record in sample.records],
@@ -208,6 +210,8 @@ def _field_findings(guess: Guess) -> list[Finding]:
     for each in guess.fields:
         share = "" if each.complete else f"; no value in {each.total - each.seen} of {each.total} records"
         value = "not taken" if each.kind is None else each.kind
+        path = guess.sample.paths.get(each.name)
+        share += "" if path is None or each.kind is None else f"; read from {path}"
         findings.append(Finding(f"field {each.name}", value, each.why + share, each.sure, where))
     return findings
 

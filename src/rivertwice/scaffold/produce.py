@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
@@ -50,9 +50,9 @@ def send_file(
         settings: the cluster.
         path: a file that `rivertwice init --from-file` reads.
         topic: must exist.
-        event_time: the field whose time becomes the record's timestamp; None, or a record without it: the present time.
+        event_time: the field, or the path to it, whose time becomes the record's timestamp; None, or a record without it: the present time.
         unit: of an event time that is a number since 1970.
-        key: the field whose text becomes the Kafka key; None: no key.
+        key: the field, or the path to it, whose text becomes the Kafka key; None: no key.
         zone: of times that are written without one.
 
     Raises:
@@ -81,10 +81,17 @@ def _records(
 ) -> Iterator[FileRecord]:
     for value in file_values(path, skipped):
         fields = as_fields(value, zone)
-        instant = None if event_time is None else as_instant(fields.get(event_time), unit)
-        text = None if key is None or fields.get(key) is None else str(fields[key])
+        instant = None if event_time is None else as_instant(_at(fields, event_time), unit)
+        key_value = None if key is None else _at(fields, key)
+        text = None if key_value is None else str(key_value)
         body = json.dumps(fields, default=_number, ensure_ascii=False).encode()
         yield FileRecord(None if text is None else text.encode(), body, to_ms(instant or utc_now()))
+
+
+def _at(fields: Any, path: str) -> Any:
+    for part in path.split("."):
+        fields = fields.get(part) if isinstance(fields, Mapping) else None
+    return fields
 
 
 def _number(value: Any) -> Any:

@@ -64,6 +64,7 @@ def render_yaml(guess: Guess) -> str:
         "    schema:",
         *_schema_lines(guess),
         *_epoch_lines(guess),
+        *_path_lines(guess),
         *_comment(_reason(guess, "required"), "    "),
         f"    required: [{', '.join(guess.required)}]",
         *_comment(_reason(guess, "event time"), "    "),
@@ -125,6 +126,16 @@ def _epoch_lines(guess: Guess) -> list[str]:
         return []
     inner = ", ".join(f"{name}: {unit}" for name, unit in units.items())
     return [f"    epochs: {{{inner}}} # numbers since 1970-01-01T00:00Z"]
+
+
+def _path_lines(guess: Guess) -> list[str]:
+    paths = {each.name: guess.sample.paths[each.name] for each in guess.declared if each.name in guess.sample.paths}
+    if not paths:
+        return []
+    return [
+        "    paths: # where the records have these fields",
+        *(f"      {name}: {path}" for name, path in paths.items()),
+    ]
 
 
 def _event_line(guess: Guess) -> str:

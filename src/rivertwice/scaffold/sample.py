@@ -44,6 +44,7 @@ class SampleRecord:
         stamped: the record's own timestamp; None: it comes from a file.
         key: the Kafka key as text; None: it has none, or no text.
         value: field to JSON value; numbers with a fraction are `Decimal`, as exact as they were written.
+        sent: the object as the topic has it, where its fields are read by paths; None: it is `value`.
     """
 
     partition: int
@@ -52,6 +53,12 @@ class SampleRecord:
     stamped: datetime | None
     key: str | None
     value: Mapping[str, Any]
+    sent: Mapping[str, Any] | None = None
+
+    @property
+    def as_sent(self) -> Mapping[str, Any]:
+        """The record's JSON object."""
+        return self.value if self.sent is None else self.sent
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,7 @@ class Sample:
         held: how many records the topic or file has; None: not known.
         encoding: how the records are written.
         renamed: column of a file to the field that it becomes, where the two differ.
+        paths: field to the path where the records have it, if that is not its name.
         is_file: whether it comes from a file, whose records somebody has still to send.
     """
 
@@ -97,6 +105,7 @@ class Sample:
     held: int | None = None
     encoding: Encoding = field(default_factory=Encoding)
     renamed: Mapping[str, str] = field(default_factory=dict)
+    paths: Mapping[str, str] = field(default_factory=dict)
     is_file: bool = False
 
 

@@ -154,6 +154,7 @@ def render_produce(guess: Guess, zone: str | None) -> str:
     """Return the text of `produce.py`, which sends the records of a file to the topic."""
     event = guess.event_time
     key = guess.keys[0] if guess.keys else None
+    paths = guess.sample.paths
     return f'''"""Send the records of a file to the topic {guess.sample.topic}: python pipelines/{guess.name}/produce.py FILE
 
 Fields are named as in pipeline.yaml, and each record gets its event time as its timestamp, as if it had come when it happened.
@@ -168,9 +169,9 @@ from rivertwice.log.kafka import ensure_topic
 from rivertwice.scaffold.produce import send_file
 
 TOPIC, PARTITIONS = {json.dumps(guess.sample.topic)}, {guess.sample.partitions}
-EVENT_TIME = {json.dumps(event.name) if event else None}
+EVENT_TIME = {json.dumps(paths.get(event.name, event.name)) if event else None}
 UNIT = {json.dumps(event.unit) if event and event.unit else None}  # of an event time that is a number since 1970
-KEY = {json.dumps(key) if key else None}  # the field that becomes the Kafka key
+KEY = {json.dumps(paths.get(key, key)) if key else None}  # the field that becomes the Kafka key
 ZONE = {json.dumps(zone) if zone else None}  # of times that are written without one
 
 settings = Settings.from_env()

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from rivertwice.errors import RequestError
 from rivertwice.instants import EPOCH, parse_iso, to_iso
 from rivertwice.pipeline.times import MICROS, TIMESTAMP
 
@@ -74,7 +75,7 @@ def text_form(values: Sequence[Any]) -> str | None:
 def _is_instant(text: str) -> bool:
     try:
         parse_iso(text)
-    except Exception:
+    except (RequestError, OverflowError):  # an offset can carry the first or last day of the calendar out of it
         return False
     return True
 

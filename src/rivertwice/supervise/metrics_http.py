@@ -9,41 +9,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from rivertwice.config import Settings
-from rivertwice.metrics.model import Measures
 from rivertwice.metrics.prometheus import PREFIX, MeasuresCollector
-from rivertwice.metrics.rules import AlertState
 from rivertwice.supervise.act import record_event
+from rivertwice.supervise.alerting import Look
 
 log = logging.getLogger(__name__)
-
-
-class Measured(Protocol):
-    """What was measured of a pipeline, and when."""
-
-    @property
-    def measures(self) -> Measures:
-        """The figures."""
-
-    @property
-    def states(self) -> list[AlertState]:
-        """The states of its alerts."""
-
-    @property
-    def at(self) -> datetime:
-        """When it was measured."""
 
 
 class NewestCollector(Collector):
     """Gives what was measured last, and how old that is: a figure of a pipeline that cannot be measured any more is not new."""
 
-    def __init__(self, newest: Callable[[], Mapping[str, Measured]], clock: Callable[[], datetime]) -> None:
+    def __init__(self, newest: Callable[[], Mapping[str, Look]], clock: Callable[[], datetime]) -> None:
         """Take what gives the newest figures by pipeline, and the clock."""
         self._newest = newest
         self._clock = clock
@@ -61,7 +43,7 @@ class NewestCollector(Collector):
 
 
 def serve_metrics(
-    settings: Settings, newest: Callable[[], Mapping[str, Measured]], clock: Callable[[], datetime]
+    settings: Settings, newest: Callable[[], Mapping[str, Look]], clock: Callable[[], datetime]
 ) -> Callable[[], None] | None:
     """Start the server if an address is set; return what stops it, or None.
 

@@ -8,10 +8,10 @@ of the windows that start at or after `before_ms`. Of windows before it, it read
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rivertwice.config import PipelineHome, Place, below
 from rivertwice.errors import DamagedFileError, RequestError
@@ -155,16 +155,44 @@ def read_load(home: PipelineHome) -> FirstLoad | None:
         RequestError: its format is unknown.
         DamagedFileError: it is not what was written.
     """
-    data: dict[str, Any] | None = read_record(load_place(home), RECORD)
+    return read_own(home, RECORD, _from_record)
+
+
+def _from_record(data: dict[str, Any]) -> FirstLoad:
+    ranges = {int(p): (int(pair[0]), int(pair[1])) for p, pair in data["ranges"].items()}
+    return FirstLoad(**{**data, "ranges": ranges, "noted_at": parse_iso(data["noted_at"])})
+
+
+class _Recorded(Protocol):
+    @property
+    def id(self) -> str:
+        """`load-` and a hash of what it loads."""
+
+
+L = TypeVar("L", bound=_Recorded)
+
+
+def read_own(home: PipelineHome, name: str, build: Callable[[dict[str, Any]], L]) -> L | None:
+    """Return a load as its record says; None if there is no record.
+
+    Args:
+        home: the pipeline's.
+        name: the record's file.
+        build: makes the load of the record's content, without format and id.
+
+    Raises:
+        RequestError: its format is unknown.
+        DamagedFileError: it is not what was written.
+    """
+    data: dict[str, Any] | None = read_record(load_place(home), name)
     if data is None:
         return None
-    _require_format(home, data, RECORD)
+    _require_format(home, data, name)
     recorded = data.pop("id")
-    data["ranges"] = {int(p): (int(pair[0]), int(pair[1])) for p, pair in data["ranges"].items()}
-    load = FirstLoad(**{**data, "noted_at": parse_iso(data["noted_at"])})
+    load = build(data)
     if load.id != recorded:
         message = (
-            f"{RECORD} of {home.root.name} holds {recorded}, but its content is {load.id}: it was changed after it was written, so it "
+            f"{name} of {home.root.name} holds {recorded}, but its content is {load.id}: it was changed after it was written, so it "
             "is not known where the stream began; put the file back from a backup"
         )
         raise DamagedFileError(message)

@@ -12,15 +12,14 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
 
 from rivertwice.config import PipelineHome
-from rivertwice.errors import DamagedFileError, LostRaceError, RequestError
+from rivertwice.errors import LostRaceError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.log.addresses import StoredOffsets
 from rivertwice.store.files import encode_json
-from rivertwice.store.small_records import put_record_if_absent, read_record
-from rivertwice.timeline.first_load import load_place
+from rivertwice.store.small_records import put_record_if_absent
+from rivertwice.timeline.first_load import load_place, read_own
 from rivertwice.timeline.lineage import Timeline
 
 FORMAT = 1
@@ -99,20 +98,4 @@ def read_stream_load(home: PipelineHome) -> StreamLoad | None:
         RequestError: its format is unknown.
         DamagedFileError: it is not what was written.
     """
-    data: dict[str, Any] | None = read_record(load_place(home), RECORD)
-    if data is None:
-        return None
-    if data.pop("format", None) != FORMAT:
-        message = (
-            f"{RECORD} of {home.root.name} is not of format {FORMAT}, which this version reads; use a newer rivertwice"
-        )
-        raise RequestError(message)
-    recorded = data.pop("id")
-    load = StreamLoad(**{**data, "noted_at": parse_iso(data["noted_at"])})
-    if load.id != recorded:
-        message = (
-            f"{RECORD} of {home.root.name} holds {recorded}, but its content is {load.id}: it was changed after it was written, so it "
-            "is not known where the stream began; put the file back from a backup"
-        )
-        raise DamagedFileError(message)
-    return load
+    return read_own(home, RECORD, lambda data: StreamLoad(**{**data, "noted_at": parse_iso(data["noted_at"])}))

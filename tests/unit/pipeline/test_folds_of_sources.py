@@ -90,7 +90,7 @@ def test_rows_name_their_source_and_each_source_names_its_own_key() -> None:
         (("order: any", "order: any\nwatermark_policy: max"), "watermark_policy is 'max', but a fold has no watermark"),
         (("order: any", "order: any\ncompare: false"), "order: any is what a reconcile checks"),
         (("keys: [user_id]\ncolumns: {at: {}, ", "keys: [user_id, at]\ncolumns: {"), "the keys hold 'at'"),
-        (("order: any", "order: log"), "Input should be 'read' or 'any'"),
+        (("order: any", "order: log"), "it must be 'read' or 'any'"),
         (("topic: orders", "topic: users"), "both read topic 'users'"),
         (("columns: {at", "columns: {source: {}, at"), "'source' is given twice"),
     ],

@@ -14,6 +14,7 @@ from rivertwice.errors import RequestError
 from rivertwice.instants import from_ms
 from rivertwice.scaffold.fields import guess_fields
 from rivertwice.scaffold.guess import Guess, Wishes, make_guess, view_name
+from rivertwice.scaffold.render import render_yaml
 from rivertwice.scaffold.sample import Sample, SampleRecord
 from rivertwice.scaffold.timing import TimedRecord, choose_delay, choose_length, largest_disorder
 from streams.trips import make_trips, value_of
@@ -68,11 +69,21 @@ def test_milliseconds_since_1970_are_recognised_and_read() -> None:
     assert finding(guess, "event time").value == "started_at (milliseconds since 1970)"
 
 
-def test_an_object_is_not_taken_and_the_remedy_says_how_to_use_it() -> None:
-    bike = next(each for each in guess_of("nested").fields if each.name == "bike")
-    assert bike.kind is None
-    assert "declare `bike: string`" in bike.why
-    assert "get_json_object(bike, '$.id')" in bike.why
+def test_fields_of_an_object_are_read_by_their_paths() -> None:
+    guess = guess_of("nested")
+    kinds = {each.name: each.kind for each in guess.fields}
+    assert (kinds["bike_id"], kinds["bike_kind"]) == ("bigint", "string")
+    assert guess.sample.paths == {"bike_id": "bike.id", "bike_kind": "bike.kind"}
+    assert finding(guess, "field bike_id").why.endswith("read from bike.id")
+    assert "      bike_id: bike.id\n" in render_yaml(guess)
+
+
+def test_names_in_capitals_get_a_field_and_keep_their_path() -> None:
+    guess = guess_of("camel")
+    assert guess.sample.paths == {
+        "ride_id": "rideId", "started_at": "startedAt", "the_end_ended_at": "theEnd.endedAt", "station_name": "stationName"
+    } | {"is_member": "isMember"}  # fmt: skip
+    assert (guess.event_time.name, guess.gaps) == ("started_at", [])
 
 
 def test_without_any_time_the_gap_is_said() -> None:

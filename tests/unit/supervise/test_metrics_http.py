@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,17 +14,10 @@ import pytest
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError
 from rivertwice.metrics.model import Measures
-from rivertwice.metrics.rules import AlertState
+from rivertwice.supervise.alerting import Look
 from rivertwice.supervise.metrics_http import serve_metrics
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True)
-class Seen:
-    measures: Measures
-    states: list[AlertState]
-    at: datetime
 
 
 @pytest.fixture
@@ -36,14 +29,14 @@ def address() -> tuple[str, int]:
 
 
 def test_prometheus_gets_what_was_measured_last_and_its_age(settings: Settings, address: tuple[str, int]) -> None:
-    seen: dict[str, Seen] = {}
+    seen: dict[str, Look] = {}
     stop = serve_metrics(replace(settings, metrics=address), lambda: seen, lambda: NOW)
     assert stop is not None
     url = f"http://127.0.0.1:{address[1]}/metrics"
     try:
         assert "rivertwice_lag_records{" not in httpx.get(url, trust_env=False).text
         figures = Measures(pipeline="p", at=NOW, state="running", lag_records=7)
-        seen["p"] = Seen(figures, [], NOW - timedelta(seconds=12))
+        seen["p"] = Look(figures, [], NOW - timedelta(seconds=12))
         answer = httpx.get(url, trust_env=False)
     finally:
         stop()

@@ -1,0 +1,179 @@
+"""Data that nothing here was written for: readings of electricity meters, nested and in camel case, from a topic to the first verdict.
+
+The commands are those of the tutorial, in processes of their own, in an empty folder with services of its own. What they must say is
+computed from the list of readings by plain additions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from homes.project import REPOSITORY, link
+from rivertwice.config import Settings
+from rivertwice.instants import parse_iso, to_ms
+from rivertwice.log.kafka import ensure_topic
+from rivertwice.log.send import send_records
+from rivertwice.testing.events import Event
+from running.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.faults]
+READINGS, LATE, BROKEN, PARTITIONS, METERS = 200_000, 40, 25, 4, 300
+BEGIN_MS, HOUR_MS = 1_788_220_800_000, 3_600_000  # 2026-09-01T00:00:00Z
+TARIFFS = ("day", "night", "weekend", "industry")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a meter sends, and when it came."""
+
+    meter: int
+    tariff: str
+    watt_hours: int
+    at_ms: int
+    came_ms: int
+
+    def value(self, number: int) -> bytes:
+        return json.dumps({
+            "messageId": f"m-{number:07d}",
+            "meter": {"serialNumber": serial(self.meter), "firmware": {"major": 3, "minor": self.meter % 7}},
+            "tariffZone": self.tariff,
+            "measuredAt": self.at_ms,
+            "energyWh": self.watt_hours,
+            "quality": None if number % 11 else "estimated",
+            "phases": [230.1, 229.8, 230.4],
+        }).encode()  # fmt: skip
+
+
+def serial(meter: int) -> str:
+    return f"EM{meter:05d}"
+
+
+def make_readings() -> list[Reading]:
+    """Return readings in the order in which they came: within two minutes, but for the late ones, which came hours later."""
+    dice = random.Random(77)
+    readings = []
+    for number in range(READINGS):
+        at = BEGIN_MS + number * 430 + dice.randrange(400)
+        came = at + dice.randrange(90_000)
+        readings.append(Reading(dice.randrange(METERS), dice.choice(TARIFFS), dice.randrange(1, 900), at, came))
+    readings.sort(key=lambda each: each.came_ms)
+    late = [readings[place] for place in range(500, READINGS // 2, READINGS // 2 // LATE)][:LATE]
+    end = readings[-1].came_ms
+    return readings + [Reading(each.meter, each.tariff, each.watt_hours, each.at_ms, end + 1_000) for each in late]
+
+
+def totals(readings: list[Reading]) -> dict[tuple[int, str], tuple[int, int]]:
+    """Return hour and meter to number of readings and watt hours."""
+    count: Counter[tuple[int, str]] = Counter()
+    energy: Counter[tuple[int, str]] = Counter()
+    for each in readings:
+        cell = (each.at_ms // HOUR_MS * HOUR_MS, serial(each.meter))
+        count[cell] += 1
+        energy[cell] += each.watt_hours
+    return {cell: (count[cell], energy[cell]) for cell in count}
+
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """Run a command line in the stranger's folder; its output is JSON."""
+    folder = tmp_path / "own"
+    link(folder, [".build"])
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RIVERTWICE")}
+    env |= {"PYTHONPATH": str(REPOSITORY / "src"), "RIVERTWICE_SPARK_MASTER": "local[2]"}
+
+    def command(*arguments: str, code: int | None = 0) -> Any:
+        argv = [sys.executable, "-m", "rivertwice.cli", "--output", "json", *arguments]
+        done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=900, check=False)
+        assert code in (None, done.returncode), (arguments, done.stdout[-3000:], done.stderr[-3000:])
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    yield command
+    command("down")
+
+
+def test_a_strangers_topic_is_guessed_streamed_and_explained(
+    run: Run, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    began = time.monotonic()
+    home = tmp_path / "own" / ".rivertwice"
+    run("up")
+    settings = Settings(project=tmp_path / "own", home=home)
+    ensure_topic(settings, "meter-readings", PARTITIONS)
+    readings = make_readings()
+    events = [
+        Event(each.meter % PARTITIONS, serial(each.meter).encode(), each.value(number), each.came_ms)
+        for number, each in enumerate(readings)
+    ]
+    broken = [Event(0, None, b'{"messageId": "broken", "measuredAt": "yesterday"}', readings[-1].came_ms)] * BROKEN
+    for at in range(0, READINGS, 20_000):
+        send_records(settings, "meter-readings", events[at : min(at + 20_000, READINGS)])
+    sent_s = time.monotonic() - began
+
+    guess = run("init", "readings", "--from-topic", "meter-readings", "--window", "1 hour", "--watermark", "10 minutes")
+    text = (tmp_path / "own" / "pipelines" / "readings" / "pipeline.yaml").read_text()
+    assert guess["guess"]["gaps"] == []
+    assert "event_time: measured_at" in text
+    assert "      meter_serial_number: meter.serialNumber" in text
+    assert "epochs: {measured_at: ms}" in text
+    assert "keys: [meter_serial_number]" in text
+    assert "not taken: phases: it is an array" in text
+    assert [case["differences"] for case in run("test", "readings")["cases"]] == [[], [], []]
+
+    run("start", "readings", "--wait")
+
+    def has_read(records: int) -> bool:
+        (pipeline,) = run("status")["pipelines"]
+        (figures,) = run("metrics", "readings", code=None)
+        return bool(pipeline["lag"] == 0 and figures["read_total"] == records)
+
+    wait_for("the readings", lambda: has_read(READINGS), 600, every=2.0)
+    sent = send_records(settings, "meter-readings", [*events[READINGS:], *broken])
+    wait_for("the late readings", lambda: has_read(READINGS + LATE + BROKEN), 300, every=2.0)
+    report = run("reconcile", "readings")
+    record_property(
+        "minutes to the first verdict, without making the data", round((time.monotonic() - began - sent_s) / 60, 1)
+    )
+    counts = report["counts"]["stream"]
+    truth = totals(readings)
+    late_cells = {(each.at_ms // HOUR_MS * HOUR_MS, serial(each.meter)) for each in readings[READINGS:]}
+    assert (counts["DEFECT"], counts["NOT_COMPARABLE"]) == (0, 0)
+    assert counts["LATE"] == len(late_cells)
+    assert sum(counts.values()) == len(truth)
+    late_addresses = {(each.partition, each.offset) for each in sent[:LATE]}
+    causes = run("verdicts", "readings", "--causes", "--pair", "stream", "--last", "500")["rows"]
+    assert {(each["partition"], each["offset"]) for each in causes if each["cause"] == "late"} == late_addresses
+
+    run("backfill", "run", "readings")
+    assert run("reconcile", "readings")["counts"]["served"]["LATE"] == 0
+    closed = {cell for cell in truth if cell in {*served(run)} or cell in late_cells}
+    wait_for(
+        "the agent to serve the correction",
+        lambda: served(run) == {cell: truth[cell] for cell in closed},
+        120,
+        every=2.0,
+    )
+    assert len(closed) >= len(truth) - 2 * METERS
+
+
+def served(run: Run) -> dict[tuple[int, str], tuple[int, int]]:
+    """Return hour and meter to what `rivertwice show` shows."""
+    rows = run("show", "readings", "--limit", "10000")["rows"]
+    return {
+        (to_ms(parse_iso(row["window_start"])), row["meter_serial_number"]): (row["records"], row["energy_wh_sum"])
+        for row in rows
+    }
