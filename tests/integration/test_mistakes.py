@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -128,6 +129,8 @@ def run(settings: Settings, mistake: Mistake, command: tuple[str, ...]) -> tuple
         (str(settings.bootstrap), "127.0.0.1:9092"),
     ):
         text = text.replace(made, name)
+    text = re.sub(r"\borders_[0-9a-f]{8}\b", "orders", text)
+    text = re.sub(r"(no topic 'no-such-topic'.*there are): .*", r"\1: orders", text)  # whatever topics others made
     return done.exit_code, text
 
 
@@ -140,7 +143,9 @@ def _message(done: Result, verb: str) -> str:
         about = "orders: records_of_one_window: "
         return "\n".join(line.removeprefix(about) for line in done.output.splitlines() if line.startswith(about))
     return "\n".join(
-        line for line in done.stderr.splitlines() if line.strip() and not line.startswith(("  ", "Usage", "Try"))
+        line
+        for line in done.stderr.splitlines()
+        if line.strip() and not line.startswith(("  ", "Usage", "Try", "rivertwice: warning:"))
     )
 
 

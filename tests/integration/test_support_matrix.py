@@ -168,10 +168,7 @@ def test_a_supported_environment_goes_from_a_file_to_a_verdict(
             "python -c 'from rivertwice.config.shipped import find_shipped; from pathlib import Path; print(find_shipped(Path.cwd(), \"dags\"))'"
         ).strip()
         run("airflow db migrate")
-        errors = json.loads(
-            run(
-                f"AIRFLOW__CORE__DAGS_FOLDER={folder} AIRFLOW__CORE__LOAD_EXAMPLES=False airflow dags list-import-errors -l -o json || true"
-            )
-            or "[]"
+        listed = run(
+            f"AIRFLOW__CORE__DAGS_FOLDER={folder} AIRFLOW__CORE__LOAD_EXAMPLES=False airflow dags list-import-errors -l -o json"
         )
-        assert errors == []
+        assert json.loads(listed.splitlines()[-1]) == [], listed

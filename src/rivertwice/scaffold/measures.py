@@ -16,9 +16,10 @@ FUNCTIONS = ("sum", "mean", "min", "max")
 SUM_DIGITS, MOST_DIGITS = 28, 18
 MEAN_DECIMALS = 4
 _COUNTED = {"id", "code", "zip", "postcode", "year", "month", "day", "hour", "port", "version", "lat", "lon", "lng", "latitude", "longitude",
-            "number", "no", "seq", "sequence", "offset", "partition", "phone", "x", "y", "index", "pid"}  # fmt: skip
+            "number", "no", "seq", "sequence", "offset", "partition", "phone", "x", "y", "index", "pid", "major", "minor", "firmware", "build", "serial"}  # fmt: skip
 _FIGURES = {"amount", "price", "total", "value", "duration", "distance", "quantity", "count", "cost", "fare", "fee", "bytes", "size", "temperature",
-            "celsius", "speed", "weight", "score", "latency", "delay", "seconds", "ms", "km", "meters", "kwh", "power", "revenue", "tip", "humidity"}  # fmt: skip
+            "celsius", "speed", "weight", "score", "latency", "delay", "seconds", "ms", "km", "meters", "kwh", "power", "revenue", "tip", "humidity",
+            "energy", "wh", "watt", "watts", "load", "usage", "consumption", "volume", "pressure", "voltage", "balance", "tax", "discount", "units"}  # fmt: skip
 _EXACT = Context(prec=76, rounding=ROUND_HALF_UP)
 
 
@@ -115,7 +116,13 @@ def choose_measures(fields: Sequence[FieldGuess], event: FieldGuess | None, keys
     if not candidates:
         return ()
     best = max(
-        candidates, key=lambda each: (bool(words_of(each.name) & _FIGURES), each.kind != "double", each.complete)
+        candidates,
+        key=lambda each: (
+            bool(words_of(each.name) & _FIGURES),
+            each.kind != "double",
+            each.complete,
+            each.distinct,  # a figure has many values, and a number that names something has few
+        ),
     )
     kind = best.kind or ""
     chosen = ("min", "max") if kind == "double" else ("sum", "mean")
