@@ -175,7 +175,7 @@ def as_unexpected(error: Exception) -> RivertwiceError:
         message = f"a value in the log makes the pipeline's SQL throw: {text}; so nothing is computed. {describe_rejection('NAME')}"
     else:
         reason = "unexpected"
-        message = f"unexpected {type(error).__name__}: {text}; nothing more is known here: run it again with --debug before the verb"
+        message = f"unexpected {type(error).__name__}: {text}; nothing more is known here: run it again with --debug"
     unexpected = RivertwiceError(message)
     unexpected.reason = reason
     unexpected.__cause__ = error
