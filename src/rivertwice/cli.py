@@ -32,6 +32,7 @@ from rivertwice.commands.late import late
 from rivertwice.commands.lint import lint
 from rivertwice.commands.metrics import diagnose, metrics
 from rivertwice.commands.privacy import privacy
+from rivertwice.commands.quality import quality
 from rivertwice.commands.repair import repair
 from rivertwice.commands.restores import fall_back, restore
 from rivertwice.commands.results import export, query, show
@@ -55,7 +56,7 @@ from rivertwice.printable import PrintableFormatter
 
 COMMANDS: tuple[click.Command, ...] = (
     init, setup, up, down, status, alerts, metrics, diagnose, doctor, agent, start, stop, pipelines, lint, test_cases, case, schema,
-    topics, archive, retention, catch_up, savepoint, try_, upgrade, version, advise, reconcile, verdicts, acknowledge, view, show, query, export, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
+    topics, archive, retention, catch_up, savepoint, try_, upgrade, version, advise, reconcile, verdicts, quality, acknowledge, view, show, query, export, backfill, late, dead, privacy, deliver, fast, served, upkeep, repair,
 )  # fmt: skip
 COMMAND_GROUP = "rivertwice.commands"
 for operation in (restore, rewind, fall_back):

@@ -112,6 +112,12 @@ def plan(frame: Frame, name: str, start: str | None, end: str | None, late: bool
 @click.option("--reason", default="manual", show_default=True, help="Kept with the plan.")
 @click.option("--id", "backfill_id", help="Run a stored plan; one that was cut off continues where it stopped.")
 @click.option("--no-publish", is_flag=True, help="Stop after the audit; nothing becomes visible.")
+@click.option(
+    "--accept-quality",
+    "accepted",
+    metavar="WHY",
+    help="Publish it although a critical expectation of its suite fails; the reason is recorded.",
+)
 @pass_frame
 def run(
     frame: Frame,
@@ -122,8 +128,12 @@ def run(
     reason: str,
     backfill_id: str | None,
     no_publish: bool,
+    accepted: str | None,
 ) -> None:
-    """Plan, compute, audit and publish. Killed anywhere and run again: the same result, or nothing visible."""
+    """Plan, compute, audit and publish. Killed anywhere and run again: the same result, or nothing visible.
+
+    The audit judges the rows by expectations/NAME/corrections.json, if there is one: exit 3 if a critical expectation fails.
+    """
     from rivertwice.backfill.audit import audit_backfill
     from rivertwice.backfill.compute import compute_backfill
     from rivertwice.backfill.explain import explain_plan
@@ -133,6 +143,11 @@ def run(
 
     settings = frame.settings
     home = settings.pipeline(frame.known_pipeline(name))
+    if accepted is not None and not accepted.strip():
+        message = (
+            '--accept-quality gives no reason, and it is recorded; write why, for instance --accept-quality "a strike"'
+        )
+        raise RequestError(message)
     with spark_on_demand(settings, f"rivertwice-backfill-{name}") as spark:
         if backfill_id:
             chosen = load_plan(home, backfill_id)
@@ -141,8 +156,12 @@ def run(
         for line in explain_plan(chosen).splitlines():
             frame.progress(line)
         compute_backfill(spark(), settings, chosen, frame.progress)
-    frame.progress("audit ...")
-    audit = to_plain(audit_backfill(settings, chosen))
+        frame.progress("audit ...")
+        report = audit_backfill(settings, chosen, spark, accepted=(accepted or "").strip())
+    audit = to_plain(report)
+    for check in report.checks:
+        if check.name == "quality":
+            frame.progress(f"quality: {check.detail}")
     entry = None if no_publish else publish_backfill(settings, chosen)
     result = {"backfill": chosen.id, "windows": chosen.windows, "audit": audit, "sequence": getattr(entry, "seq", None)}
     text = f"{chosen.id}: {chosen.windows} windows " + (

@@ -1,0 +1,237 @@
+"""Rows of a table judged by a suite: by pandas up to a number of cells, by Spark's executors above it.
+
+pandas is the cheaper one as long as the rows fit: it takes a tenth of Spark's CPU for a million rows. What the driver holds does not
+grow with the rows: above the bound only counts and a few examples come to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivertwice.instants import to_iso, to_ms
+from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.on_demand import Spark
+from rivertwice.quality.model import (
+    CRITICAL,
+    ERRORED,
+    FAILED,
+    MOST_EXAMPLES,
+    MOST_RANGES,
+    PASSED,
+    Judgement,
+    expectation_id,
+)
+from rivertwice.quality.suite_files import ROWS_IN_WINDOW, Suite
+from rivertwice.results.rows import Rows
+from rivertwice.timeline.served_ranges import joined, merged
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import DataFrame
+
+MOST_CELLS = 4_000_000
+"""A frame with so many values is judged by pandas, a larger one by Spark."""
+PANDAS, SPARK = "pandas", "spark"
+_LONGEST = 200  # characters of a value that is shown
+
+
+@dataclass(frozen=True)
+class JudgedRows:
+    """What a suite said of the rows of one run.
+
+    Attributes:
+        engine: `pandas` or `spark`.
+        rows: how many there were.
+        first, last_end: start of the first window and end of the last one.
+        windows: starts of the first and the last window (epoch ms), half-open.
+        judgements: one for each expectation, in the suite's order.
+    """
+
+    engine: str
+    rows: int
+    first: datetime
+    last_end: datetime
+    windows: tuple[int, int]
+    judgements: tuple[Judgement, ...]
+
+
+def judge_rows(
+    suite: Suite, definition: Definition, rows: Rows, spark: Spark, *, most_cells: int = MOST_CELLS
+) -> JudgedRows | None:
+    """Judge rows of a table; None if there are none.
+
+    Args:
+        suite: that was checked.
+        definition: whose rows they are.
+        rows: with the definition's columns.
+        spark: gives a session; called only if there are too many rows for pandas.
+        most_cells: the bound.
+    """
+    count = rows.dataset().count_rows()
+    if not count:
+        return None
+    if count * (len(definition.result_columns) + 1) <= most_cells:
+        return judge_table(suite, definition, rows.to_arrow())
+    return _judge_in_spark(suite, definition, rows.to_spark(spark()), count)
+
+
+def judge_table(suite: Suite, definition: Definition, rows: pa.Table) -> JudgedRows | None:
+    """Judge rows in memory with pandas; None if there are none."""
+    from rivertwice.quality.engine import judge_pandas, load_expectations
+
+    if rows.num_rows == 0:
+        return None
+    window = definition.window
+    first, last = pc.min_max(rows[window.start_column]).as_py().values()
+    last_end = pc.max(rows[window.end_column]).as_py()
+    loaded = load_expectations(suite.name, suite.expectations, suite.path)
+    found = judge_pandas(loaded, frame_of(rows, definition), index=_index(definition), most=MOST_EXAMPLES)
+    judgements = _judgements(suite, definition, found, (first, last), whole_index=True)
+    return JudgedRows(PANDAS, rows.num_rows, first, last_end, _starts(first, last), judgements)
+
+
+def frame_of(rows: pa.Table, definition: Definition) -> pd.DataFrame:
+    """Return result rows as suites see them: the definition's columns, decimals as doubles, and the rows of each window."""
+    window = [definition.window.start_column, definition.window.end_column]
+    columns = {}
+    for name in definition.result_columns:
+        kind = rows.schema.field(name).type
+        columns[name] = rows[name].cast(pa.float64()) if pa.types.is_decimal(kind) else rows[name]
+    frame: pd.DataFrame = pa.table(columns).to_pandas()
+    frame[ROWS_IN_WINDOW] = frame.groupby(window)[window[0]].transform("size")
+    return frame
+
+
+def _judge_in_spark(suite: Suite, definition: Definition, rows: DataFrame, count: int) -> JudgedRows:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import DecimalType
+
+    from rivertwice.quality.engine import judge_spark, load_expectations
+
+    window = definition.window
+    doubles = {field.name for field in rows.schema if isinstance(field.dataType, DecimalType)}
+    by_window = Window.partitionBy(window.start_column, window.end_column)
+    frame = rows.select(
+        *(F.col(name).cast("double").alias(name) if name in doubles else name for name in definition.result_columns)
+    ).withColumn(ROWS_IN_WINDOW, F.count(F.lit(1)).over(by_window))
+    frame = frame.cache()
+    try:
+        bounds = frame.agg(
+            F.min(window.start_column).alias("first"),
+            F.max(window.start_column).alias("last"),
+            F.max(window.end_column).alias("end"),
+        )
+        first, last, last_end = bounds.toArrow().to_pylist()[0].values()
+        loaded = load_expectations(suite.name, suite.expectations, suite.path)
+        found = judge_spark(loaded, frame, index=_index(definition), most=MOST_EXAMPLES)
+    finally:
+        frame.unpersist()
+    judgements = _judgements(suite, definition, found, (first, last), whole_index=False)
+    return JudgedRows(SPARK, count, first, last_end, _starts(first, last), judgements)
+
+
+def _index(definition: Definition) -> list[str]:
+    return [definition.window.start_column, *definition.row_keys]
+
+
+def _starts(first: datetime, last: datetime) -> tuple[int, int]:
+    return to_ms(first), to_ms(last) + 1
+
+
+def _judgements(
+    suite: Suite, definition: Definition, found: Sequence[Any], span: tuple[datetime, datetime], *, whole_index: bool
+) -> tuple[Judgement, ...]:
+    """Return a judgement for each declared expectation. One that gave no result is errored: it would check nothing.
+
+    Args:
+        suite: as it is written.
+        definition: whose rows were judged.
+        found: Great Expectations' results, in whatever order.
+        span: starts of the first and the last window.
+        whole_index: a result lists all unexpected rows, so that the windows that fail are known.
+    """
+    from rivertwice.quality.engine import place_of
+
+    results = {place_of(each): each for each in found}
+    return tuple(
+        _judgement(entry, results.get(at), definition, span, whole_index=whole_index)
+        for at, entry in enumerate(suite.expectations)
+    )
+
+
+def _judgement(
+    entry: Mapping[str, Any],
+    result: Any,
+    definition: Definition,
+    span: tuple[datetime, datetime],
+    *,
+    whole_index: bool,
+) -> Judgement:
+    from rivertwice.quality.engine import exception_of, severity_of
+
+    kind, kwargs = str(entry["type"]), entry.get("kwargs") or {}
+    severity = str(entry.get("severity", CRITICAL)) if result is None else severity_of(result)
+    values: dict[str, Any] = {
+        "id": expectation_id(entry),
+        "type": kind,
+        "column": str(kwargs.get("column") or ""),
+        "severity": severity,
+        "because": str((entry.get("meta") or {}).get("because") or entry.get("description") or kind),
+    }
+    error = "it gave no result" if result is None else exception_of(result.exception_info)
+    if error:
+        return Judgement(**values, state=ERRORED, failing=(_starts(*span),), error=error[:_LONGEST])
+    if result.success:
+        return Judgement(**values, state=PASSED, observed=_observed(result.result, values["column"]))
+    details = result.result or {}
+    unexpected = details.get("unexpected_count")
+    listed = details.get("unexpected_index_list") if whole_index else None
+    start_column = definition.window.start_column
+    starts = {to_ms(row[start_column].to_pydatetime()) for row in listed or () if start_column in row}
+    failing = joined(merged([(start, start + 1) for start in starts]), MOST_RANGES) if starts else [_starts(*span)]
+    return Judgement(
+        **values,
+        state=FAILED,
+        observed=_observed(details, values["column"]),
+        unexpected=None if unexpected is None else int(unexpected),
+        examples=tuple(_plain_row(row) for row in (details.get("partial_unexpected_index_list") or ())[:MOST_EXAMPLES]),
+        failing=tuple(failing),
+    )
+
+
+def _observed(details: Mapping[str, Any], column: str) -> str | None:
+    """Return the observed value as JSON. Values of a column are under its name: an erasure finds them there."""
+    observed = details.get("observed_value")
+    if observed is None:
+        return None
+    if isinstance(observed, list | tuple | set):
+        return json.dumps({column or "values": [_plain(each) for each in list(observed)[:MOST_EXAMPLES]]})
+    plain = _plain(observed)
+    return json.dumps({column: plain} if isinstance(plain, str) and column else plain)
+
+
+def _plain_row(row: Any) -> dict[str, Any]:
+    return {str(name): _plain(value) for name, value in dict(row).items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a frame as JSON can hold it, not too long."""
+    if hasattr(value, "to_pydatetime"):
+        value = value.to_pydatetime()
+    if isinstance(value, datetime):
+        return to_iso(value) if value.tzinfo else value.isoformat()
+    if hasattr(value, "item"):
+        value = value.item()
+    if value is None or value != value:
+        return None
+    if isinstance(value, bool | int | float):
+        return value
+    return str(value)[:_LONGEST]
