@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
-MOST_CELLS = 4_000_000
+MOST_CELLS = 1_000_000
 """A frame with so many values is judged by pandas, a larger one by Spark."""
 PANDAS, SPARK = "pandas", "spark"
 _LONGEST = 200  # characters of a value that is shown
@@ -94,7 +94,7 @@ def judge_table(suite: Suite, definition: Definition, rows: pa.Table) -> JudgedR
     loaded = load_expectations(suite.name, suite.expectations, suite.path)
     found = judge_pandas(loaded, frame_of(rows, definition), index=_index(definition), most=MOST_EXAMPLES)
     judgements = _judgements(suite, definition, found, (first, last), whole_index=True)
-    return JudgedRows(PANDAS, rows.num_rows, first, last_end, _starts(first, last), judgements)
+    return JudgedRows(PANDAS, rows.num_rows, first, last_end, _starts(first, last, definition), judgements)
 
 
 def frame_of(rows: pa.Table, definition: Definition) -> pd.DataFrame:
@@ -135,15 +135,16 @@ def _judge_in_spark(suite: Suite, definition: Definition, rows: DataFrame, count
     finally:
         frame.unpersist()
     judgements = _judgements(suite, definition, found, (first, last), whole_index=False)
-    return JudgedRows(SPARK, count, first, last_end, _starts(first, last), judgements)
+    return JudgedRows(SPARK, count, first, last_end, _starts(first, last, definition), judgements)
 
 
 def _index(definition: Definition) -> list[str]:
     return [definition.window.start_column, *definition.row_keys]
 
 
-def _starts(first: datetime, last: datetime) -> tuple[int, int]:
-    return to_ms(first), to_ms(last) + 1
+def _starts(first: datetime, last: datetime, definition: Definition) -> tuple[int, int]:
+    """Return the half-open range of the starts of windows from one to another; windows side by side are one range."""
+    return to_ms(first), to_ms(last) + definition.window.step // timedelta(milliseconds=1)
 
 
 def _judgements(
@@ -188,22 +189,22 @@ def _judgement(
     }
     error = "it gave no result" if result is None else exception_of(result.exception_info)
     if error:
-        return Judgement(**values, state=ERRORED, failing=(_starts(*span),), error=error[:_LONGEST])
+        return Judgement(**values, state=ERRORED, failing=(_starts(*span, definition),), error=error[:_LONGEST])
     if result.success:
         return Judgement(**values, state=PASSED, observed=_observed(result.result, values["column"]))
     details = result.result or {}
     unexpected = details.get("unexpected_count")
     listed = details.get("unexpected_index_list") if whole_index else None
-    start_column = definition.window.start_column
-    starts = {to_ms(row[start_column].to_pydatetime()) for row in listed or () if start_column in row}
-    failing = joined(merged([(start, start + 1) for start in starts]), MOST_RANGES) if starts else [_starts(*span)]
+    column = definition.window.start_column
+    starts = {row[column] for row in listed or () if column in row}
+    places = [_starts(start, start, definition) for start in starts] or [_starts(*span, definition)]
     return Judgement(
         **values,
         state=FAILED,
         observed=_observed(details, values["column"]),
         unexpected=None if unexpected is None else int(unexpected),
         examples=tuple(_plain_row(row) for row in (details.get("partial_unexpected_index_list") or ())[:MOST_EXAMPLES]),
-        failing=tuple(failing),
+        failing=tuple(joined(merged(places), MOST_RANGES)),
     )
 
 

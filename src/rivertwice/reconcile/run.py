@@ -200,7 +200,7 @@ def _decide(
     definition = view.newest.definition
     alert_share = definition.late.alert_share
     spread_rows = [] if judged.spread is None else judged.spread.rows
-    folder = settings.shipped("expectations")
+    folder = suites.suite_folder(settings)
     frame = balance_frame(totals.total, totals.partitions)
     outcomes = [
         suites.run_suite(folder, "verdicts", verdict_frame(verdicts, spread_rows)),

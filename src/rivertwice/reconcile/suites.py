@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rivertwice.config import Settings
 from rivertwice.errors import SuiteError
 from rivertwice.quality.engine import exception_of, judge_pandas, load_expectations, severity_of
 from rivertwice.quality.engine import warm_up as warm_up
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SEVERITIES = (CRITICAL, WARNING, "info")
+
+
+def suite_folder(settings: Settings) -> Path:
+    """Return the folder of the suites: the project's own, as a whole, if it has any of them; else that of rivertwice.
+
+    A project that has one and lacks the other fails: a check that is gone must not look like one that passed. Folders in it are of
+    pipelines (`quality.suite_files`), and no suites of the judgement.
+    """
+    own = settings.project / "expectations"
+    return own if any(own.glob("*.json")) else settings.shipped("expectations/verdicts.json").parent
 
 
 def load_suite(folder: Path, name: str) -> Any:
