@@ -124,4 +124,3 @@ def test_a_reconcile_fails_for_bad_data_and_is_sealed_all_the_same(command: Comm
     report_gate(settings, "p", Place("reconcile__p", "run", "gate"), newest, whole=True)
     listed = json.loads(command(settings, "alerts").stdout)
     assert [(each["kind"], each["severity"]) for each in listed["firing"]] == [("quality", "warning")]
-
