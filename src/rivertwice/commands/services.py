@@ -68,13 +68,10 @@ def up(frame: Frame, airflow: bool) -> None:
 
 def check_suites(frame: Frame, judged: Sequence[Judgement]) -> dict[str, list[str]]:
     """Return pipeline to what is wrong with its suites of data quality; their streams run all the same."""
-    from rivertwice.pipeline.lint_model import BROKEN
-    from rivertwice.quality.suite_files import lint_suites
+    from rivertwice.quality.suite_files import suite_mistakes
 
     found = {
-        judgement.name: [
-            each.told for each in lint_suites(frame.settings, judgement.bundle.definition) if each.state == BROKEN
-        ]
+        judgement.name: suite_mistakes(frame.settings, judgement.bundle.definition)
         for judgement in judged
         if judgement.bundle is not None
     }

@@ -191,34 +191,42 @@ def _columns_of_condition(condition: Any) -> Iterator[str]:
                 yield from _columns_of_condition(each)
 
 
-def lint_suites(settings: Settings, definition: Definition) -> list[LintFinding]:
-    """Return the findings about a pipeline's suites; none if it has no folder in `expectations/`."""
-    name, root = definition.name, settings.project / FOLDER
-    findings = [*_stray_folders(settings, root, name), *_stray_files(root / name)]
-    remedy = f"run `rivertwice lint {name}` again after correcting it"
+def suite_mistakes(settings: Settings, definition: Definition) -> list[str]:
+    """Return all that is wrong with a pipeline's suites, one sentence each; empty if it has none."""
+    name = definition.name
+    mistakes = list(_stray_files(settings.project / FOLDER / name))
     for subject in SUBJECTS:
         try:
             suite = read_suite(settings, name, subject)
-            if suite is None:
-                continue
-            problems = suite_problems(suite, columns_of(definition))
+            mistakes += [] if suite is None else suite_problems(suite, columns_of(definition))
         except SuiteError as error:
-            problems, suite = [str(error)], None
-        if problems:
-            findings += [LintFinding(CHECK, BROKEN, problem, remedy) for problem in problems]
-        elif suite is not None:
-            by = [sum(each.get("severity", CRITICAL) == level for each in suite.expectations) for level in SEVERITIES]
-            counts = ", ".join(f"{count} {level}" for count, level in zip(by, SEVERITIES, strict=True) if count)
-            findings.append(LintFinding(CHECK, HOLDS, f"{suite.path}: {counts} expectations, each with its columns"))
-    return findings
+            mistakes.append(str(error))
+    return mistakes
 
 
-def _stray_files(folder: Path) -> Iterator[LintFinding]:
+def lint_suites(settings: Settings, definition: Definition) -> list[LintFinding]:
+    """Return the findings about a pipeline's suites; none if it has no folder in `expectations/`."""
+    name = definition.name
+    strays = list(_stray_folders(settings, settings.project / FOLDER, name))
+    remedy = f"run `rivertwice lint {name}` again after correcting it"
+    mistakes = [LintFinding(CHECK, BROKEN, mistake, remedy) for mistake in suite_mistakes(settings, definition)]
+    if mistakes:
+        return [*mistakes, *strays]
+    suites = [suite for subject in SUBJECTS if (suite := read_suite(settings, name, subject)) is not None]
+    return [*(LintFinding(CHECK, HOLDS, _counted(suite)) for suite in suites), *strays]
+
+
+def _counted(suite: Suite) -> str:
+    by = [sum(each.get("severity", CRITICAL) == level for each in suite.expectations) for level in SEVERITIES]
+    counts = ", ".join(f"{count} {level}" for count, level in zip(by, SEVERITIES, strict=True) if count)
+    return f"{suite.path}: {counts} expectations, each with its columns"
+
+
+def _stray_files(folder: Path) -> Iterator[str]:
     known = [f"{subject}.json" for subject in SUBJECTS]
     for path in sorted(folder.glob("*.json")):
         if path.name not in known:
-            text = f"{FOLDER}/{folder.name}/{path.name} is run by nothing; {did_you_mean(path.name, known)}"
-            yield LintFinding(CHECK, BROKEN, text, f"name it {' or '.join(known)}")
+            yield f"{FOLDER}/{folder.name}/{path.name} is run by nothing; {did_you_mean(path.name, known)}"
 
 
 def _stray_folders(settings: Settings, root: Path, name: str) -> Iterator[LintFinding]:
