@@ -120,6 +120,7 @@ def judge_pandas(
     *,
     index: Sequence[str] = (),
     most: int = 20,
+    whole: bool = False,
 ) -> list[Any]:
     """Return Great Expectations' results on a frame in memory, one for each expectation.
 
@@ -127,8 +128,9 @@ def judge_pandas(
         suite: as `load_expectations` returned it.
         frame: the rows.
         parameters: values for `$PARAMETER`.
-        index: columns that name a row; with them a result names all unexpected rows.
-        most: so many unexpected values are listed.
+        index: columns that name a row; with them a result names unexpected rows.
+        most: so many unexpected values and rows are listed.
+        whole: all unexpected rows are named, which takes seconds for tens of thousands.
     """
     context = _context()
     batch = (
@@ -137,7 +139,7 @@ def judge_pandas(
         .add_batch_definition_whole_dataframe("all")
         .get_batch(batch_parameters={"dataframe": frame})
     )
-    form = _format("COMPLETE" if index else "SUMMARY", index, most)
+    form = _format("COMPLETE" if whole else "BASIC", index, most)
     done = batch.validate(context.suites.add(suite), result_format=form, expectation_parameters=dict(parameters or {}))
     return list(done.results)
 
@@ -181,7 +183,12 @@ def _format(form: str, index: Sequence[str], most: int) -> dict[str, Any]:
 
 
 def _context() -> Any:
-    context = _great_expectations().get_context(mode="ephemeral")
+    """Return a context in memory. Its own default makes a folder for a site of documents at each call, and leaves it there."""
+    gx = _great_expectations()
+    from great_expectations.data_context.types.base import DataContextConfig, InMemoryStoreBackendDefaults
+
+    config = DataContextConfig(store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False))
+    context = gx.get_context(mode="ephemeral", project_config=config)
     context.variables.progress_bars = {"globally": False}
     return context
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -38,8 +38,18 @@ if TYPE_CHECKING:
 
 MOST_CELLS = 1_000_000
 """A frame with so many values is judged by pandas, a larger one by Spark."""
+MOST_PLACED = 10_000
+"""The windows of so many unexpected rows are looked up; if more rows are so, all windows of the run count as failing."""
 PANDAS, SPARK = "pandas", "spark"
 _LONGEST = 200  # characters of a value that is shown
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Unexpected rows of an expectation by window, key and value; whether they are all."""
+
+    rows: Sequence[Any]
+    is_all: bool
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,7 @@ def judge_rows(
 
 def judge_table(suite: Suite, definition: Definition, rows: pa.Table) -> JudgedRows | None:
     """Judge rows in memory with pandas; None if there are none."""
-    from rivertwice.quality.engine import judge_pandas, load_expectations
+    from rivertwice.quality.engine import judge_pandas, load_expectations, place_of
 
     if rows.num_rows == 0:
         return None
@@ -92,9 +102,42 @@ def judge_table(suite: Suite, definition: Definition, rows: pa.Table) -> JudgedR
     first, last = pc.min_max(rows[window.start_column]).as_py().values()
     last_end = pc.max(rows[window.end_column]).as_py()
     loaded = load_expectations(suite.name, suite.expectations, suite.path)
-    found = judge_pandas(loaded, frame_of(rows, definition), index=_index(definition), most=MOST_EXAMPLES)
-    judgements = _judgements(suite, definition, found, (first, last), whole_index=True)
+    frame = frame_of(rows, definition)
+    found = {place_of(each): each for each in judge_pandas(loaded, frame, most=MOST_EXAMPLES)}
+    named = _name_rows(suite, definition, frame, {at: _unexpected(result) for at, result in found.items()})
+    judgements = _judgements(suite, definition, found, named, (first, last))
     return JudgedRows(PANDAS, rows.num_rows, first, last_end, _starts(first, last, definition), judgements)
+
+
+def _name_rows(
+    suite: Suite, definition: Definition, frame: pd.DataFrame, unexpected: Mapping[int, int]
+) -> dict[int, _Named]:
+    """Return the unexpected rows of expectations that fail. pandas takes long to name many: of more, some of the first rows are named.
+
+    Args:
+        suite: as it is written.
+        definition: whose rows were judged.
+        frame: the rows.
+        unexpected: place of an expectation to how many rows are not as expected.
+    """
+    few = [at for at, count in sorted(unexpected.items()) if 0 < count <= MOST_PLACED]
+    many = [at for at, count in sorted(unexpected.items()) if count > MOST_PLACED]
+    named: dict[int, _Named] = {}
+    for places, part, is_all in ((few, frame, True), (many, frame.head(MOST_PLACED), False)):
+        if places:
+            for at, result in zip(places, _judged_again(suite, definition, part, places), strict=True):
+                rows = (result.result or {}).get("unexpected_index_list") or ()
+                named[at] = _Named(rows, is_all=is_all and bool(rows))
+    return named
+
+
+def _judged_again(suite: Suite, definition: Definition, frame: pd.DataFrame, places: Sequence[int]) -> list[Any]:
+    """Return the results of some expectations that name all unexpected rows of a frame, in the order of their places."""
+    from rivertwice.quality.engine import judge_pandas, load_expectations, place_of
+
+    some = load_expectations(suite.name, [suite.expectations[at] for at in places], suite.path)
+    results = judge_pandas(some, frame, index=_index(definition), most=MOST_EXAMPLES, whole=True)
+    return sorted(results, key=place_of)
 
 
 def frame_of(rows: pa.Table, definition: Definition) -> pd.DataFrame:
@@ -114,7 +157,7 @@ def _judge_in_spark(suite: Suite, definition: Definition, rows: DataFrame, count
     from pyspark.sql import functions as F
     from pyspark.sql.types import DecimalType
 
-    from rivertwice.quality.engine import judge_spark, load_expectations
+    from rivertwice.quality.engine import judge_spark, load_expectations, place_of
 
     window = definition.window
     doubles = {field.name for field in rows.schema if isinstance(field.dataType, DecimalType)}
@@ -131,11 +174,18 @@ def _judge_in_spark(suite: Suite, definition: Definition, rows: DataFrame, count
         )
         first, last, last_end = bounds.toArrow().to_pylist()[0].values()
         loaded = load_expectations(suite.name, suite.expectations, suite.path)
-        found = judge_spark(loaded, frame, index=_index(definition), most=MOST_EXAMPLES)
+        results = judge_spark(loaded, frame, index=_index(definition), most=MOST_EXAMPLES)
     finally:
         frame.unpersist()
-    judgements = _judgements(suite, definition, found, (first, last), whole_index=False)
+    found = {place_of(each): each for each in results}
+    named = {at: _named_by_spark(each) for at, each in found.items()}
+    judgements = _judgements(suite, definition, found, named, (first, last))
     return JudgedRows(SPARK, count, first, last_end, _starts(first, last, definition), judgements)
+
+
+def _named_by_spark(result: Any) -> _Named:
+    rows = (result.result or {}).get("partial_unexpected_index_list") or ()
+    return _Named(rows, is_all=len(rows) == _unexpected(result))
 
 
 def _index(definition: Definition) -> list[str]:
@@ -148,33 +198,34 @@ def _starts(first: datetime, last: datetime, definition: Definition) -> tuple[in
 
 
 def _judgements(
-    suite: Suite, definition: Definition, found: Sequence[Any], span: tuple[datetime, datetime], *, whole_index: bool
+    suite: Suite,
+    definition: Definition,
+    found: Mapping[int, Any],
+    named: Mapping[int, _Named],
+    span: tuple[datetime, datetime],
 ) -> tuple[Judgement, ...]:
     """Return a judgement for each declared expectation. One that gave no result is errored: it would check nothing.
 
     Args:
         suite: as it is written.
         definition: whose rows were judged.
-        found: Great Expectations' results, in whatever order.
+        found: place of an expectation in the suite to Great Expectations' result.
+        named: the same to its unexpected rows.
         span: starts of the first and the last window.
-        whole_index: a result lists all unexpected rows, so that the windows that fail are known.
     """
-    from rivertwice.quality.engine import place_of
-
-    results = {place_of(each): each for each in found}
+    nothing = _Named((), is_all=False)
     return tuple(
-        _judgement(entry, results.get(at), definition, span, whole_index=whole_index)
+        _judgement(entry, found.get(at), named.get(at, nothing), definition, span)
         for at, entry in enumerate(suite.expectations)
     )
 
 
+def _unexpected(result: Any) -> int:
+    return 0 if result.success else int((result.result or {}).get("unexpected_count") or 0)
+
+
 def _judgement(
-    entry: Mapping[str, Any],
-    result: Any,
-    definition: Definition,
-    span: tuple[datetime, datetime],
-    *,
-    whole_index: bool,
+    entry: Mapping[str, Any], result: Any, named: _Named, definition: Definition, span: tuple[datetime, datetime]
 ) -> Judgement:
     from rivertwice.quality.engine import exception_of, severity_of
 
@@ -194,16 +245,15 @@ def _judgement(
         return Judgement(**values, state=PASSED, observed=_observed(result.result, values["column"]))
     details = result.result or {}
     unexpected = details.get("unexpected_count")
-    listed = details.get("unexpected_index_list") if whole_index else None
     column = definition.window.start_column
-    starts = {row[column] for row in listed or () if column in row}
+    starts = {_instant(row[column]) for row in named.rows if column in row} if named.is_all else set()
     places = [_starts(start, start, definition) for start in starts] or [_starts(*span, definition)]
     return Judgement(
         **values,
         state=FAILED,
         observed=_observed(details, values["column"]),
         unexpected=None if unexpected is None else int(unexpected),
-        examples=tuple(_plain_row(row) for row in (details.get("partial_unexpected_index_list") or ())[:MOST_EXAMPLES]),
+        examples=tuple(_plain_row(row) for row in named.rows[:MOST_EXAMPLES]),
         failing=tuple(joined(merged(places), MOST_RANGES)),
     )
 
@@ -225,10 +275,8 @@ def _plain_row(row: Any) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Return a value of a frame as JSON can hold it, not too long."""
-    if hasattr(value, "to_pydatetime"):
-        value = value.to_pydatetime()
     if isinstance(value, datetime):
-        return to_iso(value) if value.tzinfo else value.isoformat()
+        return None if value != value else to_iso(_instant(value))
     if hasattr(value, "item"):
         value = value.item()
     if value is None or value != value:
@@ -236,3 +284,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bool | int | float):
         return value
     return str(value)[:_LONGEST]
+
+
+def _instant(value: datetime) -> datetime:
+    """Return an instant in UTC: Spark gives its own without a zone, in that of this host."""
+    plain: datetime = value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
+    return plain.astimezone(UTC)

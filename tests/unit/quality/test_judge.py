@@ -73,6 +73,17 @@ def test_examples_are_a_few_however_many_rows_fail(made: Made) -> None:
     assert (each.unexpected, len(each.examples)) == (40, 10)
 
 
+@pytest.mark.parametrize(("most", "failing"), [(40, ((HOUR, 6 * HOUR),)), (39, ((0, 7 * HOUR),))])
+def test_windows_of_many_failing_rows_are_looked_up_to_a_bound(
+    made: Made, monkeypatch: pytest.MonkeyPatch, most: int, failing: tuple[tuple[int, int], ...]
+) -> None:
+    monkeypatch.setattr("rivertwice.quality.judge.MOST_PLACED", most)
+    serve(made[1], (0, "a", 1), (6, "a", 1), *((hour, key, 9) for hour in range(1, 6) for key in "abcdefgh"))
+    write_suite(made[0], "windows", between(column="n", min_value=0), between(max_value=1))
+    passed, each = judge(made).judgements
+    assert (passed.state, each.unexpected, each.failing) == (PASSED, 40, failing)
+
+
 def test_only_windows_in_the_ranges_are_judged(made: Made) -> None:
     write_suite(made[0], "windows", between(max_value=49))
     assert states(judge(made, "r1", (0, HOUR))) == [PASSED]
