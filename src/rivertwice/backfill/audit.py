@@ -17,9 +17,8 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import AuditError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.pipeline.bundle import load_bundle_definition
-from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.on_demand import Spark
-from rivertwice.quality.corrections import judge_corrections
+from rivertwice.quality.corrections import CorrectionsCheck, judge_corrections
 from rivertwice.store import delta
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.timeline.sequence import read_sequence
@@ -82,12 +81,10 @@ def audit_backfill(
         definition = load_bundle_definition(home.bundles, plan.bundle)
         checks = tuple(check_rows(plan, definition, rows, commits, _changelog_schema(home)))
     exact = all(check.passed for check in checks)
-    quality: AuditFinding | None = None
+    quality: CorrectionsCheck | None = None
     if rows is not None and exact:
-        quality = _check_quality(
-            settings, plan, load_bundle_definition(home.bundles, plan.bundle), rows, spark, accepted
-        )
-        checks = checks if quality is None else (*checks, quality)
+        quality = judge_corrections(settings, home, definition, plan.id, rows, spark, utc_now(), accepted=accepted)
+        checks = checks if quality is None else (*checks, _quality_finding(home, plan, quality, accepted))
     report = AuditReport(
         backfill=plan.id,
         rows=0 if rows is None else rows.num_rows,
@@ -101,6 +98,9 @@ def audit_backfill(
         replace_json(backfill_folder(home, plan.id) / "audit.json", stored)
     if not report.passed:
         failed = "; ".join(f"{check.name}: {check.detail}" for check in report.checks if not check.passed)
+        # Keys and values of rows are printed, and not stored beside the table `quality`, where an erasure finds them.
+        rows_text = "" if quality is None else quality.describe_rows()
+        failed += f"; {rows_text}" if rows_text else ""
         remedy = _remedy(plan) if exact else "plan the same windows again: it starts from the beginning"
         remedy = "run it again, it continues where it stopped" if unfinished else remedy
         message = f"backfill {plan.id} failed its audit ({failed}), so nothing of it is served; {remedy}"
@@ -108,19 +108,8 @@ def audit_backfill(
     return report
 
 
-def _check_quality(
-    settings: Settings,
-    plan: BackfillPlan,
-    definition: Definition,
-    rows: pa.Table,
-    spark: Spark | None,
-    accepted: str,
-) -> AuditFinding | None:
-    """Judge the rows by the user's suite; None if there is none. What is published already is judged and stays published."""
-    home = settings.pipeline(plan.pipeline)
-    check = judge_corrections(settings, home, definition, plan.id, rows, spark, utc_now(), accepted=accepted)
-    if check is None:
-        return None
+def _quality_finding(home: PipelineHome, plan: BackfillPlan, check: CorrectionsCheck, accepted: str) -> AuditFinding:
+    """Return the finding of the user's suite. What is published already stays published, whatever a changed suite says."""
     blocking = [each.describe() for each in check.blocking]
     others = [f"{each.severity}: {each.describe()}" for each in check.others]
     counted = f"{check.rows} rows by {check.path}: {len(blocking)} critical expectations fail"

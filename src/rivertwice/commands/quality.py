@@ -14,7 +14,18 @@ from rivertwice.errors import RequestError
 if TYPE_CHECKING:
     from rivertwice.config import PipelineHome
 
-_HEADERS = ("run", "subject", "severity", "state", "expectation", "because", "observed", "unexpected", "windows")
+_HEADERS = (
+    "run",
+    "subject",
+    "severity",
+    "state",
+    "expectation",
+    "because",
+    "observed",
+    "unexpected",
+    "windows",
+    "rows for instance",
+)
 
 
 @click.command(
@@ -77,6 +88,8 @@ def _overlaps(row: Mapping[str, Any], start_ms: int, end_ms: int) -> bool:
 def _text(name: str, shown: list[dict[str, Any]], total: int) -> str:
     if not total:
         return f"no result is stored; `rivertwice lint {name}` checks the suites in expectations/{name}, and each reconcile runs windows.json"
+    from rivertwice.quality.table import judgement_of
+
     rows = [
         (
             row["run"],
@@ -88,6 +101,7 @@ def _text(name: str, shown: list[dict[str, Any]], total: int) -> str:
             row["error"] or row["observed"],
             row["unexpected"],
             f"{row['window_start']} to {row['window_end']}" if row["window_start"] else "-",
+            "; ".join(judgement_of(row).example_texts()[:3]),
         )
         for row in shown
     ]

@@ -12,7 +12,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.on_demand import Spark
 from rivertwice.quality.judge import MOST_CELLS, JudgedRows, judge_rows, judge_table
-from rivertwice.quality.model import CORRECTIONS, Judgement, continue_from
+from rivertwice.quality.model import CORRECTIONS, MOST_EXAMPLES, Judgement, continue_from
 from rivertwice.quality.suite_files import load_checked
 from rivertwice.quality.table import store_quality
 from rivertwice.quality.windows import rows_in
@@ -45,6 +45,11 @@ class CorrectionsCheck:
     def others(self) -> list[Judgement]:
         """Those that fail and do not keep it from being published."""
         return [each for each in self.judgements if each.fails and not each.blocks]
+
+    def describe_rows(self) -> str:
+        """Return some of the rows for which it must not be published, with window, key and value; empty without any."""
+        rows = list(dict.fromkeys(text for each in self.blocking for text in each.example_texts()))
+        return f"for instance {', '.join(rows[:MOST_EXAMPLES])}" if rows else ""
 
 
 def judge_corrections(

@@ -7,6 +7,7 @@ grow with the rows: above the bound only counts and a few examples come to it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -240,7 +241,7 @@ def _judgement(
     }
     error = "it gave no result" if result is None else exception_of(result.exception_info)
     if error:
-        return Judgement(**values, state=ERRORED, failing=(_starts(*span, definition),), error=error[:_LONGEST])
+        return Judgement(**values, state=ERRORED, failing=(_starts(*span, definition),), error=_without_values(error))
     if result.success:
         return Judgement(**values, state=PASSED, observed=_observed(result.result, values["column"]))
     details = result.result or {}
@@ -263,10 +264,11 @@ def _observed(details: Mapping[str, Any], column: str) -> str | None:
     observed = details.get("observed_value")
     if observed is None:
         return None
+    name = column or "value"
     if isinstance(observed, list | tuple | set):
-        return json.dumps({column or "values": [_plain(each) for each in list(observed)[:MOST_EXAMPLES]]})
+        return json.dumps([{name: _plain(each)} for each in list(observed)[:MOST_EXAMPLES]])
     plain = _plain(observed)
-    return json.dumps({column: plain} if isinstance(plain, str) and column else plain)
+    return json.dumps({name: plain} if isinstance(plain, str) else plain)
 
 
 def _plain_row(row: Any) -> dict[str, Any]:
@@ -290,3 +292,8 @@ def _instant(value: datetime) -> datetime:
     """Return an instant in UTC: Spark gives its own without a zone, in that of this host."""
     plain: datetime = value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
     return plain.astimezone(UTC)
+
+
+def _without_values(error: str) -> str:
+    """Return an error of the engine without what it quotes: that may be values of rows. Pure."""
+    return re.sub(r"(['\"]).*?\1", "...", error)[:_LONGEST]

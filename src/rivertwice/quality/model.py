@@ -68,7 +68,10 @@ class Judgement:
         return self.fails and (self.severity == CRITICAL or self.state == ERRORED)
 
     def describe(self) -> str:
-        """Return it as one sentence: what was expected, what was found, where."""
+        """Return it as one sentence: what was expected, what was found, in which windows.
+
+        No keys and values of rows are in it, for it is stored in many places: an erasure finds those in the table `quality`.
+        """
         place = f"{self.type}{f' on {self.column}' if self.column else ''}"
         if self.state == ERRORED:
             return f"{self.because} [{place}] could not be judged: {self.error}"
@@ -78,18 +81,15 @@ class Judgement:
         found = []
         if self.unexpected:
             found.append(f"{self.unexpected} rows are not so")
-        if self.observed is not None:
+        if self.observed is not None and self.observed[:1] not in ("[", "{"):
             found.append(f"observed {self.observed}")
         if self.failing:
             found.append(f"windows that start in {describe_ranges(self.failing)}")
-        if self.examples:
-            shown = ", ".join(_example(each) for each in self.examples[:3])
-            found.append(f"for instance {shown}")
         return found or ["it does not hold"]
 
-
-def _example(row: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in row.items())
+    def example_texts(self) -> list[str]:
+        """Return each example as a text: window, key and value."""
+        return [" ".join(f"{name}={value}" for name, value in row.items()) for row in self.examples]
 
 
 def describe_ranges(ranges: Sequence[tuple[int, int]]) -> str:

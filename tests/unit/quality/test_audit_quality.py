@@ -48,6 +48,7 @@ def test_a_failing_critical_expectation_blocks_the_publication(made: Made) -> No
     text = failure(made)
     assert "expect_column_values_to_be_between on n]: 1 rows are not so" in text
     assert "window_start=1970-01-01T01:00:00Z k=a" in text
+    assert "k=a" not in json.dumps(read_audit(home, plan.id))  # it is stored where no erasure looks
     assert f"`rivertwice backfill run p --id {plan.id} --accept-quality " in text
     with pytest.raises(AuditError, match="failed its audit"):
         publish_backfill(settings, plan)

@@ -107,8 +107,11 @@ def test_an_expectation_is_named_by_what_it_asks_and_how_severely() -> None:
 
 
 def test_a_failure_names_value_windows_and_rows() -> None:
-    text = failed((0, 3_600_000), observed="7.5", examples=({"window_start": "then", "k": "a", "n": 9},)).describe()
+    judgement = failed((0, 3_600_000), observed="7.5", examples=({"window_start": "then", "k": "a", "n": 9},))
+    text = judgement.describe()
     assert "n is small [expect_column_values_to_be_between on n]: 1 rows are not so; observed 7.5" in text
     assert "[1970-01-01T00:00:00Z, 1970-01-01T01:00:00Z)" in text
-    assert "window_start=then k=a n=9" in text
+    assert judgement.example_texts() == ["window_start=then k=a n=9"]
+    assert "k=a" not in text  # it is stored where no erasure looks
+    assert "secret" not in replace(judgement, observed='[{"k": "secret"}]').describe()
     assert "and 1 more ranges" in describe_ranges([(0, 1), (2, 3), (4, 5)])
