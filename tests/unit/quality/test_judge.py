@@ -13,6 +13,7 @@ from homes.ledger import NOW
 from homes.quality import HOUR, between, expect, serve, write_suite
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.pipeline.model import Definition
+from rivertwice.privacy.redact import Redactor
 from rivertwice.quality.model import ERRORED, FAILED, PASSED, STILL_FAILS
 from rivertwice.quality.table import read_newest, read_results, store_acceptance
 from rivertwice.quality.windows import WindowsCheck, failing_by_severity, judge_windows, standing
@@ -144,6 +145,25 @@ def test_a_run_is_stored_once(made: Made) -> None:
         ("r1", "failed", 4, "pandas"),
     ]
     assert delta.applied_version(home.tables.quality, f"quality/r1/{stored[0]['suite'][:16]}") == 1
+
+
+def test_an_erasure_finds_what_is_stored_of_a_person(made: Made) -> None:
+    settings, home, _ = made
+    serve(home, (0, "anna", 5), (1, "b", 7))
+    write_suite(
+        settings,
+        "windows",
+        between(max_value=4),
+        expect("expect_column_distinct_values_to_equal_set", column="k", value_set=["b"]),
+        expect("expect_column_mean_to_be_between", column="k", max_value=1),
+    )
+    judge(made)
+    stored = delta.read(home.tables.quality)
+    assert stored is not None
+    assert "anna" in str(stored.to_pylist())
+    redacted, _ = Redactor("anna", "p-1", frozenset({"k"})).table(stored)
+    assert "anna" not in str(redacted.to_pylist())
+    assert redacted["examples"].to_pylist()[0] == stored["examples"].to_pylist()[0].replace("anna", "p-1")
 
 
 def test_what_the_library_cannot_judge_is_errored_and_blocks(made: Made) -> None:
