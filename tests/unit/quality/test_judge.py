@@ -18,6 +18,7 @@ from rivertwice.quality.model import ERRORED, FAILED, PASSED, STILL_FAILS
 from rivertwice.quality.table import read_newest, read_results, store_acceptance
 from rivertwice.quality.windows import WindowsCheck, failing_by_severity, judge_windows, standing
 from rivertwice.store import delta
+from rivertwice.timeline.old_judgements import drop_old_judgements
 
 pytestmark = pytest.mark.long
 Made = tuple[Settings, PipelineHome, Definition]
@@ -145,6 +146,16 @@ def test_a_run_is_stored_once(made: Made) -> None:
         ("r1", "failed", 4, "pandas"),
     ]
     assert delta.applied_version(home.tables.quality, f"quality/r1/{stored[0]['suite'][:16]}") == 1
+
+
+def test_upkeep_removes_old_results_and_nothing_that_holds(made: Made) -> None:
+    settings, home, _ = made
+    write_suite(settings, "windows", between(max_value=49))
+    judge(made)
+    judge(made, "r2", (0, HOUR), hours=1)
+    drop_old_judgements(home, NOW + timedelta(days=100))
+    assert {row["run"] for row in read_results(home)} == {"r2"}
+    assert failing_by_severity(standing(settings, home))["critical"] == 1  # r2 says what r1 found, too
 
 
 def test_an_erasure_finds_what_is_stored_of_a_person(made: Made) -> None:
