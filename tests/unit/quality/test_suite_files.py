@@ -9,8 +9,12 @@ import pytest
 
 from homes.backfill import make_home
 from homes.quality import between, expect, write_suite
+from rivertwice.commands.frame import Frame
+from rivertwice.commands.services import check_suites, up_text
 from rivertwice.config import Settings
 from rivertwice.errors import SuiteError
+from rivertwice.pipeline.bundle import build_bundle
+from rivertwice.pipeline.checked import Judgement
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.model import Definition
 from rivertwice.quality.suite_files import lint_suites, load_checked, read_suite
@@ -124,3 +128,15 @@ def test_a_pipeline_without_suites_has_no_finding(made: Made) -> None:
     settings, definition = made
     assert lint_suites(settings, definition) == []
     assert load_checked(settings, "p", definition, "windows") is None
+
+
+def test_up_names_a_broken_suite_beside_the_definitions(made: Made) -> None:
+    settings, _ = made
+    write_suite(settings, "windows", between(column="nn", min_value=0))
+    bundle = build_bundle(settings.definitions / "p")
+    judged = [Judgement("p", bundle, None, (), ()), Judgement("unloadable", None, None, ("why",), ())]
+    suites = check_suites(Frame(settings, "text", debug=False), judged)
+    assert list(suites) == ["p"]
+    text = up_text({"suites": suites}, judged)
+    assert "broken suite" in text
+    assert "did you mean n?" in text
