@@ -83,7 +83,7 @@ def by_command(settings: Settings, folder: Path, range_: TimeRange, records: int
     request = BackfillRequest(NAME, range_, "bench")
     plan = save_plan(copied.pipeline(NAME), make_plan(copied, request, no_spark, chunk_records=records))  # type: ignore[arg-type]
     print(f"    {len(plan.chunks)} chunks of {plan.windows} windows")
-    command = [sys.executable, "-m", "rivertwice.cli", "backfill", "run", NAME, "--id", plan.id]
+    command = [sys.executable, "-m", "rivertwice.cli", "backfill", "run", NAME, "--yes", "--id", plan.id]
     cost = run_measured(command, {**os.environ, **copied.to_env()}, folder / "log")
     return Side(cost.wall_s, cost.cpu_s, cost.wall_s)
 

@@ -68,7 +68,7 @@ class Rounds:
     def _command(self, number: int, settings: Settings, folder: Path) -> None:
         """Run the command for all closed windows; it publishes nothing, so that what comes next is planned as if alone."""
         asked = ["--from", to_iso(ALL.start), "--to", to_iso(ALL.end), "--no-publish"]
-        command = [sys.executable, "-m", "rivertwice.cli", "backfill", "run", NAME, *asked]
+        command = [sys.executable, "-m", "rivertwice.cli", "backfill", "run", NAME, "--yes", *asked]
         cost = run_measured(command, {**os.environ, **settings.to_env()}, folder / "backfill-log")
         plans = list(settings.pipeline(NAME).backfills.glob("*/plan.json"))
         assert len(plans) == 1, plans

@@ -91,7 +91,7 @@ def report(records: int, settings: Settings, root: Path) -> None:
     costs["stream: its late windows"] = python(
         streamed,
         streamed.home / "bench.log",
-        "rivertwice.cli", "backfill", "run", NAME, "--from", to_iso(from_ms(BEGIN_MS - 12 * HOUR_MS)), "--to",
+        "rivertwice.cli", "backfill", "run", NAME, "--yes", "--from", to_iso(from_ms(BEGIN_MS - 12 * HOUR_MS)), "--to",
         to_iso(from_ms(BEGIN_MS + records * HOUR_MS // PER_HOUR)),
     )  # fmt: skip
     for what, cost in costs.items():

@@ -127,7 +127,7 @@ def story(run: Run, topic: str, last: int) -> float:
     print(f"| try found | | | {found['changed']} changed, {found['equal']} equal |")
     send = threading.Thread(target=replay, args=(settings, ReplayRequest(topic=topic)), daemon=True)
     send.start()  # the stream runs while the version begins
-    begun = run.ask("upgrade", PIPELINE, "--new-version", "--confirm")
+    begun = run.ask("upgrade", PIPELINE, "--new-version", "--yes")
     spent = run.cost.cpu_s
     print(f"| published by batch | | | {begun['load']} |")
     send.join()

@@ -110,7 +110,7 @@ class ErasureWorld:
 
     def erase(self) -> dict[str, Any]:
         """Do it by the command line, and return the outcome."""
-        done = self.rivertwice("privacy", "erase", "p", "--field", "k", "--value", SECRET, "--why", "x", "--confirm")
+        done = self.rivertwice("privacy", "erase", "p", "--field", "k", "--value", SECRET, "--reason", "x", "--yes")
         assert done.exit_code == 0, (done.output, done.exception)
         outcome: dict[str, Any] = json.loads(done.stdout)["outcome"]
         return outcome

@@ -35,14 +35,19 @@ def test_the_oldest_part_of_a_backlog_is_left_to_batch(tmp_path: Path, broker: B
     shown = run_command_warm(settings, "catch-up", NAME, "--check")["topics"][topic]
     assert shown["records"] == 400
     assert shown["is_outrun"] is False
-    plan = invoke_warm(settings, "catch-up", NAME, "--by-batch").output
+    shown = invoke_warm(settings, "catch-up", NAME, "--by-batch", "--dry-run")
+    assert shown.exit_code == 0
+    refused = invoke_warm(settings, "catch-up", NAME, "--by-batch")
+    assert refused.exit_code == 1
+    assert "nothing was changed: there was no yes" in refused.stderr
+    plan = refused.output
     assert "nothing was done" in plan
-    assert "rivertwice catch-up amounts --by-batch --confirm" in plan
+    assert "rivertwice catch-up amounts --by-batch --yes" in plan
     few = invoke_warm(settings, "catch-up", NAME, "--by-batch", "--keep", "10 hours")
     assert few.exit_code == 1
     assert "is of the newest 10:00:00" in few.output
 
-    done = run_command_warm(settings, "catch-up", NAME, "--by-batch", "--confirm")
+    done = run_command_warm(settings, "catch-up", NAME, "--by-batch", "--yes")
     assert 200 < done["records"] < 400
     run_driver_warm(settings, NAME, log)
     home = settings.pipeline(NAME)
@@ -53,7 +58,11 @@ def test_the_oldest_part_of_a_backlog_is_left_to_batch(tmp_path: Path, broker: B
     report = run_command_warm(settings, "reconcile", NAME)
     assert report["counts"]["served"]["DEFECT"] == 0
     assert report["counts"]["served"]["NOT_COMPARABLE"] > 0
-    published = run_command_warm(settings, "backfill", "run", NAME)
+    refused = invoke_warm(settings, "backfill", "run", NAME)
+    assert refused.exit_code == 1
+    assert f"to do it: rivertwice backfill run {NAME} --yes" in refused.stderr
+    assert run_command_warm(settings, "backfill", "list", NAME) == []
+    published = run_command_warm(settings, "backfill", "run", NAME, "--yes")
     assert published["windows"] > 0
     rebuild_served(home, definition)
     repaired = run_command_warm(settings, "reconcile", NAME)

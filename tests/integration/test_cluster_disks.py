@@ -88,7 +88,7 @@ def test_executors_share_no_disk_with_the_driver_but_the_checkpoint_s(tmp_path: 
             plan = plan_range(lab, BEGIN_MS, closed_ms(lab))
             assert plan.archive
             assert plan.kafka
-            run_command(lab, "backfill", "run", PIPELINE, "--id", plan.id)
+            run_command(lab, "backfill", "run", PIPELINE, "--yes", "--id", plan.id)
             require_truth(lab, plan)
             assert published(lab, plan.id)
             rebuild_served(lab.home, lab.definition)

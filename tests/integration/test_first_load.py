@@ -59,7 +59,7 @@ def streamed_and_repaired(settings: Settings, log: Path) -> str:
     run_driver_warm(settings, NAME, log)
     report = reconciled(settings)
     assert report["counts"]["served"]["LATE"]
-    run_command_warm(settings, "backfill", "run", NAME)
+    run_command_warm(settings, "backfill", "run", NAME, "--yes")
     return served_rows_sha256(settings)
 
 
@@ -116,7 +116,7 @@ def test_a_loaded_past_serves_what_a_stream_and_its_backfills_serve(
     assert since_seal["counts"] == late["counts"]
     assert since_seal["balance"] == late["balance"]
     assert late["counts"]["served"]["LATE"] > 0
-    causes = run_command_warm(ours, "verdicts", NAME, "--causes", "--pair", "served", "--last", "1000")["rows"]
+    causes = run_command_warm(ours, "verdicts", NAME, "--causes", "--pair", "served", "--limit", "1000")["rows"]
     named = {(cause["partition"], cause["offset"]) for cause in causes if cause["cause"] == "late"}
     assert len(named) == len(more)
     with monkeypatch.context() as patch:
@@ -124,7 +124,7 @@ def test_a_loaded_past_serves_what_a_stream_and_its_backfills_serve(
         by_executors = reconciled(ours)
     assert by_executors["counts"] == late["counts"]
     assert by_executors["balance"] == late["balance"]
-    run_command_warm(ours, "backfill", "run", NAME)
+    run_command_warm(ours, "backfill", "run", NAME, "--yes")
     repaired = reconciled(ours)
     assert repaired["counts"]["served"]["LATE"] == 0
     expected = streamed_and_repaired(plain, tmp_path / "driver.log")
@@ -156,7 +156,7 @@ def test_windows_that_overlap_are_loaded_as_a_stream_makes_them(
     assert report["counts"]["served"]["LATE"] == 0
     run_driver_warm(plain, KIND, tmp_path / "driver.log")
     assert reconciled(plain, KIND)["counts"]["served"]["LATE"] > 0
-    run_command_warm(plain, "backfill", "run", KIND)
+    run_command_warm(plain, "backfill", "run", KIND, "--yes")
     assert served_rows_sha256(ours, KIND) == served_rows_sha256(plain, KIND)
 
 

@@ -94,7 +94,7 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     assert plan.savepoints == {NAME: [early.id]}
     assert {f"{NAME}.changelog", f"{NAME}.served"} <= set(plan.rows)
     # A row that agrees is stored with its window, without its key.
-    stored = run_command_warm(settings, "verdicts", NAME, "--last", "100000")["rows"]
+    stored = run_command_warm(settings, "verdicts", NAME, "--limit", "100000")["rows"]
     is_named = any(f'"{key}"' in (row["key"] or "") for row in stored)
     assert (f"{NAME}.verdicts" in plan.rows) == is_named
 
@@ -115,7 +115,7 @@ def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     after = judge(settings)
     assert after["counts"] == before["counts"]
     assert after["balance"] == before["balance"]
-    verdicts = run_command_warm(settings, "verdicts", NAME, "--last", "100000")
+    verdicts = run_command_warm(settings, "verdicts", NAME, "--limit", "100000")
     assert (str(done["pseudonym"]) in str(verdicts)) == is_named or kind == "joined intervals"
     again = run_command_warm(settings, "privacy", "resume", waits.id)  # nothing is left to do
     assert again["outcome"] == done["outcome"]

@@ -100,7 +100,7 @@ def test_a_bad_correction_is_blocked_then_published(settings: Settings, command:
         between("warning", column="delay_max", max_value=60),
         pipeline=PIPELINE,
     )
-    blocked = command("backfill", "run", PIPELINE)
+    blocked = command("backfill", "run", PIPELINE, "--yes")
     assert blocked.exit_code == 3, blocked.output
     said = json.loads(blocked.stderr.splitlines()[-1])["error"]
     assert said["reason"] == "audit"
@@ -121,10 +121,10 @@ def test_a_bad_correction_is_blocked_then_published(settings: Settings, command:
     )
     audited = command("backfill", "run", PIPELINE, "--id", backfill, "--no-publish")
     assert (audited.exit_code, last_seq(home)) == (0, sequence)
-    published = command("backfill", "run", PIPELINE, "--id", backfill)
+    published = command("backfill", "run", PIPELINE, "--id", backfill, "--yes")
     assert published.exit_code == 0, published.output
     assert last_seq(home) == sequence + 1
-    newest = results(command, "--subject", "corrections", "--last", "2")
+    newest = results(command, "--subject", "corrections", "--limit", "2")
     assert {(row["severity"], row["state"]) for row in newest} == {("critical", "passed"), ("warning", "failed")}
 
     # The next reconcile judges the windows of the publication alone, and what fails in them fails its gate.
@@ -143,7 +143,7 @@ def test_a_bad_correction_is_blocked_then_published(settings: Settings, command:
         ("critical", "quality"),
         ("warning", "quality"),
     ]
-    judged = results(command, "--subject", "windows", "--last", "2")
+    judged = results(command, "--subject", "windows", "--limit", "2")
     assert 0 < judged[0]["rows"] < served.num_rows
     status = json.loads(command("status").stdout)["pipelines"][0]["quality"]
     assert status["failing"] == {"critical": 1, "warning": 1, "info": 0}
@@ -184,9 +184,9 @@ def test_killed_between_audit_and_publication_the_same_is_served(settings: Setti
 
     for each in (settings, reference):
         assert call(each, "reconcile", PIPELINE) == 0
-    assert call(settings, "backfill", "run", PIPELINE, code=KILLED_AFTER_ITS_AUDIT) == -signal.SIGKILL
+    assert call(settings, "backfill", "run", PIPELINE, "--yes", code=KILLED_AFTER_ITS_AUDIT) == -signal.SIGKILL
     assert last_seq(home_of(settings)) == last_seq(home_of(reference))
     for each in (settings, reference):
-        assert call(each, "backfill", "run", PIPELINE) == 0
+        assert call(each, "backfill", "run", PIPELINE, "--yes") == 0
         rebuild(each)
     assert export_sha256(home_of(settings)) == export_sha256(home_of(reference))

@@ -118,9 +118,9 @@ def test_each_kind_goes_on_equal_in_another_number_of_partitions(
     untouched = copy_home(settings, tmp_path / "untouched")
 
     set_partitions(settings, AFTER)
-    plan = run_command_warm(settings, "upgrade", NAME)
+    plan = run_command_warm(settings, "upgrade", NAME, "--dry-run")
     assert (plan["way"], plan["partitions"], plan["refusal"]) == ("same", [BEFORE, AFTER], None)
-    done = run_command_warm(settings, "upgrade", NAME, "--confirm")
+    done = run_command_warm(settings, "upgrade", NAME, "--yes")
     assert (done["timeline"], done["forked_at"], done["replayed"]) == ("t2", last.batch, 0)
     assert load_timeline(home, "t2").shuffle_partitions == AFTER
     assert rows_of_state(settings, "t2", last.batch) == rows_of_state(settings, "t1", last.batch)
@@ -146,7 +146,7 @@ def test_each_kind_goes_on_equal_in_another_number_of_partitions(
     if kind != "session":
         return
     # Back: a rewind to before the change runs in the old number, and an upgrade would change it again.
-    run_command_warm(settings, "savepoint", "rewind", NAME, early, "--confirm")
+    run_command_warm(settings, "savepoint", "rewind", NAME, early, "--yes")
     assert (head(home), partitions_of(path_ledger(home)[-1].offsets_text)) == ("t4", BEFORE)
     assert show_upgrade(settings, NAME, unproved=True).partitions == (BEFORE, AFTER)
 
@@ -172,9 +172,9 @@ def test_killed_around_any_step_the_same_is_reached(
             with pytest.raises(Crash):
                 upgrade_stream(own, NAME, spark=spark)
         if count < STEPS:
-            plan = run_command_warm(own, "upgrade", NAME)
+            plan = run_command_warm(own, "upgrade", NAME, "--dry-run")
             assert plan["resumes"] is not None
-            assert run_command_warm(own, "upgrade", NAME, "--confirm")["resumed"]
+            assert run_command_warm(own, "upgrade", NAME, "--yes")["resumed"]
         assert (head(home), digests(own)) == ("t2", ledger)
         assert load_timeline(home, "t2").shuffle_partitions == AFTER
         state = digest_of_state(own, "t2", last)
@@ -195,12 +195,12 @@ def test_a_timeline_without_a_batch_is_not_saved_nor_changed_again(
     home = settings.pipeline(NAME)
     last = path_ledger(home)[-1].batch
     set_partitions(settings, AFTER)
-    run_command_warm(settings, "upgrade", NAME, "--confirm")
+    run_command_warm(settings, "upgrade", NAME, "--yes")
     with pytest.raises(AssertionError, match="has no batch yet, and its checkpoint was changed"):
         run_command_warm(settings, "savepoint", "take", NAME)
     set_partitions(settings, 3)
     with pytest.raises(AssertionError, match="has its state in 5 partitions and has no batch yet"):
-        run_command_warm(settings, "upgrade", NAME, "--confirm")
+        run_command_warm(settings, "upgrade", NAME, "--yes")
     set_partitions(settings, AFTER)
     # A restore of a savepoint from before the change gives its child the number of the head.
     assert run_command_warm(settings, "savepoint", "restore", NAME, early, "--yes")["timeline"] == "t3"
@@ -210,4 +210,4 @@ def test_a_timeline_without_a_batch_is_not_saved_nor_changed_again(
     assert partitions_of(path_ledger(home)[-1].offsets_text) == AFTER
     assert load_state_definition(home, take_savepoint(settings, NAME, now=utc_now(), reason="after").manifest)
     with pytest.raises(AssertionError, match="nothing in the definition"):
-        run_command_warm(settings, "upgrade", NAME, "--confirm")
+        run_command_warm(settings, "upgrade", NAME, "--yes")

@@ -250,16 +250,16 @@ def test_a_fold_is_computed_again_from_archive_and_kafka_as_a_version(
     log.forget(0.4)
     for command in (
         ("upgrade", NAME, "--new-version", "--recompute"),
-        ("upgrade", NAME, "--new-version", "--recompute", "--confirm"),
+        ("upgrade", NAME, "--new-version", "--recompute", "--yes"),
     ):
         refused = invoke_warm(not_archived, *command)
         assert refused.exit_code == 1
         assert f"was read by {NAME} and is in neither Kafka nor the archive" in refused.output
     assert not not_archived.pipeline(NEW).root.exists()
 
-    plan = run_command_warm(archived, "upgrade", NAME, "--new-version", "--recompute")
+    plan = run_command_warm(archived, "upgrade", NAME, "--new-version", "--recompute", "--dry-run")
     assert plan["stream_load"]["batch"] == LARGE
-    begun = run_command_warm(archived, "upgrade", NAME, "--new-version", "--recompute", "--confirm")
+    begun = run_command_warm(archived, "upgrade", NAME, "--new-version", "--recompute", "--yes")
     assert begun["load"]["records_left"] == begun["load"]["records"] == int(0.8 * len(log.records))
     log.send(0.8, 1)
     for name in (NAME, NEW):

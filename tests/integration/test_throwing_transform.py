@@ -56,13 +56,13 @@ def test_a_rule_rejects_what_the_transform_throws_on(
     assert (
         f"throws on the record {culprit}, after those before it in the batch, with [ARITHMETIC_OVERFLOW]" in end.message
     )
-    assert f"`rivertwice upgrade {NAME} --confirm`" in end.message
+    assert f"`rivertwice upgrade {NAME} --yes`" in end.message
     assert [row.digest for row in path_ledger(home)] == [row.digest for row in before]
 
     path = settings.definitions / NAME / "pipeline.yaml"
     rule = "    rules: [{name: v_in_range, rule: range, field: v, min: 0, max: 1000000}]\n"
     path.write_text(path.read_text().replace("    required: [k, v]\n", f"    required: [k, v]\n{rule}", 1))
-    assert run_command_warm(settings, "upgrade", NAME, "--confirm")["changed"] == ["rules"]
+    assert run_command_warm(settings, "upgrade", NAME, "--yes")["changed"] == ["rules"]
     run_to_end(settings, log)
     rows = path_ledger(home)
     assert sum(row.bad for row in rows) - sum(row.bad for row in before) == 2

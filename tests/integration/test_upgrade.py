@@ -60,7 +60,7 @@ def test_a_changed_definition_resumes_the_old_state_and_serves_the_same(
     run_to_end(settings, NAME)
     taken = take_savepoint(settings, NAME, now=utc_now(), reason="before the upgrade")
     command(settings, "savepoint", "prove", NAME, taken.id)
-    command(settings, "backfill", "run", NAME, "--from", REPAIRED[0], "--to", REPAIRED[1])
+    command(settings, "backfill", "run", NAME, "--yes", "--from", REPAIRED[0], "--to", REPAIRED[1])
     served = served_now(settings)
     published = read_served(home).to_pylist()
     assert any(row["_status"] == "published" for row in published)
@@ -72,23 +72,23 @@ def test_a_changed_definition_resumes_the_old_state_and_serves_the_same(
     found = read_exit(home)
     assert found is not None
     assert (found.failure, f"rivertwice upgrade {NAME}" in found.message) == ("fingerprint", True)
-    plan = command(settings, "upgrade", NAME, code=1)
+    plan = command(settings, "upgrade", NAME, "--dry-run", code=1)
     assert (plan["way"], set(plan["obstacles"])) == ("refused", {"transform"})
-    assert "transform: it shapes the state" in command(settings, "upgrade", NAME, "--confirm", code=1)
+    assert "transform: it shapes the state" in command(settings, "upgrade", NAME, "--yes", code=1)
     assert (head(home), list(home.operations.glob("restore-*.json"))) == ("t1", [])
     change(settings, "transform.sql", "min(dep_delay)", "max(dep_delay)")
-    assert "nothing in the definition" in command(settings, "upgrade", NAME, "--confirm", code=1)
+    assert "nothing in the definition" in command(settings, "upgrade", NAME, "--yes", code=1)
 
     # One that does not is planned, then done; the log has more by now.
     change(settings, "pipeline.yaml", "watermark: 1 hour", "watermark: 90 minutes")
     (settings.definitions / NAME / "rows.sql").write_text("SELECT * FROM flights WHERE origin <> 'LGA'\n")
     produce(settings, NAME, flights(SECOND, seed=2, start=BEGINS + timedelta(minutes=2 * FIRST)))
     last = path_ledger(home)[-1].batch
-    plan = command(settings, "upgrade", NAME)
+    plan = command(settings, "upgrade", NAME, "--dry-run")
     assert (plan["way"], {one["component"] for one in plan["changes"]}) == ("resume", {"rows", "watermark"})
     assert (plan["timeline"], plan["batch"], plan["publications"]) == ("t1", last, 1)
     assert (plan["savepoint"], plan["origin"], plan["replay"]) == ("checkpoint", taken.id, 0)
-    done = command(settings, "upgrade", NAME, "--confirm")
+    done = command(settings, "upgrade", NAME, "--yes")
     assert done["replayed"] == 0
     assert (done["parent"], done["forked_at"], done["timeline"], sorted(done["changed"])) == (
         "t1",
@@ -142,7 +142,7 @@ def check_another_decoding(settings: Settings, taken: str, report: Any, capsys: 
 
     # Another decoding, which rejects what the old one took: each record counts as the definition that read it took it.
     change(settings, "pipeline.yaml", "max: 2880", "max: 60")
-    assert command(settings, "upgrade", NAME, "--savepoint", own.id, "--confirm")["changed"] == ["rules"]
+    assert command(settings, "upgrade", NAME, "--savepoint", own.id, "--yes")["changed"] == ["rules"]
     produce(settings, NAME, flights(SECOND, seed=3, start=BEGINS + timedelta(minutes=2 * (FIRST + SECOND))))
     run_to_end(settings, NAME)
     rows = path_ledger(home)

@@ -45,7 +45,7 @@ def rows_at(place: Place) -> dict[tuple[int, str], tuple[int, int]]:
 
 def begin_version(settings: Settings, log: Path) -> dict[str, Any]:
     """Begin the version and compute its past; no agent runs, so its driver is run in between."""
-    command = ("--output", "json", "upgrade", OLD, "--new-version", "--confirm")
+    command = ("--output", "json", "upgrade", OLD, "--new-version", "--yes")
     first = invoke_warm(settings, *command)
     assert "no agent lives" in first.output, (first.output, first.exception)
     run_driver_warm(settings, NEW, log)
@@ -76,7 +76,7 @@ def test_a_fix_runs_beside_until_every_difference_has_a_cause(tmp_path: Path, br
     shown = invoke_warm(settings, "upgrade", OLD, "--new-version").output
     assert "amounts@v2 would run beside amounts: nothing was changed" in shown
     assert "+SELECT window.start AS window_start" in shown
-    assert "rivertwice upgrade amounts --new-version --confirm" in shown
+    assert "rivertwice upgrade amounts --new-version --yes" in shown
     assert not settings.pipeline(NEW).root.exists()
 
     report = begin_version(settings, log)

@@ -86,7 +86,7 @@ class Beside:
 
     def _begin(self) -> None:
         """Begin the version and let it read the log; no agent runs, so its driver is run here."""
-        command = ("upgrade", NAME, "--new-version", "--confirm")
+        command = ("upgrade", NAME, "--new-version", "--yes")
         assert "no agent lives" in invoke_warm(self.settings, *command).output
         run_driver_warm(self.settings, NEW, self._log)
         if find_load_obstacle(self.definition) is None:

@@ -64,7 +64,7 @@ def test_a_version_on_s3_is_begun_switched_and_back(tmp_path: Path, broker: Brok
         "reason: amounts that go out counted as negative\n"
         "rows: [{columns: [total], where: new.total > old.total, reason: the sum is of absolute amounts}]\n"
     )
-    begin = ("upgrade", OLD, "--new-version", "--confirm")
+    begin = ("upgrade", OLD, "--new-version", "--yes")
     assert "no agent lives" in invoke_warm(settings, *begin).output
     run_driver_warm(settings, NEW, log)
     assert run_command_warm(settings, *begin)["load"]["published"]

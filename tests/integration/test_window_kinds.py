@@ -63,13 +63,13 @@ def test_a_killed_stream_is_explained_to_the_last_row(
     assert report["balance"]["total"]["late"]
     said = [f"{kind} {seed}: {len(records)} records, {len(path_ledger(home))} batches, {report['counts']['stream']}"]
     if kind == "session":
-        half = run_command_warm(settings, "backfill", "run", NAME, "--from", MIDDLE[0], "--to", MIDDLE[1])
+        half = run_command_warm(settings, "backfill", "run", NAME, "--yes", "--from", MIDDLE[0], "--to", MIDDLE[1])
         rebuild_served(home, definition)
         between = run_command_warm(settings, "reconcile", NAME)
         check_explained(between)
         assert 0 < between["counts"]["served"]["LATE"] < report["counts"]["served"]["LATE"]
         said.append(f"{half['windows']} published first: {between['counts']['served']}")
-    run_command_warm(settings, "backfill", "run", NAME)
+    run_command_warm(settings, "backfill", "run", NAME, "--yes")
     rebuild_served(home, definition)
     repaired = run_command_warm(settings, "reconcile", NAME)
     check_explained(repaired)
@@ -135,12 +135,12 @@ def test_a_killed_proved_and_restored_fold_is_the_fold_of_the_log(
     total = report["balance"]["total"]
     assert (total["late"], total["open"]) == (0, 0)
     assert total["excluded"] == sum(one.value == 7 and one.event_s is not None for one in records)
-    shown = run_command_warm(settings, "view", NAME, "--history", "--last", "1000000")["rows"]
+    shown = run_command_warm(settings, "view", NAME, "--history", "--limit", "1000000")["rows"]
     address = ("partition", "offset", "row")
     wanted = sorted(folded(records), key=lambda row: [row[name] for name in address])
     assert sorted(shown, key=lambda row: [row[name] for name in address]) == wanted
     with pytest.raises(AssertionError, match=r"is a fold: none of its events is ever late.*--new-version"):
-        run_command_warm(settings, "backfill", "run", NAME)
+        run_command_warm(settings, "backfill", "run", NAME, "--yes")
     with capsys.disabled():
         sys.stdout.write(
             f"\nfold {seed}: {len(records)} records, {len(path_ledger(home))} batches, {report['counts']['stream']}; proof {proof}; "

@@ -94,7 +94,7 @@ def test_savepoints_records_and_leases_on_s3_hold_no_secret(bucket, tmp_path):
     [
         ("--debug", "savepoint", "list", "p"),
         ("--debug", "savepoint", "take", "p"),
-        ("--debug", "savepoint", "prune", "p"),
+        ("--debug", "savepoint", "prune", "p", "--yes"),
         ("status",),
         ("doctor",),
         ("--debug", "savepoint", "restore", "p", "sp-t1-3-00000000", "--yes"),

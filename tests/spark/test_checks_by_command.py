@@ -190,7 +190,7 @@ def begin(settings: Settings, bundle: Bundle) -> None:
 def test_an_upgrade_to_what_the_checks_refuse_is_refused_first(settings: Settings, run: Callable[..., Result]) -> None:
     begin(settings, build_bundle(settings.definitions / "fine"))
     folder = write(settings.project, "fine", rows__sql="SELECT * FROM events\nWHERE w > 1\n")
-    shown, done = run("upgrade", "fine", output="json"), run("upgrade", "fine", "--confirm")
+    shown, done = run("upgrade", "fine", output="json"), run("upgrade", "fine", "--yes")
     words = f"{folder}/rows.sql: line 2, column 7: Spark refuses the SQL: [UNRESOLVED_COLUMN"
     assert (shown.exit_code, words in json.loads(shown.stdout)["refusal"]) == (1, True)
     assert (done.exit_code, words in done.stderr) == (1, True)

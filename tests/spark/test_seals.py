@@ -222,7 +222,7 @@ def test_the_command_starts_no_spark_if_nothing_is_new(
     done = CliRunner().invoke(cli, [*where, "reconcile", "p"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["gate"]["passed"]
-    shown = CliRunner().invoke(cli, [*where, "verdicts", "p", "--last", "1000"])
+    shown = CliRunner().invoke(cli, [*where, "verdicts", "p", "--limit", "1000"])
     assert json.loads(shown.stdout)["total"] == len(verdict_rows(made.home, json.loads(done.stdout)["run"])) > 0
     refused = CliRunner().invoke(
         cli, [*where, "reconcile", "p", "--full", "--from", "2020-01-01", "--to", "2020-01-02"]

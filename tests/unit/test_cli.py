@@ -14,8 +14,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.project import REPOSITORY, make_project
-from rivertwice.cli import COMMAND_GROUP, added_commands, cli
+from rivertwice.cli import cli
 from rivertwice.commands import frame as frame_module
+from rivertwice.commands.catalogue import COMMAND_GROUP, added_commands
 from rivertwice.commands.checks import exit_code_of_gate, summary_text
 from rivertwice.commands.frame import as_table, as_unexpected, exit_code_of, to_plain
 from rivertwice.config import Settings
@@ -218,7 +219,7 @@ def test_events_are_shown_newest_last_and_limited(run: Any, tmp_path: Path) -> N
     settings = Settings(REPOSITORY, tmp_path / "home")
     for number in range(5):
         record_event(settings, "start", "p", f"event {number}", utc_now(), pid=number)
-    shown = json.loads(run("agent", "events", "--last", "2", output="json").stdout)
+    shown = json.loads(run("agent", "events", "--limit", "2", output="json").stdout)
     assert [item["message"] for item in shown] == ["event 3", "event 4"]
     page(settings, "hung", "p", "look", utc_now())
     alert = json.loads((settings.home / "alerts.jsonl").read_text())
@@ -369,7 +370,7 @@ def test_a_value_that_makes_sql_throw_is_named_with_the_way_on() -> None:
         ArithmeticError("[ARITHMETIC_OVERFLOW] overflow. SQLSTATE: 22003\nand two hundred lines of Scala")
     )
     assert error.reason == "poison"
-    for word in ("[ARITHMETIC_OVERFLOW] overflow", "a rule of their source", "`rivertwice upgrade NAME --confirm`"):
+    for word in ("[ARITHMETIC_OVERFLOW] overflow", "a rule of their source", "`rivertwice upgrade NAME --yes`"):
         assert word in str(error)
     assert "Scala" not in str(error)
     assert as_unexpected(KeyError("k")).reason == "unexpected"

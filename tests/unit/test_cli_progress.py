@@ -14,7 +14,7 @@ from homes.backfill import add_timeline
 from homes.ledger import ledger_row
 from homes.project import REPOSITORY
 from rivertwice.cli import cli
-from rivertwice.commands.backfills import parse_range
+from rivertwice.commands.options import INSTANT, range_of
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
 from rivertwice.instants import TimeRange, parse_instant, to_iso, utc_now
@@ -40,7 +40,8 @@ def run(tmp_path: Path) -> Any:
     "text", ["2013-06-30", " 2013-06-30 ", "20130630", "2013-06-30T00:00:00Z", "2013-06-29T20:00-04:00"]
 )
 def test_a_date_alone_means_its_midnight_in_utc(text: str) -> None:
-    assert parse_range(text, "2013-07-01") == TimeRange.parse("2013-06-30T00:00:00Z", "2013-07-01T00:00:00Z")
+    start, end = (INSTANT.convert(each, None, None) for each in (text, "2013-07-01"))
+    assert range_of(start, end) == TimeRange.parse("2013-06-30T00:00:00Z", "2013-07-01T00:00:00Z")
 
 
 def test_the_help_of_a_range_says_what_a_date_means(run: Any) -> None:
@@ -88,7 +89,7 @@ def test_a_list_of_no_pipelines_says_where_it_looked(run: Any, tmp_path: Path) -
 
 
 def test_discarding_a_reason_that_no_dead_letter_has_is_refused(run: Any) -> None:
-    result = run("dead", "discard", "flight_delays", "--reason", "tombstone", "--why", "test")
+    result = run("dead", "discard", "flight_delays", "--kind", "tombstone", "--reason", "test")
     assert result.exit_code == 1
     assert "no open dead letter with reason 'tombstone'" in result.output
 
@@ -197,7 +198,7 @@ def test_a_heartbeat_of_an_older_and_of_a_newer_version_is_read(tmp_path: Path) 
 def test_one_number_of_savepoints_is_kept_whoever_prunes(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr("rivertwice.savepoint.prune.prune_savepoints", lambda _, keep, now: asked.append(keep) or {})
-    assert run("savepoint", "prune", "flight_delays").exit_code == 0
-    assert run("savepoint", "prune", "flight_delays", "--keep", "3").exit_code == 0
+    assert run("savepoint", "prune", "flight_delays", "--yes").exit_code == 0
+    assert run("savepoint", "prune", "flight_delays", "--keep", "3", "--yes").exit_code == 0
     assert asked == [KEPT, 3]
     assert f"default: {KEPT}" in run("savepoint", "prune", "--help").output

@@ -38,7 +38,7 @@ def start(settings: Settings, *arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--dry-run",), "--dry-run shows what --from-batch would do"),
+        (("--dry-run",), "--dry-run shows what --from-batch or --accept-gap would do"),
         (("--from-batch", "--accept-gap", "gap-0f3a9c2e71b4"), "leave one of them out"),
         (("--from-batch",), "p began already: timeline t1"),
         (("--from-batch", "--dry-run"), "p began already: timeline t1"),

@@ -40,7 +40,7 @@ from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.compile import compile_sources
 from rivertwice.pipeline.definition import Definition, Source
 from rivertwice.pipeline.relations import included, window_micros, with_window_end
-from rivertwice.progress import Progress, report_nothing
+from rivertwice.progress import Measured, Progress, report_nothing
 from rivertwice.store import delta
 from rivertwice.timeline.serving import to_epoch_ms
 
@@ -97,13 +97,13 @@ def compute_backfill(
         lost = missing_chunks(first, declared_rows(home, plan.id), held_rows(home, plan.id)) if first else []
         wanted = [chunk for chunk in plan.chunks if chunk.index >= first or chunk.index in lost]
         rows_written = 0
-        for chunk, result, record in chunks_computed(spark, settings, plan, definition, wanted):
+        computed = chunks_computed(spark, settings, plan, definition, wanted)
+        for finished, (chunk, result, record) in enumerate(computed, start=1):
             write_chunk(home, plan, definition, result, record, again=chunk.index < first)
             rows_written += record.rows
-            progress(
-                f"backfill {plan.id}: chunk {chunk.index + 1} of {len(plan.chunks)} done, {rows_written} rows, "
-                f"{time.monotonic() - began:.1f} s"
-            )
+            seconds = time.monotonic() - began
+            line = f"backfill {plan.id}: chunk {chunk.index + 1} of {len(plan.chunks)} done, {rows_written} rows, {seconds:.1f} s"
+            progress(Measured(line, f"backfill {plan.id}", finished, len(wanted)))
     return ComputeReport(len(wanted), len(plan.chunks) - len(wanted), rows_written, time.monotonic() - began)
 
 

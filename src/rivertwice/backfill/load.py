@@ -37,7 +37,7 @@ from rivertwice.log.archive import extend_archive
 from rivertwice.log.archive_table import archived_ranges
 from rivertwice.pipeline.bundle import Bundle, load_bundle_definition, save_bundle
 from rivertwice.pipeline.on_demand import Spark
-from rivertwice.progress import Progress
+from rivertwice.progress import Measured, Progress
 from rivertwice.stream.at_rest import at_rest
 from rivertwice.stream.begin import require_checked
 from rivertwice.stream.lease import lease_owner
@@ -200,13 +200,15 @@ def publish_load(settings: Settings, load: FirstLoad, spark: Spark, progress: Pr
     home = settings.pipeline(load.pipeline)
     window = load_bundle_definition(home.bundles, load.bundle).window
     size, step = window.length // _MS, window.step // _MS
-    for piece in cut_pieces(unloaded_windows(home, load), step, MAX_WINDOWS):
+    pieces = list(cut_pieces(unloaded_windows(home, load), step, MAX_WINDOWS))
+    for number, piece in enumerate(pieces, start=1):
         request = ask_for(load.pipeline, piece, size, step)
         plan = find_interrupted(home, piece) or save_plan(home, make_plan(settings, request, spark))
         progress(f"backfill {plan.id}: {plan.windows} windows, {plan.records} records, {len(plan.chunks)} chunks")
         compute_backfill(spark(), settings, plan, progress)
         audit_backfill(settings, plan, spark)
         entry = publish_backfill(settings, plan)
+        progress(Measured(f"{load.id}: part {number} of {len(pieces)} published", load.id, number, len(pieces)))
         yield LoadedPiece(plan.id, plan.windows, entry.seq)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import getpass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, as_table, example, pass_frame
+from rivertwice.commands.options import INSTANT, INSTANT_FORM, name_argument, reason_option
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
@@ -16,31 +19,34 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=example(
-        "rivertwice acknowledge flight_delays --why 'upgrade of 24 November: its windows are mixed until tomorrow'",
+        "rivertwice acknowledge flight_delays --reason 'upgrade of 24 November: its windows are mixed until tomorrow'",
         "rivertwice acknowledge flight_delays --list",
         "rivertwice acknowledge flight_delays --end ak-1f0c22d3",
     )
 )
-@click.argument("name")
-@click.option("--why", help="Kept with it, and shown by every run that it covers.")
-@click.option("--until", help="It ends here at the latest; ISO 8601, a date alone means midnight UTC.")
+@name_argument()
+@reason_option(was="--why")
+@click.option("--until", type=INSTANT, metavar="INSTANT", help=f"It ends here at the latest: {INSTANT_FORM}.")
 @click.option("--end", "ended", metavar="ID", help="End this one now.")
 @click.option("--list", "listed", is_flag=True, help="Show all, with what became of them.")
+@changes_unasked("an acknowledgement", because="--end takes it back")
 @pass_frame
-def acknowledge(frame: Frame, name: str, why: str | None, until: str | None, ended: str | None, listed: bool) -> None:
-    """Acknowledge that the newest reconcile of NAME could compare nothing, for instance after an upgrade or an accepted gap.
+def acknowledge(
+    frame: Frame, name: str, reason: str | None, until: datetime | None, ended: str | None, listed: bool
+) -> None:
+    """Record why the newest reconcile could compare nothing.
 
-    Later runs pass their gate with a warning that names it, for as long as the head is the same and no other reason comes up.
+    That happens for instance after an upgrade or an accepted gap. Later runs pass their gate with a warning that names it, for as long as the head is the same and no other reason comes up.
     A DEFECT, a finding or a gap that is new still fails the gate.
     """
-    from rivertwice.instants import parse_instant, utc_now
+    from rivertwice.instants import utc_now
     from rivertwice.reconcile.acknowledge import acknowledge as record
     from rivertwice.reconcile.acknowledge import end_acknowledgement, read_acknowledgements
     from rivertwice.reconcile.results import newest_reconcile, verdict_rows
 
     home, now = frame.settings.pipeline(frame.known_pipeline(name)), utc_now()
-    if sum((why is not None, ended is not None, listed)) != 1:
-        message = "give one of --why, --end and --list"
+    if sum((reason is not None, ended is not None, listed)) != 1:
+        message = "give one of --reason, --end and --list"
         raise click.UsageError(message)
     if listed:
         known = [_row(entry) for entry in read_acknowledgements(home)]
@@ -60,9 +66,9 @@ def acknowledge(frame: Frame, name: str, why: str | None, until: str | None, end
         home,
         newest,
         verdict_rows(home, newest["run"]),
-        why=str(why),
+        why=str(reason),
         by=getpass.getuser(),
-        until=None if until is None else parse_instant(until),
+        until=until,
         now=now,
     )
     pairs = ", ".join(f"{pair} ({len(reasons)} reasons)" for pair, reasons in sorted(made.reasons.items()))

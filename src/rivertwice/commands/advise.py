@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rivertwice.commands.frame import Frame, as_table, example, pass_frame
-from rivertwice.pipeline.durations import format_duration, parse_duration
+from rivertwice.commands.options import name_argument
 
 if TYPE_CHECKING:
     from rivertwice.advise.model import Advice
@@ -21,6 +21,8 @@ class DurationType(click.ParamType[timedelta]):
 
     def convert(self, value: str | timedelta, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         """Return the duration, or fail with the form to use."""
+        from rivertwice.pipeline.durations import parse_duration
+
         try:
             return parse_duration(value)
         except ValueError as error:
@@ -34,15 +36,15 @@ class DurationType(click.ParamType[timedelta]):
         'rivertwice advise flight_delays --last "7 days"',
     )
 )
-@click.argument("name")
+@name_argument()
 @click.option("--delay", "delays", type=DurationType(), multiple=True, help="Judge this delay; may be given again.")
 @click.option("--last", type=DurationType(), help="Only the newest batches: as far back as this much event time.")
 @click.option("--by", "column", metavar="FIELD", help="Also name the values of a field of the record that lose most.")
 @pass_frame
 def advise(frame: Frame, name: str, delays: tuple[timedelta, ...], last: timedelta | None, column: str | None) -> None:
-    """Say what other watermark delays would have cost NAME, over the log that it read.
+    """Show what other watermark delays would have dropped.
 
-    Each delay is judged by the exact late rule over the batches that the stream ran: how many pairs of record and window it
+    The log that NAME read is judged again. Each delay is judged by the exact late rule over the batches that the stream ran: how many pairs of record and window it
     would have dropped, how long the rows of a window would have waited, and how many rows the state would have held at most.
     Without --delay it judges parts and multiples of the present delay, and the smallest ones that drop at most 1 %, 0.1 %
     and none. Nothing is changed. To apply a delay, write it as the source's watermark and run `rivertwice upgrade NAME`.
@@ -113,6 +115,8 @@ def advice_text(advice: Advice) -> str:
 
 
 def _text(value: timedelta | None) -> str | None:
+    from rivertwice.pipeline.durations import format_duration
+
     if value is None:
         return None
     return f"-{format_duration(-value)}" if value < timedelta(0) else format_duration(value)

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame
+from rivertwice.commands.options import renamed_option
 from rivertwice.errors import ServiceError
 
 
-@click.group(cls=FriendlyGroup, epilog=example("rivertwice agent start", "rivertwice agent events --last 20"))
+@click.group(cls=FriendlyGroup, epilog=example("rivertwice agent start", "rivertwice agent events --limit 20"))
 def agent() -> None:
-    """The process on this host that keeps every stream's intent true."""
+    """Start, stop and watch the agent.
+
+    It is the process on this host that keeps every stream's intent true.
+    """
 
 
 @agent.command("start", epilog=example("rivertwice agent start"))
+@changes_unasked("the agent runs", because="one that runs stays")
 @pass_frame
 def agent_start(frame: Frame) -> None:
-    """Start the agent in the background; one per home. It adopts drivers that run already."""
+    """Start the agent in the background; one per home.
+
+    It adopts drivers that run already.
+    """
     from rivertwice.supervise.launch import start_agent
 
     frame.warn_of_copies()
@@ -25,9 +34,13 @@ def agent_start(frame: Frame) -> None:
 
 
 @agent.command("stop", epilog=example("rivertwice agent stop"))
+@changes_unasked("the agent stops", because="drivers run on")
 @pass_frame
 def agent_stop(frame: Frame) -> None:
-    """Stop the agent. Drivers are left running; the next agent adopts them. To drain them, use `rivertwice down`."""
+    """Stop the agent; leave the drivers running.
+
+    The next agent adopts them. To drain them, use `rivertwice down`.
+    """
     from rivertwice.supervise.launch import stop_agent
 
     pid = stop_agent(frame.settings)
@@ -47,11 +60,12 @@ def agent_stop(frame: Frame) -> None:
     show_default=True,
     help="How long the drivers may take to drain; less than the container's own grace period.",
 )
+@changes_unasked("the agent runs", because="one that runs stays")
 @pass_frame
 def agent_run(frame: Frame, drain_on_stop: bool, drain_seconds: float) -> None:
-    """Run the agent in the foreground (containers, service managers).
+    """Run the agent in the foreground.
 
-    SIGTERM ends it and leaves drivers running, which the next agent adopts. With --drain-on-stop each driver ends at a batch
+    It is for containers and service managers. SIGTERM ends it and leaves drivers running, which the next agent adopts. With --drain-on-stop each driver ends at a batch
     boundary first; intents are kept, so the next agent starts them again.
     """
     import os
@@ -72,7 +86,7 @@ def agent_run(frame: Frame, drain_on_stop: bool, drain_seconds: float) -> None:
 )
 @pass_frame
 def agent_show(frame: Frame, max_age: float | None) -> None:
-    """Show the agent and what it decided last, with its reason, per pipeline."""
+    """Show what the agent decided last, with its reason."""
     from rivertwice.instants import utc_now
     from rivertwice.supervise.launch import agent_status
 
@@ -92,19 +106,25 @@ def agent_show(frame: Frame, max_age: float | None) -> None:
     frame.emit(status, lambda: f"agent pid {status.pid}\n{as_table(('pipeline', 'action', 'reason'), rows)}")
 
 
-@agent.command("events", epilog=example("rivertwice agent events --last 20"))
-@click.option("--last", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many.")
+@agent.command("events", epilog=example("rivertwice agent events --limit 20"))
+@renamed_option("--last", "--limit", type=click.IntRange(1, 10_000))
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many, the last."
+)
 @pass_frame
-def agent_events(frame: Frame, last: int) -> None:
-    """Show what the agent did: starts, exits, backoff, pages."""
+def agent_events(frame: Frame, limit: int) -> None:
+    """Show what the agent did, and what people asked for.
+
+    It has starts, exits, backoff and pages, and each command that changed what is served, with who ran it and why.
+    """
     import json
 
     path = frame.settings.home / "agent" / "events.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     older = path.with_name("events.jsonl.1")
-    if len(lines) < last and older.exists():
+    if len(lines) < limit and older.exists():
         lines = older.read_text().splitlines() + lines
-    lines = lines[-last:]
+    lines = lines[-limit:]
     events = [json.loads(line) for line in lines if line]
     rows = [(item["at"], item["pipeline"], item["kind"], item["message"]) for item in events]
     frame.emit(events, lambda: as_table(("at", "pipeline", "event", "message"), rows))

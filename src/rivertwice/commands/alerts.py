@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands import candidates
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
 from rivertwice.errors import ConfigError, RequestError, ServiceError
 
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
 @click.option("--check", is_flag=True, help="Exit 3 while anything fires.")
 @click.pass_context
 def alerts(ctx: click.Context, check: bool) -> None:
-    """Show what fires now, since when, what it means, the next command, and how the routes do.
+    """Show what fires now, and the next command.
 
-    Routes (webhook, Slack, e-mail, file) are configured in alerts.yaml of the project; docs/howto-alerts.md has all of it.
+    It says since when, what it means, and how the routes do. Routes (webhook, Slack, e-mail, file) are configured in alerts.yaml of the project; docs/howto-alerts.md has all of it.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -45,10 +47,14 @@ def alerts(ctx: click.Context, check: bool) -> None:
 
 
 @alerts.command("test", epilog=example("rivertwice alerts test", "rivertwice alerts test --route ops"))
-@click.option("--route", "name", metavar="NAME", help="Only this one; default: all.")
+@click.option("--route", "name", metavar="NAME", shell_complete=candidates.routes, help="Only this one; default: all.")
+@changes_unasked("a message to people", because="that is what is asked for")
 @pass_frame
 def alerts_test(frame: Frame, name: str | None) -> None:
-    """Send a test message to the routes now, and show the result of each. Exit 1 if a route did not take it."""
+    """Send a test message to the routes.
+
+    The result of each is shown. Exit 1 if a route did not take it.
+    """
     import os
 
     from rivertwice.alerts.model import WARNING, Alert, AlertCause

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, as_fields, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 
 
 @click.command(epilog=example("rivertwice archive flight_delays"))
-@click.argument("name")
+@name_argument()
 @click.option(
     "--accept-hole", is_flag=True, help="Continue after records that Kafka deleted before they were archived."
 )
+@changes_unasked("the archive", because="records are added")
 @pass_frame
 def archive(frame: Frame, name: str, accept_hole: bool) -> None:
-    """Copy the records of NAME's topics that the archive lacks; exact offset ranges, safe to repeat."""
+    """Copy the records that the archive lacks from Kafka.
+
+    All topics of NAME are copied, by exact offset ranges; it is safe to repeat.
+    """
     from rivertwice.log.archive import extend_archive
     from rivertwice.pipeline.definition import load_definition
     from rivertwice.pipeline.engine import spark_session

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from rivertwice.commands.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument, range_of, range_options
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rivertwice.backfill.model import BackfillPlan
     from rivertwice.instants import TimeRange
     from rivertwice.pipeline.on_demand import Spark
@@ -20,30 +23,7 @@ if TYPE_CHECKING:
     cls=FriendlyGroup, epilog=example("rivertwice backfill plan flight_delays", "rivertwice backfill run flight_delays")
 )
 def backfill() -> None:
-    """Recompute closed windows from the log: plan, compute, audit, publish."""
-
-
-def parse_range(start: str | None, end: str | None) -> TimeRange | None:
-    """Return the range that two options give, or None if neither is given.
-
-    Raises:
-        RequestError: only one is given, or they are not a half-open range.
-    """
-    from rivertwice.instants import TimeRange
-
-    if start is None and end is None:
-        return None
-    if start is None or end is None:
-        message = f"only {'--to' if start is None else '--from'} is given; a range needs both ends, [from, to)"
-        raise RequestError(message)
-    return TimeRange.parse(start, end)
-
-
-def range_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --from and --to."""
-    form = "ISO 8601 with a zone; a date alone means midnight UTC."
-    command = click.option("--to", "end", metavar="ISO", help=f"End of the range, exclusive: {form}")(command)
-    return click.option("--from", "start", metavar="ISO", help=f"Start of the range: {form}")(command)
+    """Recompute closed windows from the log and publish them."""
 
 
 late_option = click.option(
@@ -79,23 +59,26 @@ def _plan(
         "rivertwice backfill plan flight_delays --from 2013-06-30T04:00:00Z --to 2013-07-01T04:00:00Z",
     )
 )
-@click.argument("name")
+@name_argument()
 @range_options
 @late_option
 @click.option("--reason", default="manual", show_default=True, help="Kept with the plan.")
 @click.option("--save", is_flag=True, help="Store the plan, so that a DAG or `backfill run --id` runs this very one.")
+@changes_unasked("with --save a stored plan", because="it publishes nothing")
 @pass_frame
-def plan(frame: Frame, name: str, start: str | None, end: str | None, late: bool, reason: str, save: bool) -> None:
-    """Show what a backfill of NAME would do. Without a range: the windows that the newest reconcile found stale.
+def plan(
+    frame: Frame, name: str, start: datetime | None, end: datetime | None, late: bool, reason: str, save: bool
+) -> None:
+    """Show what a backfill of NAME would do.
 
-    Sessions are looked up in the log, so they need a Spark job.
+    Without a range: for the windows that the newest reconcile found stale. Sessions are looked up in the log, so they need a Spark job.
     """
     from rivertwice.backfill.explain import explain_plan
     from rivertwice.backfill.store import save_plan
     from rivertwice.pipeline.engine import spark_on_demand
 
     with spark_on_demand(frame.settings, f"rivertwice-backfill-{name}") as spark:
-        made = _plan(frame, name, parse_range(start, end), reason, late=late, spark=spark)
+        made = _plan(frame, name, range_of(start, end), reason, late=late, spark=spark)
     if save:
         made = save_plan(frame.settings.pipeline(name), made)
     frame.emit(made, lambda: explain_plan(made))
@@ -103,36 +86,37 @@ def plan(frame: Frame, name: str, start: str | None, end: str | None, late: bool
 
 @backfill.command(
     epilog=example(
-        "rivertwice backfill run flight_delays", "rivertwice backfill run flight_delays --id bf-0123456789ab"
+        "rivertwice backfill run flight_delays", "rivertwice backfill run flight_delays --id bf-0123456789ab --yes"
     )
 )
-@click.argument("name")
+@name_argument()
 @range_options
 @late_option
-@click.option("--reason", default="manual", show_default=True, help="Kept with the plan.")
 @click.option("--id", "backfill_id", help="Run a stored plan; one that was cut off continues where it stopped.")
-@click.option("--no-publish", is_flag=True, help="Stop after the audit; nothing becomes visible.")
+@click.option("--no-publish", is_flag=True, help="Stop after the audit; nothing becomes visible, and nothing is asked.")
 @click.option(
     "--accept-quality",
     "accepted",
     metavar="WHY",
     help="Publish it although a critical expectation of its suite fails; the reason is recorded.",
 )
+@asks_first("corrections are published")
 @pass_frame
 def run(
     frame: Frame,
     name: str,
-    start: str | None,
-    end: str | None,
+    start: datetime | None,
+    end: datetime | None,
     late: bool,
-    reason: str,
+    consent: Consent,
     backfill_id: str | None,
     no_publish: bool,
     accepted: str | None,
 ) -> None:
-    """Plan, compute, audit and publish. Killed anywhere and run again: the same result, or nothing visible.
+    """Plan, compute, audit and publish a backfill of NAME.
 
-    The audit judges the rows by expectations/NAME/corrections.json, if there is one: exit 3 if a critical expectation fails.
+    Killed anywhere and run again: the same result, or nothing visible. The audit judges the rows by
+    expectations/NAME/corrections.json, if there is one: exit 3 if a critical expectation fails.
     """
     from rivertwice.backfill.audit import audit_backfill
     from rivertwice.backfill.compute import compute_backfill
@@ -152,7 +136,14 @@ def run(
         if backfill_id:
             chosen = load_plan(home, backfill_id)
         else:
-            chosen = save_plan(home, _plan(frame, name, parse_range(start, end), reason, late=late, spark=spark))
+            reason = consent.reason or "manual"
+            chosen = _plan(frame, name, range_of(start, end), reason, late=late, spark=spark)
+        shown = Preview(chosen, lambda: explain_plan(chosen))
+        is_asked = consent.dry_run or not no_publish
+        if is_asked and not consent.given(name, f"Publish {chosen.windows} windows of {name}?", lambda: shown):
+            return
+        if not backfill_id:
+            chosen = save_plan(home, chosen)
         for line in explain_plan(chosen).splitlines():
             frame.progress(line)
         compute_backfill(spark(), settings, chosen, frame.progress)
@@ -171,10 +162,10 @@ def run(
 
 
 @backfill.command("list", epilog=example("rivertwice backfill list flight_delays"))
-@click.argument("name")
+@name_argument()
 @pass_frame
 def list_all(frame: Frame, name: str) -> None:
-    """List the stored plans of NAME and whether they are published."""
+    """List the stored plans of NAME; say which are published."""
     from rivertwice.backfill.store import list_backfills, load_plan
     from rivertwice.timeline.sequence import PUBLICATION, read_sequence
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, example, pass_frame
+from rivertwice.commands.options import INSTANT, name_argument
 from rivertwice.commands.views import parse_key
 from rivertwice.errors import RequestError
-from rivertwice.instants import parse_instant
 
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice case from-log flight_delays --window 2013-06-30T16:00:00Z"))
 def case() -> None:
-    """Test cases of a pipeline; `rivertwice test` runs them."""
+    """Make test cases from records of the log.
+
+    `rivertwice test` runs them.
+    """
 
 
 @case.command(
@@ -22,9 +28,12 @@ def case() -> None:
         "rivertwice case from-log flight_delays --record flights/0@118 --record flights/2@97 --name two_late_flights",
     ),
 )
-@click.argument("name")
+@name_argument()
 @click.option(
-    "--window", metavar="ISO", help="Start of a window: its accepted records, and the first one that closes it."
+    "--window",
+    type=INSTANT,
+    metavar="INSTANT",
+    help="Start of a window: its accepted records, and the first one that closes it.",
 )
 @click.option(
     "--key", "key_text", metavar="JSON", help="Only records of this key, as a JSON object with all key columns."
@@ -39,13 +48,19 @@ def case() -> None:
 @click.option(
     "--name", "case_name", metavar="CASE", help="Name of the case; default: made of the window or the address."
 )
+@changes_unasked("a file of a case", because="it is a new file")
 @pass_frame
 def from_log(
-    frame: Frame, name: str, window: str | None, key_text: str | None, addresses: tuple[str, ...], case_name: str | None
+    frame: Frame,
+    name: str,
+    window: datetime | None,
+    key_text: str | None,
+    addresses: tuple[str, ...],
+    case_name: str | None,
 ) -> None:
-    """Cut records of NAME's log into a case, which expects what the definition in the project gives for them now.
+    """Cut records of NAME's log into a case.
 
-    The file is written to `cases/` of the pipeline's folder. It holds real records, byte by byte, in the micro-batches in which
+    It expects what the definition in the project gives for them now. The file is written to `cases/` of the pipeline's folder. It holds real records, byte by byte, in the micro-batches in which
     the stream read them. `rivertwice test NAME` passes on it until the definition changes.
     """
     from rivertwice.instants import utc_now
@@ -59,7 +74,7 @@ def from_log(
     request = CutRequest(
         pipeline=pipeline,
         name=case_name,
-        window=None if window is None else parse_instant(window),
+        window=window,
         key=parse_key(key_text),
         records=addresses,
     )

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.commands.advise import DurationType
+from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import DEFECT, Frame, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 from rivertwice.errors import ServiceError
 from rivertwice.waits import Deadline
 
@@ -23,24 +25,26 @@ if TYPE_CHECKING:
     epilog=example(
         "rivertwice catch-up flight_delays",
         "rivertwice catch-up flight_delays --by-batch",
-        "rivertwice catch-up flight_delays --by-batch --keep '2 hours' --confirm",
+        "rivertwice catch-up flight_delays --by-batch --keep '2 hours' --yes",
     ),
 )
-@click.argument("name")
+@name_argument()
 @click.option("--check", is_flag=True, help="Exit 3 if Kafka may delete records before the stream has read them.")
-@click.option("--by-batch", is_flag=True, help="Leave the oldest part of what waits to batch; shows what that means.")
+@click.option("--by-batch", is_flag=True, help="Leave the oldest part of what waits to batch; asks first.")
 @click.option(
     "--keep", type=DurationType(), help="What the stream reads itself: so much of the newest, for instance '2 hours'."
 )
-@click.option("--confirm", is_flag=True, help="With --by-batch: do it.")
 @click.option(
     "--timeout", type=click.IntRange(1), default=300, show_default=True, help="Seconds to wait for the stream to stop."
 )
+@asks_first("with --by-batch the head moves to a timeline that skips records", confirm=True)
 @pass_frame
 def catch_up(
-    frame: Frame, name: str, check: bool, by_batch: bool, keep: timedelta | None, confirm: bool, timeout: int
+    frame: Frame, name: str, check: bool, by_batch: bool, keep: timedelta | None, consent: Consent, timeout: int
 ) -> None:
-    """Show how many records wait for stream NAME, when it has caught up, and whether Kafka deletes some before.
+    """Show what waits for a stream; leave the oldest to batch.
+
+    It shows how many records wait for NAME, when it has caught up, and whether Kafka deletes some before.
 
     With --by-batch the stream continues with the newest records, and the others are left to batch: they are archived first,
     a reconcile names the windows that they belong to, and a backfill publishes these. No record is lost.
@@ -56,10 +60,9 @@ def catch_up(
             raise SystemExit(DEFECT)
         return
     plan = plan_hand_over(settings, name, backlogs[0], keep)
-    if not confirm:
-        frame.emit({**_plain(backlogs), "plan": to_plain(plan)}, lambda: plan_text(name, backlogs[0], plan))
-        return
-    _hand_over(frame, name, plan, now, timeout)
+    shown = Preview({**_plain(backlogs), "plan": to_plain(plan)}, lambda: plan_text(name, backlogs[0], plan))
+    if consent.given(name, f"Leave {plan.records} records of {name} to batch?", lambda: shown):
+        _hand_over(frame, name, plan, now, timeout)
 
 
 def _hand_over(frame: Frame, name: str, plan: HandOver, now: datetime, timeout: int) -> None:
@@ -155,6 +158,6 @@ def plan_text(name: str, backlog: Backlog, plan: HandOver) -> str:
             f"by stream  {backlog.records - plan.records} records; the state stays as it is, on a new timeline",
             "after it   a reconcile names the windows of the skipped records, and a backfill publishes them; every later reconcile of this "
             "timeline judges everything",
-            f"to do it: rivertwice catch-up {name} --by-batch --confirm",
+            f"to do it: rivertwice catch-up {name} --by-batch --yes",
         ]
     )

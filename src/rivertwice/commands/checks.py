@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import click
 
-from rivertwice.commands.backfills import parse_range, range_options
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, OK, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument, range_of, range_options, renamed_option
 from rivertwice.errors import RequestError
 from rivertwice.verdicts import VERDICTS
 
@@ -22,12 +24,13 @@ PAIRS = ("stream", "served")
         "rivertwice reconcile flight_delays --from 2013-06-30T04:00:00Z --to 2013-07-01T04:00:00Z",
     )
 )
-@click.argument("name")
+@name_argument()
 @range_options
 @click.option("--full", is_flag=True, help="Compare everything from the first batch on, and check all seals.")
+@changes_unasked("verdicts and seals", because="they are added, and what is served stays")
 @pass_frame
-def reconcile(frame: Frame, name: str, start: str | None, end: str | None, full: bool) -> None:
-    """Recompute NAME from the log and name the cause of every differing row.
+def reconcile(frame: Frame, name: str, start: datetime | None, end: datetime | None, full: bool) -> None:
+    """Recompute from the log; name the cause of each difference.
 
     A run that passes ends with a seal. The next run starts there: it computes what came since, and does nothing if nothing
     came. --full computes everything again, and so does a run with a range.
@@ -35,7 +38,7 @@ def reconcile(frame: Frame, name: str, start: str | None, end: str | None, full:
     Exit 3 if the gate did not pass: a DEFECT, a finding about a table, records without a cause, or nothing that could
     be compared. Warnings do not change the exit code.
     """
-    asked = parse_range(start, end)
+    asked = range_of(start, end)
     if full and asked is not None:
         message = "--full compares all windows and --from and --to a range of them, so both cannot hold; leave one out"
         raise RequestError(message)
@@ -78,17 +81,18 @@ def exit_code_of_gate(gate: Mapping[str, Any]) -> int:
 @click.command(
     epilog=example("rivertwice verdicts flight_delays --verdict LATE", "rivertwice verdicts flight_delays --causes")
 )
-@click.argument("name")
+@name_argument()
 @click.option("--run", "run_id", help="Verdicts of this reconcile run; default: the newest.")
 @click.option("--pair", type=click.Choice(PAIRS), help="Only of this pair.")
 @click.option("--verdict", type=click.Choice(VERDICTS), help="Only this verdict.")
 @click.option("--causes", is_flag=True, help="Show the causes, row by row, with partition and offset.")
-@click.option("--last", type=click.IntRange(1), default=50, show_default=True, help="At most so many rows.")
+@renamed_option("--last", "--limit", type=click.IntRange(1))
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many rows.")
 @pass_frame
 def verdicts(
-    frame: Frame, name: str, run_id: str | None, pair: str | None, verdict: str | None, causes: bool, last: int
+    frame: Frame, name: str, run_id: str | None, pair: str | None, verdict: str | None, causes: bool, limit: int
 ) -> None:
-    """Show the verdicts of a reconcile, or the cause of every differing row.
+    """Show the verdicts of a reconcile, or the causes.
 
     Rows of a window that agree, or that are open, are shown as one without a key; `rows` says how many they are.
     """
@@ -105,7 +109,7 @@ def verdicts(
     chosen = [
         row for row in rows if pair in (None, row.get("pair")) and (causes or verdict in (None, row.get("verdict")))
     ]
-    shown = chosen[:last]
+    shown = chosen[:limit]
     headers = (
         ("pair", "window_start", "key", "cause", "topic", "partition", "offset", "event_time", "batch")
         if causes

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, to_plain
+from rivertwice.commands.asking import changes_unasked
+from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, say, to_plain
+from rivertwice.commands.options import name_argument, named_reason, reason_option, renamed_option
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
@@ -20,13 +22,13 @@ SHOWN = 120
 @click.group(
     cls=FriendlyGroup,
     epilog=example(
-        "rivertwice dead list flight_delays", "rivertwice dead discard flight_delays 2@117 --why 'test record'"
+        "rivertwice dead list flight_delays", "rivertwice dead discard flight_delays 2@117 --reason 'test record'"
     ),
 )
 def dead() -> None:
-    """Records that could not be accepted: look at them, enter what they should have been, or leave them out for good.
+    """List, amend and discard dead letters.
 
-    They stay in the log as they are. An amendment names the address and the cure: the truth of a reconcile counts it, and a
+    Records that could not be accepted: look at them, enter what they should have been, or leave them out for good. They stay in the log as they are. An amendment names the address and the cure: the truth of a reconcile counts it, and a
     backfill of its window brings it into what is served. The stream does not change.
     """
 
@@ -69,10 +71,11 @@ def _with_bytes(frame: Frame, name: str, letters: list[DeadLetter]) -> list[Dead
     return with_bytes(frame.settings.pipeline(name), letters)
 
 
-@dead.command("list", epilog=example("rivertwice dead list flight_delays --state open --reason schema"))
-@click.argument("name")
+@dead.command("list", epilog=example("rivertwice dead list flight_delays --state open --kind schema"))
+@name_argument()
 @click.option("--state", type=click.Choice(["open", "amended", "discarded"]), help="Only those.")
-@click.option("--reason", help="Only those, for instance json, schema, rule, future.")
+@renamed_option("--reason", "--kind")
+@click.option("--kind", help="Only those rejected for this: json, schema, rule, future and so on.")
 @click.option(
     "--limit",
     type=click.IntRange(1),
@@ -81,15 +84,15 @@ def _with_bytes(frame: Frame, name: str, letters: list[DeadLetter]) -> list[Dead
     help="At most so many letters; the counts are of all.",
 )
 @pass_frame
-def list_letters(frame: Frame, name: str, state: str | None, reason: str | None, limit: int) -> None:
-    """List and count the dead letters of NAME by place, with reason and state.
+def list_letters(frame: Frame, name: str, state: str | None, kind: str | None, limit: int) -> None:
+    """List and count the dead letters of NAME by place.
 
-    A place is PARTITION@OFFSET, or TOPIC/PARTITION@OFFSET if there are several topics.
+    Each is shown with reason and state. A place is PARTITION@OFFSET, or TOPIC/PARTITION@OFFSET if there are several topics.
     """
     from rivertwice.deadletters.model import count_states
 
     chosen = [
-        letter for letter in _letters(frame, name) if state in (None, letter.state) and reason in (None, letter.reason)
+        letter for letter in _letters(frame, name) if state in (None, letter.state) and kind in (None, letter.reason)
     ]
     counts = count_states(chosen)
     shown = _with_bytes(frame, name, chosen[:limit])
@@ -120,11 +123,14 @@ def list_letters(frame: Frame, name: str, state: str | None, reason: str | None,
 
 
 @dead.command(epilog=example("rivertwice dead show flight_delays 2@117"))
-@click.argument("name")
+@name_argument()
 @click.argument("place")
 @pass_frame
 def show(frame: Frame, name: str, place: str) -> None:
-    """Show one dead letter whole: bytes, headers, reason, and what was decided."""
+    """Show one dead letter whole.
+
+    It has bytes, headers, reason, and what was decided.
+    """
     row = _row(_find(frame, name, place))
     frame.emit(row, lambda: as_fields(row))
 
@@ -139,19 +145,20 @@ def _find(frame: Frame, name: str, place: str) -> DeadLetter:
 
 @dead.command(
     epilog=example(
-        """rivertwice dead amend flight_delays 2@117 --value '{"carrier": "UA"}' --why 'field was missing'"""
+        """rivertwice dead amend flight_delays 2@117 --value '{"carrier": "UA"}' --reason 'field was missing'"""
     )
 )
-@click.argument("name")
+@name_argument()
 @click.argument("place")
 @click.option("--value", help="The record's value as it should have been.")
 @click.option("--file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The same, from a file.")
-@click.option("--why", required=True, help="Kept with the amendment.")
+@reason_option(was="--why")
+@changes_unasked("a decision about a dead letter", because="what is served changes by a backfill, which asks")
 @pass_frame
-def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | None, why: str) -> None:
-    """Enter what the record at PLACE should have been. It is decoded at once, and refused if it is still not acceptable.
+def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | None, reason: str | None) -> None:
+    """Enter what the record at PLACE should have been.
 
-    Key, headers and timestamp stay the record's own. The stream is not touched; what is served changes with the next
+    It is decoded at once, and refused if it is still not acceptable. Key, headers and timestamp stay the record's own. The stream is not touched; what is served changes with the next
     backfill of the record's window, which the next reconcile finds stale.
     """
     from rivertwice.deadletters.cure import cure_applies, problem_with
@@ -160,6 +167,7 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
     from rivertwice.pipeline.definition import load_definition
     from rivertwice.pipeline.engine import spark_session
 
+    why = named_reason(reason)
     if (value is None) == (file is None):
         message = "give the amended record either with --value or with --file; nothing was done"
         raise RequestError(message)
@@ -189,31 +197,40 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
 
 @dead.command(
     epilog=example(
-        "rivertwice dead discard flight_delays 2@117 --why 'test record'",
-        "rivertwice dead discard flight_delays --reason tombstone --why 'deletions mean nothing here'",
+        "rivertwice dead discard flight_delays 2@117 --reason 'test record'",
+        "rivertwice dead discard flight_delays --kind tombstone --reason 'deletions mean nothing here'",
     )
 )
-@click.argument("name")
+@name_argument()
 @click.argument("place", required=False)
-@click.option("--reason", help="All open ones with this reason, instead of one PLACE.")
-@click.option("--why", required=True, help="Kept with the decision.")
+@click.option("--kind", help="All open ones rejected for this, instead of one PLACE.")
+@reason_option()
+@click.option("--why", hidden=True)
+@changes_unasked("a decision about dead letters", because="what is served stays, and the record stays in the log")
 @pass_frame
-def discard(frame: Frame, name: str, place: str | None, reason: str | None, why: str) -> None:
-    """Leave the record at PLACE, or all open ones of a reason, out for good. It stays in the log and in the table."""
+def discard(frame: Frame, name: str, place: str | None, kind: str | None, reason: str | None, why: str | None) -> None:
+    """Leave the record at PLACE out for good.
+
+    With --kind all open ones of a kind. Each stays in the log and in the table.
+    """
     from rivertwice.deadletters.model import OPEN
     from rivertwice.deadletters.summary import discard as decide
     from rivertwice.instants import utc_now
 
-    if (place is None) == (reason is None):
-        message = "name one record by its PLACE, or all open ones by --reason; nothing was done"
+    if why is not None:  # as it was called before: --reason was the kind, and --why the reason
+        say("rivertwice: --reason and --why are now --kind and --reason; the next version accepts only these", err=True)
+        kind, reason = reason, why
+    why = named_reason(reason)
+    if (place is None) == (kind is None):
+        message = "name one record by its PLACE, or all open ones by --kind; nothing was done"
         raise RequestError(message)
     chosen = (
         [_find(frame, name, place)]
         if place is not None
-        else [letter for letter in _letters(frame, name) if letter.state == OPEN and letter.reason == reason]
+        else [letter for letter in _letters(frame, name) if letter.state == OPEN and letter.reason == kind]
     )
     if not chosen:
-        message = f"{name} has no open dead letter with reason {str(reason)[:80]!r}, so nothing was discarded; see `rivertwice dead list {name}`"
+        message = f"{name} has no open dead letter with reason {str(kind)[:80]!r}, so nothing was discarded; see `rivertwice dead list {name}`"
         raise RequestError(message)
     done = decide(frame.settings.pipeline(name), chosen, why=why, by=getpass.getuser(), now=utc_now())
     frame.emit(done, f"{name}: {len(done)} discarded")

@@ -9,15 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.commands.frame import Frame, as_table, example, pass_frame
+from rivertwice.commands.asking import changes_unasked
+from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame
+from rivertwice.commands.options import name_argument, named_reason, reason_option
 
 if TYPE_CHECKING:
     from rivertwice.pipeline.delivery_model import Delivery
 
 
-@click.group(epilog=example("rivertwice deliver status", "rivertwice deliver run flight_delays --until-end"))
+@click.group(
+    cls=FriendlyGroup, epilog=example("rivertwice deliver status", "rivertwice deliver run flight_delays --until-end")
+)
 def deliver() -> None:
-    """Deliver results to the sinks of a definition: Kafka, PostgreSQL, webhooks."""
+    """Deliver results to Kafka, PostgreSQL and webhooks.
+
+    The sinks stand in the definition, under `deliver`.
+    """
 
 
 @deliver.command(
@@ -25,12 +32,13 @@ def deliver() -> None:
         "rivertwice deliver run flight_delays --until-end", "rivertwice deliver run flight_delays --sink alerts --again"
     )
 )
-@click.argument("name")
+@name_argument()
 @click.option("--sink", help="Only this sink; without it all of the definition.")
 @click.option("--until-end", is_flag=True, help="End when nothing waits; without it, run until interrupted.")
 @click.option(
     "--again", is_flag=True, help="Forget what the sink holds and deliver everything once more (needs --sink)."
 )
+@changes_unasked("rows at destinations", because="the agent does the same")
 @pass_frame
 def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool) -> None:
     """Deliver what NAME committed and published, in the foreground.
@@ -100,12 +108,12 @@ def _place(done: object) -> str:
 
 
 @deliver.command(epilog=example("rivertwice deliver status", "rivertwice --output json deliver status flight_delays"))
-@click.argument("name", required=False)
+@name_argument(required=False)
 @pass_frame
 def status(frame: Frame, name: str | None) -> None:
-    """Show for every sink: position, batches that wait, the last error and the next attempt.
+    """Show how far each sink is, and what it waits for.
 
-    Exit 3 while one fails, 1 if a definition cannot be loaded: what its sinks do is not shown.
+    It has the position, the batches that wait, the last error and the next attempt. Exit 3 while one fails, 1 if a definition cannot be loaded: what its sinks do is not shown.
     """
     from rivertwice.commands.frame import DEFECT, REFUSED
     from rivertwice.delivery.status import view_delivery
@@ -136,12 +144,15 @@ def status(frame: Frame, name: str | None) -> None:
 
 
 @deliver.command(epilog=example("rivertwice deliver refused flight_delays --sink board"))
-@click.argument("name")
+@name_argument()
 @click.option("--sink", help="Only this sink; without it all of the definition.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Lines; JSON has all.")
 @pass_frame
 def refused(frame: Frame, name: str, sink: str | None, limit: int) -> None:
-    """List the deliveries of NAME that a destination refused for good: key, window, where the row is, reason, count."""
+    """List the deliveries that a destination refused for good.
+
+    Each is shown with key, window, where the row is, reason and count.
+    """
     from rivertwice.delivery.status import view_refused
 
     home = frame.settings.pipeline(name)
@@ -159,24 +170,32 @@ def refused(frame: Frame, name: str, sink: str | None, limit: int) -> None:
 
 
 @deliver.command(epilog=example("rivertwice deliver retry flight_delays --sink board"))
-@click.argument("name")
+@name_argument()
 @click.option("--sink", required=True, help="Whose refused deliveries.")
 @click.option("--key", "keys", multiple=True, help="Only this key, as `deliver refused` shows it; can be repeated.")
+@changes_unasked("rows at destinations", because="they get what is served")
 @pass_frame
 def retry(frame: Frame, name: str, sink: str, keys: tuple[str, ...]) -> None:
-    """Deliver refused keys of NAME again, with the rows that are served now. Keys that are refused again stay listed."""
+    """Deliver refused keys again, with what is served now.
+
+    Keys that are refused again stay listed.
+    """
     _ask(frame, name, sink, keys, what="retry", why="")
 
 
-@deliver.command(epilog=example("rivertwice deliver discard flight_delays --sink board --why 'test record'"))
-@click.argument("name")
+@deliver.command(epilog=example("rivertwice deliver discard flight_delays --sink board --reason 'test record'"))
+@name_argument()
 @click.option("--sink", required=True, help="Whose refused deliveries.")
 @click.option("--key", "keys", multiple=True, help="Only this key, as `deliver refused` shows it; can be repeated.")
-@click.option("--why", required=True, help="Kept with the decision.")
+@reason_option(was="--why")
+@changes_unasked("a decision about refused deliveries", because="what is served stays, and a later change is delivered")
 @pass_frame
-def discard(frame: Frame, name: str, sink: str, keys: tuple[str, ...], why: str) -> None:
-    """Leave refused deliveries of NAME out for good. A later change of the same key is still delivered."""
-    _ask(frame, name, sink, keys, what="discard", why=why)
+def discard(frame: Frame, name: str, sink: str, keys: tuple[str, ...], reason: str | None) -> None:
+    """Leave refused deliveries out for good.
+
+    A later change of the same key is still delivered.
+    """
+    _ask(frame, name, sink, keys, what="discard", why=named_reason(reason))
 
 
 def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str, why: str) -> None:

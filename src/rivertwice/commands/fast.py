@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import click
 
-from rivertwice.commands.frame import DEFECT, Frame, as_fields, example, pass_frame, to_plain
+from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_fields, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 
 
-@click.group(epilog=example("rivertwice fast status fraud_scores", "rivertwice fast check fraud_scores"))
+@click.group(
+    cls=FriendlyGroup, epilog=example("rivertwice fast status fraud_scores", "rivertwice fast check fraud_scores")
+)
 def fast() -> None:
-    """Rows of single records, sent within milliseconds (docs/howto-fast.md). The agent runs it while the stream is to run."""
+    """Show and check the fast path of a pipeline.
+
+    It sends rows of single records within milliseconds (docs/howto-fast.md). The agent runs it while the stream is to run.
+    """
 
 
 @fast.command(epilog=example("rivertwice fast status fraud_scores"))
-@click.argument("name")
+@name_argument()
 @pass_frame
 def status(frame: Frame, name: str) -> None:
-    """Show whether the fast path of NAME runs, since when it has its present meaning, and how far it has certainly come."""
+    """Show whether the fast path of NAME runs, and how far it is.
+
+    It says since when it has its present meaning, and how far it has certainly come.
+    """
     from rivertwice.fast.owner import read_fast_owner
     from rivertwice.fast.runs import committed_offsets, read_runs
     from rivertwice.pipeline.definition import load_definition
@@ -36,12 +45,12 @@ def status(frame: Frame, name: str) -> None:
 
 
 @fast.command(epilog=example("rivertwice fast check fraud_scores"))
-@click.argument("name")
+@name_argument()
 @pass_frame
 def check(frame: Frame, name: str) -> None:
-    """Recompute in batch what the fast path of NAME must send and compare it with its topic, as a set. Exit 3 if they differ.
+    """Compare what the fast path of NAME sent with a batch.
 
-    A row that was sent twice after a crash is counted, and no difference: consumers know it by its `record`.
+    What it must send is computed from the log and compared with its topic, as a set. Exit 3 if they differ. A row that was sent twice after a crash is counted, and no difference: consumers know it by its `record`.
     """
     from rivertwice.fast.compare import compare_fast
     from rivertwice.pipeline.engine import spark_session

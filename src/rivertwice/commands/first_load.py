@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rivertwice.commands.frame import Frame
 from rivertwice.errors import RequestError, ServiceError
+from rivertwice.progress import Measured
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -233,6 +234,7 @@ def _wait_closed(frame: Frame, load: FirstLoad, timeout: int, check_driver: Call
 
     home = frame.settings.pipeline(load.pipeline)
     seen: tuple[str, int] | None = None
+    began: int | None = None
     while True:
         for _ in Deadline.after(timeout).polls(0.5):
             check_driver()
@@ -242,10 +244,13 @@ def _wait_closed(frame: Frame, load: FirstLoad, timeout: int, check_driver: Call
                 return
             if last is not None and (last.timeline, last.batch) != seen:
                 seen = (last.timeline, last.batch)
-                frame.progress(
+                began = last.batch_watermark_ms if began is None else began
+                line = (
                     f"the stream is at batch {last.batch}, watermark {to_iso(from_ms(last.batch_watermark_ms))}; the windows to load "
                     f"are closed at {to_iso(from_ms(load.closed_ms))}"
                 )
+                done, total = last.batch_watermark_ms - began, load.closed_ms - began
+                frame.progress(Measured(line, f"close {load.id}", done, total) if total > 0 else line)
                 break
         else:
             message = (

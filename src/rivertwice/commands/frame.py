@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
+from rivertwice.commands.bars import BARS, has_terminal
 from rivertwice.config import Settings
 from rivertwice.errors import (
     AuditError,
@@ -25,6 +26,7 @@ from rivertwice.errors import (
 )
 from rivertwice.instants import to_iso
 from rivertwice.printable import printable, printable_json, printable_line
+from rivertwice.progress import Measured
 from rivertwice.stream.failures import POISON, describe_rejection, is_thrown
 
 OK, REFUSED, USAGE, DEFECT, UNKNOWN = 0, 1, 2, 3, 4
@@ -58,8 +60,13 @@ class Frame:
             say(text if isinstance(text, str) else text())
 
     def progress(self, line: str) -> None:
-        """Print one line of progress to stderr, so that stdout stays the result."""
-        say(f"  {line}", err=True)
+        """Show progress on stderr, so that stdout stays the result: a bar at a terminal if it is known how much there is."""
+        if not isinstance(line, Measured):
+            say(f"  {line}", err=True)
+        elif has_terminal() and self.output == "text" and not self.debug:
+            BARS.show(line)
+        else:
+            say(f"  {BARS.text(line)}", err=True)
 
     def report_broken(self, broken: Mapping[str, str]) -> None:
         """Print to stderr why definitions could not be loaded, one after the other."""
@@ -111,11 +118,13 @@ class Frame:
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print text for people. Text from records may hold control characters, which a terminal would obey: they are escaped."""
+    BARS.stop()
     click.echo(printable(text), err=err, nl=nl)
 
 
 def say_json(value: Any, *, err: bool = False) -> None:
     """Print JSON, exact: control characters are in it as JSON's escapes, also those that JSON allows raw."""
+    BARS.stop()
     click.echo(printable_json(json.dumps(value, ensure_ascii=False, sort_keys=True)), err=err)
 
 
@@ -137,6 +146,7 @@ class FriendlyGroup(click.Group):
         """Run the command; at the root, answer every RivertwiceError with its exit code."""
         if ctx.parent is not None:
             return super().invoke(ctx)
+        ctx.call_on_close(BARS.stop)
         try:
             return super().invoke(ctx)
         except RivertwiceError as error:
@@ -165,7 +175,7 @@ def as_unexpected(error: Exception) -> RivertwiceError:
         message = f"a value in the log makes the pipeline's SQL throw: {text}; so nothing is computed. {describe_rejection('NAME')}"
     else:
         reason = "unexpected"
-        message = f"unexpected {type(error).__name__}: {text}; nothing more is known here: run it again with --debug before the verb"
+        message = f"unexpected {type(error).__name__}: {text}; nothing more is known here: run it again with --debug"
     unexpected = RivertwiceError(message)
     unexpected.reason = reason
     unexpected.__cause__ = error

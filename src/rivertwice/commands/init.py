@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, as_table, example, pass_frame, to_plain
 from rivertwice.errors import RequestError
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     "--zone", metavar="ZONE", help="For a file: the zone of times that have none, for instance Europe/Berlin."
 )
 @click.option("--dry-run", is_flag=True, help="Print the files instead of writing them.")
+@changes_unasked("files of a project", because="files that exist stay as they are")
 @pass_frame
 def init(
     frame: Frame,
@@ -65,9 +67,9 @@ def init(
     zone: str | None,
     dry_run: bool,
 ) -> None:
-    """Write a project with the pipeline NAME, guessed from sample records; the guess is shown with its reasons.
+    """Write a project; guess its pipeline from sample records.
 
-    A bounded sample is read: the oldest and the newest records of each partition, or the first of a file. What cannot be
+    The guess is shown with its reasons. A bounded sample is read: the oldest and the newest records of each partition, or the first of a file. What cannot be
     guessed is marked TODO in the files. No file that exists is changed. Without a topic or file, only the project's files are
     written.
     """

@@ -5,23 +5,31 @@ from __future__ import annotations
 import click
 
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument, renamed_option
 
 
 @click.group(
     cls=FriendlyGroup, epilog=example("rivertwice late list order_totals", "rivertwice late queue order_totals")
 )
 def late() -> None:
-    """Records that came after their window had closed, where the definition keeps them (late.policy)."""
+    """List records that came after their window had closed.
+
+    They are there if the definition keeps them (late.policy).
+    """
 
 
 @late.command(
-    "list", epilog=example("rivertwice late list order_totals", "rivertwice late list order_totals --last 20")
+    "list", epilog=example("rivertwice late list order_totals", "rivertwice late list order_totals --limit 20")
 )
-@click.argument("name")
-@click.option("--last", type=click.IntRange(1), default=200, show_default=True, help="At most so many, the last.")
+@name_argument()
+@renamed_option("--last", "--limit", type=click.IntRange(1))
+@click.option("--limit", type=click.IntRange(1), default=200, show_default=True, help="At most so many rows, the last.")
 @pass_frame
-def list_rows(frame: Frame, name: str, last: int) -> None:
-    """List the late rows of NAME by address: which window each missed, and by which watermark."""
+def list_rows(frame: Frame, name: str, limit: int) -> None:
+    """List the late rows of NAME by address.
+
+    It says which window each missed, and by which watermark.
+    """
     from rivertwice.timeline.late_rows import read_late_rows
     from rivertwice.timeline.lineage import path_ledger
 
@@ -34,7 +42,7 @@ def list_rows(frame: Frame, name: str, last: int) -> None:
             **{key: to_plain(row[key]) for key in ("event_time", "window_start", "window_end", "late_watermark")},
             "fields": row["fields"],
         }
-        for row in rows[-last:]
+        for row in rows[-limit:]
     ]
     columns = ("place", "batch", "event_time", "window_start", "window_end", "late_watermark", "fields")
     frame.emit(
@@ -48,10 +56,13 @@ def list_rows(frame: Frame, name: str, last: int) -> None:
 @late.command(
     "queue", epilog=example("rivertwice late queue order_totals", "rivertwice backfill run order_totals --late")
 )
-@click.argument("name")
+@name_argument()
 @pass_frame
 def show_queue(frame: Frame, name: str) -> None:
-    """Show the windows of NAME that late rows came for and no backfill has counted yet: due, waiting, or given up."""
+    """Show the windows that late rows wait in.
+
+    No backfill has counted these windows yet; each is due, waiting, or given up.
+    """
     from rivertwice.backfill.late_queue import describe_queue
     from rivertwice.backfill.observe import observe_late_queue
     from rivertwice.instants import utc_now

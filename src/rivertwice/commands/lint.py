@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 
 if TYPE_CHECKING:
     from rivertwice.pipeline.lint import LintFinding, TopicFacts
@@ -18,7 +19,7 @@ LOG = logging.getLogger(__name__)
 
 
 @click.command(epilog=example("rivertwice lint", "rivertwice lint flight_delays", "rivertwice lint --without-spark"))
-@click.argument("name", required=False)
+@name_argument(required=False)
 @click.option(
     "--without-spark",
     is_flag=True,
@@ -26,7 +27,9 @@ LOG = logging.getLogger(__name__)
 )
 @pass_frame
 def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
-    """Check a definition with Spark and against the well-known pitfalls of streams; show what it promises (its contract).
+    """Check definitions with Spark and for known pitfalls.
+
+    Without NAME all pipelines are checked. What each promises (its contract) is shown too.
 
     Every verdict is `holds` (it was checked), `broken`, `warns` (it costs something), or `not checked`, with the reason and the
     command that checks it.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.commands.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 
 if TYPE_CHECKING:
     from rivertwice.metrics.model import Measures
@@ -44,14 +45,14 @@ HIDDEN = ("pipeline", "at", "partition_lag", "delivery_lag", "delivery_failures"
         "rivertwice metrics --rules > rivertwice.rules.yml",
     )
 )
-@click.argument("name", required=False)
+@name_argument(required=False)
 @click.option("--prometheus", is_flag=True, help="Print Prometheus' text format (for a textfile collector).")
 @click.option("--rules", is_flag=True, help="Print the alerts as a Prometheus rules file instead.")
 @pass_frame
 def metrics(frame: Frame, name: str | None, prometheus: bool, rules: bool) -> None:
-    """Measure the streams: throughput, lag, latency, backpressure, state, savepoints, lateness; and the alerts on them.
+    """Measure the streams; show the alerts on them.
 
-    Every figure carries its unit; one that is not known is left out, never guessed. The limits are in pipeline.yaml under
+    It has throughput, lag, latency, backpressure, state, savepoints and lateness. Every figure carries its unit; one that is not known is left out, never guessed. The limits are in pipeline.yaml under
     `alerts`. Exit 3 while an alert fires, 1 if a definition cannot be loaded.
     """
     from rivertwice.metrics.prometheus import alerting_rules, exposition
@@ -106,12 +107,12 @@ def _text(measures: Measures, alerts: Sequence[AlertState]) -> str:
 
 
 @click.command(epilog=example("rivertwice diagnose", "rivertwice diagnose flight_delays"))
-@click.argument("name", required=False)
+@name_argument(required=False)
 @pass_frame
 def diagnose(frame: Frame, name: str | None) -> None:
-    """Name likely causes of lag, silence, late rows, dead letters and stale savepoints, with the figures that support each.
+    """Name likely causes of lag, silence and late rows.
 
-    Nothing is named that no figure supports. Exit 3 if something was found.
+    It looks at dead letters and stale savepoints too. Nothing is named that no figure supports. Exit 3 if something was found.
     """
     from rivertwice.metrics.diagnose import diagnose as causes_of
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands.asking import Consent, Preview
 from rivertwice.commands.frame import Frame, as_fields, as_table, to_plain
 
 if TYPE_CHECKING:
@@ -19,37 +20,32 @@ abandon_option = click.option(
     is_flag=True,
     help="Give up the operation that was cut off; what is served stays served. Shows what it leaves.",
 )
-dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, step by step; do nothing.")
 
 
-def refuse_both(*, confirm: bool, dry_run: bool) -> None:
-    """Refuse `--confirm` and `--dry-run` together.
-
-    Raises:
-        UsageError: both are asked for.
-    """
-    if confirm and dry_run:
-        message = "--confirm does it and --dry-run does nothing; leave one out"
-        raise click.UsageError(message)
-
-
-def give_up(frame: Frame, name: str, plan: Plan[Any], *, yes: bool, others: Sequence[object] = ()) -> None:
+def give_up(frame: Frame, name: str, plan: Plan[Any], consent: Consent, *, others: Sequence[object] = ()) -> None:
     """Abandon the operation that was cut off, and print what it leaves.
 
     Raises:
         UsageError: one of `others` is given: `--abandon` takes nothing else.
+        RequestError: nothing was cut off, or it can only be finished.
     """
-    from rivertwice.savepoint.operations.effects import abandon_operation
+    from rivertwice.savepoint.operations.effects import abandon_operation, find_abandonable
+    from rivertwice.savepoint.operations.steps import plan_of
 
     if any(others):
         message = f"--abandon gives the {plan.noun} up that was cut off, whichever it is; leave everything else out"
         raise click.UsageError(message)
-    if not yes:
-        click.confirm(
-            f"Give the interrupted {plan.noun} of {name} up? What is served stays served.", abort=True, err=True
-        )
-    report = to_plain(abandon_operation(frame.settings, name, plan, progress=frame.progress))
-    frame.emit(report, lambda: as_fields(report))
+
+    def preview() -> Preview:
+        record = find_abandonable(frame.settings, name, plan)
+        stopped = plan_of(record).name_of(record.step)
+        value = {"operation": record.id, "savepoint": record.savepoint, "stopped_after": stopped}
+        text = f"{record.id} of {name} was cut off after '{stopped}'; it would be given up, and what is served stays served"
+        return Preview(value, text)
+
+    if consent.given(name, f"Give the interrupted {plan.noun} of {name} up?", preview):
+        report = to_plain(abandon_operation(frame.settings, name, plan, progress=frame.progress))
+        frame.emit(report, lambda: as_fields(report))
 
 
 def describe_base(savepoint: str | None, origin: str | None) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
@@ -19,24 +20,24 @@ if TYPE_CHECKING:
 @click.group(
     cls=FriendlyGroup,
     epilog=example(
-        "rivertwice privacy erase page_views --field user --value u42 --why 'request 118'", "rivertwice privacy list"
+        "rivertwice privacy erase page_views --field user --value u42 --reason 'request 118'", "rivertwice privacy list"
     ),
 )
 def privacy() -> None:
-    """Erase a person's key from archive, tables, dead letters and savepoints, and keep a record that it happened.
+    """Erase a person's key everywhere, and record that.
 
-    The value is replaced by a pseudonym that leads to no person, in the kept log and in everything computed from it. So
+    It is erased from archive, tables, dead letters and savepoints. The value is replaced by a pseudonym that leads to no person, in the kept log and in everything computed from it. So
     the counts stay the same: a reconcile afterwards gives the same verdicts as before.
     """
 
 
 @privacy.command(
     epilog=example(
-        "rivertwice privacy erase page_views --field user --value u42 --why 'request 118'",
-        "rivertwice privacy erase page_views --field user --value-file key.txt --why 'request 118' --confirm",
+        "rivertwice privacy erase page_views --field user --value u42 --reason 'request 118'",
+        "rivertwice privacy erase page_views --field user --value-file key.txt --reason 'request 118' --yes",
     )
 )
-@click.argument("name")
+@name_argument()
 @click.option("--field", "fields", multiple=True, required=True, help="Field of the records that holds it; repeatable.")
 @click.option("--column", "columns", multiple=True, help="Result column that holds it under another name; repeatable.")
 @click.option("--value", help="What must go. It stays in the shell's history: see --value-file.")
@@ -45,8 +46,7 @@ def privacy() -> None:
 )
 @click.option("--number", is_flag=True, help="The value is a whole number, not a text.")
 @click.option("--as", "pseudonym", help="What is there afterwards; default: one by chance.")
-@click.option("--why", required=True, help="Kept in the register.")
-@click.option("--confirm", is_flag=True, help="Do it; without it what would be done is shown.")
+@asks_first("a value is replaced everywhere, savepoints are deleted", confirm=True, why=True)
 @pass_frame
 def erase(
     frame: Frame,
@@ -57,18 +57,20 @@ def erase(
     value_file: Any,
     number: bool,
     pseudonym: str | None,
-    why: str,
-    confirm: bool,
+    consent: Consent,
 ) -> None:
-    """Erase a value of NAME's records, and of all pipelines that share topics with it.
+    """Erase a value of NAME's records.
 
-    Without --confirm nothing is changed: what would be rewritten is shown, and what prevents it. The streams must be
+    It is erased from all pipelines that share topics with NAME. What would be rewritten is shown first, and what prevents it. The streams must be
     stopped, must have read the records, and their windows must be closed. Kafka cannot forget a record; the output shows until
     when Kafka keeps them.
     """
     from rivertwice.instants import utc_now
     from rivertwice.privacy.erase import begin_erasure, new_erasure, plan_erasure
 
+    if consent.reason is None:
+        message = "an erasure needs its reason, which the register keeps: --reason 'request 118'; nothing was done"
+        raise click.UsageError(message)
     text = value_file.read().decode().rstrip("\r\n") if value_file is not None else value
     if text is None or (value is not None and value_file is not None):
         message = "give what must go either with --value or with --value-file; nothing was done"
@@ -82,13 +84,17 @@ def erase(
         fields=fields,
         columns=columns,
         pseudonym=None if pseudonym is None else _typed(pseudonym, number=number),
-        why=why,
-        by=getpass.getuser(),
+        why=consent.reason,
+        by=consent.by,
         now=now,
     )
-    if not confirm:
+
+    def preview() -> Preview:
         plan = plan_erasure(frame.settings, asked, wanted)
-        frame.emit(plan, lambda: describe_plan(plan))
+        return Preview(plan, lambda: describe_plan(plan), refused=bool(plan.refusals))
+
+    again = "the same command with --yes"  # its words hold the value
+    if not consent.given(name, f"Erase it from {name}, for good?", preview, again=again, noted=True):
         return
     done = begin_erasure(frame.settings, asked, wanted, now=now, progress=frame.progress)
     _show(frame, asked, done)
@@ -107,7 +113,10 @@ def _typed(text: str, *, number: bool) -> str | int:
 @privacy.command("list", epilog=example("rivertwice privacy list", "rivertwice --output json privacy list"))
 @pass_frame
 def list_erasures(frame: Frame) -> None:
-    """List every erasure: when, by whom, why, and whether it is done. The erased values are not kept."""
+    """List every erasure: when, by whom, why, and its state.
+
+    The erased values are not kept.
+    """
     from rivertwice.privacy.record import read_erasures
 
     erasures = read_erasures(frame.settings)
@@ -136,9 +145,13 @@ def list_erasures(frame: Frame) -> None:
 
 @privacy.command(epilog=example("rivertwice privacy resume er-0123456789ab"))
 @click.argument("erasure_id")
+@changes_unasked("a value is replaced everywhere", because="the erasure that it continues was asked for")
 @pass_frame
 def resume(frame: Frame, erasure_id: str) -> None:
-    """Continue an erasure that waited or was cut off; one that is done stays as it is."""
+    """Continue an erasure that waited or was cut off.
+
+    One that is done stays as it is.
+    """
     from rivertwice.instants import utc_now
     from rivertwice.privacy.erase import resume_erasure
     from rivertwice.privacy.record import load_erasure
@@ -168,7 +181,7 @@ def describe_plan(plan: ErasurePlan) -> str:
     if plan.refusals:
         parts.append("\n".join(f"prevents it: {why}" for why in plan.refusals))
     else:
-        parts.append("to do it: the same with --confirm")
+        parts.append("to do it: the same with --yes")
     return "\n\n".join(parts)
 
 

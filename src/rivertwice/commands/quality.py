@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.commands.backfills import parse_range, range_options
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument, range_of, range_options, reason_option
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
@@ -31,26 +33,29 @@ _HEADERS = (
 @click.command(
     epilog=example(
         "rivertwice quality flight_delays",
-        "rivertwice quality flight_delays --failing --last 10",
+        "rivertwice quality flight_delays --failing --limit 10",
         'rivertwice quality flight_delays --accept 0123456789ab --reason "a strike on 30 June"',
     )
 )
-@click.argument("name")
+@name_argument()
 @range_options
 @click.option("--subject", type=click.Choice(("windows", "corrections")), help="Only of this suite.")
 @click.option("--failing", is_flag=True, help="Only what failed, or could not be judged.")
-@click.option("--last", type=click.IntRange(1), default=50, show_default=True, help="At most so many rows, the newest.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many rows, the newest."
+)
 @click.option("--accept", metavar="EXPECTATION", help="Accept what the newest reconcile found of this expectation.")
-@click.option("--reason", help="Why it is accepted; recorded.")
+@reason_option()
+@changes_unasked("an acceptance", because="a later failure fails the gate again")
 @pass_frame
 def quality(
     frame: Frame,
     name: str,
-    start: str | None,
-    end: str | None,
+    start: datetime | None,
+    end: datetime | None,
     subject: str | None,
     failing: bool,
-    last: int,
+    limit: int,
     accept: str | None,
     reason: str | None,
 ) -> None:
@@ -67,14 +72,14 @@ def quality(
     if accept is not None or reason is not None:
         _accept(frame, home, name, accept, reason)
         return
-    asked = parse_range(start, end)
+    asked = range_of(start, end)
     rows = [
         row
         for row in read_results(home, subject)
         if not failing or row["state"] in (FAILED, STILL_FAILS, ERRORED)
         if asked is None or _overlaps(row, to_ms(asked.start), to_ms(asked.end))
     ]
-    shown = [to_plain(row) for row in rows[:last]]
+    shown = [to_plain(row) for row in rows[:limit]]
     frame.emit({"pipeline": name, "rows": shown, "total": len(rows)}, lambda: _text(name, shown, len(rows)))
 
 

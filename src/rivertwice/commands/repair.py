@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.asking import Consent, Preview, asks_first
+from rivertwice.commands.frame import DEFECT, OK, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,19 +19,19 @@ _TABLES = ("sequence", "amendments", "corrections")
 @click.command(
     epilog=example("rivertwice repair flight_delays", "rivertwice repair flight_delays --yes"),
 )
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do it. Without this it only shows what is damaged and what would be done.")
+@name_argument()
 @click.option(
     "--accept-loss",
     type=click.Choice(_TABLES),
     multiple=True,
-    help="With --yes: give a torn commit of this table up, though nothing can give back what it held.",
+    help="Give a torn commit of this table up, though nothing can give back what it held.",
 )
+@asks_first("lost rows are written again, damaged files set aside")
 @pass_frame
-def repair(frame: Frame, name: str, yes: bool, accept_loss: tuple[str, ...]) -> None:
-    """Find damage of NAME's tables, show what it means for what is served, and write again what was lost.
+def repair(frame: Frame, name: str, consent: Consent, accept_loss: tuple[str, ...]) -> None:
+    """Find damaged tables and write again what was lost.
 
-    Torn entries of a table's log, data files that are not whole, and batches whose rows are not those that the ledger counted
+    What the damage means for what NAME serves is shown first. Torn entries of a table's log, data files that are not whole, and batches whose rows are not those that the ledger counted
     are named. With --yes the stream is drained, damaged files are set aside, and lost rows come back out of their own data
     files where those are whole, else from the recorded ranges (Kafka, the archive), each proved before it is written. Exit 3
     while anything is damaged.
@@ -40,17 +42,16 @@ def repair(frame: Frame, name: str, yes: bool, accept_loss: tuple[str, ...]) -> 
     from rivertwice.repair.find import find_damage
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
-    if accept_loss and not yes:
-        message = "--accept-loss says what --yes may give up; it needs --yes"
-        raise click.UsageError(message)
-    if not yes:
+
+    def preview() -> Preview:
         damages = [*find_damage(home, utc_now()).damages]
         for damage in find_archive_damage(frame.settings, home, utc_now(), erased_topics(frame.settings)):
             damages += describe_archive_damage(name, damage)
-        value = {"damages": to_plain(damages), "repaired": False}
-        frame.emit(value, lambda: _damage_text(damages, f"nothing was done; `rivertwice repair {name} --yes` does it"))
-        if damages:
-            raise SystemExit(DEFECT)
+        text = _damage_text(damages, f"nothing was done; `rivertwice repair {name} --yes` does it")
+        code = DEFECT if damages else OK
+        return Preview({"damages": to_plain(damages), "repaired": False}, text, nothing=not damages, code=code)
+
+    if not consent.given(name, f"Drain {name} and write again what its tables lost?", preview):
         return
     _repair(frame, name, accept_loss)
 

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.commands.frame import REFUSED, Frame, as_fields, as_table, example, pass_frame, to_plain
+from rivertwice.commands.asking import Consent, Preview, asks_first
+from rivertwice.commands.frame import Frame, as_fields, as_table, example, pass_frame, to_plain
 from rivertwice.commands.operations import (
     abandon_option,
     describe_base,
     describe_steps,
-    dry_run_option,
     give_up,
     unproved_option,
 )
+from rivertwice.commands.options import name_argument, savepoint_argument
 
 if TYPE_CHECKING:
     from rivertwice.savepoint.operations.fall_back import FallBackPlan
@@ -26,13 +27,12 @@ if TYPE_CHECKING:
     epilog=example(
         "rivertwice savepoint restore flight_delays --dry-run",
         "rivertwice savepoint restore flight_delays sp-t1-120-0a1b2c3d --yes",
-        "rivertwice savepoint restore flight_delays --planned",
+        "rivertwice savepoint restore flight_delays --planned --reason 'disk is replaced'",
         "rivertwice savepoint restore flight_delays --from-beginning",
     )
 )
-@click.argument("name")
-@click.argument("savepoint_id", required=False)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@name_argument()
+@savepoint_argument(required=False)
 @unproved_option
 @click.option(
     "--from-beginning",
@@ -44,23 +44,22 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Take the savepoint now, of the drained stream: nothing is replayed, and the agent proves it afterwards.",
 )
-@dry_run_option
 @abandon_option
+@asks_first("the head moves to a new timeline")
 @pass_frame
 def restore(
     frame: Frame,
     name: str,
     savepoint_id: str | None,
-    yes: bool,
+    consent: Consent,
     unproved: bool,
     from_beginning: bool,
     planned: bool,
-    dry_run: bool,
     abandon: bool,
 ) -> None:
-    """Continue NAME from a savepoint on a new timeline; what is served does not change.
+    """Continue NAME from a savepoint on a new timeline.
 
-    The stream drains, the recorded batches since the savepoint are replayed and checked, the new timeline forks at
+    What is served does not change. The stream drains, the recorded batches since the savepoint are replayed and checked, the new timeline forks at
     the last committed batch, and the head moves to it. Without an id: resume a restore that was cut off, else take the
     newest proved savepoint. Planned: the savepoint is taken now, of the drained stream, so nothing is replayed; use it where
     the checkpoint is sound and the stop must be short. From the beginning (where no savepoint can be trusted, or none is left) takes as long as
@@ -79,18 +78,17 @@ def restore(
         message = "--from-beginning takes no savepoint, so neither an id nor --unproved; an interrupted one is given up by --abandon alone"
         raise click.UsageError(message)
     if abandon:
-        give_up(frame, name, RESTORE, yes=yes, others=(savepoint_id, dry_run))
+        give_up(frame, name, RESTORE, consent, others=(savepoint_id,))
         return
     chosen = BEGINNING if from_beginning else RESTING if planned else savepoint_id
-    if dry_run:
+
+    def preview() -> Preview:
         plan = show_restore(frame.settings, name, chosen, unproved=unproved)
-        frame.emit(plan, lambda: describe_restore(plan))
-        if plan.refusal is not None:
-            raise SystemExit(REFUSED)
+        return Preview(plan, lambda: describe_restore(plan), refused=plan.refusal is not None)
+
+    what = "a savepoint taken now" if planned else chosen or "the newest proved savepoint"
+    if not consent.given(name, f"Drain {name} and continue it from {what} on a new timeline?", preview):
         return
-    if not yes:
-        what = "a savepoint taken now" if planned else chosen or "the newest proved savepoint"
-        click.confirm(f"Drain {name} and continue it from {what} on a new timeline?", abort=True, err=True)
     report = to_plain(restore_savepoint(frame.settings, name, chosen, unproved=unproved, progress=frame.progress))
     frame.emit(report, lambda: as_fields(report))
 
@@ -101,13 +99,12 @@ def restore(
         "rivertwice savepoint fall-back flight_delays --dry-run", "rivertwice savepoint fall-back flight_delays"
     ),
 )
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@dry_run_option
+@name_argument()
 @abandon_option
+@asks_first("the head moves to a new timeline")
 @pass_frame
-def fall_back(frame: Frame, name: str, yes: bool, dry_run: bool, abandon: bool) -> None:
-    """Do now what the agent does when the live checkpoint of NAME is damaged.
+def fall_back(frame: Frame, name: str, consent: Consent, abandon: bool) -> None:
+    """Do what the agent does about a damaged checkpoint.
 
     It restores the newest usable one of the proved savepoints on the head's path. One that is damaged, or whose replay
     disagrees, is passed over by name. Unlike a restore it does not change whether the stream is wanted. The dry run
@@ -119,16 +116,15 @@ def fall_back(frame: Frame, name: str, yes: bool, dry_run: bool, abandon: bool) 
 
     frame.known_pipeline(name)
     if abandon:
-        give_up(frame, name, RESTORE, yes=yes, others=(dry_run,))
+        give_up(frame, name, RESTORE, consent)
         return
-    if dry_run:
+
+    def preview() -> Preview:
         plan = show_fall_back(frame.settings, name)
-        frame.emit(plan, lambda: describe_fall_back(plan))
-        if plan.savepoint is None:
-            raise SystemExit(REFUSED)
+        return Preview(plan, lambda: describe_fall_back(plan), refused=plan.savepoint is None)
+
+    if not consent.given(name, f"Put the newest usable savepoint in the place of {name}'s checkpoint?", preview):
         return
-    if not yes:
-        click.confirm(f"Put the newest usable savepoint in the place of {name}'s checkpoint?", abort=True, err=True)
     began = time.monotonic()
     fallen = do_fall_back(frame.settings, name, progress=frame.progress)
     frame.emit(fallen, lambda: describe_fallen(fallen, time.monotonic() - began))
@@ -156,7 +152,7 @@ def describe_restore(plan: RestorePlan) -> str:
     if plan.refusal is not None:
         parts.append(f"refused: {plan.refusal}")
     else:
-        parts.append(f"to do it: rivertwice savepoint restore {plan.pipeline} {named}")
+        parts.append(f"to do it: rivertwice savepoint restore {plan.pipeline} {named} --yes")
     return "\n\n".join(parts)
 
 

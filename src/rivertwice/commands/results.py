@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import shlex
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.commands.backfills import parse_range, range_options
+from rivertwice.commands import candidates
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument, range_of, range_options
 from rivertwice.commands.row_text import plain_rows, rows_table
 from rivertwice.commands.views import parse_key
 from rivertwice.errors import RequestError
+from rivertwice.instants import to_iso
+from rivertwice.progress import Measured
 
 if TYPE_CHECKING:
     from rivertwice.results.rows import Rows
     from rivertwice.results.status import Status
 
 _MORE = 10  # the command that shows more shows so many times as many
-_PROGRESS_ROWS = 1_000_000
+_PROGRESS_ROWS = 250_000
 
 
 def table_option(command: Any) -> Any:
@@ -28,15 +33,23 @@ def table_option(command: Any) -> Any:
         "served (default), provisional, verdicts, causes, reconciles, ledger, changelog, dead-letters, late-rows, sequence "
         "or amendments."
     )
-    return click.option("--table", default="served", metavar="TABLE", help=f"Which rows: {text}")(command)
+    return click.option(
+        "--table", default="served", metavar="TABLE", shell_complete=candidates.tables, help=f"Which rows: {text}"
+    )(command)
 
 
 def _rows(
-    frame: Frame, name: str, table: str, start: str | None, end: str | None, key: str | None, columns: str | None
+    frame: Frame,
+    name: str,
+    table: str,
+    start: datetime | None,
+    end: datetime | None,
+    key: str | None,
+    columns: str | None,
 ) -> Rows:
     from rivertwice.results.find import find_rows
 
-    asked = parse_range(start, end)
+    asked = range_of(start, end)
     named = [] if columns is None else [text.strip() for text in columns.split(",") if text.strip()]
     rows = find_rows(frame.settings, frame.known_pipeline(name), table)
     begin, before = (None, None) if asked is None else (asked.start, asked.end)
@@ -50,7 +63,7 @@ def _rows(
         "rivertwice show flight_delays --table verdicts --limit 50",
     )
 )
-@click.argument("name")
+@name_argument()
 @range_options
 @click.option("--key", "key", metavar="JSON", help='Only rows with these values: \'{"origin": "JFK"}\'.')
 @click.option("--columns", metavar="A,B", help="The columns to show.")
@@ -63,17 +76,17 @@ def _rows(
 def show(
     frame: Frame,
     name: str,
-    start: str | None,
-    end: str | None,
+    start: datetime | None,
+    end: datetime | None,
     key: str | None,
     columns: str | None,
     limit: int,
     order: str,
     table: str,
 ) -> None:
-    """Show rows of NAME: what is served, or one of the tables beside it, and which batch the rows are of.
+    """Show rows of NAME: served ones, or another table's.
 
-    NAME@v2 means the rows of a version that does not serve. A range is one of the windows' starts, or of the time that the table
+    Which batch the rows are of is shown too. NAME@v2 means the rows of a version that does not serve. A range is one of the windows' starts, or of the time that the table
     is ordered by. Only the files that can have such rows are read.
     """
     from rivertwice.results.newest import newest_rows
@@ -86,7 +99,8 @@ def show(
         hidden = () if columns else rows.table.kind.hidden
         visible = shown.select([column for column in shown.schema.names if column not in hidden])
         again = ["rivertwice", "show", name]
-        options = {"--from": start, "--to": end, "--key": key, "--columns": columns}
+        ends = [None if each is None else to_iso(each) for each in (start, end)]
+        options = {"--from": ends[0], "--to": ends[1], "--key": key, "--columns": columns}
         options |= {"--order": None if order == "newest" else order, "--table": None if table == "served" else table}
         for option, value in options.items():
             again += [] if value is None else [option, value]
@@ -130,9 +144,9 @@ def _count_line(shown: int, total: int | None, limit: int, order: str, again: li
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many rows.")
 @pass_frame
 def query(frame: Frame, sql: str | None, views: bool, limit: int) -> None:
-    """Run SQL over the tables of all pipelines: NAME for what is served, NAME__verdicts, NAME__ledger and so on.
+    """Run SQL over the tables of all pipelines.
 
-    It reads and writes nothing else. Times are in UTC. A condition that compares the windows' start with instants reads only
+    NAME is what is served, beside it are NAME__verdicts, NAME__ledger and so on. It reads and writes nothing else. Times are in UTC. A condition that compares the windows' start with instants reads only
     the files of these: `window_start >= '2013-06-30' AND window_start < '2013-07-01'`. Needs the extra `query` (DuckDB).
     """
     if views == (sql is not None):
@@ -192,40 +206,43 @@ def _list_views(frame: Frame) -> None:
         "rivertwice export flight_delays causes.jsonl --table causes --overwrite",
     )
 )
-@click.argument("name")
+@name_argument()
 @click.argument("target", type=click.Path(path_type=Path))
 @range_options
 @click.option("--key", "key", metavar="JSON", help='Only rows with these values: \'{"origin": "JFK"}\'.')
 @click.option("--columns", metavar="A,B", help="The columns to write.")
 @click.option("--overwrite", is_flag=True, help="Replace TARGET if it exists.")
 @table_option
+@changes_unasked("a file", because="one that exists is replaced with --overwrite alone")
 @pass_frame
 def export(
     frame: Frame,
     name: str,
     target: Path,
-    start: str | None,
-    end: str | None,
+    start: datetime | None,
+    end: datetime | None,
     key: str | None,
     columns: str | None,
     overwrite: bool,
     table: str,
 ) -> None:
-    """Write rows of NAME to TARGET: FILE.jsonl, FILE.csv, FILE.parquet, or a folder with a Parquet file for each day.
+    """Write rows of NAME to a file or a folder.
 
-    Rows are ordered by time and then by the other columns, so the same rows give the same CSV or JSON Lines, byte for byte. TARGET
+    TARGET is FILE.jsonl, FILE.csv, FILE.parquet, or a folder, which gets a Parquet file for each day. Rows are ordered by time and then by the other columns, so the same rows give the same CSV or JSON Lines, byte for byte. TARGET
     appears when it is complete. The table may be larger than memory; sorting needs room for it beside TARGET.
     """
     from rivertwice.results.export import export_rows
 
     rows = _rows(frame, name, table, start, end, key, columns)
+    total = rows.count()
     said = 0
 
     def progress(read: int) -> None:
         nonlocal said
-        if read - said >= _PROGRESS_ROWS:
+        if read - said >= _PROGRESS_ROWS or (said and read == total):
             said = read
-            frame.progress(f"{read:,} rows read")
+            line = f"{read:,} rows read"
+            frame.progress(line if not total else Measured(f"{line} of {total:,}", f"export {name}", read, total))
 
     report = export_rows(rows, target, overwrite=overwrite, progress=progress)
     frame.emit(

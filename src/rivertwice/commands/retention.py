@@ -8,14 +8,18 @@ from typing import Any
 import click
 
 from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame
+from rivertwice.commands.options import name_argument
 
 
 @click.command(epilog=example("rivertwice retention flight_delays", "rivertwice --output json retention flight_delays"))
-@click.argument("name")
+@name_argument()
 @click.option("--check", is_flag=True, help="Exit 3 if anything needed is lost, or is nearly lost and not archived.")
 @pass_frame
 def retention(frame: Frame, name: str, check: bool) -> None:
-    """Show who needs which offsets of NAME's topics, who has them, and the time until Kafka deletes them; gaps too."""
+    """Show who needs which records, and when Kafka deletes them.
+
+    It lists offsets of NAME's topics, who has them, and gaps.
+    """
     from rivertwice.instants import utc_now
     from rivertwice.retention.view import retention_to_plain, summary_of, view_retention
 

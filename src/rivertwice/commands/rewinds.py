@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import Frame, as_fields, as_table, example, pass_frame, to_plain
-from rivertwice.commands.operations import abandon_option, describe_steps, give_up, refuse_both, unproved_option
+from rivertwice.commands.operations import abandon_option, describe_steps, give_up, unproved_option
+from rivertwice.commands.options import name_argument, savepoint_argument
 from rivertwice.log.addresses import Part, key_parts
 
 if TYPE_CHECKING:
@@ -20,57 +22,52 @@ _UNKNOWN = "not known: no reconcile of this head yet"
 @click.command(
     epilog=example(
         "rivertwice savepoint rewind flight_delays sp-t1-120-0a1b2c3d",
-        "rivertwice savepoint rewind flight_delays sp-t1-120-0a1b2c3d --confirm --stop-before-head",
-        "rivertwice savepoint rewind flight_delays --confirm",
+        "rivertwice savepoint rewind flight_delays sp-t1-120-0a1b2c3d --yes --stop-before-head",
+        "rivertwice savepoint rewind flight_delays --yes",
     )
 )
-@click.argument("name")
-@click.argument("savepoint_id", required=False)
-@click.option("--confirm", is_flag=True, help="Do it. Without this it only shows what would change.")
-@click.option("--dry-run", is_flag=True, help="Show what would change; the same as without --confirm.")
-@click.option(
-    "--stop-before-head", is_flag=True, help="With --confirm: catch up and compare, but let the old head serve."
-)
+@name_argument()
+@savepoint_argument(required=False)
+@click.option("--stop-before-head", is_flag=True, help="Catch up and compare, but let the old head serve.")
 @unproved_option
 @abandon_option
+@asks_first("the head moves to a new timeline, and windows may change", confirm=True)
 @pass_frame
 def rewind(
     frame: Frame,
     name: str,
     savepoint_id: str | None,
-    confirm: bool,
-    dry_run: bool,
+    consent: Consent,
     stop_before_head: bool,
     unproved: bool,
     abandon: bool,
 ) -> None:
-    """Go back to a savepoint's own batch and compute what followed again; shows first what that would change.
+    """Go back to a savepoint; compute what followed again.
 
-    With --confirm the stream is stopped while a new timeline catches up from the savepoint; what is served stays
+    The stream is stopped while a new timeline catches up from the savepoint; what is served stays
     served. Then every window that either path emitted is compared, and the head moves. Without an id: an
     unfinished rewind, else the newest proved savepoint of the head's path.
     """
     from rivertwice.savepoint.operations.steps import REWIND
 
     frame.known_pipeline(name)
-    refuse_both(confirm=confirm, dry_run=dry_run)
     if abandon:
-        give_up(frame, name, REWIND, yes=True, others=(savepoint_id, confirm, dry_run))
-    elif confirm:
+        give_up(frame, name, REWIND, consent, others=(savepoint_id, stop_before_head))
+        return
+    question = (
+        f"Rewind {name}, and let a new timeline serve?" if not stop_before_head else f"Rewind {name} up to its head?"
+    )
+    if consent.given(name, question, lambda: show_plan(frame, name, savepoint_id, unproved=unproved)):
         confirm_rewind(frame, name, savepoint_id, unproved=unproved, stop_before_head=stop_before_head)
-    elif stop_before_head:
-        message = "--stop-before-head says how far a rewind goes; it needs --confirm"
-        raise click.UsageError(message)
-    else:
-        show_plan(frame, name, savepoint_id, unproved=unproved)
 
 
-def show_plan(frame: Frame, name: str, savepoint_id: str | None, *, unproved: bool) -> None:
-    """Print what a rewind would change; nothing is done."""
+def show_plan(frame: Frame, name: str, savepoint_id: str | None, *, unproved: bool) -> Preview:
+    """Return what a rewind would change; nothing is done."""
     from rivertwice.savepoint.operations.rewind import show_rewind
 
     plan = show_rewind(frame.settings, name, savepoint_id, unproved=unproved)
-    frame.emit({**to_plain(plan), "reread": plain_reread(plan)}, lambda: describe_plan(plan))
+    value = {**to_plain(plan), "reread": plain_reread(plan)}
+    return Preview(value, lambda: describe_plan(plan), refused=bool(plan.refusals))
 
 
 def plain_reread(plan: RewindPlan) -> list[dict[str, Any]]:
@@ -134,7 +131,7 @@ def describe_plan(plan: RewindPlan) -> str:
     if plan.refusals:
         parts.append("\n".join(f"refused: {why}" for why in plan.refusals))
     else:
-        parts.append(f"to do it: rivertwice savepoint rewind {plan.pipeline} {plan.savepoint} --confirm")
+        parts.append(f"to do it: rivertwice savepoint rewind {plan.pipeline} {plan.savepoint} --yes")
     return "\n\n".join(parts)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from rivertwice.commands.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.commands.frame import (
     REFUSED,
     Frame,
@@ -17,6 +18,9 @@ from rivertwice.commands.frame import (
     say,
     to_plain,
 )
+from rivertwice.commands.options import name_argument, renamed_option, savepoint_argument
+from rivertwice.commands.restores import fall_back, restore
+from rivertwice.commands.rewinds import rewind
 
 
 @click.group(
@@ -24,7 +28,10 @@ from rivertwice.commands.frame import (
     epilog=example("rivertwice savepoint take flight_delays", "rivertwice savepoint list flight_delays"),
 )
 def savepoint() -> None:
-    """Copies of a stream's checkpoint: taken without a pause, trusted only once proved."""
+    """Take, prove and restore copies of a stream's checkpoint.
+
+    A savepoint is taken without a pause, and trusted only once it is proved.
+    """
 
 
 def _row(item: Any) -> dict[str, Any]:
@@ -43,8 +50,9 @@ def _row(item: Any) -> dict[str, Any]:
 
 
 @savepoint.command(epilog=example("rivertwice savepoint take flight_delays --reason 'before the upgrade'"))
-@click.argument("name")
+@name_argument()
 @click.option("--reason", default="manual", show_default=True, help="Kept in the manifest.")
+@changes_unasked("a savepoint", because="it is added")
 @pass_frame
 def take(frame: Frame, name: str, reason: str) -> None:
     """Take a savepoint of NAME while its stream runs on."""
@@ -57,7 +65,7 @@ def take(frame: Frame, name: str, reason: str) -> None:
 
 
 @savepoint.command("list", epilog=example("rivertwice savepoint list flight_delays"))
-@click.argument("name")
+@name_argument()
 @pass_frame
 def list_all(frame: Frame, name: str) -> None:
     """List the savepoints of NAME, oldest first."""
@@ -69,8 +77,8 @@ def list_all(frame: Frame, name: str) -> None:
 
 
 @savepoint.command(epilog=example("rivertwice savepoint show flight_delays sp-t1-120-0a1b2c3d --verify"))
-@click.argument("name")
-@click.argument("savepoint_id")
+@name_argument()
+@savepoint_argument()
 @click.option("--verify", is_flag=True, help="Read every byte and compare it with the manifest.")
 @pass_frame
 def show(frame: Frame, name: str, savepoint_id: str, verify: bool) -> None:
@@ -90,15 +98,19 @@ def show(frame: Frame, name: str, savepoint_id: str, verify: bool) -> None:
 
 
 @savepoint.command(epilog=example("rivertwice savepoint prove flight_delays sp-t1-120-0a1b2c3d"))
-@click.argument("name")
-@click.argument("savepoint_id")
+@name_argument()
+@savepoint_argument()
 @click.option("--batches", type=click.IntRange(1), default=3, show_default=True, help="Recorded batches to replay.")
-@click.option("--wait-seconds", type=float, default=60.0, show_default=True, help="Wait so long for those batches.")
+@renamed_option("--wait-seconds", "--timeout", type=click.FloatRange(0))
+@click.option(
+    "--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for those batches."
+)
+@changes_unasked("a savepoint's proof", because="the replay is in scratch")
 @pass_frame
-def prove(frame: Frame, name: str, savepoint_id: str, batches: int, wait_seconds: float) -> None:
-    """Restore a savepoint into scratch, replay recorded batches and compare.
+def prove(frame: Frame, name: str, savepoint_id: str, batches: int, timeout: float) -> None:
+    """Prove a savepoint: restore it aside, replay and compare.
 
-    Exit 3 if they differ; 1 if no batch came in time that could have proved it.
+    It is restored into scratch, and recorded batches are replayed. Exit 3 if they differ; 1 if no batch came in time that could have proved it.
     """
     from rivertwice.savepoint.prove import prove_savepoint
 
@@ -107,7 +119,7 @@ def prove(frame: Frame, name: str, savepoint_id: str, batches: int, wait_seconds
         frame.known_pipeline(name),
         savepoint_id,
         batches=batches,
-        wait_seconds=wait_seconds,
+        wait_seconds=timeout,
         progress=frame.progress,
     )
     value = to_plain(proof)
@@ -117,24 +129,29 @@ def prove(frame: Frame, name: str, savepoint_id: str, batches: int, wait_seconds
 
 
 @savepoint.command(epilog=example("rivertwice savepoint prune flight_delays --keep 5"))
-@click.argument("name")
+@name_argument()
 @click.option("--keep", type=click.IntRange(1), help="Newest savepoints to keep; default: 12, as rotate__NAME keeps.")
-@click.option("--dry-run", is_flag=True, help="Say what would go; delete nothing.")
+@asks_first("old savepoints are deleted")
 @pass_frame
-def prune(frame: Frame, name: str, keep: int | None, dry_run: bool) -> None:
-    """Delete old savepoints. The newest proved, the pinned and those in use are never deleted."""
+def prune(frame: Frame, name: str, keep: int | None, consent: Consent) -> None:
+    """Delete old savepoints.
+
+    The newest proved, the pinned and those in use are never deleted.
+    """
     from rivertwice.instants import utc_now
     from rivertwice.savepoint.catalogue import list_savepoints
     from rivertwice.savepoint.prune import KEPT, protected_savepoints, prune_savepoints, select_prunable
 
     keep = KEPT if keep is None else keep
-
     home, now = frame.settings.pipeline(frame.known_pipeline(name)), utc_now()
-    if dry_run:
+
+    def preview() -> Preview:
         savepoints = list_savepoints(home)
         protected = protected_savepoints(home, now=now)
         would = [item.id for item in select_prunable(savepoints, protected, keep=keep)]
-        frame.emit({"would_delete": would}, f"would delete: {', '.join(would) or 'nothing'}")
+        return Preview({"would_delete": would}, f"would delete: {', '.join(would) or 'nothing'}", nothing=not would)
+
+    if not consent.given(name, f"Delete these savepoints of {name}?", preview):
         return
     report = to_plain(prune_savepoints(home, keep=keep, now=now))
     damaged = report.get("damaged", {})
@@ -144,9 +161,10 @@ def prune(frame: Frame, name: str, keep: int | None, dry_run: bool) -> None:
 
 
 @savepoint.command(epilog=example("rivertwice savepoint pin flight_delays sp-t1-120-0a1b2c3d"))
-@click.argument("name")
-@click.argument("savepoint_id")
+@name_argument()
+@savepoint_argument()
 @click.option("--off", is_flag=True, help="Take the pin away.")
+@changes_unasked("a savepoint's pin", because="--off takes it away")
 @pass_frame
 def pin(frame: Frame, name: str, savepoint_id: str, off: bool) -> None:
     """Keep a savepoint from being pruned, whatever its age."""
@@ -157,3 +175,7 @@ def pin(frame: Frame, name: str, savepoint_id: str, off: bool) -> None:
     item = unpin_savepoint(home, savepoint_id) if off else pin_savepoint(home, savepoint_id, by="cli", now=utc_now())
     row = _row(item)
     frame.emit(row, lambda: as_fields(row))
+
+
+for operation in (restore, rewind, fall_back):
+    savepoint.add_command(operation)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
@@ -27,11 +29,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
     epilog=example("rivertwice schema > docs/pipeline.schema.json", "rivertwice schema refresh order_totals --dry-run"),
 )
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Without a verb: write it to this file.")
+@changes_unasked("with --file that file", because="it is named for that")
 @click.pass_context
 def schema(ctx: click.Context, file: Path | None) -> None:
-    """Schemas of records. Without a verb: print the JSON Schema of pipeline.yaml, so that editors check it.
+    """Print pipeline.yaml's schema; keep the schemas of records.
 
-    The registry is the project's folder schemas/, or a Confluent registry at $RIVERTWICE_SCHEMA_REGISTRY (with
+    Without a verb the JSON Schema of pipeline.yaml is printed, so that editors check it. The registry is the project's folder schemas/, or a Confluent registry at $RIVERTWICE_SCHEMA_REGISTRY (with
     $RIVERTWICE_SCHEMA_REGISTRY_USER and _PASSWORD). A running pipeline never asks it: it decodes by what `refresh`
     pinned beside its definition.
     """
@@ -51,7 +54,10 @@ def schema(ctx: click.Context, file: Path | None) -> None:
 @click.argument("subject", required=False)
 @pass_frame
 def list_versions(frame: Frame, subject: str | None) -> None:
-    """List the versions of SUBJECT, or of all subjects, with the ids that records carry."""
+    """List the versions of SUBJECT, or of all subjects.
+
+    Each is shown with the id that records carry.
+    """
     from rivertwice.schemas.registries import open_registry
 
     registry = open_registry(frame.settings.project)
@@ -71,7 +77,10 @@ def list_versions(frame: Frame, subject: str | None) -> None:
 @click.option("--id", "schema_id", type=click.IntRange(1), help="By the id that records carry, instead of SUBJECT.")
 @pass_frame
 def show(frame: Frame, subject: str | None, number: int | None, schema_id: int | None) -> None:
-    """Print one schema: the newest of SUBJECT, a version of it, or the one that has an id."""
+    """Print one schema, the newest of SUBJECT by default.
+
+    --version prints an older one, --id the one that has an id.
+    """
     from rivertwice.schemas.registries import open_registry
 
     registry = open_registry(frame.settings.project)
@@ -95,9 +104,9 @@ def show(frame: Frame, subject: str | None, number: int | None, schema_id: int |
 @click.option("--rule", type=RULE, help="Judge by this rule instead of the subject's own.")
 @pass_frame
 def check(frame: Frame, subject: str, file: Path, rule: Any) -> None:
-    """Say whether FILE could be the next version of SUBJECT. Nothing is registered; exit 3 if it could not.
+    """Say whether FILE could be the next version of SUBJECT.
 
-    Every earlier version is asked, for the log holds records of all of them. `backward`: it can read their records;
+    Nothing is registered; exit 3 if it could not. Every earlier version is asked, for the log holds records of all of them. `backward`: it can read their records;
     `forward`: they can read its records; `full`: both. A changed meaning (milliseconds for microseconds, another scale)
     is a break too, though Avro alone would accept it.
     """
@@ -120,11 +129,12 @@ def check(frame: Frame, subject: str, file: Path, rule: Any) -> None:
 @click.argument("subject")
 @click.argument("file", type=_FILE)
 @click.option("--rule", type=RULE, help="Set the subject's rule; at first backward for Avro, none for JSON Schema.")
+@changes_unasked("a version in the registry", because="its rule judges it, and no pipeline changes by it")
 @pass_frame
 def register(frame: Frame, subject: str, file: Path, rule: Any) -> None:
-    """Make FILE (.avsc: Avro, .json: JSON Schema) the next version of SUBJECT, unless its rule refuses it.
+    """Make FILE the next version of SUBJECT.
 
-    The very same schema again changes nothing and prints its version. No pipeline changes by it: `refresh` does that.
+    A file .avsc is Avro, .json is JSON Schema. The subject's rule can refuse it. The very same schema again changes nothing and prints its version. No pipeline changes by it: `refresh` does that.
     """
     from rivertwice.schemas.registries import open_registry
 
@@ -137,7 +147,7 @@ def register(frame: Frame, subject: str, file: Path, rule: Any) -> None:
     "refresh",
     epilog=example("rivertwice schema refresh order_totals --dry-run", "rivertwice schema refresh order_totals"),
 )
-@click.argument("name", metavar="PIPELINE")
+@name_argument()
 @click.option("--source", "chosen", metavar="VIEW", help="Which source's schemas, if there are several.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be pinned.")
 @click.option(
@@ -146,13 +156,14 @@ def register(frame: Frame, subject: str, file: Path, rule: Any) -> None:
 @click.option(
     "--change-decode", is_flag=True, help="Write although a stream has begun, which then needs `rivertwice upgrade`."
 )
+@changes_unasked("schemas beside the definition", because="git shows it, and --dry-run")
 @pass_frame
 def refresh(
     frame: Frame, name: str, chosen: str | None, dry_run: bool, reader: int | None, change_decode: bool
 ) -> None:
-    """Pin what the registry has under the pipeline's `subject`: schemas/VIEW-ID.avsc beside pipeline.yaml.
+    """Pin the registry's schemas beside the definition of NAME.
 
-    Records of an id that is not pinned are dead letters (schema_id), by address; nothing is dropped. Versions whose
+    What the registry has under the pipeline's `subject` becomes schemas/VIEW-ID.avsc beside pipeline.yaml. Records of an id that is not pinned are dead letters (schema_id), by address; nothing is dropped. Versions whose
     records could not be decoded are named and not pinned: exit 3. A stream that has begun decodes by the schemas it
     began with; it continues, but is not started again with changed ones, so they are not written without --change-decode.
     """
@@ -203,7 +214,7 @@ def refresh(
         "rivertwice schema pin order_states order.protoset --message shop.Order",
     ),
 )
-@click.argument("name", metavar="PIPELINE")
+@name_argument()
 @click.argument("file", type=_FILE)
 @click.option("--message", "wanted", metavar="NAME", help="Full name of the message; default: the file's only one.")
 @click.option("--source", "chosen", metavar="VIEW", help="Which source's message it is, if there are several.")
@@ -211,13 +222,14 @@ def refresh(
 @click.option(
     "--change-decode", is_flag=True, help="Write although a stream has begun, which then needs `rivertwice upgrade`."
 )
+@changes_unasked("a schema beside the definition", because="git shows it, and --dry-run")
 @pass_frame
 def pin(
     frame: Frame, name: str, file: Path, wanted: str | None, chosen: str | None, dry_run: bool, change_decode: bool
 ) -> None:
-    """Pin the Protobuf message that FILE (what protoc compiled) has, as schemas/VIEW.protobuf.json beside pipeline.yaml.
+    """Pin the Protobuf message of FILE beside the definition of NAME.
 
-    A message that could not read the records of the one pinned before is refused: exit 3. Its text is JSON, for reviews.
+    FILE is what protoc compiled; the message becomes schemas/VIEW.protobuf.json beside pipeline.yaml. A message that could not read the records of the one pinned before is refused: exit 3. Its text is JSON, for reviews.
     """
     from rivertwice.pipeline.definition import load_draft
     from rivertwice.schemas.pins import proto_file_name

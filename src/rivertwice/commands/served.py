@@ -6,28 +6,34 @@ from typing import Any
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice served rebuild flight_delays"))
 def served() -> None:
-    """What readers see: the table `served` of a pipeline, which the agent keeps up to date."""
+    """Rebuild the table that readers see.
+
+    The agent keeps the table `served` of a pipeline up to date.
+    """
 
 
 @served.command(
     epilog=example("rivertwice served rebuild flight_delays", "rivertwice served rebuild flight_delays --compare")
 )
-@click.argument("name")
+@name_argument()
 @click.option(
     "--compare",
     is_flag=True,
     help="Also compare all rows before and after; exit 3 if they differ. All are read for it.",
 )
+@changes_unasked("the served table", because="the rows are those that it has")
 @pass_frame
 def rebuild(frame: Frame, name: str, compare: bool) -> None:
-    """Build NAME's `served` and `provisional` from all rows of the changelog and the corrections.
+    """Build what NAME serves again, from all its rows.
 
-    The agent keeps them by what changed, which gives the same rows; it needs no rebuild. The stream may run meanwhile.
+    `served` and `provisional` are built from the changelog and the corrections. The agent keeps them by what changed, which gives the same rows; it needs no rebuild. The stream may run meanwhile.
     """
     from rivertwice.errors import RequestError
     from rivertwice.supervise.served import definition_of_head

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, as_fields, as_table, example, pass_frame
 from rivertwice.config.versions import base_of
 from rivertwice.errors import RivertwiceError
-from rivertwice.supervise.health import UNRESPONSIVE
-from rivertwice.supervise.lag_words import is_lag_fresh, lag_text, stale_lag_text
 
 if TYPE_CHECKING:
     from rivertwice.pipeline.checked import Judgement
@@ -21,11 +20,12 @@ DRAIN_SECONDS = 180.0
 
 @click.command(epilog=example("rivertwice up", "rivertwice up --airflow"))
 @click.option("--airflow", is_flag=True, help="Also start Airflow and print its address and login.")
+@changes_unasked("services run", because="what runs stays as it is")
 @pass_frame
 def up(frame: Frame, airflow: bool) -> None:
-    """Check all definitions, start the broker, create the topics of all pipelines, and start the agent.
+    """Check all definitions, start broker, topics and agent.
 
-    What runs already is left as it is, and what was checked already is not checked again. Streams whose intent is `running`
+    The topics of all pipelines are created. What runs already is left as it is, and what was checked already is not checked again. Streams whose intent is `running`
     come back with the agent. A definition that is refused gets no topics and does not start; the others do. Exit 3 then.
     """
     from rivertwice.embedded.broker import start_broker
@@ -105,6 +105,7 @@ def up_text(result: Mapping[str, Any], judged: Sequence[Judgement]) -> str:
 
 
 @click.command(epilog=example("rivertwice down"))
+@changes_unasked("services stop", because="streams drain, and `rivertwice up` brings them back")
 @pass_frame
 def down(frame: Frame) -> None:
     """Drain the streams, then stop agent, Airflow and broker.
@@ -138,7 +139,10 @@ def _stop_airflow(frame: Frame) -> list[str]:
 @click.command(epilog=example("rivertwice status", "rivertwice --output json status | jq .pipelines"))
 @pass_frame
 def status(frame: Frame) -> None:
-    """Show everything in one view: services, and per pipeline what is wanted and what is true."""
+    """Show everything in one view.
+
+    It has the services, and per pipeline what is wanted and what is true.
+    """
     from rivertwice.instants import utc_now
     from rivertwice.supervise.launch import agent_status
     from rivertwice.supervise.view import view_pipeline, view_versions
@@ -176,6 +180,8 @@ def _ask(frame: Frame, service: str) -> dict[str, Any] | None:
 
 
 def _status_text(view: dict[str, Any]) -> str:
+    from rivertwice.supervise.lag_words import lag_text
+
     lines = [f"home     {view['home']}"]
     for service in ("broker", "agent", "airflow"):
         service_view = view[service]
@@ -256,6 +262,9 @@ def recovery_texts(item: dict[str, Any]) -> list[str]:
 
 def _patience_text(item: dict[str, Any]) -> str | None:
     """Return when the lag will be gone, or when the agent tries again; None if neither is expected."""
+    from rivertwice.supervise.health import UNRESPONSIVE
+    from rivertwice.supervise.lag_words import is_lag_fresh, stale_lag_text
+
     if item["is_backing_off"]:
         return (
             f"{item['name']}: {item['consecutive_failures']} failures in a row, next attempt at {item['next_attempt']}"

@@ -1,16 +1,17 @@
-"""start, stop, pipelines, test: definitions and their streams."""
+"""start, stop: whether a stream is wanted."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
 
+from rivertwice.commands import candidates
+from rivertwice.commands.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.commands.first_load import (
     begin,
     begin_by_stream,
@@ -21,8 +22,8 @@ from rivertwice.commands.first_load import (
     show_load,
     tell_unfinished,
 )
-from rivertwice.commands.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame, to_plain
-from rivertwice.config import require_name
+from rivertwice.commands.frame import Frame, example, pass_frame
+from rivertwice.commands.options import name_argument
 from rivertwice.errors import RequestError, ServiceError
 from rivertwice.waits import Deadline
 
@@ -30,23 +31,26 @@ from rivertwice.waits import Deadline
 @click.command(
     epilog=example("rivertwice start flight_delays --wait", "rivertwice start flight_delays --from-batch --dry-run")
 )
-@click.argument("name")
+@name_argument()
 @click.option("--wait", is_flag=True, help="Wait until a driver runs the stream.")
 @click.option("--timeout", type=click.IntRange(1), default=180, show_default=True, help="Seconds to wait.")
-@click.option("--accept-gap", metavar="ID", help="Continue after this gap (see `rivertwice retention`), for good.")
+@click.option(
+    "--accept-gap",
+    metavar="ID",
+    shell_complete=candidates.gaps,
+    help="Continue after this gap (see `rivertwice retention`), for good.",
+)
 @click.option(
     "--from-batch", is_flag=True, help="First start only: load closed windows by batch, stream the open ones."
 )
-@click.option(
-    "--dry-run", is_flag=True, help="With --from-batch: show what would be loaded and streamed, and do nothing."
-)
+@asks_first("with --accept-gap the head moves to a timeline that skips records")
 @pass_frame
 def start(
-    frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | None, from_batch: bool, dry_run: bool
+    frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | None, from_batch: bool, consent: Consent
 ) -> None:
-    """Ask for the stream NAME to run. The agent starts it, now and after every crash.
+    """Start the stream of NAME, and keep it running.
 
-    The very first start creates the first timeline. A stream that the agent gave up is tried again. With --accept-gap
+    The command records that it is to run; the agent starts it, now and after every crash. The very first start creates the first timeline. A stream that the agent gave up is tried again. With --accept-gap
     it continues after records that Kafka deleted before they were read: on a new timeline, and recorded for ever.
 
     With --from-batch a long history is not streamed. The topic is archived, the stream begins where the oldest window
@@ -60,12 +64,16 @@ def start(
 
     settings = frame.settings
     refuse_start(settings, frame.known_pipeline(name))  # a definition that is known not to run is refused here
-    _refuse_together(accept_gap, from_batch=from_batch, dry_run=dry_run)
-    if dry_run:
+    _refuse_together(accept_gap, from_batch=from_batch, dry_run=consent.dry_run)
+    if consent.dry_run and accept_gap is None:
         show_load(frame, name)
         return
     frame.warn_of_copies(name)
     asked_at = utc_now()
+    if accept_gap is not None and not consent.given(
+        name, f"Let {name} continue after it, for good?", partial(_show_gap, frame, name, accept_gap)
+    ):
+        return
     if from_batch:
         report, text = load_and_start(frame, name, asked_at, timeout, wait=wait)
         frame.emit(report, text)
@@ -132,9 +140,21 @@ def _running_text(result: Mapping[str, Any]) -> str:
     return f"{result['pipeline']}: running is wanted{driver}"
 
 
+def _show_gap(frame: Frame, name: str, gap_id: str) -> Preview:
+    from rivertwice.log.gaps import gap_to_plain, load_gap, read_acceptance
+
+    home = frame.settings.pipeline(name)
+    gap = load_gap(home, gap_id)
+    text = (
+        f"{gap.id}: {gap.describe()}; {name} would continue after them on a new timeline; {gap.lost} records are lost, and "
+        "windows that they belong to are never called equal"
+    )
+    return Preview(gap_to_plain(gap, read_acceptance(home, gap_id)), text)
+
+
 def _refuse_together(accept_gap: str | None, *, from_batch: bool, dry_run: bool) -> None:
-    if dry_run and not from_batch:
-        message = "--dry-run shows what --from-batch would do, which is not given; add it, or leave --dry-run out"
+    if dry_run and not from_batch and accept_gap is None:
+        message = "--dry-run shows what --from-batch or --accept-gap would do; neither is given; add one, or leave --dry-run out"
         raise RequestError(message)
     if accept_gap is not None and from_batch:
         message = "--from-batch is for a first start, and --accept-gap for a stream that stopped; leave one of them out"
@@ -185,12 +205,16 @@ def _wait_running(frame: Frame, name: str, asked_at: datetime, timeout: int) -> 
 
 
 @click.command(epilog=example("rivertwice stop flight_delays --wait"))
-@click.argument("name")
+@name_argument()
 @click.option("--wait", is_flag=True, help="Wait until the driver has drained and gone.")
 @click.option("--timeout", type=click.IntRange(1), default=180, show_default=True, help="Seconds to wait.")
+@changes_unasked("the stream stops", because="it drains, and `rivertwice start` continues it")
 @pass_frame
 def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
-    """Ask for the stream NAME to stop. It drains: the running batch is finished, nothing is cut off."""
+    """Stop the stream of NAME after its running batch.
+
+    The command records that it is to stop; the driver drains: the running batch is finished, nothing is cut off.
+    """
     from rivertwice.instants import utc_now
     from rivertwice.stream.lease import lease_owner
     from rivertwice.supervise.launch import agent_status
@@ -213,77 +237,3 @@ def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
             raise ServiceError(message)
         time.sleep(0.2)
     frame.emit({"pipeline": name, "desired": "stopped"}, f"{name}: {'stopped' if wait else 'stopped is wanted'}")
-
-
-@click.command(epilog=example("rivertwice pipelines"))
-@pass_frame
-def pipelines(frame: Frame) -> None:
-    """List the definitions of the project, with topics, window and watermarks. Exit 1 if one cannot be loaded."""
-    from rivertwice.pipeline.definition import load_each
-
-    definitions, broken = load_each(frame.settings.definitions)
-    rows = []
-    for name, definition in definitions.items():
-        streams = definition.streams.values() if definition.window.kind.has_watermark else []
-        delays = ", ".join(str(source.watermark) for source in streams) or "none"
-        rows.append((name, ", ".join(definition.topics), definition.window.text, delays, ", ".join(definition.keys)))
-    value: list[Any] = [
-        item.model_dump(mode="json", exclude={"transform_sql", "rows_sql", "fold_py"}) for item in definitions.values()
-    ]
-    value += [{"name": name, "error": error} for name, error in broken.items()]
-    headers, none = ("pipeline", "topic", "window", "watermark", "keys"), f"none in {frame.settings.definitions}"
-    frame.emit(value, lambda: as_table(headers, rows) if value else f"{none}; run it in the project, or give --project")
-    frame.report_broken(broken)
-    if broken:
-        raise SystemExit(REFUSED)
-
-
-@click.command("test", epilog=example("rivertwice test", "rivertwice test flight_delays", "rivertwice test --examples"))
-@click.argument("name", required=False)
-@click.option("--examples", is_flag=True, help="Those in pipelines/examples/, which nothing starts, instead.")
-@pass_frame
-def test_cases(frame: Frame, name: str | None, examples: bool) -> None:
-    """Check the definition of NAME, or of all pipelines, and run its cases as a stream and as a batch.
-
-    Exit 3 if a definition is refused or a case fails; the others are run all the same.
-    """
-    from rivertwice.pipeline.engine import FEW_RECORDS, spark_on_demand
-    from rivertwice.pipeline.files import YAML_FILE
-
-    settings = frame.settings
-    folder = settings.definitions / "examples" if examples else settings.definitions
-    if name is None:
-        in_folder = sorted(path.parent.name for path in folder.glob(f"*/{YAML_FILE}"))
-        names = in_folder if examples else frame.chosen_pipelines(None)
-    else:
-        names = [require_name(name, "pipeline") if examples else frame.known_pipeline(name)]
-    with spark_on_demand(settings.with_local_spark(), "rivertwice-test", extra=FEW_RECORDS, quick=True) as spark:
-        results = [result for each in names for result in _test_one(frame, folder / each, spark)]
-    failed = [result for result in results if result["differences"]]
-    rows = [(result["pipeline"], result["case"], "FAILED" if result["differences"] else "passed") for result in results]
-    text = as_table(("pipeline", "case", "result"), rows)
-    for result in failed:
-        text += f"\n{result['pipeline']}: {result['case']}: {'; '.join(result['differences'])}"
-    frame.emit({"cases": results, "failed": len(failed)}, text)
-    if failed:
-        raise SystemExit(DEFECT)
-
-
-def _test_one(frame: Frame, folder: Path, spark: Callable[[], Any]) -> Iterator[dict[str, Any]]:
-    """Yield the result of a pipeline's definition, and of each of its cases if the definition holds."""
-    from rivertwice.instants import utc_now
-    from rivertwice.pipeline.cases import run_cases
-    from rivertwice.pipeline.checked import judge_folder
-    from rivertwice.pipeline.lint_model import HOLDS
-
-    frame.progress(f"definition and cases of {folder.name} ...")
-    judged = judge_folder(frame.settings, folder, spark, utc_now(), again=True)
-    differences = [*judged.broken, *(judged.unchecked if judged.verdict is None else ())]
-    yield {"pipeline": folder.name, "case": "(definition)", "state": judged.state, "differences": differences}
-    if judged.bundle is None or judged.state != HOLDS:
-        return
-    for problem in judged.unchecked:
-        frame.progress(f"{folder.name}: not checked: {problem}")
-    for result in run_cases(spark(), folder, judged.bundle.definition):
-        frame.progress(f"{result.case}: {'passed' if result.passed else 'FAILED'}")
-        yield {"pipeline": folder.name, **to_plain(result)}

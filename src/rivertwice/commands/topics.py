@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame
 
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice topics create"))
 def topics() -> None:
-    """The topics that the pipelines of this project read."""
+    """Create the topics that the pipelines read."""
 
 
 @topics.command("create", epilog=example("rivertwice topics create"))
+@changes_unasked("topics", because="those that exist stay as they are")
 @pass_frame
 def topics_create(frame: Frame) -> None:
     """Wait for Kafka, then create the topics that are absent.

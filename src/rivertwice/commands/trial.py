@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rivertwice.commands.advise import DurationType
-from rivertwice.commands.backfills import parse_range
 from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import INSTANT, name_argument, range_of, range_options, renamed_option
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
     from rivertwice.trial.model import Comparison, Example, SchemaChange, Trial
-
-_FORM = "ISO 8601 with a zone; a date alone means midnight UTC."
 
 
 @click.command(
@@ -27,12 +25,13 @@ _FORM = "ISO 8601 with a zone; a date alone means midnight UTC."
         "rivertwice try flight_delays --from 2013-06-30T04:00:00Z --to 2013-07-01T04:00:00Z --fail-on-difference",
     ),
 )
-@click.argument("name")
+@name_argument()
 @click.option(
     "--last", type=DurationType(), help="So much event time before the end of the newest closed window: 2 hours."
 )
-@click.option("--from", "--start", "start", metavar="ISO", help=f"Instead: start of the event time. {_FORM}")
-@click.option("--to", "--end", "end", metavar="ISO", help=f"End of the event time, exclusive: {_FORM}")
+@range_options
+@renamed_option("--start", "--from", dest="start", type=INSTANT)
+@renamed_option("--end", "--to", dest="end", type=INSTANT)
 @click.option(
     "--against",
     type=click.Choice(["log", "served"]),
@@ -49,15 +48,15 @@ def try_(
     frame: Frame,
     name: str,
     last: timedelta | None,
-    start: str | None,
-    end: str | None,
+    start: datetime | None,
+    end: datetime | None,
     against: str,
     limit: int,
     fail_on_difference: bool,
 ) -> None:
-    """Run the definition of NAME as it is in the project over a part of the log, and show which rows would differ.
+    """Show which rows a changed definition would change.
 
-    The definition that the stream runs and the changed one are run in batch over the same records: whole closed windows that
+    The definition of NAME, as it is in the project, is run over a part of the log. The definition that the stream runs and the changed one are run in batch over the same records: whole closed windows that
     Kafka or the archive still holds. The rows are compared by window and key, and the columns first. Nothing is written, and a
     running stream does not notice. Differences are no failure: the exit code is 0 unless --fail-on-difference is given. To
     apply the change, run `rivertwice upgrade NAME`.
@@ -66,7 +65,7 @@ def try_(
     from rivertwice.trial.model import LAST, TrialRequest
     from rivertwice.trial.run import try_definition
 
-    asked = parse_range(start, end)
+    asked = range_of(start, end)
     if asked is not None and last is not None:
         message = "--last is given with --from and --to, but each of them says which event time; leave one of them out"
         raise RequestError(message)

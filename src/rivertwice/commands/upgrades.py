@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.commands.frame import REFUSED, Frame, as_fields, as_table, example, pass_frame, to_plain
+from rivertwice.commands import candidates
+from rivertwice.commands.asking import Consent, Preview, asks_first
+from rivertwice.commands.frame import Frame, as_fields, as_table, example, pass_frame, to_plain
 from rivertwice.commands.operations import (
     abandon_option,
     describe_base,
     describe_steps,
     give_up,
-    refuse_both,
     unproved_option,
 )
+from rivertwice.commands.options import name_argument
 
 if TYPE_CHECKING:
     from rivertwice.savepoint.operations.upgrade import UpgradePlan
@@ -29,22 +31,21 @@ _WAYS = {
 @click.command(
     epilog=example(
         "rivertwice upgrade flight_delays",
-        "rivertwice upgrade flight_delays --confirm",
+        "rivertwice upgrade flight_delays --yes",
         "rivertwice upgrade flight_delays --abandon",
-        "rivertwice upgrade flight_delays --new-version --confirm",
+        "rivertwice upgrade flight_delays --new-version --yes",
         "rivertwice upgrade flight_delays --new-version --recompute",
-        "rivertwice upgrade flight_delays --savepoint sp-t1-120-0a1b2c3d --unproved --confirm",
+        "rivertwice upgrade flight_delays --savepoint sp-t1-120-0a1b2c3d --unproved --yes",
     )
 )
-@click.argument("name")
-@click.option("--confirm", is_flag=True, help="Do it. Without this it only shows what would be done.")
+@name_argument()
 @click.option(
     "--savepoint",
     "savepoint_id",
     metavar="ID",
+    shell_complete=candidates.savepoints,
     help="Build on this proved savepoint and replay what followed, instead of taking one now.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be done; the same as without --confirm.")
 @unproved_option
 @abandon_option
 @click.option(
@@ -64,22 +65,22 @@ _WAYS = {
     show_default=True,
     help="With --new-version: seconds without a new micro-batch after which it no longer waits.",
 )
+@asks_first("the head moves to a new timeline with the changed definition", confirm=True)
 @pass_frame
 def upgrade(
     frame: Frame,
     name: str,
-    confirm: bool,
+    consent: Consent,
     savepoint_id: str | None,
-    dry_run: bool,
     unproved: bool,
     abandon: bool,
     new_version: bool,
     recompute: bool,
     timeout: int,
 ) -> None:
-    """Continue NAME with its definition as it is now; shows first what changed and whether that can be done.
+    """Continue a stream with its changed definition.
 
-    Filters, rules, schemas, late policy and watermark delay of one source may change: the stream drains, a savepoint
+    What changed, and whether it can be done, is shown first. Filters, rules, schemas, late policy and watermark delay of one source may change: the stream drains, a savepoint
     of its checkpoint is taken, and a new timeline continues from there with the new definition; nothing is replayed. The agent
     proves that savepoint afterwards; until then the newest proved one before it is kept. What is served does not change. A change
     of what shapes the state (windows, keys, the transform) is refused. Exit 1 if it cannot be done.
@@ -95,7 +96,6 @@ def upgrade(
     from rivertwice.savepoint.operations.upgrade import show_upgrade, upgrade_stream
 
     frame.known_pipeline(name)
-    refuse_both(confirm=confirm, dry_run=dry_run)
     if recompute and not new_version:
         message = "--recompute is for a version beside the running one: add --new-version, or leave it out"
         raise click.UsageError(message)
@@ -103,21 +103,22 @@ def upgrade(
         if savepoint_id is not None or unproved or abandon:
             message = "--new-version takes no savepoint and leaves nothing to abandon: leave --savepoint, --unproved and --abandon out"
             raise click.UsageError(message)
-        begin_beside(frame, name, timeout, confirm=confirm, recompute=recompute)
+        begin_beside(frame, name, timeout, consent, recompute=recompute)
         return
     if abandon:
-        give_up(frame, name, UPGRADE, yes=True, others=(savepoint_id, confirm, dry_run))
+        give_up(frame, name, UPGRADE, consent, others=(savepoint_id,))
         return
-    if confirm:
-        done = upgrade_stream(frame.settings, name, savepoint_id, unproved=unproved, progress=frame.progress)
-        report = to_plain(done.restore) | {"bundle": done.bundle, "changed": list(done.changed)}
-        follows = _ROTATE if done.changed or done.restore.resumed else _SAME_STATE
-        frame.emit(report, lambda: f"{as_fields(report)}\n\n{follows.format(name=name)}")
+
+    def preview() -> Preview:
+        plan = show_upgrade(frame.settings, name, savepoint_id, unproved=unproved)
+        return Preview(plan, lambda: describe_plan(plan), refused=plan.refusal is not None)
+
+    if not consent.given(name, f"Drain {name} and continue it with its new definition?", preview):
         return
-    plan = show_upgrade(frame.settings, name, savepoint_id, unproved=unproved)
-    frame.emit(plan, lambda: describe_plan(plan))
-    if plan.refusal is not None:
-        raise SystemExit(REFUSED)
+    done = upgrade_stream(frame.settings, name, savepoint_id, unproved=unproved, progress=frame.progress)
+    report = to_plain(done.restore) | {"bundle": done.bundle, "changed": list(done.changed)}
+    follows = _ROTATE if done.changed or done.restore.resumed else _SAME_STATE
+    frame.emit(report, lambda: f"{as_fields(report)}\n\n{follows.format(name=name)}")
 
 
 _ROTATE = (
@@ -159,5 +160,5 @@ def describe_plan(plan: UpgradePlan) -> str:
     if plan.refusal is not None:
         parts.append(f"refused: {plan.refusal}")
     else:
-        parts.append(f"to do it: rivertwice upgrade {plan.pipeline} --confirm")
+        parts.append(f"to do it: rivertwice upgrade {plan.pipeline} --yes")
     return "\n\n".join(parts)

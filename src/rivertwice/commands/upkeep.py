@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, example, pass_frame
+from rivertwice.commands.options import name_argument
 from rivertwice.instants import utc_now
 
 
 @click.command(epilog=example("rivertwice upkeep flight_delays"))
-@click.argument("name")
+@name_argument()
+@changes_unasked("files of tables", because="their rows stay, and the agent does the same")
 @pass_frame
 def upkeep(frame: Frame, name: str) -> None:
-    """Merge small files of NAME's tables and delete what no commit of the last hours names; results never change.
+    """Merge small files and delete those no longer used.
 
-    Verdicts and causes of reconciles older than RIVERTWICE_VERDICTS_KEPT (90 days) are removed, but for those that a newer run
+    It works on NAME's tables; a file is used if a commit of the last hours names it. Results never change. Verdicts and causes of reconciles older than RIVERTWICE_VERDICTS_KEPT (90 days) are removed, but for those that a newer run
     builds on. The agent does the same every ten minutes; the stream may run meanwhile.
     """
     from rivertwice.timeline.upkeep import keep_up

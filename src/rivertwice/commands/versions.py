@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rivertwice.commands.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import name_argument
 from rivertwice.commands.streams import load_and_start
-from rivertwice.commands.trial import examples_text, schema_lines
+from rivertwice.commands.version_text import comparison_text, parity_text, plan_text
 from rivertwice.config.versions import base_of
 from rivertwice.errors import RequestError
 
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from rivertwice.timeline.version_records import Version
     from rivertwice.versions.comparisons import StoredComparison
     from rivertwice.versions.model import Parity
-    from rivertwice.versions.plan import VersionPlan
     from rivertwice.versions.serve import Switched
 
 
@@ -29,18 +30,21 @@ if TYPE_CHECKING:
     epilog=example("rivertwice version list flight_delays", "rivertwice version compare flight_delays@v2"),
 )
 def version() -> None:
-    """Definitions of a pipeline that run beside the one that serves: list, compare, serve, drop.
+    """Compare versions of a pipeline; choose which one serves.
 
-    `rivertwice upgrade NAME --new-version` begins one. NAME@v2 can be named wherever a pipeline can: status, start, stop,
+    A version is a definition that runs beside the one that serves. `rivertwice upgrade NAME --new-version` begins one. NAME@v2 can be named wherever a pipeline can: status, start, stop,
     reconcile, backfill.
     """
 
 
 @version.command("list", epilog=example("rivertwice version list flight_delays"))
-@click.argument("name")
+@name_argument()
 @pass_frame
 def list_(frame: Frame, name: str) -> None:
-    """List the versions of pipeline NAME: when each began, what changed, its newest comparison, whether it was dropped."""
+    """List the versions of pipeline NAME.
+
+    It says when each began, what changed, its newest comparison, and whether it was dropped.
+    """
     from rivertwice.timeline.served_stamp import serving_by_stamp
     from rivertwice.timeline.version_records import read_versions
     from rivertwice.versions.comparisons import newest_comparison
@@ -75,13 +79,14 @@ def list_(frame: Frame, name: str) -> None:
         "rivertwice version compare flight_delays@v2 --limit 100 --output json",
     )
 )
-@click.argument("name")
+@name_argument()
 @click.option("--limit", type=click.IntRange(0, 1000), default=20, show_default=True, help="Rows shown at most.")
+@changes_unasked("a stored comparison", because="it is added")
 @pass_frame
 def compare(frame: Frame, name: str, limit: int) -> None:
-    """Compare what version NAME would serve with what is served, row by row. Exit 3 unless every difference has a cause.
+    """Compare what version NAME would serve with what is served.
 
-    The result is stored; `rivertwice version list` and the page in Airflow show it. Both sides must be proved first: run
+    Rows are compared one by one; exit 3 unless every difference has a cause. The result is stored; `rivertwice version list` and the page in Airflow show it. Both sides must be proved first: run
     `rivertwice reconcile` on each. A difference has a cause if the change file pipelines/NAME/changes/v2.yaml declares it, or if
     late records alone cause it: over the same records, both definitions then give the same row, or one that differs as declared.
     """
@@ -118,16 +123,16 @@ def _compared(frame: Frame, name: str, limit: int) -> Parity:
         "rivertwice version serve flight_delays --yes  # back to the first one",
     )
 )
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@name_argument()
 @click.option(
     "--without-left-out", is_flag=True, help="Serve although windows that are served now would be served no more."
 )
+@asks_first("another version serves")
 @pass_frame
-def serve(frame: Frame, name: str, yes: bool, without_left_out: bool) -> None:
-    """Let version NAME serve: what consumers read shows its rows, from one commit on. Exit 3 if it may not.
+def serve(frame: Frame, name: str, consent: Consent, without_left_out: bool) -> None:
+    """Let version NAME serve.
 
-    A version that never served is compared first, and serves only if every difference has a cause. The one that served before
+    What consumers read shows its rows, from one commit on. Exit 3 if it may not. A version that never served is compared first, and serves only if every difference has a cause. The one that served before
     keeps its rows and its stream, and serves again by the same command; that compares nothing.
     """
     from rivertwice.instants import utc_now
@@ -138,12 +143,14 @@ def serve(frame: Frame, name: str, yes: bool, without_left_out: bool) -> None:
     frame.known_pipeline(name)
     require_switchable(settings, name)
     home = settings.pipeline(name)
-    stored = None
+    stored = parity = None
     if not served_before(home):
         parity = _compared(frame, name, 20)
-        stored = _store(frame, parity)
+        if consent.dry_run and not parity.passed:
+            frame.emit({**to_plain(parity), "passed": False}, lambda: parity_text(parity))
+            raise SystemExit(DEFECT)
         if not parity.passed:
-            _emit_parity(frame, parity, stored.run)
+            _emit_parity(frame, parity, _store(frame, parity).run)
             raise SystemExit(DEFECT)
         if parity.left_out and not without_left_out:
             message = (
@@ -151,8 +158,17 @@ def serve(frame: Frame, name: str, yes: bool, without_left_out: bool) -> None:
                 "without that proof, and what it lacks is served no more"
             )
             raise RequestError(message)
-    if not yes:
-        click.confirm(f"Let {name} serve in place of {home.serving_version}?", abort=True, err=True)
+        if not consent.dry_run:
+            stored = _store(frame, parity)
+    before = home.serving_version
+
+    def preview() -> Preview:
+        value = {"version": name, "before": before, "parity": None if parity is None else to_plain(parity)}
+        compared = "it served before, so nothing is compared" if parity is None else parity_text(parity)
+        return Preview(value, f"{compared}\n{name} would serve in place of {before}", nothing=before == name)
+
+    if not consent.given(name, f"Let {name} serve in place of {before}?", preview):
+        return
 
     def check() -> None:
         if stored is not None:
@@ -177,18 +193,29 @@ def _switched_text(done: Switched) -> str:
 
 
 @version.command(epilog=example("rivertwice stop flight_delays@v2 --wait", "rivertwice version drop flight_delays@v2"))
-@click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@name_argument()
+@asks_first("a version's tables and checkpoints are deleted")
 @pass_frame
-def drop(frame: Frame, name: str, yes: bool) -> None:
-    """Give version NAME up and remove all that it stored. What is served does not change; its number is not used again."""
+def drop(frame: Frame, name: str, consent: Consent) -> None:
+    """Give version NAME up and remove all that it stored.
+
+    What is served does not change; its number is not used again.
+    """
     from rivertwice.instants import utc_now
     from rivertwice.versions.begin import drop_version, require_version
 
     found = require_version(frame.settings, name)
-    if not yes:
-        text = f"Remove all tables and checkpoints of {name}? {found.beside} serves on."
-        click.confirm(text, abort=True, err=True)
+
+    def preview() -> Preview:
+        own = frame.settings.pipeline(name)
+        value = {"version": name, "beside": found.beside, "removed": [str(own.root), str(own.place)]}
+        removed = " and ".join(dict.fromkeys(value["removed"]))
+        return Preview(
+            value, f"{removed} would be removed: all tables and checkpoints of {name}; {found.beside} serves on"
+        )
+
+    if not consent.given(name, f"Remove all tables and checkpoints of {name}?", preview):
+        return
     now = utc_now()
     dropped = drop_version(frame.settings, name, by="cli", now=now)
     end_alerts(frame.settings, name, now)
@@ -210,22 +237,20 @@ def end_alerts(settings: Settings, name: str, now: datetime) -> None:
     alerts_of(settings).resolve(is_over, f"{name} was dropped", now)
 
 
-def begin_beside(frame: Frame, name: str, timeout: int, *, confirm: bool, recompute: bool) -> None:
+def begin_beside(frame: Frame, name: str, timeout: int, consent: Consent, *, recompute: bool) -> None:
     """Show what a new version of a pipeline would do, or begin it and compute its past."""
     _require_pipeline(frame, name)
-    if confirm:
+    if consent.given(name, f"Begin a new version beside {name}?", lambda: _plan(frame, name, recompute=recompute)):
         _begin(frame, name, timeout, recompute=recompute)
-    else:
-        _show(frame, name, recompute=recompute)
 
 
-def _show(frame: Frame, name: str, *, recompute: bool) -> None:
+def _plan(frame: Frame, name: str, *, recompute: bool) -> Preview:
     from rivertwice.pipeline.engine import spark_on_demand
     from rivertwice.versions.plan import plan_version
 
     with spark_on_demand(frame.settings, f"rivertwice-plan-{name}") as spark:
         plan = plan_version(frame.settings, name, spark, recompute=recompute)
-    frame.emit(plan, lambda: plan_text(plan))
+    return Preview(plan, lambda: plan_text(plan))
 
 
 def _begin(frame: Frame, name: str, timeout: int, *, recompute: bool) -> None:
@@ -252,83 +277,3 @@ def _require_pipeline(frame: Frame, name: str) -> None:
     if base_of(name) != name:
         message = f"{name} is a version; name its pipeline, {base_of(name)}"
         raise RequestError(message)
-
-
-def plan_text(plan: VersionPlan) -> str:
-    """Return a plan for people. Pure."""
-    from rivertwice.backfill.load_plan import explain_load
-    from rivertwice.backfill.stream_load import explain_stream_load
-    from rivertwice.savepoint.operations.upgrade import describe_change
-
-    lines = [
-        f"{plan.version} would run beside {plan.beside}: nothing was changed",
-        f"definition bundle {plan.old_bundle[:12]} serves on; bundle {plan.new_bundle[:12]} becomes {plan.version}",
-        as_table(("component", "old", "new"), [describe_change(change) for change in plan.changes])
-        if plan.changes
-        else "component  none differs: the same definition computes its past again",
-        *plan.diff,
-        *(f"column     {name} is added" for name in plan.columns_added),
-        *(f"column     {name} is gone" for name in plan.columns_gone),
-    ]
-    if plan.stream_load is not None:
-        lines.append(explain_stream_load(plan.version, plan.stream_load))
-    elif plan.load is None:
-        lines.append(f"stream     the whole log: {plan.streamed_whole}")
-    else:
-        lines += [
-            explain_load(plan.version, plan.load),
-            f"time       the log's event times were read in {plan.look_s} s; the backfills read these records again, and compute",
-        ]
-    if plan.archive_left is not None:
-        lines.append(
-            f"retention  Kafka may delete a record that the archive lacks in {plan.archive_left}; it is archived first"
-        )
-    lines += [
-        f"disk       {plan.free_bytes / 1e9:.1f} GB free; tables of its own",
-        f"declare    which rows are meant to differ: {plan.change_file}",
-        f"to {'continue' if plan.begun else 'do'} it: rivertwice upgrade {base_of(plan.version)} --new-version "
-        f"{'' if plan.changes else '--recompute '}--confirm",
-    ]
-    return "\n".join(lines)
-
-
-def parity_text(parity: Parity) -> str:
-    """Return a comparison for people: proofs, columns, counts, rows without a cause, the verdict. Pure."""
-    lines = [f"old      {_proof(parity, 0)}", f"new      {_proof(parity, 1)}"]
-    if parity.end is not None:
-        begin = "the log's beginning" if parity.start is None else to_plain(parity.start)
-        until = "the last record that both have read" if parity.by_record else to_plain(parity.end)
-        lines.append(f"windows  from {begin} to {until}: {parity.rows.windows} with rows")
-    lines += schema_lines(parity.schema)
-    lines += [
-        f"left out {part.windows} windows in [{to_plain(part.start)}, {to_plain(part.end)}): {part.why}"
-        for part in parity.left_out
-    ]
-    if parity.end is not None:
-        declared = sum(parity.rows.declared)
-        lines.append(
-            f"rows     {parity.rows.equal} equal, {declared} as declared, {parity.late} by late records alone, "
-            f"{parity.unexplained} without a cause"
-        )
-    lines += [f"warning  {text}" for text in parity.warnings]
-    lines += examples_text(parity.rows)
-    lines += [f"refused  {reason}" for reason in parity.reasons]
-    if parity.passed:
-        lines.append(f"passed   every difference between {parity.version} and {parity.beside} has a cause")
-    return "\n".join(lines)
-
-
-def comparison_text(comparison: StoredComparison | None) -> str:
-    """Return the newest comparison of a version in a line. Pure."""
-    if comparison is None:
-        return "none"
-    word = "passed" if comparison.passed else f"refused: {comparison.reasons[0]}"
-    return f"{to_plain(comparison.created_at)}, {word}; {comparison.verdict}"
-
-
-def _proof(parity: Parity, place: int) -> str:
-    from rivertwice.instants import from_ms
-
-    proof = parity.proofs[place]
-    until = "not proved" if proof.run is None else f"proved by {proof.run} up to {to_plain(from_ms(proof.until_ms))}"
-    return f"{proof.version}, {until}"

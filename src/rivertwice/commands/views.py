@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import click
 
 from rivertwice.commands.frame import Frame, as_table, example, pass_frame, to_plain
+from rivertwice.commands.options import INSTANT, INSTANT_FORM, name_argument, renamed_option
 from rivertwice.errors import RequestError
-from rivertwice.instants import parse_instant
 
 
 @click.command(
@@ -19,24 +20,28 @@ from rivertwice.instants import parse_instant
         "rivertwice view account_ledger --key '{\"account_id\": 42}' --history",
     )
 )
-@click.argument("name")
+@name_argument()
 @click.option("--key", "key_text", metavar="JSON", help="Only these values of key columns, as a JSON object.")
 @click.option(
     "--at",
-    "at_text",
+    type=INSTANT,
     metavar="INSTANT",
-    help="As of this event time (a date: midnight UTC); an event exactly at it counts.",
+    help=f"As of this event time; an event exactly at it counts. {INSTANT_FORM}.",
 )
 @click.option("--history", is_flag=True, help="Every row, in the order of the log, not the newest of each key.")
-@click.option("--last", type=click.IntRange(1), default=200, show_default=True, help="At most so many rows, the last.")
+@renamed_option("--last", "--limit", type=click.IntRange(1))
+@click.option("--limit", type=click.IntRange(1), default=200, show_default=True, help="At most so many rows, the last.")
 @pass_frame
-def view(frame: Frame, name: str, key_text: str | None, at_text: str | None, history: bool, last: int) -> None:
-    """Show the newest served row of every key of the fold NAME; for a pipeline that emits updates, of every open window."""
+def view(frame: Frame, name: str, key_text: str | None, at: datetime | None, history: bool, limit: int) -> None:
+    """Show the newest row of every key of a fold.
+
+    For a pipeline that emits updates it shows the newest row of every open window.
+    """
     from rivertwice.timeline.key_view import read_view
 
-    key, at = parse_key(key_text), None if at_text is None else parse_instant(at_text)
+    key = parse_key(key_text)
     result = read_view(frame.settings.pipeline(frame.known_pipeline(name)), key=key, at=at, history=history)
-    shown = [to_plain(row) for row in result.rows[-last:]]
+    shown = [to_plain(row) for row in result.rows[-limit:]]
     value = {"pipeline": name, "at": at, "shows": result.stamp, "rows": shown, "total": len(result.rows)}
     frame.emit(
         value,

@@ -6,6 +6,7 @@ from datetime import date
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, example, pass_frame, to_plain
 from rivertwice.config import require_topic
 from rivertwice.errors import RequestError
@@ -48,6 +49,7 @@ def replay() -> None:
     "--poison", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of bad records added."
 )
 @click.option("--seed", type=int, default=20130630, show_default=True, help="Of the poison.")
+@changes_unasked("records of a topic", because="they are added")
 @pass_frame
 def flights(
     frame: Frame,
@@ -61,9 +63,9 @@ def flights(
     poison: float,
     seed: int,
 ) -> None:
-    """Replay real flights of 2013 from New York, in the order in which they really departed.
+    """Replay real flights of 2013 from New York.
 
-    Other stories of them: departures and arrivals (two streams to join), movements (an aircraft's departures and arrivals),
+    They come in the order in which they really departed. Other stories of them: departures and arrivals (two streams to join), movements (an aircraft's departures and arrivals),
     the tables planes, airlines (change events) and weather (an observation per airport and hour).
 
     Run again, it continues after the last record that Kafka acknowledged.

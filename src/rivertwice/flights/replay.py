@@ -25,7 +25,7 @@ from rivertwice.flights.poison import plan_poison
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.log import kafka
 from rivertwice.log.send import hand_over
-from rivertwice.progress import Progress
+from rivertwice.progress import Measured, Progress
 
 PROGRESS_SECONDS = 2.0
 FLUSH_SECONDS = 60.0
@@ -217,7 +217,7 @@ def _produce(
         if progress is not None and time.monotonic() - last_report >= PROGRESS_SECONDS:
             last_report = time.monotonic()
             at = "" if record is None else f", the clock says {to_iso(from_ms(record.timestamp_ms))}"
-            progress(f"{tally.acknowledged} of {total} records{at}")
+            progress(Measured(f"{tally.acknowledged} of {total} records{at}", topic, tally.acknowledged, total))
     left = client.flush(FLUSH_SECONDS)
     if left or tally.errors:
         first = str(tally.errors[0]) if tally.errors else f"no answer within {FLUSH_SECONDS:.0f} s"

@@ -28,7 +28,7 @@ from rivertwice.config import Settings, below, require_topic
 from rivertwice.errors import LostRaceError
 from rivertwice.locks import is_locked, lock
 from rivertwice.log import kafka
-from rivertwice.log.addresses import OffsetRanges, between, drop_empty, plan_chunks
+from rivertwice.log.addresses import OffsetRanges, between, count, drop_empty, plan_chunks
 from rivertwice.log.archive_plan import behind_hole, check_turn, check_unmoved, plan_extension
 from rivertwice.log.archive_rows import Origin, collect_chunk
 from rivertwice.log.archive_sums import note_sums
@@ -42,7 +42,7 @@ from rivertwice.log.archive_table import (
     transaction_names,
     turn_name,
 )
-from rivertwice.progress import Progress
+from rivertwice.progress import Measured, Progress
 from rivertwice.retry import retry
 from rivertwice.store.delta import Table, append
 from rivertwice.store.home_identity import home_id
@@ -197,7 +197,8 @@ class _Job:
             self._count(ranges, ends, rows.num_rows)
             LOG.info("archive of %s: chunk %s of %s, %s records", topic, number, len(chunks), rows.num_rows)
             if self._progress is not None:
-                self._progress(f"{topic}: chunk {number} of {len(chunks)}, {rows.num_rows} records")
+                line = f"{topic}: chunk {number} of {len(chunks)}, {rows.num_rows} records"
+                self._progress(Measured(line, f"archive {topic}", count(self.added), count(planned)))
 
     def _count(self, ranges: OffsetRanges, ends: dict[int, int], records: int) -> None:
         self.ends = ends

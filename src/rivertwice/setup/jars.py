@@ -17,6 +17,9 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from rivertwice.errors import ServiceError
+from rivertwice.progress import Measured, Progress, report_nothing
+
+_POLL_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,9 @@ def hash_jars(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.jar"))}
 
 
-def fetch_jars(lock: Path, folder: Path, java: Mapping[str, str], *, cache: Path) -> int:
+def fetch_jars(
+    lock: Path, folder: Path, java: Mapping[str, str], *, cache: Path, progress: Progress = report_nothing
+) -> int:
     """Make `folder` hold exactly the lock's jars; return how many were downloaded.
 
     Args:
@@ -62,6 +67,7 @@ def fetch_jars(lock: Path, folder: Path, java: Mapping[str, str], *, cache: Path
         folder: folder of the jars; jars that the lock does not name are removed.
         java: environment with JAVA_HOME, from `java_env`.
         cache: Ivy's cache.
+        progress: is called every second with how many jars are there.
 
     Raises:
         ServiceError: a jar could not be downloaded or its hash differs; no wrong jar stays in the folder.
@@ -75,7 +81,7 @@ def fetch_jars(lock: Path, folder: Path, java: Mapping[str, str], *, cache: Path
     for jar in wanted:  # Ivy does not overwrite a file that is newer than its own
         (folder / jar.file_name).unlink(missing_ok=True)
     if wanted:
-        _run_ivy(wanted, folder, java, cache)
+        _run_ivy(wanted, folder, java, cache, progress)
     still_wrong = select_wrong(jars, hash_jars(folder))
     for jar in still_wrong:
         (folder / jar.file_name).unlink(missing_ok=True)
@@ -89,7 +95,7 @@ def fetch_jars(lock: Path, folder: Path, java: Mapping[str, str], *, cache: Path
     return len(wanted)
 
 
-def _run_ivy(jars: Sequence[Jar], folder: Path, java: Mapping[str, str], cache: Path) -> None:
+def _run_ivy(jars: Sequence[Jar], folder: Path, java: Mapping[str, str], cache: Path, progress: Progress) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         module, settings = Path(scratch, "ivy.xml"), Path(scratch, "settings.xml")
         module.write_text(_module_xml(jars))
@@ -97,12 +103,32 @@ def _run_ivy(jars: Sequence[Jar], folder: Path, java: Mapping[str, str], cache: 
         command = [str(Path(java["JAVA_HOME"]) / "bin" / "java"), "-jar", str(_ivy_jar()), "-warn"]
         command += ["-settings", str(settings), "-ivy", str(module), "-confs", "d", "-types", "jar"]
         command += ["-retrieve", str(folder / "[artifact]-[revision].[ext]")]
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=os.environ | java, check=False
-        )
-    if done.returncode != 0:
-        message = f"Ivy could not fetch the jars for {folder}: {(done.stdout + done.stderr)[-1500:]}; check the network"
+        said = Path(scratch, "ivy.log")
+        with said.open("wb") as output:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=os.environ | java
+            )
+            _await(process, jars, cache, progress)
+        text = said.read_text(errors="replace")
+    if process.returncode != 0:
+        message = f"Ivy could not fetch the jars for {folder}: {text[-1500:]}; check the network"
         raise ServiceError(message)
+
+
+def _await(process: subprocess.Popen[bytes], jars: Sequence[Jar], cache: Path, progress: Progress) -> None:
+    """Wait for Ivy, which downloads into its cache first, and report every second what is there."""
+    wanted = {jar.file_name for jar in jars}
+    while True:
+        try:
+            process.wait(_POLL_S)
+        except subprocess.TimeoutExpired:
+            there = len(wanted & {path.name for path in cache.rglob("*.jar")})
+            progress(Measured(f"{there} of {len(wanted)} jars", "jars", there, len(wanted)))
+        except BaseException:
+            process.kill()
+            raise
+        else:
+            return
 
 
 def _ivy_jar() -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -107,3 +108,38 @@ def _last(path: Path, size: int) -> bytes:
             return file.read(size)
     except FileNotFoundError:
         return b""
+
+
+def follow_log(path: Path, position: int, wait: Callable[[], bool]) -> Iterator[bytes]:
+    """Yield what is appended to a log from a position on, also after it was rotated, removed or made again.
+
+    Args:
+        path: the log; it need not exist yet.
+        position: byte to begin at.
+        wait: called when nothing new is there; the end is reached once it returns False.
+    """
+    older = path.with_name(f"{path.name}.1")
+    known = _inode(older)
+    while True:
+        size = path.stat().st_size if path.exists() else 0
+        if size < position:
+            if _inode(older) != known:  # copied and truncated: what was not read yet is at the end of the copy
+                known = _inode(older)
+                yield from _parts(older, position)
+            position = 0
+        for part in _parts(path, position):
+            position += len(part)
+            yield part
+        if not wait():
+            return
+
+
+def _inode(path: Path) -> int | None:
+    return path.stat().st_ino if path.exists() else None
+
+
+def _parts(path: Path, position: int) -> Iterator[bytes]:
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        file.seek(position)
+        while part := file.read(_PART):
+            yield part

@@ -84,7 +84,7 @@ def describe_rejection(name: str) -> str:
     """Return what to do about records on which the SQL of a pipeline throws."""
     return (
         "Reject such records by a rule of their source in pipeline.yaml or leave them out by rows.sql, then run "
-        f"`rivertwice upgrade {name} --confirm`"
+        f"`rivertwice upgrade {name} --yes`"
     )
 
 

@@ -39,7 +39,7 @@ def check_sealed(applied: int | None, timeline: str) -> None:
         message = (
             f"timeline {timeline} was sealed by a restore, a rewind or an accepted gap: it takes no further batch, and this driver "
             "stops without writing; its child continues once that is finished: `rivertwice savepoint restore NAME` without an id, "
-            "`rivertwice savepoint rewind NAME --confirm` without an id, or `rivertwice start NAME --accept-gap ID` once more"
+            "`rivertwice savepoint rewind NAME --yes` without an id, or `rivertwice start NAME --accept-gap ID` once more"
         )
         raise LeaseLostError(message)
 

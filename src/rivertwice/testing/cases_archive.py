@@ -56,7 +56,7 @@ def _digit_in_a_value(data: bytes) -> int:
 def require_refused(lab: Lab, plan: BackfillPlan, path: Path) -> None:
     """Require that a backfill over the file ends with an error that names it, computes nothing and publishes nothing."""
     size = (lab.folder / "commands.log").stat().st_size if (lab.folder / "commands.log").exists() else 0
-    code = lab.wait(start_command(lab, "backfill", "run", PIPELINE, "--id", plan.id))
+    code = lab.wait(start_command(lab, "backfill", "run", PIPELINE, "--yes", "--id", plan.id))
     output = command_log(lab, 1_000_000)[-((lab.folder / "commands.log").stat().st_size - size) :]
     require(code not in (0, 3), f"a backfill over a rotten archive ended with {code}: {output[-2000:]}")
     require(
@@ -96,7 +96,7 @@ def rotten_archive(lab: Lab) -> None:
     kafka.delete_records(
         lab.settings, lab.topic, kafka.end_offsets(lab.settings, lab.topic)
     )  # now only the archive has them
-    run_command(lab, "backfill", "run", PIPELINE, "--id", plan.id)
+    run_command(lab, "backfill", "run", PIPELINE, "--yes", "--id", plan.id)
     require_truth(lab, plan)
     rebuild_served(lab.home, lab.definition)
 
@@ -130,7 +130,7 @@ def rotten_archive_alone(lab: Lab) -> None:
     shutil.copyfile(backup / path.relative_to(Path(lab.settings.archive(lab.topic))), path)
     run_command(lab, "repair", PIPELINE)
     end = to_iso(from_ms(plan.ranges[-1][1]))
-    run_command(lab, "backfill", "run", PIPELINE, "--from", to_iso(from_ms(plan.ranges[0][0])), "--to", end)
+    run_command(lab, "backfill", "run", PIPELINE, "--yes", "--from", to_iso(from_ms(plan.ranges[0][0])), "--to", end)
     run_command(lab, "backfill", "run", PIPELINE, "--id", plan.id, "--no-publish")
     require_truth(lab, plan)
     rebuild_served(lab.home, lab.definition)

@@ -220,7 +220,7 @@ def backfill_killed(lab: Lab) -> None:
     lab.run_to_end()
     plan = plan_range(lab, BEGIN_MS, closed_ms(lab), chunk_records=40)
     require(len(plan.chunks) > 3, f"{len(plan.chunks)} chunks are too few to be killed between")
-    words = ("backfill", "run", PIPELINE, "--id", plan.id)
+    words = ("backfill", "run", PIPELINE, "--yes", "--id", plan.id)
     table = DeltaLog(Path(lab.home.tables.corrections))
     chunk = lab.random.randrange(0, len(plan.chunks) - 1)
     audit = backfill_folder(lab.home, plan.id) / "audit.json"
@@ -309,7 +309,7 @@ def across_the_seam(lab: Lab) -> None:
     lab.fact(
         "offsets", {"only_archive": only_archive, "both": sum(upto.values()) - only_archive, "only_kafka": only_kafka}
     )
-    run_command(lab, "backfill", "run", PIPELINE, "--id", plan.id)
+    run_command(lab, "backfill", "run", PIPELINE, "--yes", "--id", plan.id)
     require_truth(lab, plan)
     rebuild_served(lab.home, lab.definition)
 

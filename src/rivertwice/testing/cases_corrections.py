@@ -44,7 +44,7 @@ def torn_corrections(lab: Lab) -> None:
     lab.run_to_end()
     plan = plan_range(lab, BEGIN_MS, closed_ms(lab), chunk_records=60)
     require(len(plan.chunks) > 2, f"{len(plan.chunks)} chunks have no middle")
-    run_command(lab, "backfill", "run", PIPELINE, "--id", plan.id)
+    run_command(lab, "backfill", "run", PIPELINE, "--yes", "--id", plan.id)
     rebuild_served(lab.home, lab.definition)
     require_truth(lab, plan)
     before = rows_of(lab, plan.id)
@@ -66,4 +66,6 @@ def torn_corrections(lab: Lab) -> None:
     require(len(published(lab, plan.id)) == 1, f"the backfill is published at {published(lab, plan.id)}")
     rebuild_served(lab.home, lab.definition)
     require(rows_of(lab, plan.id) == before, "other rows of the backfill are served than before the damage")
-    run_command(lab, "backfill", "run", PIPELINE, "--id", plan.id)  # its audit passes over what was written again
+    run_command(
+        lab, "backfill", "run", PIPELINE, "--yes", "--id", plan.id
+    )  # its audit passes over what was written again

@@ -39,7 +39,7 @@ def any_cut(lab: Lab) -> None:
     lab.run_to_end()
     before = reconcile(lab)
     lab.fact("late_rows", before["counts"]["stream"].get("LATE", 0))
-    ask(lab, "backfill", "run", PIPELINE)
+    ask(lab, "backfill", "run", PIPELINE, "--yes")
     reconcile(lab)
     require_true(lab)
 

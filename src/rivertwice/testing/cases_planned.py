@@ -55,7 +55,7 @@ STRIKES = (
 """Every step of a planned operation, in order; each run continues the one that was killed before."""
 
 RESTORE = ("savepoint", "restore", PIPELINE, "--planned", "--yes")
-UPGRADE = ("upgrade", PIPELINE, "--confirm")
+UPGRADE = ("upgrade", PIPELINE, "--yes")
 
 
 def prepare(lab: Lab) -> None:

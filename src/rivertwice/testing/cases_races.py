@@ -150,7 +150,7 @@ def erasure_against_appends(lab: Lab) -> None:
     stops = lab.folder / "stops"
     stops.mkdir()
     other_host = _OtherHost(lab, stops)
-    erase = ("privacy", "erase", PIPELINE, "--field", "id", "--value", value, "--why", "lab", "--confirm")
+    erase = ("privacy", "erase", PIPELINE, "--field", "id", "--value", value, "--reason", "lab", "--yes")
     try:
         command = [*PAUSED, str(stops), "rivertwice.cli", "--output", "json", *erase]
         process = start_process(command, log=lab.folder / "commands.log", env=lab.env(), cwd=lab.settings.project)

@@ -171,7 +171,7 @@ def deleted_under_agent(lab: Lab) -> None:
         )
         time.sleep(3.0)
         require(events(lab).count("start") == 1, f"the agent's events are {events(lab)}")
-        answer = ask(lab, "start", PIPELINE, "--accept-gap", gap.id)
+        answer = ask(lab, "start", PIPELINE, "--accept-gap", gap.id, "--yes")
         require(answer["accepted"]["timeline"] == lab.timeline, f"the command answers {answer}")
         lab.until(lambda: caught_up(lab), 180, "the end of the log")
     kill_owned(lab)
@@ -214,7 +214,7 @@ def deleted_without_archive(lab: Lab) -> None:
     go_past(lab, gap)
     outcome = reconcile(lab, but=[NOTHING_COMPARED])
     if not outcome["gate"]["passed"]:
-        ask(lab, "acknowledge", PIPELINE, "--why", "the lab deleted the records")
+        ask(lab, "acknowledge", PIPELINE, "--reason", "the lab deleted the records")
         require(reconcile(lab)["gate"]["passed"], "the gate does not pass what was acknowledged")
     lab.fact("acknowledged", not outcome["gate"]["passed"])
     gone = gap.ranges
@@ -241,7 +241,7 @@ def deleted_but_archived(lab: Lab) -> None:
     unread = [row[:3] for row in judged(lab, STREAM) if row[2] == NOT_COMPARABLE]
     require(bool(unread), "no row of the stream is NOT_COMPARABLE though it never read the records")
     require_true(lab)
-    ask(lab, "backfill", "run", PIPELINE)
+    ask(lab, "backfill", "run", PIPELINE, "--yes")
     reconcile(lab)
     after = [row for row in judged(lab, SERVED) if row[2] == NOT_COMPARABLE]
     require(not after, f"after the backfill served windows are still {after[:3]}")

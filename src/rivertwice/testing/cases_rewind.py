@@ -16,7 +16,7 @@ from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import export_sha256, rebuild_served
 
-COMMAND = ("savepoint", "rewind", PIPELINE, "--confirm")
+COMMAND = ("savepoint", "rewind", PIPELINE, "--yes")
 CATCHING_UP = "catching up"
 
 

@@ -120,7 +120,7 @@ def killed_in_a_proof(lab: Lab) -> None:
     begin(lab, 4)
     taken = take(lab)
     lab.run_to_end()
-    words = ("savepoint", "prove", PIPELINE, taken.id, "--wait-seconds", "1")
+    words = ("savepoint", "prove", PIPELINE, taken.id, "--timeout", "1")
     log = lab.folder / "commands.log"
 
     def is_logged(text: str, times: int) -> bool:
@@ -160,9 +160,9 @@ def killed_in_a_prune(lab: Lab) -> None:
             marked = any(lab.home.savepoints.glob(f"*/{DELETING}"))
             return marked and files_before - files_below(lab.home.savepoints, "*/checkpoint/**/*") >= at
 
-        struck += kill_at(lab, ("savepoint", "prune", PIPELINE, "--keep", "1"), Moment("deleting", is_reached))
+        struck += kill_at(lab, ("savepoint", "prune", PIPELINE, "--keep", "1", "--yes"), Moment("deleting", is_reached))
     lab.fact("struck", f"{struck}/{KILLS}")
-    run_command(lab, "savepoint", "prune", PIPELINE, "--keep", "1")
+    run_command(lab, "savepoint", "prune", PIPELINE, "--keep", "1", "--yes")
     require(
         {savepoint.id for savepoint in list_savepoints(lab.home)} == {newest, pinned},
         "prune left or took the wrong ones",
@@ -224,7 +224,7 @@ def prune_against_restore(lab: Lab) -> None:
     restore = start_command(lab, "savepoint", "restore", PIPELINE, proved, "--yes")
     prunes = 0
     while restore.poll() is None:
-        prune = start_command(lab, "savepoint", "prune", PIPELINE, "--keep", "1")
+        prune = start_command(lab, "savepoint", "prune", PIPELINE, "--keep", "1", "--yes")
         if prunes % 3 == 1 and lab.kills < 4:
             at = lab.random.uniform(0.3, 1.2)
             began = utc_now()
@@ -237,7 +237,7 @@ def prune_against_restore(lab: Lab) -> None:
     lab.fact("prunes", prunes)
     require(restore.returncode == 0, f"the restore ended with {restore.returncode}: {command_log(lab)}")
     require(head(lab.home) == "t2", f"the head is {head(lab.home)}")
-    run_command(lab, "savepoint", "prune", PIPELINE, "--keep", "1")
+    run_command(lab, "savepoint", "prune", PIPELINE, "--keep", "1", "--yes")
     _verified([proved, pinned], lab)
     require(not any(lab.home.savepoints.glob(f"*/{DELETING}")), "a deletion was left unfinished")
     lab.produce(lab.next_plan(records=100))

@@ -64,7 +64,7 @@ def erase(lab: Lab) -> None:
     """Erase a key from archive and tables."""
     run_command(lab, "archive", PIPELINE)
     value = f"k{lab.random.randrange(8)}"
-    asked = ("--field", "k", "--value", value, "--as", "gone", "--why", "lab", "--confirm")
+    asked = ("--field", "k", "--value", value, "--as", "gone", "--reason", "lab", "--yes")
     run_command(lab, "privacy", "erase", PIPELINE, *asked)
     run_command(lab, *REBUILD)
     lab.fact("erased", value)
@@ -88,7 +88,7 @@ def rewound_below_the_seal(lab: Lab) -> None:
     taken = take(lab) if has_lower else taken
     stream_chapter(lab, records=120, late_ms=REACHES_MS)
     above = seal(lab)
-    run_command(lab, "savepoint", "rewind", PIPELINE, taken.id, "--unproved", "--confirm")
+    run_command(lab, "savepoint", "rewind", PIPELINE, taken.id, "--unproved", "--yes")
     require(head(lab.home) != "t1", "the head has not moved")
     run_command(lab, *REBUILD)
     answer = ask(lab, *RECONCILE)

@@ -13,7 +13,7 @@ from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 
 KILLS = 3
-COMMAND = ("upgrade", PIPELINE, "--confirm")
+COMMAND = ("upgrade", PIPELINE, "--yes")
 
 
 @case(

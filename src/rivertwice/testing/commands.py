@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
 from rivertwice.errors import RequestError
 
@@ -15,7 +16,10 @@ RESULTS = "campaign.jsonl"
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice faults list", "rivertwice faults run --case F4 --seed 7"))
 def faults() -> None:
-    """Break a stream on purpose: kills, zombies, damage; an oracle counts what is lost, duplicated or wrong."""
+    """Break a stream on purpose; count what comes out wrong.
+
+    Kills, zombies, damage; an oracle counts what is lost, duplicated or wrong.
+    """
 
 
 @faults.command("list", epilog=example("rivertwice faults list"))
@@ -35,9 +39,13 @@ def faults_list(frame: Frame) -> None:
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Repeats exactly this run.")
 @click.option("--keep", is_flag=True, help="Leave the run's folder for a look.")
 @click.option("--control", is_flag=True, help="Let the control job go through it instead.")
+@changes_unasked("a folder of the lab", because="nothing of a stream")
 @pass_frame
 def faults_run(frame: Frame, wanted: str, seed: int, keep: bool, control: bool) -> None:
-    """Run cases once with one seed. Exit 3 if something is lost, duplicated, wrong or unexplained."""
+    """Run cases once with one seed.
+
+    Exit 3 if something is lost, duplicated, wrong or unexplained.
+    """
     require_oracle()
     from rivertwice.testing.campaign import broker_for, run_case, tell
     from rivertwice.testing.cases import all_cases, select_cases
@@ -73,6 +81,7 @@ def faults_run(frame: Frame, wanted: str, seed: int, keep: bool, control: bool) 
 @click.option("--no-control", is_flag=True, help="Leave the control job out.")
 @click.option("--jobs", type=click.IntRange(1, 16), default=1, show_default=True, help="Runs at the same time.")
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="File of the outcomes.")
+@changes_unasked("outcomes of the lab", because="nothing of a stream")
 @pass_frame
 def faults_campaign(
     frame: Frame,
@@ -84,9 +93,9 @@ def faults_campaign(
     jobs: int,
     results: Path | None,
 ) -> None:
-    """Run a case of every fault with several seeds; continue where the last campaign stopped. Exit 3 if a run was not exact.
+    """Run a case of every fault with several seeds.
 
-    Only runs of this very code count as done: a campaign on other code begins again.
+    It continues where the last campaign stopped. Exit 3 if a run was not exact. Only runs of this very code count as done: a campaign on other code begins again.
     """
     require_oracle()
     from rivertwice.testing.campaign import plan_campaign, run_campaign
@@ -120,9 +129,13 @@ def faults_campaign(
 @faults.command("report", epilog=example("rivertwice faults report --file docs/fault-report.md"))
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="File of the outcomes.")
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file instead.")
+@changes_unasked("with --file a page", because="nothing of a stream")
 @pass_frame
 def faults_report(frame: Frame, results: Path | None, file: Path | None) -> None:
-    """Print the results of a campaign on this code, as a page of Markdown with the control job's columns."""
+    """Print the results of a campaign as a page of Markdown.
+
+    It has the runs of this code, with the control job's columns.
+    """
     from rivertwice.testing.cases import all_cases
     from rivertwice.testing.control_cases import CONTROL
     from rivertwice.testing.outcomes import of_this_code, read_outcomes

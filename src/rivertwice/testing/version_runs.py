@@ -32,7 +32,7 @@ from rivertwice.versions.serve import read_switches
 Rows = list[tuple[Any, ...]]
 QUIET_S = 5.0
 NEW = version_name(PIPELINE, 2)
-UPGRADE = ("upgrade", PIPELINE, "--new-version", "--confirm")
+UPGRADE = ("upgrade", PIPELINE, "--new-version", "--yes")
 DECLARED = {
     "reason": "amounts are counted twice",
     "rows": [{"columns": ["total"], "where": "new.total = 2 * old.total", "reason": "each amount counts twice"}],

@@ -40,7 +40,7 @@ class VersionPlan:
         archive_left: time until Kafka may delete a record that the archive lacks; None: it never does, or the archive has all.
         free_bytes: room on the disk of the home.
         change_file: path of the file that declares which differences are meant.
-        begun: whether this very version has begun already, so that `--confirm` continues it.
+        begun: whether this very version has begun already, so that `--yes` continues it.
     """
 
     version: str

@@ -123,7 +123,7 @@ def test_a_list_holds_the_bytes_of_what_it_shows_alone(home: PipelineHome, monke
         return json.loads(CliRunner().invoke(cli, [*options, "dead", *words], catch_exceptions=False).stdout)
 
     (home.root / "intent.json").write_text("{}")  # so that the command line knows the pipeline
-    listed = ask("list", "p", "--reason", "json", "--limit", "5")
+    listed = ask("list", "p", "--kind", "json", "--limit", "5")
     assert (listed["total"], listed["counts"]["json"]["open"], len(listed["letters"])) == (302, 302, 5)
     assert [one["place"] for one in listed["letters"]] == ["0@3", "0@12", "0@100", "0@102", "0@104"]
     assert listed["letters"][0]["value"] == "broken"

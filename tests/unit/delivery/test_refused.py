@@ -158,7 +158,7 @@ def test_a_discarded_record_is_not_retried_but_its_next_change_is_sent(
     fill(world, "t1", range(2), keys=2)
     sink.refuse = {1, 100_001}
     run("deliver", "run", "p", "--until-end")
-    assert run("deliver", "discard", "p", "--sink", "hook", "--why", "test records") == 0
+    assert run("deliver", "discard", "p", "--sink", "hook", "--reason", "test records") == 0
     assert [one["state"] for one in output(capsys, "deliver", "refused", "p")] == ["discarded"] * 2
     assert [one["why"] for one in output(capsys, "deliver", "refused", "p")] == ["test records"] * 2
     assert output(capsys, "deliver", "status", "p")["p"][0]["refused"] == 0

@@ -80,7 +80,7 @@ def kinds(gate: Gate) -> list[tuple[str, str]]:
 def test_an_acknowledged_run_passes_with_a_warning_that_says_who_and_why(home: PipelineHome, command: Command) -> None:
     found = verdicts(MIXED, MIXED, MIXED)
     assert kinds(reconcile(home, found)) == [("critical", "nothing_compared")]
-    made = command("acknowledge", P, "--why", "upgrade of 24 November")
+    made = command("acknowledge", P, "--reason", "upgrade of 24 November")
     assert made.exit_code == 0, made.output
     one = json.loads(made.stdout)
     assert (one["timeline"], one["run"], one["reasons"]) == ("t1", "r1", {"stream": [MIXED]})
@@ -95,7 +95,7 @@ def test_an_acknowledged_run_passes_with_a_warning_that_says_who_and_why(home: P
 
 def test_an_acknowledgement_covers_its_head_reason_and_pair_alone(home: PipelineHome, command: Command) -> None:
     reconcile(home, verdicts(MIXED))
-    command("acknowledge", P, "--why", "upgrade")
+    command("acknowledge", P, "--reason", "upgrade")
     assert judge(home, verdicts(MIXED)).passed
     failing = [("critical", "nothing_compared")]
     assert kinds(judge(home, verdicts(MIXED), timeline="t2")) == failing
@@ -116,7 +116,7 @@ def test_a_row_that_nobody_has_to_compare_is_no_new_reason() -> None:
 def test_it_ends_by_date_and_by_hand_and_says_so(home: PipelineHome, command: Command) -> None:
     reconcile(home, verdicts(MIXED))
     tomorrow = utc_now() + timedelta(days=1)
-    command("acknowledge", P, "--why", "upgrade", "--until", to_iso(tomorrow))
+    command("acknowledge", P, "--reason", "upgrade", "--until", to_iso(tomorrow))
     assert judge(home, verdicts(MIXED), now=tomorrow - timedelta(seconds=2)).passed
     assert not judge(home, verdicts(MIXED), now=tomorrow + timedelta(seconds=2)).passed
     (one,) = json.loads(command("acknowledge", P, "--list").stdout)
@@ -132,11 +132,11 @@ def test_it_ends_by_date_and_by_hand_and_says_so(home: PipelineHome, command: Co
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("--why", "x"), 1, "has no alert nothing_compared"),
-        (("--why", "x", "--until", "2020-01-01"), 1, "has no alert nothing_compared"),
+        (("--reason", "x"), 1, "has no alert nothing_compared"),
+        (("--reason", "x", "--until", "2020-01-01"), 1, "has no alert nothing_compared"),
         (("--end", "ak-00000000"), 1, "has no acknowledgement 'ak-00000000'; there are: none"),
-        ((), 2, "give one of --why, --end and --list"),
-        (("--why", "x", "--list"), 2, "give one of"),
+        ((), 2, "give one of --reason, --end and --list"),
+        (("--reason", "x", "--list"), 2, "give one of"),
     ],
 )
 def test_what_cannot_be_acknowledged_is_refused(
@@ -149,17 +149,18 @@ def test_what_cannot_be_acknowledged_is_refused(
 
 
 def test_a_past_date_and_a_pipeline_without_a_reconcile_are_refused(home: PipelineHome, command: Command) -> None:
-    assert "was never reconciled" in command("acknowledge", P, "--why", "x").output
+    assert "was never reconciled" in command("acknowledge", P, "--reason", "x").output
     reconcile(home, verdicts(MIXED))
     assert (
-        "has passed, so it would never hold" in command("acknowledge", P, "--why", "x", "--until", "2020-01-01").output
+        "has passed, so it would never hold"
+        in command("acknowledge", P, "--reason", "x", "--until", "2020-01-01").output
     )
     assert read_acknowledgements(home) == []
 
 
 def test_one_that_cannot_be_read_is_named_and_nothing_passes_by_it(home: PipelineHome, command: Command) -> None:
     reconcile(home, verdicts(MIXED))
-    command("acknowledge", P, "--why", "upgrade")
+    command("acknowledge", P, "--reason", "upgrade")
     (one,) = json.loads(command("acknowledge", P, "--list").stdout)
     open_store(home.place).put(f"acknowledgements/{one['id']}.json", b"")
     told = command("acknowledge", P, "--list")
@@ -171,7 +172,7 @@ def test_one_that_cannot_be_read_is_named_and_nothing_passes_by_it(home: Pipelin
 def test_a_reason_that_was_stored_in_older_words_still_counts(home: PipelineHome, command: Command) -> None:
     order = "records of the key {} lie in the partitions 0, 1 of t, so their order {} how batches were cut"
     reconcile(home, verdicts(order.format("k", "hangs on")))
-    assert command("acknowledge", P, "--why", "known").exit_code == 0
+    assert command("acknowledge", P, "--reason", "known").exit_code == 0
     reasons = reasons_of([("stream", "NOT_COMPARABLE", "both", order.format("k", "depends on"))])
     assert select_acknowledged(read_acknowledgements(home), "t1", reasons, utc_now()).keys() == {"stream"}
 
@@ -198,13 +199,13 @@ def test_the_pair_is_a_field_of_the_alert_and_not_read_in_its_text(home: Pipelin
     gate = judge(home, found).to_json()
     assert {alert["pair"] for alert in gate["alerts"]} == {"served", "stream"}
     store(home, found, gate | {"alerts": [alert | {"message": "other words"} for alert in gate["alerts"]]})
-    made = command("acknowledge", P, "--why", "known")
+    made = command("acknowledge", P, "--reason", "known")
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["reasons"] == {"served": [MIXED], "stream": [GAP]}
 
 
 def test_an_alert_that_0_1_stored_without_its_pair_is_acknowledged(home: PipelineHome, command: Command) -> None:
     store(home, [*verdicts(MIXED, MIXED, pair="served"), *verdicts(GAP)], STORED_BY_0_1)
-    made = command("acknowledge", P, "--why", "known")
+    made = command("acknowledge", P, "--reason", "known")
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["reasons"] == {"served": [MIXED]}

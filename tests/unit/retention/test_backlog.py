@@ -48,4 +48,4 @@ def test_only_what_waits_before_the_cut_is_skipped() -> None:
     assert select_skipped(waiting, {0: 60, 1: 500, 2: 7, 4: 9}) == {0: (10, 60), 1: (0, 50)}
     text = plan_text("p", BACKLOG, HandOver("t", {0: (10, 60)}, 0))
     assert "50 records, partition 0: [10, 60): archived, then skipped" in text
-    assert "to do it: rivertwice catch-up p --by-batch --confirm" in text
+    assert "to do it: rivertwice catch-up p --by-batch --yes" in text

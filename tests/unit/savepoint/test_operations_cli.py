@@ -129,7 +129,7 @@ def test_an_upgrade_that_was_cut_off_is_given_up(world, run):
     _, home, taken, _ = world
     write_operation(home, Restore("restore-1", taken.id, "t1", "t2", True, utc_now(), step=3, bundle="new"))
     write_intent(home, "stopped", "restore-1", utc_now())
-    given = json.loads(run("upgrade", "p", "--abandon", output="json").stdout)
+    given = json.loads(run("upgrade", "p", "--abandon", "--yes", output="json").stdout)
     assert (given["operation"], given["stopped_after"], given["running"]) == ("restore-1", "parent drained", True)
     assert [found.step for found in read_operations(home)] == [steps.ABANDONED]
 
@@ -137,11 +137,11 @@ def test_an_upgrade_that_was_cut_off_is_given_up(world, run):
 @pytest.mark.parametrize(
     "words",
     [
-        ("savepoint", "restore", "p", "--abandon", "--dry-run"),
-        ("savepoint", "fall-back", "p", "--abandon", "--dry-run"),
-        ("savepoint", "rewind", "p", "--confirm", "--dry-run"),
-        ("upgrade", "p", "--confirm", "--dry-run"),
-        ("upgrade", "p", "--abandon", "--confirm"),
+        ("savepoint", "restore", "p", "sp-t1-3-00000000", "--abandon"),
+        ("savepoint", "fall-back", "p", "--yes", "--dry-run"),
+        ("savepoint", "rewind", "p", "--yes", "--dry-run"),
+        ("upgrade", "p", "--yes", "--dry-run"),
+        ("upgrade", "p", "--abandon", "--savepoint", "sp-t1-3-00000000"),
     ],
 )
 def test_words_that_contradict_each_other_are_refused(run, words):

@@ -317,6 +317,6 @@ def test_the_command_deletes_the_oldest_and_none_that_is_protected(tmp_path):
     shown = CliRunner().invoke(cli, [*command, "--dry-run"])
     assert (shown.exit_code, json.loads(shown.stdout)["would_delete"]) == (0, [oldest])
     assert len(list_savepoints(home)) == 4
-    done = CliRunner().invoke(cli, command)
+    done = CliRunner().invoke(cli, [*command, "--yes"])
     assert (done.exit_code, json.loads(done.stdout)["deleted"]) == (0, [oldest])
     assert [one.id for one in list_savepoints(home)] == [pinned, proved, newest]

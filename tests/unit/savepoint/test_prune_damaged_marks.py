@@ -36,7 +36,7 @@ def world(tmp_path):
 
 def prune(settings, output="json"):
     options = ["--project", str(settings.project), "--home", str(settings.home), "--output", output]
-    return CliRunner().invoke(cli, [*options, "savepoint", "prune", "p", "--keep", "1"])
+    return CliRunner().invoke(cli, [*options, "savepoint", "prune", "p", "--keep", "1", "--yes"])
 
 
 def files_of(home, name):

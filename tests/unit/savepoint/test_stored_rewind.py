@@ -85,7 +85,7 @@ def command(world, *words):
 @pytest.mark.parametrize("step", range(1, 8))
 def test_what_0_1_stored_of_a_rewind_is_resumed_at_each_step(rewind_world, monkeypatch, step):
     leave_at(rewind_world, monkeypatch, step)
-    done = command(rewind_world, "--confirm")
+    done = command(rewind_world, "--yes")
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
     assert (report["operation"], report["resumed"], report["moved"], report["running"]) == (FILE, True, True, True)
@@ -104,5 +104,5 @@ def test_a_rewind_that_0_1_stored_as_over_is_not_resumed(rewind_world, step):
     replace_json(rewind_world.home.operations / f"{FILE}.json", stored)
     refused = command(rewind_world, "--abandon")
     assert (refused.exit_code, "nothing to give up" in refused.output) == (1, True), refused.output
-    report = json.loads(command(rewind_world, "--confirm").stdout)
+    report = json.loads(command(rewind_world, "--yes").stdout)
     assert (report["resumed"], report["operation"] == FILE) == (False, False)

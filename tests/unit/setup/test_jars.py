@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pyspark
@@ -54,3 +56,14 @@ def test_a_jar_that_came_with_another_hash_is_not_kept(tmp_path: Path, monkeypat
     with pytest.raises(ServiceError, match=r"good-1\.jar"):
         fetch_jars(lock, folder, {"JAVA_HOME": "/nowhere"}, cache=tmp_path / "ivy")
     assert list(folder.iterdir()) == []
+
+
+def test_jars_that_arrive_are_counted_while_ivy_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jars_module, "_POLL_S", 0.05)
+    jars = [Jar("g", name, "1", "0" * 64) for name in ("one", "two")]
+    code = f"import time, pathlib; pathlib.Path({str(tmp_path / 'one-1.jar')!r}).touch(); time.sleep(1)"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    lines: list[str] = []
+    jars_module._await(process, jars, tmp_path, lines.append)
+    assert process.returncode == 0
+    assert lines[-1] == "1 of 2 jars"

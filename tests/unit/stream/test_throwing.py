@@ -55,7 +55,7 @@ def test_the_message_names_record_condition_consequence_and_remedy() -> None:
         "the record b/0@2",
         "CAST_INVALID_INPUT",
         "Nothing of batch 3 is committed",
-        "`rivertwice upgrade p --confirm`",
+        "`rivertwice upgrade p --yes`",
     ):
         assert word in message
 

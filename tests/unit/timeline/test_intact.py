@@ -158,7 +158,7 @@ def test_an_upgrade_over_a_damaged_table_is_refused_and_names_the_repair(made, m
     definition.write_text(definition.read_text().replace("watermark: 1 hour", "watermark: 2 hours"))
     monkeypatch.setattr("rivertwice.savepoint.operations.upgrade._require_checked", lambda *_: None)
     options = ["--project", str(settings.project), "--home", str(settings.home), "--output", "json"]
-    answer = CliRunner().invoke(cli, [*options, "upgrade", "p", "--savepoint", taken.id, "--unproved", "--confirm"])
+    answer = CliRunner().invoke(cli, [*options, "upgrade", "p", "--savepoint", taken.id, "--unproved", "--yes"])
     assert answer.exit_code == 1
     told = json.loads(answer.stderr.strip().splitlines()[-1])["error"]
     assert (told["reason"], "table changelog is damaged" in told["message"]) == ("table_damage", True)

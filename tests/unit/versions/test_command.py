@@ -35,7 +35,7 @@ def run(settings: Settings, *arguments: str) -> Result:
 
 def test_what_backfills_cannot_load_the_stream_loads_in_large_batches(tmp_path: Path) -> None:
     settings = changed(tmp_path)
-    begun = run(settings, "upgrade", "p", "--new-version", "--confirm")
+    begun = run(settings, "upgrade", "p", "--new-version", "--yes")
     assert begun.exit_code == 0, (begun.output, begun.exception)
     assert "40 records in about 1 batches of at most 1000000 records" in begun.output
     assert "no backfill can load this past: it has emit: updates" in begun.output
@@ -60,7 +60,7 @@ def test_savepoints_have_no_place_in_a_new_version(tmp_path: Path) -> None:
 
 def test_a_comparison_without_proofs_says_what_to_run(tmp_path: Path) -> None:
     settings = changed(tmp_path)
-    run(settings, "upgrade", "p", "--new-version", "--confirm")
+    run(settings, "upgrade", "p", "--new-version", "--yes")
     refused = run(settings, "version", "compare", "p@v2")
     assert refused.exit_code == 3, (refused.output, refused.exception)
     for name in ("p", "p@v2"):
@@ -75,10 +75,10 @@ def test_the_same_definition_is_computed_again_only_if_that_is_asked_for(tmp_pat
     assert "`rivertwice upgrade p --new-version --recompute` computes all again" in refused.output
     assert run(settings, "upgrade", "p", "--recompute").exit_code == 2
     with mock.patch("rivertwice.versions.plan.view_retention", return_value=mock.Mock(topics=[])):
-        shown = run(settings, "upgrade", "p", "--new-version", "--recompute")
+        shown = run(settings, "upgrade", "p", "--new-version", "--recompute", "--dry-run")
     assert shown.exit_code == 0, (shown.output, shown.exception)
     assert "component  none differs" in shown.output
-    assert "to do it: rivertwice upgrade p --new-version --recompute --confirm" in shown.output
-    begun = run(settings, "upgrade", "p", "--new-version", "--recompute", "--confirm")
+    assert "to do it: rivertwice upgrade p --new-version --recompute --yes" in shown.output
+    begun = run(settings, "upgrade", "p", "--new-version", "--recompute", "--yes")
     assert begun.exit_code == 0, (begun.output, begun.exception)
     assert read_stream_load(settings.pipeline("p@v2")) is not None

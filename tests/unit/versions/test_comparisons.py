@@ -181,6 +181,11 @@ def test_a_version_that_is_dropped_takes_its_alerts_along(world: World) -> None:
     for cause in causes:
         alerts.report(Report(AlertCause(*cause), CRITICAL, "test", "airflow"), AT)
     write_intent(world.new, "stopped", "test", AT)
+    for words, code in ((["--dry-run"], 0), ([], 1)):
+        shown = CliRunner().invoke(cli, ["version", "drop", "p@v2", *words], env=world.settings.to_env())
+        assert shown.exit_code == code, shown.output
+        assert f"{world.new.root} would be removed" in shown.output
+        assert world.new.root.exists()
     done = CliRunner().invoke(cli, ["version", "drop", "p@v2", "--yes"], env=world.settings.to_env())
     assert done.exit_code == 0, done.output
     firing = [alert.cause.subject for alert in alerts_of(world.settings).state().alerts if alert.resolved_at is None]

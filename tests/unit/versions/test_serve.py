@@ -197,6 +197,11 @@ def test_windows_that_would_be_served_no_more_refuse_a_switch(world: World, monk
     assert refused.exit_code == 1
     assert "windows of p@v2 could not be compared: 3 before" in refused.output
     assert serving_by_stamp(world.old) == "p"
+    for words, code in (("--dry-run", 0), ("--without-left-out", 1)):
+        shown = run(world, "p@v2", "--without-left-out", words)
+        assert shown.exit_code == code, shown.output
+        assert "p@v2 would serve in place of p" in shown.output
+        assert serving_by_stamp(world.old) == "p"
     assert run(world, "p@v2", "--yes", "--without-left-out").exit_code == 0
     assert serving_by_stamp(world.old) == "p@v2"
     assert "serves already" in run(world, "p@v2", "--yes").output

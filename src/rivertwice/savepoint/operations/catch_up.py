@@ -11,7 +11,7 @@ from collections.abc import Callable
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import ServiceError
 from rivertwice.processes import start_detached
-from rivertwice.progress import Progress
+from rivertwice.progress import Measured, Progress
 from rivertwice.savepoint.operations.drain import hold_stream
 from rivertwice.setup.java import java_env
 from rivertwice.store.log_files import open_log
@@ -34,7 +34,7 @@ def run_to_goal(
         ServiceError: it ended before the goal; the message contains the reason and the path of its log.
     """
     process: subprocess.Popen[bytes] | None = None
-    last_report = 0.0
+    last_report, most = 0.0, 0
     while True:
         owner = lease_owner(home)
         running = process.poll() is None if process is not None else owner is not None
@@ -52,7 +52,10 @@ def run_to_goal(
             last_report = time.monotonic()
             hold_stream(home, goal.by)  # the agent takes an old marker for a driver that is stuck
             row = last()
-            progress(f"timeline {goal.timeline} is at batch {row.batch}; {left_to(goal, row)} records are left")
+            left = left_to(goal, row)
+            most = max(most, left)
+            line = f"timeline {goal.timeline} is at batch {row.batch}; {left} records are left"
+            progress(Measured(line, f"catch up on {goal.timeline}", most - left, most))
         time.sleep(_POLL_S)
 
 

@@ -258,6 +258,17 @@ def load(home: PipelineHome, record: Operation) -> Savepoint:
     return load_savepoint(home, record.savepoint)
 
 
+def find_abandonable(settings: Settings, pipeline: str, plan: Plan[Any]) -> Operation:
+    """Return the interrupted operation that can be given up; nothing is changed.
+
+    Raises:
+        RequestError: no operation was interrupted, or it is too late.
+    """
+    ground = HomeGround(settings, settings.pipeline(pipeline), report_nothing, DRAIN_S)
+    found: Operation = engine.select_abandonable(ground.operations(), plan, ground.head(), ground)
+    return found
+
+
 def abandon_operation(
     settings: Settings,
     pipeline: str,

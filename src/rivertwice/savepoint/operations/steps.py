@@ -163,7 +163,7 @@ PLANNED_UPGRADE = _rewritten(_planned(UPGRADE, "planned upgrade"))
 REWIND = Plan(
     Rewind,
     "rewind",
-    finish="rivertwice savepoint rewind {pipeline} --confirm",
+    finish="rivertwice savepoint rewind {pipeline} --yes",
     abandon="rivertwice savepoint rewind {pipeline} --abandon",
     steps=(
         Step(CHECKED, "checked", "read every byte of the savepoint and compare it with the manifest", touches=False),

@@ -1,4 +1,4 @@
-"""Begin a version, which is `upgrade --new-version --confirm`, and drop one."""
+"""Begin a version, which is `upgrade --new-version --yes`, and drop one."""
 
 from __future__ import annotations
 
