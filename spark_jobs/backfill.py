@@ -34,9 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         spark = spark_session(settings, f"backfill {plan.id}")
         try:
             done = compute_backfill(spark, settings, plan, logger.info)
+            report = audit_backfill(settings, plan, lambda: spark)
         finally:
             spark.stop()
-        report = audit_backfill(settings, plan)
     except RivertwiceError as error:
         logger.error("%s: %s", error.reason, error)
         return 1

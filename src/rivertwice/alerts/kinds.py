@@ -143,6 +143,10 @@ KINDS: Mapping[str, AlertKind] = {
     ),
     "suite": AlertKind("an expectation about the results does not hold", _CAUSES),
     "suite_errored": AlertKind("an expectation about the results could not be checked", _CAUSES),
+    "quality": AlertKind(
+        "served rows are what the log gives, and not what the pipeline's own suite expects of its data",
+        ("quality", PIPELINE),
+    ),
     TASK_FAILED: AlertKind(
         "the stream runs on; what this task does (savepoint, archive, reconcile, backfill) was not done", _STATUS
     ),

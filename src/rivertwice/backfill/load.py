@@ -206,7 +206,7 @@ def publish_load(settings: Settings, load: FirstLoad, spark: Spark, progress: Pr
         plan = find_interrupted(home, piece) or save_plan(home, make_plan(settings, request, spark))
         progress(f"backfill {plan.id}: {plan.windows} windows, {plan.records} records, {len(plan.chunks)} chunks")
         compute_backfill(spark(), settings, plan, progress)
-        audit_backfill(settings, plan)
+        audit_backfill(settings, plan, spark)
         entry = publish_backfill(settings, plan)
         progress(Measured(f"{load.id}: part {number} of {len(pieces)} published", load.id, number, len(pieces)))
         yield LoadedPiece(plan.id, plan.windows, entry.seq)

@@ -171,7 +171,7 @@ def _audited_rows(home: PipelineHome, plan: BackfillPlan) -> int:
         message = f"backfill {plan.id} {state}, so it is not published; " + (
             "run its compute and audit first"
             if audit is None
-            else "plan the same windows again: it starts from the beginning"
+            else f"`rivertwice backfill run {plan.pipeline} --id {plan.id}` audits it again and says why"
         )
         raise AuditError(message)
     return int(audit["rows"])

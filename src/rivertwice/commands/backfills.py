@@ -94,6 +94,12 @@ def plan(
 @late_option
 @click.option("--id", "backfill_id", help="Run a stored plan; one that was cut off continues where it stopped.")
 @click.option("--no-publish", is_flag=True, help="Stop after the audit; nothing becomes visible, and nothing is asked.")
+@click.option(
+    "--accept-quality",
+    "accepted",
+    metavar="WHY",
+    help="Publish it although a critical expectation of its suite fails; the reason is recorded.",
+)
 @asks_first("corrections are published")
 @pass_frame
 def run(
@@ -105,10 +111,12 @@ def run(
     consent: Consent,
     backfill_id: str | None,
     no_publish: bool,
+    accepted: str | None,
 ) -> None:
     """Plan, compute, audit and publish a backfill of NAME.
 
-    Killed anywhere and run again: the same result, or nothing visible.
+    Killed anywhere and run again: the same result, or nothing visible. The audit judges the rows by
+    expectations/NAME/corrections.json, if there is one: exit 3 if a critical expectation fails.
     """
     from rivertwice.backfill.audit import audit_backfill
     from rivertwice.backfill.compute import compute_backfill
@@ -119,6 +127,11 @@ def run(
 
     settings = frame.settings
     home = settings.pipeline(frame.known_pipeline(name))
+    if accepted is not None and not accepted.strip():
+        message = (
+            '--accept-quality gives no reason, and it is recorded; write why, for instance --accept-quality "a strike"'
+        )
+        raise RequestError(message)
     with spark_on_demand(settings, f"rivertwice-backfill-{name}") as spark:
         if backfill_id:
             chosen = load_plan(home, backfill_id)
@@ -134,8 +147,12 @@ def run(
         for line in explain_plan(chosen).splitlines():
             frame.progress(line)
         compute_backfill(spark(), settings, chosen, frame.progress)
-    frame.progress("audit ...")
-    audit = to_plain(audit_backfill(settings, chosen))
+        frame.progress("audit ...")
+        report = audit_backfill(settings, chosen, spark, accepted=(accepted or "").strip())
+    audit = to_plain(report)
+    for check in report.checks:
+        if check.name == "quality":
+            frame.progress(f"quality: {check.detail}")
     entry = None if no_publish else publish_backfill(settings, chosen)
     result = {"backfill": chosen.id, "windows": chosen.windows, "audit": audit, "sequence": getattr(entry, "seq", None)}
     text = f"{chosen.id}: {chosen.windows} windows " + (

@@ -48,6 +48,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Checks": {
         "reconcile": "checks:reconcile",
         "verdicts": "checks:verdicts",
+        "quality": "quality:quality",
         "acknowledge": "acknowledge:acknowledge",
         "late": "late:late",
     },

@@ -64,6 +64,7 @@ def _lint_one(
     from rivertwice.instants import utc_now
     from rivertwice.pipeline.checked import judge_folder
     from rivertwice.pipeline.lint import contract_of, lint_definition, lint_judgement
+    from rivertwice.quality.suite_files import lint_suites
 
     judged = judge_folder(frame.settings, folder, spark, utc_now())
     findings = lint_judgement(judged)
@@ -71,7 +72,8 @@ def _lint_one(
         return {}, findings
     definition = judged.bundle.definition
     topics = {topic: _facts(frame, topic) if is_known else None for topic in definition.topics}
-    return contract_of(definition), [*findings, *lint_definition(definition, topics, judged.verdict)]
+    pitfalls = lint_definition(definition, topics, judged.verdict)
+    return contract_of(definition), [*findings, *pitfalls, *lint_suites(frame.settings, definition)]
 
 
 def kafka_answers(frame: Frame) -> bool:

@@ -40,6 +40,7 @@ def up(frame: Frame, airflow: bool) -> None:
         settings,
         [judgement.bundle.definition for judgement in judged if judgement.bundle is not None and not judgement.broken],
     )
+    suites = check_suites(frame, judged)
     frame.progress("agent ...")
     frame.warn_of_copies()
     agent = start_agent(settings)
@@ -51,6 +52,7 @@ def up(frame: Frame, airflow: bool) -> None:
             judgement.name: {"verdict": judgement.state, "found": [*judgement.broken, *judgement.unchecked]}
             for judgement in judged
         },
+        "suites": suites,
         "airflow": None,
     }
     if airflow:
@@ -60,8 +62,20 @@ def up(frame: Frame, airflow: bool) -> None:
         info = start_airflow(settings, progress=frame.progress)
         result["airflow"] = {"url": info.url, "user": info.user, "password": info.password}
     frame.emit(result, lambda: up_text(result, judged))
-    if any(judgement.broken for judgement in judged):
+    if suites or any(judgement.broken for judgement in judged):
         raise SystemExit(DEFECT)
+
+
+def check_suites(frame: Frame, judged: Sequence[Judgement]) -> dict[str, list[str]]:
+    """Return pipeline to what is wrong with its suites of data quality; their streams run all the same."""
+    from rivertwice.quality.suite_files import suite_mistakes
+
+    found = {
+        judgement.name: suite_mistakes(frame.settings, judgement.bundle.definition)
+        for judgement in judged
+        if judgement.bundle is not None
+    }
+    return {name: problems for name, problems in found.items() if problems}
 
 
 def check_definitions(frame: Frame) -> list[Judgement]:
@@ -80,10 +94,13 @@ def check_definitions(frame: Frame) -> list[Judgement]:
 
 def up_text(result: Mapping[str, Any], judged: Sequence[Judgement]) -> str:
     """Return what runs, and the verdict on every definition, for people. Pure."""
-    services = as_fields({name: value for name, value in result.items() if name not in ("pipelines", "definitions")})
+    services = as_fields(
+        {name: value for name, value in result.items() if name not in ("pipelines", "definitions", "suites")}
+    )
     rows = [
         (judgement.name, judgement.state, "; ".join((*judgement.broken, *judgement.unchecked))) for judgement in judged
     ]
+    rows += [(name, "broken suite", "; ".join(problems)) for name, problems in result["suites"].items()]
     return f"{services}\n{as_table(('definition', 'verdict', 'found'), rows)}"
 
 
@@ -192,6 +209,7 @@ def _status_text(view: dict[str, Any]) -> str:
     lines.append(as_table(headers, rows))
     lines += [f"{item['name']}: given up: {item['given_up']}" for item in view["pipelines"] if item["given_up"]]
     lines += [patience for item in view["pipelines"] if (patience := _patience_text(item))]
+    lines += [f"{item['name']}: {text}" for item in view["pipelines"] if (text := _quality_text(item["quality"]))]
     lines += [
         f"{item['name']}: catches up by event time: all partitions are read together, next up to {item['placed_until']}"
         for item in view["pipelines"]
@@ -259,6 +277,14 @@ def _patience_text(item: dict[str, Any]) -> str | None:
     if item["catch_up_s"] is None:
         return f"{item['name']}: {item['lag']} records wait and the lag does not shrink ({pace})"
     return f"{item['name']}: {item['lag']} records wait, gone in about {item['catch_up_s']:.0f} s at this pace ({pace})"
+
+
+def _quality_text(quality: dict[str, Any] | None) -> str:
+    """Return what fails of a pipeline's own suite; empty if nothing does."""
+    if quality is None or not quality.get("found"):
+        return "" if quality is None else str(quality.get("message", ""))
+    counts = ", ".join(f"{count} {severity}" for severity, count in quality["failing"].items() if count)
+    return f"data quality: {counts} of {quality['expectations']} expectations fail: {quality['found'][0]['message']}"
 
 
 def _reconciled(reconcile: dict[str, Any] | None) -> str | None:

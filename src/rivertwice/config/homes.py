@@ -90,6 +90,11 @@ class Tables:
         """One row per reconcile that passed: up to where the past is proved."""
         return below(self.root, "seals")
 
+    @property
+    def quality(self) -> Place:
+        """One row per run of a user's suite and expectation, and one per acceptance."""
+        return below(self.root, "quality")
+
 
 @dataclass(frozen=True)
 class PipelineHome:

@@ -17,6 +17,7 @@ from rivertwice.errors import RivertwiceError
 from rivertwice.flights.replay import ReplayRequest, replay
 from rivertwice.instants import utc_now
 from rivertwice.orchestration.airflow_api import AirflowClient
+from rivertwice.quality.windows import standing
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 from rivertwice.savepoint.catalogue import PROVED, load_savepoint
 from rivertwice.stream.lease import lease_owner
@@ -181,7 +182,18 @@ class Story:
             require(counts[DEFECT] == 0, f"no window of {pair} is a defect")
             require(counts[NOT_COMPARABLE] == 0, f"no window of {pair} is NOT_COMPARABLE")
         require(newest["gate"]["passed"], "the gate of Great Expectations passes")
+        self._tell_quality()
         return newest
+
+    def _tell_quality(self) -> None:
+        """Print what the pipeline's own suite says of what is served, if the project has one."""
+        known = standing(self._settings, self._home)
+        if known is not None:
+            failing = [each.describe() for each in known.judgements if each.fails]
+            said = (
+                f"{len(known.judgements) - len(failing)} of {len(known.judgements)} expectations hold over served hours"
+            )
+            self._tell.say("; ".join([f"data quality: {said}", *failing]))
 
     def _first_reconcile(self, client: AirflowClient, ending: Ending) -> None:
         newest = self._reconcile(client, ending)

@@ -28,6 +28,7 @@ from rivertwice.metrics.figures import (
 )
 from rivertwice.metrics.model import BatchFigures, Measures
 from rivertwice.pipeline.definition import Definition, load_definition
+from rivertwice.quality.windows import failing_by_severity, standing
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import PROVED, select_newest
 from rivertwice.savepoint.recovery_view import view_recovery
@@ -74,6 +75,7 @@ def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetim
     measures = _from_delivery(measures, settings, name)
     measures = _from_checkpoint(measures, home)
     measures = _from_savepoints(measures, settings, definition, committed.began_at, now)
+    measures = _from_quality(measures, settings, home)
     return replace(_from_reconcile(measures, home, now), latency_s=_latency(measures))
 
 
@@ -227,6 +229,14 @@ def _from_reconcile(measures: Measures, home: PipelineHome, now: datetime) -> Me
         reconcile_age_s=(now - run["created_at"]).total_seconds(),
         defects=sum(counts.get(DEFECT, 0) for counts in run["counts"].values()),
     )
+
+
+def _from_quality(measures: Measures, settings: Settings, home: PipelineHome) -> Measures:
+    try:
+        return replace(measures, quality_failing=failing_by_severity(standing(settings, home)))
+    except RivertwiceError as error:
+        LOG.warning("the data quality of %s is not known now: %s", measures.pipeline, error)
+        return measures
 
 
 def _latency(measures: Measures) -> float | None:

@@ -52,6 +52,7 @@ class Measures:
         dead_open: dead letters that nobody amended or discarded; dead_oldest_s: age of the oldest one's batch.
         late_share: late pairs among all, as the newest reconcile proved it; reconcile_age_s: how old that is.
         defects: DEFECT verdicts of it.
+        quality_failing: severity to expectations of the pipeline's own suite that fail over what is served; empty: it has none.
         checkpoint_bytes, checkpoint_files: live checkpoint of the head.
         state_bytes: the state in it alone.
         savepoint_age_s, savepoint_bytes: newest proved savepoint; without one the age is the first batch's, for all
@@ -107,6 +108,7 @@ class Measures:
     retention_left_share: float | None = None
     first_load_step: int | None = None
     first_load_windows: int | None = None
+    quality_failing: Mapping[str, int] = field(default_factory=dict)
     partition_lag: Mapping[str, int] = field(default_factory=dict)
     delivery_lag: Mapping[str, int] = field(default_factory=dict)
     delivery_failures: Mapping[str, int] = field(default_factory=dict)

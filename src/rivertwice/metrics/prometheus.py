@@ -72,6 +72,9 @@ class MeasuresCollector(Collector):
         yield self._labelled(
             "delivery_refused", "Open deliveries that a destination refused for good", "sink", _delivery_refused
         )
+        yield self._labelled(
+            "quality_failing", "Expectations of the pipeline's own suite that fail", "severity", _quality_failing
+        )
         yield self._labelled("batch_seconds", "Seconds of the newest hundred batches", "quantile", _quantiles)
         up = GaugeMetricFamily(f"{PREFIX}up", "1 while a driver runs the stream", labels=["pipeline"])
         for measures in self._measured:
@@ -123,6 +126,10 @@ def _delivery_failures(measures: Measures) -> Iterable[tuple[str, float]]:
 
 def _delivery_refused(measures: Measures) -> Iterable[tuple[str, float]]:
     return ((sink, float(count)) for sink, count in measures.delivery_refused.items())
+
+
+def _quality_failing(measures: Measures) -> Iterable[tuple[str, float]]:
+    return ((severity, float(count)) for severity, count in measures.quality_failing.items())
 
 
 def _quantiles(measures: Measures) -> Iterable[tuple[str, float]]:

@@ -17,7 +17,7 @@ from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.store.files import read_json
 from rivertwice.supervise.health import OK, classify_health, observe_stream
 from rivertwice.supervise.lag_words import lag_text, stale_lag_text
-from rivertwice.supervise.view import view_first_load, view_stream, view_stream_load
+from rivertwice.supervise.view import view_first_load, view_quality, view_stream, view_stream_load
 from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.judgements import rows_of
 from rivertwice.timeline.lineage import head_path
@@ -47,6 +47,7 @@ def describe_pipeline(settings: Settings, definition: Definition, now: datetime)
         "timeline": _timeline(home),
         "savepoints": _savepoints(home),
         "reconcile": _reconcile(home, runs),
+        "quality": view_quality(settings, home),
         "trend": [
             {"run": run["run"], "at": to_iso(run["created_at"]), "counts": run["counts"]} for run in runs[-TREND:]
         ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rivertwice.log.addresses import Part, name_parts
@@ -13,6 +13,8 @@ from rivertwice.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE
 
 CRITICAL = "critical"
 WARNING = "warning"
+QUALITY = "quality"
+"""Kind of the alerts of users' own suites: the rows are what the log gives, the data are not what somebody expects."""
 MOST_GAPS = 10  # each names offsets; the verdicts hold them all
 
 
@@ -23,7 +25,7 @@ class GateAlert:
     Attributes:
         severity: `critical` or `warning`.
         kind: stable word: defect, finding, gap, balance, late_share, not_comparable, nothing_compared, suite,
-            suite_errored.
+            suite_errored, quality.
         pair: the pair whose rows it is about, `stream` or `served`; empty: it is about no single pair.
     """
 
@@ -81,6 +83,10 @@ class Gate:
     def passed(self) -> bool:
         """Whether no alert is critical."""
         return all(alert.severity != CRITICAL for alert in self.alerts)
+
+    def with_alerts(self, alerts: Sequence[GateAlert]) -> Gate:
+        """Return the gate with further alerts."""
+        return replace(self, alerts=(*self.alerts, *alerts))
 
     def to_json(self) -> dict[str, Any]:
         """Return the gate as stored in `reconciles.gate`."""

@@ -23,11 +23,12 @@ from rivertwice.reconcile import suites
 from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, select_acknowledged
 from rivertwice.reconcile.causes import dead_causes, finding_causes, row_causes, touched_causes
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
-from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
+from rivertwice.reconcile.gate import Gate, GateAlert, GateInput, decide_gate
 from rivertwice.reconcile.judge_head import judge_head
 from rivertwice.reconcile.judged import Judged, count_presence
 from rivertwice.reconcile.model import OLDER, Finding, RowId, Verdict
 from rivertwice.reconcile.observe import has_few_records, observe_head
+from rivertwice.reconcile.quality import check_windows
 from rivertwice.reconcile.report import Phases, ReconcileReport
 from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run, stored_verdicts
 from rivertwice.reconcile.seals.check import check_seals, check_served_total
@@ -51,6 +52,7 @@ from rivertwice.reconcile.spread.store import together, write_spread
 from rivertwice.reconcile.totals import Totals, add_up
 from rivertwice.reconcile.unchanged import keep_as_sealed, new_run_name
 from rivertwice.reconcile.view import HeadView
+from rivertwice.timeline.judgements import Range
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +91,7 @@ def reconcile(
         require_files(home)
     phases.done("look", decision.reason)
     if decision.mode == UNCHANGED:
-        return keep_as_sealed(home, look, decision, now=now, run=run, phases=phases)
+        return keep_as_sealed(settings, home, look, decision, now=now, run=run, phases=phases)
     threading.Thread(target=suites.warm_up, daemon=True).start()
     view, why = _observe(home, settings, look, decision)
     seal = None if view.prefix is None else look.seal
@@ -110,6 +112,8 @@ def reconcile(
     gate = _decide(home, settings, view, judged, verdicts, findings, totals, now)
     phases.done("gate", f"{'passed' if gate.passed else 'failed'} with {len(gate.alerts)} alerts")
     stamp = _stamp(view, run, now)
+    proved = gate  # what a seal says: rows that are exact stay so, however bad their data are
+    gate = gate.with_alerts(_judge_quality(settings, view, spark, wanted, stamp, phases))
     increment = None if seal is None or view.prefix is None else view.prefix.scope.increment(seal.run)
     own = [verdict for verdict in judged.verdicts if range is None or _inside(verdict.row, range)]
     causes = [*row_causes(own, judged.evidence, judged.served), *touched_causes(touched.verdicts, touched.late)]
@@ -119,7 +123,7 @@ def reconcile(
     if judged.spread is not None and judged.dead_rows is not None:
         stored += together(judged.spread)
         write = partial(write_spread, home, stamp, judged.spread, judged.dead_rows)
-    unsealed = "a range was asked for" if range is not None else why_not_sealed(judged, view, gate, totals)
+    unsealed = "a range was asked for" if range is not None else why_not_sealed(judged, view, proved, totals)
     summary = _summary(totals, gate, findings, phases.seconds)
     is_own = store_run(home, stamp, stored, causes, summary, increment, write)
     judged.release()
@@ -196,7 +200,7 @@ def _decide(
     definition = view.newest.definition
     alert_share = definition.late.alert_share
     spread_rows = [] if judged.spread is None else judged.spread.rows
-    folder = settings.shipped("expectations")
+    folder = suites.suite_folder(settings)
     frame = balance_frame(totals.total, totals.partitions)
     outcomes = [
         suites.run_suite(folder, "verdicts", verdict_frame(verdicts, spread_rows)),
@@ -219,6 +223,23 @@ def _decide(
             select_acknowledged(read_acknowledgements(home), view.last.timeline, reasons, now),
         )
     )
+
+
+def _judge_quality(
+    settings: Settings, view: HeadView, spark: SparkSession, wanted: Range | None, stamp: Stamp, phases: Phases
+) -> list[GateAlert]:
+    """Judge the served rows of the windows in scope by the user's suite, if there is one; return what the gate says of them."""
+    if wanted is not None:
+        ranges: tuple[Range, ...] | None = (wanted,)
+    else:
+        ranges = None if view.prefix is None else view.prefix.scope.starts
+    check = check_windows(
+        settings, view.home, view.newest.definition, lambda: spark, ranges, stamp.run, stamp.created_at
+    )
+    if check is None:
+        return []
+    phases.done("quality", check.described)
+    return check.alerts
 
 
 def _stamp(view: HeadView, run: str | None, now: datetime) -> Stamp:

@@ -9,7 +9,8 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.log.addresses import name_parts
 from rivertwice.progress import Progress
 from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.gate import Gate, GateAlert
+from rivertwice.reconcile.gate import QUALITY, Gate, GateAlert
+from rivertwice.reconcile.quality import standing_alerts
 from rivertwice.reconcile.report import Phases, ReconcileReport
 from rivertwice.reconcile.results import Stamp, reconcile_runs, store_run
 from rivertwice.reconcile.seals.look import UNCHANGED, Decision, Look, decide_mode, look_at_changes, require_files
@@ -36,7 +37,7 @@ def reconcile_unchanged(
         return None
     require_files(home)
     phases.done("look", decision.reason)
-    return keep_as_sealed(home, look, decision, now=now, run=run, phases=phases)
+    return keep_as_sealed(settings, home, look, decision, now=now, run=run, phases=phases)
 
 
 def new_run_name(now: datetime) -> str:
@@ -45,11 +46,21 @@ def new_run_name(now: datetime) -> str:
 
 
 def keep_as_sealed(
-    home: PipelineHome, look: Look, decision: Decision, *, now: datetime, run: str | None, phases: Phases
+    settings: Settings,
+    home: PipelineHome,
+    look: Look,
+    decision: Decision,
+    *,
+    now: datetime,
+    run: str | None,
+    phases: Phases,
 ) -> ReconcileReport:
     """Store a run for which everything holds that held for the sealed one.
 
+    What users' suites say may have changed meanwhile: a range was judged again, somebody accepted a result or edited the suite.
+
     Args:
+        settings: where the project and its suites are.
         home: of the pipeline.
         look: in which nothing is new since the seal.
         decision: that says so.
@@ -71,12 +82,14 @@ def keep_as_sealed(
         sequence=seal.sequence,
         as_of=stored["as_of"],
     )
-    summary = {name: stored[name] for name in ("counts", "balance", "late_by_partition", "gate")}
+    summary = {name: stored[name] for name in ("counts", "balance", "late_by_partition")}
+    alerts = [GateAlert(**alert) for alert in stored["gate"]["alerts"] if alert["kind"] != QUALITY]
+    gate = Gate((*alerts, *standing_alerts(settings, home)))
+    summary["gate"] = {**stored["gate"], "passed": gate.passed, "alerts": gate.to_json()["alerts"]}
     store_run(home, stamp, [], [], {**summary, "duration_s": sum(phases.seconds.values())}, increment)
     phases.done("store", f"run {stamp.run}: as {seal.run}")
     balance = stored["balance"]
     accounts = {part: Account.from_json(balance["partitions"][name]) for part, name in name_parts(seal.parts).items()}
-    alerts = tuple(GateAlert(**alert) for alert in stored["gate"]["alerts"])
     total = Account.from_json(balance["total"])
     return ReconcileReport(
         stamp,
@@ -86,7 +99,7 @@ def keep_as_sealed(
         accounts,
         [],
         [],
-        Gate(alerts),
+        gate,
         0,
         dict(phases.seconds),
         increment,

@@ -90,6 +90,13 @@ KINDS = (
         hidden=("pipeline", "as_of", "balance", "late_by_partition", "gate", "increment"),
     ),
     Kind(
+        "quality",
+        "what an expectation of a suite found in one run",
+        lambda home: home.tables.quality,
+        "created_at",
+        hidden=("suite", "engine", "failing", "since", "column"),
+    ),
+    Kind(
         "ledger",
         "a committed micro-batch on the head's path",
         lambda home: home.tables.ledger,

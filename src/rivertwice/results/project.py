@@ -50,8 +50,8 @@ class Project:
 
         Args:
             pipeline: its name: the version that serves; or `NAME@v2`.
-            table: `served`, `provisional`, `verdicts`, `causes`, `reconciles`, `ledger`, `changelog`, `dead-letters`, `late-rows`,
-                `sequence` or `amendments`.
+            table: `served`, `provisional`, `verdicts`, `causes`, `reconciles`, `quality`, `ledger`, `changelog`, `dead-letters`,
+                `late-rows`, `sequence` or `amendments`.
             start: only rows whose time is at or after it; the time of a result is the start of its window.
             end: only rows whose time is before it.
             key: column to value; only rows with these values.

@@ -164,7 +164,7 @@ def _publish(settings: Settings, pipeline: str, gap: str, spark: Spark, progress
     request = BackfillRequest(pipeline, None, f"{BY}: {gap}", None)
     plan = save_plan(home, make_plan(settings, request, spark))
     compute_backfill(spark(), settings, plan, progress)
-    audit_backfill(settings, plan)
+    audit_backfill(settings, plan, spark)
     publish_backfill(settings, plan)
     progress(f"{plan.id}: {plan.windows} windows published")
 

@@ -37,12 +37,16 @@ EXPECTATIONS = """\
 # What these suites gate
 
 `rivertwice reconcile` judges its results by them (Great Expectations, JSON). They are copies of those that rivertwice brings along,
-and count instead of them: change them for this project, or delete a file to use the one of the installed version.
+and count instead of them: change them for this project, or delete both to use those of the installed version.
 
 | file | judges | gates |
 |---|---|---|
 | `verdicts.json` | for each window, how many rows have each verdict | a `critical` expectation that fails makes the reconcile fail (exit 3): a DEFECT, or a difference without a cause |
 | `balance.json` | for each partition: read = emitted + open + late + dead + excluded | likewise; a late share above `late.alert_share` is a `warning`, which is reported and does not fail |
+| `NAME/windows.json` | what the windows of pipeline NAME serve, your own expectations of the data | `critical` fails the reconcile, `warning` is reported, `info` is recorded |
+| `NAME/corrections.json` | what a backfill of NAME would publish | `critical` keeps it from being published |
+
+`rivertwice lint NAME` checks the last two, `rivertwice quality NAME` shows what they found. docs/howto-quality.md of rivertwice has all of it.
 """
 GITIGNORE = """\
 .rivertwice/
@@ -143,6 +147,7 @@ def render_readme(guess: Guess | None) -> str:
         f"| `pipelines/{name}/cases/` | tests: records in, rows out |",
         "| `rivertwice.yaml` | settings |",
         "| `expectations/` | the gate of a reconcile |",
+        f"| `expectations/{name}/windows.json` | what you expect of the data: checked with each reconcile |",
         "| `docker-compose.yml` | a broker, if you have none |",
         "| `.github/workflows/rivertwice.yml` | lint and test on every change |",
         "",

@@ -9,6 +9,7 @@ from pathlib import Path
 from rivertwice.config.shipped import find_shipped
 from rivertwice.scaffold import texts
 from rivertwice.scaffold.first_case import make_cases
+from rivertwice.scaffold.first_suite import make_suite, suite_path
 from rivertwice.scaffold.guess import YAML, Guess
 from rivertwice.scaffold.render import render_sql, render_yaml
 
@@ -38,6 +39,7 @@ def pipeline_files(guess: Guess, zone: str | None) -> dict[str, str]:
         f"{folder}/transform.sql": render_sql(guess),
         **{f"{folder}/{path}": text for path, text in guess.sample.encoding.files.items()},
         **{f"{folder}/cases/{name}": text for name, text in make_cases(guess).items()},
+        suite_path(guess.name): make_suite(guess),
     }
     return files | ({f"{folder}/produce.py": texts.render_produce(guess, zone)} if guess.sample.is_file else {})
 
@@ -61,6 +63,7 @@ def write_files(project: Path, files: Mapping[str, str], *, dry_run: bool) -> li
     A pipeline whose `pipeline.yaml` exists is left as it is: what it lacks would belong to another guess.
     """
     kept = {path.removesuffix(YAML) for path in files if path.endswith(f"/{YAML}") and (project / path).exists()}
+    kept |= {suite_path(Path(folder).name) for folder in kept}
     # pipeline.yaml comes last: a run that is interrupted before it is completed by the next one.
     ordered = sorted(files.items(), key=lambda item: item[0].endswith(f"/{YAML}"))
     written = []

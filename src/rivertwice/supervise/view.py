@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms, to_iso
+from rivertwice.quality.windows import failing_by_severity, standing
 from rivertwice.supervise.archiver import last_retention
 from rivertwice.supervise.backoff import consecutive_failures, next_attempt
 from rivertwice.supervise.health import UNRESPONSIVE, StreamObservation, classify_health, observe_stream
@@ -21,21 +22,49 @@ from rivertwice.timeline.lineage import path_of
 from rivertwice.timeline.sequence import read_sequence, select_head
 
 if TYPE_CHECKING:
+    from rivertwice.quality.table import QualityRun
     from rivertwice.savepoint.recovery_view import RecoveryView
 
 
 def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
-    """Return what is wanted and what is true of a pipeline: its stream, and reconcile, savepoint, recovery, retention, first load."""
+    """Return what is wanted and what is true of a pipeline: its stream, and reconcile, quality, savepoint, recovery, retention, first load."""
     home = settings.pipeline(name)
     recovery = cache(lambda: _view_recovery(settings, name))
     return {
         **view_stream(settings, name, now),
         "reconcile": _try(lambda: _reconcile(home)),
+        "quality": view_quality(settings, home),
         "savepoint": _try(lambda: _savepoint(recovery())),
         "recovery": _try(lambda: _recovery(recovery())),
         "retention": _try(lambda: last_retention(settings, name, now)),
         "first_load": view_first_load(home),
         "stream_load": view_stream_load(home),
+    }
+
+
+def view_quality(settings: Settings, home: PipelineHome) -> dict[str, Any] | None:
+    """Return what the pipeline's own suite says of what is served; None if it has none.
+
+    Returns:
+        run, at, expectations (how many), failing (severity to number), found (each that fails: id, severity, state, message); or
+        error and message, if the suite cannot be read.
+    """
+    return _try(lambda: _describe_quality(standing(settings, home)))  # type: ignore[no-any-return]
+
+
+def _describe_quality(known: QualityRun | None) -> dict[str, Any] | None:
+    if known is None:
+        return None
+    return {
+        "run": known.run,
+        "at": to_iso(known.created_at),
+        "expectations": len(known.judgements),
+        "failing": failing_by_severity(known),
+        "found": [
+            {"id": each.id, "severity": each.severity, "state": each.state, "message": each.describe()}
+            for each in known.judgements
+            if each.fails
+        ],
     }
 
 

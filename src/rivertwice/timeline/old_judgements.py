@@ -2,6 +2,8 @@
 
 The run itself stays in `reconciles`, with its counts, its balance and its alerts. A run that a kept run or a kept seal builds on
 keeps its rows. Those of a reconcile that was killed before its row in `reconciles` belong to no run; they go when they are as old.
+What users' suites found goes as well, but for the newest run over each subject, which says all that holds, and for what a person
+accepted.
 """
 
 from __future__ import annotations
@@ -44,6 +46,20 @@ def select_old_runs(
     return set(base_of) - needed, {row["run"] for row in seals} - sealed
 
 
+def select_old_quality(rows: Sequence[Mapping[str, Any]], now: datetime, keep: timedelta) -> set[str]:
+    """Return the runs of users' suites whose results can go. Pure.
+
+    Args:
+        rows: `run`, `subject`, `created_at` and `reason` of each stored result; of one that a person accepted the reason says why.
+        now: the present instant.
+        keep: results that are younger stay.
+    """
+    found = [row for row in rows if row["reason"] is None]
+    newest = {row["subject"]: row["run"] for row in sorted(found, key=lambda row: (row["created_at"], row["run"]))}
+    needed = {row["run"] for row in rows if row["created_at"] >= now - keep or row["reason"] is not None}
+    return {row["run"] for row in rows} - needed - set(newest.values())
+
+
 def _kept(rows: Sequence[Mapping[str, Any]], oldest: datetime) -> set[str]:
     newest = max(rows, key=lambda row: row["created_at"], default=None)
     return {row["run"] for row in rows if row["created_at"] >= oldest or row is newest}
@@ -68,6 +84,8 @@ def drop_old_judgements(home: PipelineHome, now: datetime, keep: timedelta = VER
     _remove(tables.seals, old_seals)  # first: no seal is left whose run has no rows
     if old:  # else nothing is as old, and the verdicts need not be read
         old |= _killed(tables.verdicts, {row["run"] for row in runs}, now - keep)
+    results = delta.read(tables.quality, columns=["run", "subject", "created_at", "reason"])
+    _remove(tables.quality, set() if results is None else select_old_quality(results.to_pylist(), now, keep))
     return len(_remove(tables.causes, old) | _remove(tables.verdicts, old))
 
 

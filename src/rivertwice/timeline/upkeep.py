@@ -80,6 +80,7 @@ def tables_of(tables: Tables, views: Iterable[str] = ()) -> dict[str, Place]:
         "causes",
         "reconciles",
         "seals",
+        "quality",
     )
     versions = {f"versions/{view}": tables.versions(view) for view in views}
     return {name: getattr(tables, name) for name in names} | versions

@@ -109,6 +109,13 @@ def test_a_figure_that_is_not_known_neither_begins_nor_ends_an_alert() -> None:
     assert select_edges(frozenset({"lag"}), unknown) == ([], [])
 
 
+def test_failing_expectations_are_counted_by_severity() -> None:
+    text = exposition([replace(QUIET, quality_failing={"critical": 1, "warning": 0})], {})
+    assert 'rivertwice_quality_failing{pipeline="lab_sums",severity="critical"} 1.0' in text
+    assert 'rivertwice_quality_failing{pipeline="lab_sums",severity="warning"} 0.0' in text
+    assert "rivertwice_quality_failing{" not in exposition([QUIET], {})
+
+
 def test_the_exposition_leaves_out_what_is_not_known() -> None:
     text = exposition([replace(QUIET, lag_s=None)], {"lab_sums": judge_alerts(QUIET, LIMITS)})
     assert 'rivertwice_lag_records{pipeline="lab_sums"} 0.0' in text

@@ -15,9 +15,11 @@ from click.testing import CliRunner, Result
 
 from boxes.compose_file import COMPOSE
 from rivertwice.cli import cli
+from rivertwice.config import Settings
 from rivertwice.config.project_file import KAFKA_PATHS, KAFKA_TEXTS, PATHS, TEXTS, as_variables
 from rivertwice.pipeline.case_files import load_cases
 from rivertwice.pipeline.definition import load_definition
+from rivertwice.quality.suite_files import lint_suites, read_suite
 from streams.trips import json_lines, make_trips, value_of
 
 TRIPS = make_trips(900)
@@ -25,7 +27,7 @@ FILES = {
     "pipelines/trips/pipeline.yaml", "pipelines/trips/transform.sql", "pipelines/trips/produce.py",
     "pipelines/trips/cases/records_of_one_window.yaml", "pipelines/trips/cases/a_record_that_is_late.yaml",
     "rivertwice.yaml", "README.md", "expectations/balance.json", "expectations/verdicts.json", "expectations/README.md",
-    "docker-compose.yml", ".github/workflows/rivertwice.yml", ".gitignore",
+    "expectations/trips/windows.json", "docker-compose.yml", ".github/workflows/rivertwice.yml", ".gitignore",
 }  # fmt: skip
 
 
@@ -51,6 +53,24 @@ def file(tmp_path: Path) -> Path:
 
 def tree(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_first_suite_names_columns_of_the_definition(
+    init: Callable[..., Result], project: Path, file: Path
+) -> None:
+    init("trips", "--from-file", str(file))
+    definition = load_definition(project / "pipelines" / "trips")
+    settings = Settings(project=project, home=project / ".rivertwice")
+    (finding,) = lint_suites(settings, definition)
+    assert finding.state == "holds", finding
+    suite = read_suite(settings, "trips", "windows")
+    assert suite is not None
+    asked = {(str(each["type"]), each["severity"], each["kwargs"]["column"]) for each in suite.expectations}
+    assert asked == {
+        ("expect_column_values_to_not_be_null", "critical", "station"),
+        ("expect_column_values_to_be_between", "critical", definition.count_column),
+        ("expect_column_values_to_be_in_set", "warning", "station"),
+    }
 
 
 def test_a_project_is_written_whole_and_its_definition_loads(
@@ -86,7 +106,7 @@ def test_a_second_pipeline_joins_the_project(init: Callable[..., Result], projec
     init("trips", "--from-file", str(file))
     listed = json.loads(init("rides", "--from-file", str(file), output="json").stdout)["files"]
     assert {each["path"] for each in listed if each["state"] == "written"} == {
-        path.replace("trips", "rides") for path in FILES if path.startswith("pipelines/")
+        path.replace("trips", "rides") for path in FILES if "trips" in path
     }
 
 
@@ -220,7 +240,7 @@ def test_what_cannot_be_done_is_said_and_nothing_is_written(
 
 def test_without_a_source_only_the_project_s_files_are_written(init: Callable[..., Result], project: Path) -> None:
     assert init().exit_code == 0
-    assert set(tree(project)) == {path for path in FILES if not path.startswith("pipelines/")}
+    assert set(tree(project)) == {path for path in FILES if "trips" not in path}
 
 
 def test_settings_are_comments_that_hold_when_they_are_uncommented(init: Callable[..., Result], project: Path) -> None:

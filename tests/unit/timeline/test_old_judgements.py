@@ -24,7 +24,7 @@ from rivertwice.reconcile.results import (
 )
 from rivertwice.store import delta
 from rivertwice.timeline.judgements import Increment
-from rivertwice.timeline.old_judgements import drop_old_judgements, select_old_runs
+from rivertwice.timeline.old_judgements import drop_old_judgements, select_old_quality, select_old_runs
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -43,6 +43,19 @@ def test_a_run_that_a_kept_one_builds_on_is_kept() -> None:
 def test_the_newest_run_and_the_newest_seal_are_kept_whatever_their_age() -> None:
     runs = [run("a", 300), run("b", 200), run("c", 190)]
     assert select_old_runs(runs, [run("a", 300), run("b", 200)], NOW, 90 * DAY) == ({"a"}, {"a"})
+
+
+def result(run: str, age: int, subject: str = "windows", reason: str | None = None) -> dict[str, Any]:
+    return {"run": run, "subject": subject, "created_at": NOW - age * DAY, "reason": reason}
+
+
+def test_results_of_suites_go_but_for_the_newest_and_what_was_accepted() -> None:
+    rows = [result("a", 300), result("b", 200), result("b", 199, reason="known"), result("c", 150), result("d", 120)]
+    rows += [result("bf-1", 300, "corrections"), result("bf-2", 200, "corrections")]
+    rows += [result("bf-0", 400, "corrections", "a strike")]
+    assert select_old_quality(rows, NOW, 90 * DAY) == {"a", "c", "bf-1"}
+    assert select_old_quality([*rows, result("e", 10)], NOW, 90 * DAY) == {"a", "c", "d", "bf-1"}
+    assert select_old_quality([], NOW, 90 * DAY) == set()
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.booleans(), st.booleans()), max_size=12), st.integers(0, 200))

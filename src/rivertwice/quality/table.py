@@ -1,0 +1,196 @@
+"""The table `quality`: what each run of a suite found, one row for each expectation, and what people accepted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivertwice.config import PipelineHome
+from rivertwice.quality.judge import JudgedRows
+from rivertwice.quality.model import ACCEPTED, WINDOWS, Judgement
+from rivertwice.quality.suite_files import Suite
+from rivertwice.store import delta
+from rivertwice.store.remembered import Remembered
+
+FORMAT = 1
+_TIME = pa.timestamp("us", "UTC")
+QUALITY = pa.schema(
+    [
+        ("_format", pa.int32()),
+        ("run", pa.string()),
+        ("subject", pa.string()),
+        ("created_at", _TIME),
+        ("suite", pa.string()),
+        ("expectation", pa.string()),
+        ("type", pa.string()),
+        ("column", pa.string()),
+        ("severity", pa.string()),
+        ("state", pa.string()),
+        ("because", pa.string()),
+        ("observed", pa.string()),
+        ("unexpected", pa.int64()),
+        ("examples", pa.string()),
+        ("rows", pa.int64()),
+        ("engine", pa.string()),
+        ("window_start", _TIME),
+        ("window_end", _TIME),
+        ("failing", pa.string()),
+        ("since", pa.string()),
+        ("error", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+"""`window_start` and `window_end` are of the first and the last window that the run judged."""
+
+
+@dataclass(frozen=True)
+class QualityRun:
+    """What is stored of one run of a suite.
+
+    Attributes:
+        run: the reconcile, or the backfill.
+        subject: `windows` or `corrections`.
+        created_at: when it ran.
+        judgements: what is true after it.
+    """
+
+    run: str
+    subject: str
+    created_at: datetime
+    judgements: tuple[Judgement, ...]
+
+
+def store_quality(
+    home: PipelineHome,
+    run: str,
+    suite: Suite,
+    judged: JudgedRows,
+    judgements: Sequence[Judgement],
+    now: datetime,
+    *,
+    reason: str = "",
+) -> bool:
+    """Append what a run found, once for the run and the suite; say whether it was appended now.
+
+    Args:
+        home: of the pipeline.
+        run: its name: a reconcile's, or a backfill's.
+        suite: as it was written then.
+        judged: the rows.
+        judgements: what is true after it.
+        now: the run's time.
+        reason: why a person published a backfill although it fails; empty: nobody did.
+    """
+    app = f"quality/{run}/{suite.sha256[:16]}{'/accepted' if reason else ''}"
+    if delta.applied_version(home.tables.quality, app) is not None:
+        return False
+    rows = [
+        _row(run, suite.subject, suite.sha256, now, each, reason)
+        | {
+            "rows": judged.rows,
+            "engine": judged.engine,
+            "window_start": judged.first,
+            "window_end": judged.last_end,
+        }
+        for each in judgements
+    ]
+    delta.append(home.tables.quality, pa.Table.from_pylist(rows, schema=QUALITY), transactions={app: 1})
+    return True
+
+
+def store_acceptance(home: PipelineHome, of: QualityRun, judgement: Judgement, reason: str, now: datetime) -> None:
+    """Append that a person accepts what a run found of an expectation; it does not fail a gate any more."""
+    row = _row(of.run, of.subject, "", now, replace(judgement, state=ACCEPTED), reason)
+    delta.append(home.tables.quality, pa.Table.from_pylist([row], schema=QUALITY))
+
+
+def _row(run: str, subject: str, suite: str, now: datetime, each: Judgement, reason: str) -> dict[str, Any]:
+    return {
+        "_format": FORMAT,
+        "run": run,
+        "subject": subject,
+        "created_at": now,
+        "suite": suite,
+        "expectation": each.id,
+        "type": each.type,
+        "column": each.column or None,
+        "severity": each.severity,
+        "state": each.state,
+        "because": each.because,
+        "observed": each.observed,
+        "unexpected": each.unexpected,
+        "examples": json.dumps(list(each.examples)) if each.examples else None,
+        "failing": json.dumps(each.failing) if each.failing else None,
+        "since": each.since or None,
+        "error": each.error or None,
+        "reason": reason or None,
+    }
+
+
+def read_newest(home: PipelineHome, subject: str = WINDOWS) -> QualityRun | None:
+    """Return the newest run of a suite over a subject, without what people accepted of it; None before the first one.
+
+    A table without a new commit is not read again.
+    """
+    table = home.tables.quality
+    return _NEWEST.get((str(table), subject), (table,), lambda: _read_newest(home, subject))
+
+
+def _read_newest(home: PipelineHome, subject: str) -> QualityRun | None:
+    handle = delta.open_table(home.tables.quality)
+    if handle is None:
+        return None
+    of_subject = pc.field("subject") == subject
+    stamps = delta.read(
+        home.tables.quality, columns=["run", "subject", "created_at", "state"], where=of_subject, at=handle
+    )
+    runs = [] if stamps is None else [row for row in stamps.to_pylist() if row["state"] != ACCEPTED]
+    if not runs:
+        return None
+    newest = max(runs, key=lambda row: (row["created_at"], row["run"]))["run"]
+    rows = delta.read(home.tables.quality, only=("run", newest), where=of_subject, at=handle)
+    assert rows is not None, "the run was just found"
+    stored = rows.to_pylist()
+    accepted = {row["expectation"] for row in stored if row["state"] == ACCEPTED}
+    found = [row for row in stored if row["state"] != ACCEPTED]
+    # A backfill is audited again when its suite was changed: what was found last counts.
+    last = max(row["created_at"] for row in found)
+    judgements = tuple(
+        judgement_of(row) for row in found if row["created_at"] == last and row["expectation"] not in accepted
+    )
+    return QualityRun(newest, subject, last, judgements)
+
+
+def judgement_of(row: Mapping[str, Any]) -> Judgement:
+    """Return what a stored row says."""
+    return Judgement(
+        id=row["expectation"],
+        type=row["type"],
+        column=row["column"] or "",
+        severity=row["severity"],
+        state=row["state"],
+        because=row["because"],
+        observed=row["observed"],
+        unexpected=row["unexpected"],
+        examples=tuple(json.loads(row["examples"] or "[]")),
+        failing=tuple((start, end) for start, end in json.loads(row["failing"] or "[]")),
+        since=row["since"] or "",
+        error=row["error"] or "",
+    )
+
+
+def read_results(home: PipelineHome, subject: str | None = None) -> list[dict[str, Any]]:
+    """Return the stored rows, newest first."""
+    where = None if subject is None else pc.field("subject") == subject
+    rows = delta.read(home.tables.quality, where=where)
+    found = [] if rows is None else rows.to_pylist()
+    return sorted(found, key=lambda row: (row["created_at"], row["run"]), reverse=True)
+
+
+_NEWEST: Remembered[QualityRun | None] = Remembered(32)  # the newest run of so many pipelines and subjects

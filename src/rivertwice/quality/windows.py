@@ -1,0 +1,144 @@
+"""Served rows of closed windows, judged by `expectations/PIPELINE/windows.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
+from operator import or_
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rivertwice.config import PipelineHome, Place, Settings
+from rivertwice.instants import from_ms
+from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.on_demand import Spark
+from rivertwice.quality.judge import MOST_CELLS, JudgedRows, judge_rows
+from rivertwice.quality.model import SEVERITIES, WINDOWS, Judgement, continue_from, still_true
+from rivertwice.quality.suite_files import load_checked, read_suite
+from rivertwice.quality.table import QualityRun, read_newest, store_quality
+from rivertwice.results.kinds import BY_NAME, SERVED, Kind
+from rivertwice.results.rows import Rows, Table
+from rivertwice.results.status import Status
+from rivertwice.store import delta
+from rivertwice.store.delta_dataset import TableFiles
+
+Range = tuple[int, int]
+ALWAYS_MS = 253_402_300_799_999
+"""Epoch ms of the last instant of the year 9999: a run that judges everything covers all windows between minus this and this."""
+
+
+@dataclass(frozen=True)
+class WindowsCheck:
+    """What is true of the served rows after a run.
+
+    Attributes:
+        judged: the rows that it judged; None: there were none.
+        judgements: of the suite's expectations, those that fail since earlier runs too.
+        path: of the suite.
+    """
+
+    judged: JudgedRows | None
+    judgements: tuple[Judgement, ...]
+    path: str
+
+
+def judge_windows(
+    settings: Settings,
+    home: PipelineHome,
+    definition: Definition,
+    spark: Spark,
+    ranges: Sequence[Range] | None,
+    run: str,
+    now: datetime,
+    *,
+    most_cells: int = MOST_CELLS,
+) -> WindowsCheck | None:
+    """Judge the served rows of some windows, and store what was found; None without a suite.
+
+    Args:
+        settings: where the project is.
+        home: of the pipeline, or of a version.
+        definition: of the rows.
+        spark: gives a session; called only for many rows.
+        ranges: starts of the windows (epoch ms), half-open; None: all.
+        run: name of the reconcile.
+        now: its time.
+        most_cells: a larger frame is judged by Spark.
+
+    Raises:
+        SuiteError: something in the suite is wrong; nothing was judged.
+    """
+    suite = load_checked(settings, home.root.name, definition, WINDOWS)
+    if suite is None:
+        return None
+    before = read_newest(home)
+    known = () if before is None else before.judgements
+    rows = rows_in(home.tables.served, home.root.name, BY_NAME[SERVED], definition, ranges)
+    judged = None if rows is None else judge_rows(suite, definition, rows, spark, most_cells=most_cells)
+    if judged is None:
+        return WindowsCheck(None, tuple(still_true(known, suite.ids)), suite.path)
+    covered = [(-ALWAYS_MS, ALWAYS_MS)] if ranges is None else ranges
+    judgements = continue_from(known, judged.judgements, covered, run)
+    store_quality(home, run, suite, judged, judgements, now)
+    return WindowsCheck(judged, tuple(judgements), suite.path)
+
+
+def standing(settings: Settings, home: PipelineHome) -> QualityRun | None:
+    """Return what is true of the served rows as far as they were judged; None without a suite, or before its first run.
+
+    Raises:
+        SuiteError: the file of the suite cannot be read.
+    """
+    suite = read_suite(settings, home.root.name, WINDOWS)
+    newest = None if suite is None else read_newest(home)
+    if suite is None or newest is None:
+        return None
+    return QualityRun(newest.run, newest.subject, newest.created_at, tuple(still_true(newest.judgements, suite.ids)))
+
+
+def failing_by_severity(known: QualityRun | None) -> dict[str, int]:
+    """Return severity to the number of expectations that fail, of each severity; empty if no suite has run. Pure."""
+    if known is None:
+        return {}
+    return {level: sum(each.fails and each.severity == level for each in known.judgements) for level in SEVERITIES}
+
+
+def rows_in(
+    place: Place,
+    version: str,
+    kind: Kind,
+    definition: Definition,
+    ranges: Sequence[Range] | None = None,
+    scope: pc.Expression | None = None,
+) -> Rows | None:
+    """Return rows of a table by the starts of their windows; nothing is read yet. None if the table does not exist.
+
+    Args:
+        place: of the table.
+        version: whose table it is.
+        kind: which table.
+        definition: of the rows.
+        ranges: starts of windows (epoch ms), half-open; None: all.
+        scope: a further condition.
+    """
+    handle = delta.open_table(place)
+    if handle is None:
+        return None
+    files = TableFiles(place, handle)
+    start = definition.window.start_column
+    if ranges is not None:
+        type_ = files.schema.field(start).type
+        parts = [
+            (pc.field(start) >= pa.scalar(from_ms(low), type_)) & (pc.field(start) < pa.scalar(from_ms(high), type_))
+            for low, high in ranges
+        ]
+        inside = reduce(or_, parts, pc.scalar(False))
+        scope = inside if scope is None else scope & inside
+    status = Status(kind.name, version, int(handle.version()))
+    return Rows(
+        Table(version, kind, handle, files, start, tuple(definition.row_keys), status, scope),
+        columns=tuple(definition.result_columns),
+    )

@@ -1,0 +1,142 @@
+"""A suite with a mistake is refused with the file, the fact and the nearest right name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from homes.backfill import make_home
+from homes.quality import between, expect, write_suite
+from rivertwice.commands.frame import Frame
+from rivertwice.commands.services import check_suites, up_text
+from rivertwice.config import Settings
+from rivertwice.errors import SuiteError
+from rivertwice.pipeline.bundle import build_bundle
+from rivertwice.pipeline.checked import Judgement
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.model import Definition
+from rivertwice.quality.suite_files import lint_suites, load_checked, read_suite
+
+pytestmark = pytest.mark.long
+Made = tuple[Settings, Definition]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    settings, _, bundle = make_home(tmp_path)
+    return settings, bundle.definition
+
+
+def refused(made: Made, *expectations: dict[str, Any]) -> str:
+    settings, definition = made
+    write_suite(settings, "windows", *expectations)
+    with pytest.raises(SuiteError) as caught:
+        load_checked(settings, "p", definition, "windows")
+    (finding, *_) = lint_suites(settings, definition)
+    assert (finding.state, finding.told) == ("broken", str(caught.value).splitlines()[0])
+    return str(caught.value)
+
+
+MISTAKES = [
+    ({"type": "expect_column_valuez_to_not_be_null", "kwargs": {"column": "n"}}, "did you mean expect_column_values_to_not_be_null?"),
+    (between(column="nn", min_value=0), "no column 'nn'; did you mean n?"),
+    (between(minvalue=0.0), "no argument `minvalue`; did you mean min_value?"),
+    (between(), "cannot both be None"),
+    ({"type": "expect_column_values_to_not_be_null", "kwargs": {}}, "`column`: field required"),
+    ({"type": "expect_column_to_exist", "kwargs": {"column": "n"}, "severity": "critcal"}, "did you mean critical?"),
+    ({"type": "expect_column_to_exist", "kwarg": {"column": "n"}}, "`kwarg` is no part of an expectation; did you mean kwargs?"),
+    ({"type": "unexpected_rows_expectation", "kwargs": {"unexpected_rows_query": "x"}}, "asks an SQL database"),
+    (expect("expect_compound_columns_to_be_unique", column_list=["k", "window_begin"]), "no column 'window_begin'"),
+    (between(min_value=0, row_condition='k=="a"', condition_parser="pandas"), "row_condition is a text"),
+    (between(max_value={"$PARAMETER": "limit"}), "$PARAMETER has no value"),
+    (
+        between(
+            min_value=0,
+            row_condition={"column": {"name": "key"}, "operator": "==", "parameter": "a", "type": "comparison"},
+            condition_parser="great_expectations",
+        ),
+        "no column 'key'",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("entry", "said"), MISTAKES, ids=[said for _, said in MISTAKES])
+def test_a_mistake_is_named_with_the_file_and_the_nearest_name(made: Made, entry: dict[str, Any], said: str) -> None:
+    text = refused(made, between(min_value=0), entry)
+    assert "expectations/p/windows.json, expectation 2 of 2: " in text
+    assert said in text
+
+
+def test_all_mistakes_of_a_suite_are_named_at_once(made: Made) -> None:
+    text = refused(made, between(column="nn", min_value=0), {"type": "expect_nothing", "kwargs": {}})
+    assert len(text.splitlines()) == 2
+
+
+def test_the_same_expectation_twice_would_be_judged_once(made: Made) -> None:
+    assert "the same as expectation 1" in refused(made, between(min_value=0), between("warning", min_value=0))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "no JSON at line 1, column 2"),
+        ("[]", "no list `expectations`"),
+        ('{"expectations": []}', "no list `expectations`"),
+    ],
+)
+def test_a_file_that_is_no_suite_is_refused(made: Made, text: str, said: str) -> None:
+    settings, _ = made
+    write_suite(settings, "windows").write_text(text)
+    with pytest.raises(SuiteError, match=said):
+        read_suite(settings, "p", "windows")
+
+
+def test_a_file_that_nothing_runs_is_found(made: Made) -> None:
+    settings, definition = made
+    write_suite(settings, "window", between(min_value=0))
+    write_suite(settings, "windows", between(min_value=0), pipeline="nothing_like_it")
+    found = [(each.state, each.told) for each in lint_suites(settings, definition)]
+    assert found == [("broken", "expectations/p/window.json is run by nothing; did you mean windows.json?")]
+
+
+def test_a_folder_that_is_nearly_named_as_a_pipeline_warns(made: Made) -> None:
+    settings, _ = made
+    files = {path.name: path.read_text() for path in (settings.definitions / "p").iterdir()}
+    folder = settings.definitions / "hourly_totals"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text.replace("name: p", "name: hourly_totals"))
+    write_suite(settings, "windows", between(min_value=0), pipeline="hourly_total")
+    (finding,) = lint_suites(settings, load_definition(folder))
+    assert (finding.state, "did you mean expectations/hourly_totals?" in finding.told) == ("warns", True)
+
+
+def test_a_version_has_its_own_suite_or_that_of_its_pipeline(made: Made) -> None:
+    settings, _ = made
+    write_suite(settings, "windows", between(min_value=0))
+    shared = read_suite(settings, "p@v2", "windows")
+    write_suite(settings, "windows", between(min_value=1), pipeline="p@v2")
+    own = read_suite(settings, "p@v2", "windows")
+    assert shared is not None
+    assert own is not None
+    assert (shared.path, own.path) == ("expectations/p/windows.json", "expectations/p@v2/windows.json")
+
+
+def test_a_pipeline_without_suites_has_no_finding(made: Made) -> None:
+    settings, definition = made
+    assert lint_suites(settings, definition) == []
+    assert load_checked(settings, "p", definition, "windows") is None
+
+
+def test_up_names_a_broken_suite_beside_the_definitions(made: Made) -> None:
+    settings, _ = made
+    write_suite(settings, "windows", between(column="nn", min_value=0))
+    bundle = build_bundle(settings.definitions / "p")
+    judged = [Judgement("p", bundle, None, (), ()), Judgement("unloadable", None, None, ("why",), ())]
+    suites = check_suites(Frame(settings, "text", debug=False), judged)
+    assert list(suites) == ["p"]
+    text = up_text({"suites": suites}, judged)
+    assert "broken suite" in text
+    assert "did you mean n?" in text
