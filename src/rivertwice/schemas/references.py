@@ -141,7 +141,7 @@ def join_proto(text: str, parts: Sequence[Part], name: str, where: str) -> bytes
         _put(files, name, text)
     except (binascii.Error, DecodeError, ValueError, KeyError) as error:
         raise _refused(where, parts, error) from None
-    return descriptor_pb2.FileDescriptorSet(file=files.values()).SerializeToString()
+    return bytes(descriptor_pb2.FileDescriptorSet(file=files.values()).SerializeToString())
 
 
 def _put(files: dict[str, descriptor_pb2.FileDescriptorProto], name: str, text: str) -> None:

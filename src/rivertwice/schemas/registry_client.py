@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-try:  # what the client was built for: the newer one, if it is there
-    import httpx2 as transport
-except ImportError:
-    import httpx as transport
-
 from rivertwice.waits import Deadline
 from rivertwice.web import ANSWER_S, read_answer
 
+transport: Any = importlib.import_module("httpx2" if importlib.util.find_spec("httpx2") else "httpx")
+"""What the client was built with: the newer library, if it is there."""
 MAX_ANSWER = 1_048_576
 TIMEOUT_S = 10.0
 _CALLS = {"max.retries": 1, "retries.wait.ms": 200, "retries.max.wait.ms": 500}
@@ -22,13 +20,13 @@ TransportError = transport.TransportError
 """No answer came."""
 
 
-class _Limited(transport.BaseTransport):
+class _Limited(transport.BaseTransport):  # type: ignore[misc]
     """Reads each answer up to a limit, after unpacking it."""
 
-    def __init__(self, inner: transport.BaseTransport) -> None:
+    def __init__(self, inner: Any) -> None:
         self._inner = inner
 
-    def handle_request(self, request: transport.Request) -> transport.Response:
+    def handle_request(self, request: Any) -> Any:
         request.headers["Accept-Encoding"] = "identity"
         answer = self._inner.handle_request(request)
         try:
