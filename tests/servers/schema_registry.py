@@ -31,6 +31,10 @@ class TokenServer:
     issued: list[str] = field(default_factory=list)
     refused: int = 0
 
+    def token(self) -> str:
+        """Return a new token."""
+        return secrets.token_urlsafe(16)
+
     def answer(self, login: str | None, form: Mapping[str, list[str]]) -> tuple[int, dict[str, Any]]:
         """Return what the endpoint answers to a request for a token, as OAuth 2 says."""
         given = base64.b64encode(f"{self.client}:{self.secret}".encode()).decode()
@@ -40,7 +44,7 @@ class TokenServer:
         if form.get("grant_type") != ["client_credentials"] or form.get("scope", [""]) != [self.scope]:
             self.refused += 1
             return 400, {"error": "invalid_scope"}
-        self.issued.append(secrets.token_urlsafe(16))
+        self.issued.append(self.token())
         return 200, {"access_token": self.issued[-1], "token_type": "Bearer", "expires_in": 300}
 
 
