@@ -61,6 +61,7 @@ def kill_in_its_work(settings: Settings) -> None:
     driver.process.wait(30)
 
 
+@pytest.mark.faults
 def test_committed_records_are_counted_and_replayed_exactly(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
     settings, log = make(tmp_path, broker, topic), tmp_path / "driver.log"
     home, records = settings.pipeline(NAME), keyed_backlog(11, 900, days=1)
