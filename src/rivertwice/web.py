@@ -89,19 +89,6 @@ def web_client(*, timeout_s: float, headers: dict[str, str] | None = None, **opt
     return httpx.Client(timeout=timeout_s, follow_redirects=False, headers=all_headers, **options)
 
 
-def ask(client: httpx.Client, method: str, url: str, *, limit: int, **content: Any) -> Answer:
-    """Send a request and return the whole answer, at most `limit` bytes after decompression.
-
-    Raises:
-        AnswerError: the answer is larger, takes longer than `ANSWER_S`, or is compressed with neither gzip nor deflate.
-        httpx.HTTPError: there is no answer. Its message may contain the address: show only its type.
-    """
-    deadline = Deadline.after(ANSWER_S)
-    with client.stream(method, url, **content) as answer:
-        body = read_answer(answer, limit, deadline)
-        return Answer(answer.status_code, body, _retry_after(answer))
-
-
 def send(client: httpx.Client, url: str, content: bytes, headers: dict[str, str]) -> Answer:
     """Post to a receiver and use only the status; a large answer is no error, and is not read to its end.
 
@@ -127,7 +114,7 @@ def read_answer(answer: httpx.Response, limit: int, deadline: Deadline) -> bytes
         deadline: when it must be complete.
 
     Raises:
-        AnswerError: as `ask`.
+        AnswerError: it is larger, takes longer, or is compressed with neither gzip nor deflate.
     """
     unpack = _unpacker(answer.headers.get("Content-Encoding", "identity").strip().lower())
     body = bytearray()

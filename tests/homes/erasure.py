@@ -53,6 +53,7 @@ class ErasureWorld:
             "topic_config": lambda *_: {},
             "begin_offsets": lambda *_: {0: 0},
             "end_offsets": lambda *_: {0: len(self.log)},
+            "stable_ends": lambda *_: {0: len(self.log)},
         }.items():
             patch.setattr(kafka, name, answer)
         patch.setattr(archive, "collect_chunk", lambda _spark, _settings, _origin, chunk: self._records(*chunk[0]))

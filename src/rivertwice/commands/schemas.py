@@ -34,8 +34,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 def schema(ctx: click.Context, file: Path | None) -> None:
     """Print pipeline.yaml's schema; keep the schemas of records.
 
-    Without a verb the JSON Schema of pipeline.yaml is printed, so that editors check it. The registry is the project's folder schemas/, or a Confluent registry at $RIVERTWICE_SCHEMA_REGISTRY (with
-    $RIVERTWICE_SCHEMA_REGISTRY_USER and _PASSWORD). A running pipeline never asks it: it decodes by what `refresh`
+    Without a verb the JSON Schema of pipeline.yaml is printed, so that editors check it. The registry is the project's folder schemas/, or a Confluent registry at
+    $RIVERTWICE_SCHEMA_REGISTRY (logins: docs/howto-schemas.md). A running pipeline never asks it: it decodes by what `refresh`
     pinned beside its definition.
     """
     if ctx.invoked_subcommand is not None:
@@ -212,10 +212,15 @@ def refresh(
     epilog=example(
         "protoc --include_imports --descriptor_set_out=order.protoset order.proto",
         "rivertwice schema pin order_states order.protoset --message shop.Order",
+        "rivertwice schema pin order_states --subject orders-value --message shop.Order",
     ),
 )
 @name_argument()
-@click.argument("file", type=_FILE)
+@click.argument("file", type=_FILE, required=False)
+@click.option(
+    "--subject", help="Take the message from this subject of the registry, with all that it imports, not from a file."
+)
+@click.option("--version", type=click.IntRange(1), help="Which version of the subject; default: the newest.")
 @click.option("--message", "wanted", metavar="NAME", help="Full name of the message; default: the file's only one.")
 @click.option("--source", "chosen", metavar="VIEW", help="Which source's message it is, if there are several.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be pinned.")
@@ -225,9 +230,17 @@ def refresh(
 @changes_unasked("a schema beside the definition", because="git shows it, and --dry-run")
 @pass_frame
 def pin(
-    frame: Frame, name: str, file: Path, wanted: str | None, chosen: str | None, dry_run: bool, change_decode: bool
+    frame: Frame,
+    name: str,
+    file: Path | None,
+    subject: str | None,
+    version: int | None,
+    wanted: str | None,
+    chosen: str | None,
+    dry_run: bool,
+    change_decode: bool,
 ) -> None:
-    """Pin the Protobuf message of FILE beside the definition of NAME.
+    """Pin the Protobuf message of FILE, or of a registry's subject, beside the definition of NAME.
 
     FILE is what protoc compiled; the message becomes schemas/VIEW.protobuf.json beside pipeline.yaml. A message that could not read the records of the one pinned before is refused: exit 3. Its text is JSON, for reviews.
     """
@@ -243,7 +256,8 @@ def pin(
         raise RequestError(message)
     path = proto_file_name(view)
     before = (folder / path).read_bytes() if (folder / path).is_file() else None
-    planned = plan_pin(file.read_bytes(), wanted, source.schema_, before, str(file))
+    data, origin = _compiled(frame, file, subject, version)
+    planned = plan_pin(data, wanted, source.schema_, before, origin)
     write = {} if planned.findings or not planned.changed else {path: planned.text}
     began = _begun_otherwise(frame, name, write) if write else None
     if write and not dry_run:
@@ -256,7 +270,7 @@ def pin(
         (folder / path).parent.mkdir(exist_ok=True)
         replace_bytes(folder / path, planned.text.encode())
     wrote = bool(write) and not dry_run
-    lines = [f"{file}: {finding}" for finding in planned.findings] or [
+    lines = [f"{origin}: {finding}" for finding in planned.findings] or [
         f"{'wrote' if wrote else 'would write'} {path}: {planned.message}"
         if write
         else f"{path} has that message already"
@@ -265,6 +279,18 @@ def pin(
     frame.emit(value, "\n".join(lines))
     if planned.findings:
         raise SystemExit(DEFECT)
+
+
+def _compiled(frame: Frame, file: Path | None, subject: str | None, version: int | None) -> tuple[bytes, str]:
+    """Return a compiled Protobuf file, and where it is from."""
+    from rivertwice.schemas.registries import open_registry
+
+    if (file is None) == (subject is None) or (file is not None and version is not None):
+        message = "say where the message is from: FILE, or --subject with or without --version; nothing was done"
+        raise RequestError(message)
+    if file is not None:
+        return file.read_bytes(), str(file)
+    return open_registry(frame.settings.project).compiled(str(subject), version), str(subject)
 
 
 def _source_of(draft: DefinitionFile, chosen: str | None) -> tuple[str, Source]:

@@ -26,7 +26,7 @@ PATHS = ("home", "alerts", "downloads")
 TEXTS = ("bootstrap", "spark_master", "savepoints", "shared", "leases", "verdicts_kept", "metrics")
 KAFKA = "kafka"
 KAFKA_PATHS = ("password_file", "ca", "certificate")
-KAFKA_TEXTS = ("protocol", "mechanism", "username")
+KAFKA_TEXTS = ("protocol", "mechanism", "username", "token_endpoint", "scope", "extensions", "region")
 
 
 def with_project_file(project: Path, env: Mapping[str, str]) -> Mapping[str, str]:

@@ -35,7 +35,7 @@ from rivertwice.delivery.source import ServingSource
 from rivertwice.delivery.webhook_sink import WebhookSink
 from rivertwice.errors import LedgerError
 from rivertwice.instants import utc_now
-from rivertwice.pipeline.delivery_model import NEWEST, Delivery, WebhookDelivery
+from rivertwice.pipeline.delivery_model import NEWEST, Delivery, IcebergDelivery, WebhookDelivery
 
 LOG = logging.getLogger(__name__)
 POLL_S = 0.1
@@ -77,6 +77,10 @@ class Deliverer:
         self._limits = Limits(batches=1) if isinstance(asked, WebhookDelivery) else Limits()
         self._source = ServingSource(settings, pipeline)
         self._poll_s = POLL_S if isinstance(self._home.tables.changelog, Path) else POLL_S3_S
+        if isinstance(asked, IcebergDelivery):
+            self._poll_s = float(
+                asked.every_s
+            )  # batches that come meanwhile go together: a commit costs files, and a snapshot
         self._stored: Position | None = None
         self._position: Position | None = None
         self._shape: tuple[Line, DeliveredColumns] | None = None

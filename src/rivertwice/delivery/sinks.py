@@ -9,7 +9,13 @@ import pyarrow as pa
 from rivertwice.config import Settings
 from rivertwice.delivery.model import DeliveredColumns, Parcel, Position
 from rivertwice.delivery.refusals import SetAside, none_aside
-from rivertwice.pipeline.delivery_model import Delivery, KafkaDelivery, PostgresDelivery, WebhookDelivery
+from rivertwice.pipeline.delivery_model import (
+    Delivery,
+    IcebergDelivery,
+    KafkaDelivery,
+    PostgresDelivery,
+    WebhookDelivery,
+)
 
 
 class Sink(Protocol):
@@ -57,6 +63,10 @@ def make_sink(settings: Settings, pipeline: str, name: str, asked: Delivery) -> 
         from rivertwice.delivery.postgres_sink import PostgresSink
 
         return PostgresSink(pipeline, name, asked)
+    if isinstance(asked, IcebergDelivery):
+        from rivertwice.delivery.iceberg_sink import IcebergSink
+
+        return IcebergSink(pipeline, name, asked)
     if isinstance(asked, WebhookDelivery):
         from rivertwice.delivery.webhook_sink import WebhookSink
 

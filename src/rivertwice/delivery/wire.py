@@ -68,6 +68,8 @@ def value_text(shape: DeliveredColumns, record: DeliveredRecord, after: Position
         "op": record.op,
         "pipeline": shape.pipeline,
         "window": plain_values[:2],
+        "window_start": plain_values[0],
+        "window_end": plain_values[1],
         "keys": dict(zip(shape.keys, plain_values[2:], strict=False)),
         "values": None if record.op == WITHDRAW else _others(shape, record.values),
         "from": address_json(record.address) or None,

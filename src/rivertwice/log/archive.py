@@ -104,7 +104,7 @@ def extend_archive(
         spark: the session; None reads with a plain consumer, which needs no JVM and suits a few chunks.
         settings: the cluster and the archive's folder.
         topic: the topic.
-        upto: ends to stop at, by partition; None means Kafka's current ends.
+        upto: ends to stop at, by partition; None means Kafka's current ends, or the first open transaction.
         chunk_records: at most so many records per Delta commit.
         progress: is passed one line per chunk.
         accept_hole: if Kafka deleted records before they were archived, continue after the hole with another segment; the
@@ -174,7 +174,7 @@ class _Job:
         """
         settings, topic = self._settings, self._origin.topic
         reached, segment, turn = first.newest, max(0, len(first.segments) - 1), first.turn
-        begin, end = kafka.begin_offsets(settings, topic), kafka.end_offsets(settings, topic)
+        begin, end = kafka.begin_offsets(settings, topic), kafka.stable_ends(settings, topic)
         retained = {partition: (begin[partition], end[partition]) for partition in end}
         restart = behind_hole(reached, begin) if accept_hole else None
         if restart is not None:

@@ -26,7 +26,7 @@ from rivertwice.config import Settings, is_s3
 from rivertwice.errors import CheckpointError, LogGapError
 from rivertwice.log.addresses import OffsetRanges, StoredOffsets, between, decode_ends, drop_empty
 from rivertwice.log.archive_read import KAFKA_COLUMNS, archive_files, kafka_schema
-from rivertwice.log.archive_table import SCHEMA, read_archived
+from rivertwice.log.archive_table import ABSENT, SCHEMA, read_archived
 from rivertwice.store.delta import open_table
 from rivertwice.store.delta_scan import File, pieces_of, shares
 from rivertwice.store.spark_files import files_of
@@ -66,7 +66,7 @@ class ArchiveBatch:
 
     @property
     def records(self) -> int:
-        """How many records it has."""
+        """How many offsets it covers: as many records, unless the topic has transactions."""
         return sum(
             int(end) - int(self.start[topic][partition])
             for topic, ends in self.end.items()
@@ -193,7 +193,8 @@ class _Reader(DataSourceStreamReader):
 def _as_kafka(rows: pa.Table, task: ArchiveTask) -> pa.Table:
     """Return the wanted records among rows of the archive, with Kafka's columns."""
     in_ranges = functools.reduce(operator.or_, (_is_in(*bounds) for bounds in task.ranges))
-    kept = rows.filter((pc.field("topic_id") == task.topic_id) & in_ranges)
+    is_record = pc.field("timestamp_type") != ABSENT
+    kept = rows.filter((pc.field("topic_id") == task.topic_id) & in_ranges & is_record)
     names = ["timestamp_type" if name == "timestampType" else name for name in KAFKA_COLUMNS]
     return kept.select(names).rename_columns(list(KAFKA_COLUMNS))
 

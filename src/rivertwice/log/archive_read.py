@@ -17,7 +17,7 @@ from rivertwice.config import Place, Settings
 from rivertwice.errors import LogGapError
 from rivertwice.log.addresses import OffsetRanges, describe, drop_empty
 from rivertwice.log.archive_sums import require_sound
-from rivertwice.log.archive_table import COUNTED, count_archived, count_rows
+from rivertwice.log.archive_table import ABSENT, COUNTED, count_archived, count_rows
 from rivertwice.store.delta import Table, open_table
 from rivertwice.store.delta_scan import scan
 from rivertwice.store.fetched import local_files
@@ -106,7 +106,8 @@ def read_archive(
         return spark.createDataFrame([], kafka_schema())
     rows = read_files(spark, place, table, _ARCHIVE, cache, uris=uris)
     in_ranges = functools.reduce(operator.or_, (_in_range(p, *bounds) for p, bounds in ranges.items()))
-    records = rows.where((F.col("topic_id") == F.lit(topic_id)) & in_ranges)
+    is_record = F.col("timestamp_type") != F.lit(ABSENT)
+    records = rows.where((F.col("topic_id") == F.lit(topic_id)) & in_ranges & is_record)
     return records.withColumnRenamed("timestamp_type", "timestampType").select(*KAFKA_COLUMNS)
 
 
@@ -140,8 +141,8 @@ def check_count(counted: Mapping[int, int], ranges: OffsetRanges, what: str) -> 
     if wrong:
         counts = ", ".join(f"{counted.get(p, 0)} records in partition {p}" for p in wrong)
         message = (
-            f"{what} should hold every offset of {describe(wrong)} once, but has {counts}; it is damaged or the topic is "
-            "compacted or transactional, which leaves gaps; nothing was computed from it"
+            f"{what} should hold every offset of {describe(wrong)} once, but has {counts}; it is damaged; nothing "
+            "was computed from it; `rivertwice repair` shows what can be read from Kafka again"
         )
         raise LogGapError(message)
 

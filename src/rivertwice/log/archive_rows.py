@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -14,7 +16,8 @@ from rivertwice.errors import LogGapError
 from rivertwice.instants import from_ms
 from rivertwice.log.addresses import OffsetRanges
 from rivertwice.log.archive_read import KAFKA_COLUMNS
-from rivertwice.log.archive_table import FORMAT, SCHEMA
+from rivertwice.log.archive_table import ABSENT, FORMAT, SCHEMA
+from rivertwice.log.holes import Runs, absent_runs, count_runs
 from rivertwice.log.reader import read_exactly
 from rivertwice.log.records import read_kafka
 
@@ -65,23 +68,63 @@ def collect_chunk(spark: SparkSession | None, settings: Settings, origin: Origin
         origin: the topic of the records.
         chunk: half-open ranges by partition.
 
+    An offset that a transaction left without a record has a row, too (`archive_table.ABSENT`).
+
     Raises:
-        LogGapError: a partition did not give one record per offset.
+        LogGapError: a partition did not give one record per offset, and transactions do not explain it.
     """
     if spark is None:
         rows = _read_plainly(settings, origin, chunk)
     else:
         rows = read_kafka(spark, settings, origin.topic, chunk).toArrow()
     counts = {row["values"]: row["counts"] for row in pc.value_counts(rows["partition"]).to_pylist()}
+    short = {p: bounds for p, bounds in chunk.items() if counts.get(p, 0) < bounds[1] - bounds[0]}
+    runs = absent_runs(settings, origin.topic, short) if short else {}
+    absent = count_runs(runs)
     for partition, (start, end) in chunk.items():
-        if counts.get(partition, 0) != end - start:
+        if counts.get(partition, 0) + absent.get(partition, 0) != end - start:
             message = (
                 f"topic {origin.topic}, partition {partition} [{start}, {end}) gave {counts.get(partition, 0)} records for "
-                f"{end - start} offsets, so the chunk was not archived; the topic is compacted or transactional, and "
-                "only plain topics can be archived"
+                f"{end - start} offsets, {absent.get(partition, 0)} of which transactions left without one, so the chunk was not "
+                "archived; run the archive again, and look at the brokers' disks if it says the same"
             )
             raise LogGapError(message)
-    return _archive_rows(rows, origin)
+    found = _archive_rows(rows, origin)
+    return found if not runs else _with_absent(found, runs, origin)
+
+
+def _with_absent(rows: pa.Table, runs: Runs, origin: Origin) -> pa.Table:
+    """Return the archive's rows with one for each absent offset, on the day of the record before it, or else of the first one."""
+    stamps = _stamps_before(rows, runs)
+    absent = [
+        {
+            "_format": FORMAT,
+            "cluster_id": origin.cluster_id,
+            "topic_id": origin.topic_id,
+            "topic": origin.topic,
+            "partition": partition,
+            "offset": offset,
+            "timestamp": stamp,
+            "timestamp_type": ABSENT,
+            "day": stamp.strftime("%Y-%m-%d"),
+        }
+        for (partition, start, end), stamp in stamps.items()
+        for offset in range(start, end)
+    ]
+    both = pa.concat_tables([rows, pa.Table.from_pylist(absent, schema=SCHEMA)])
+    return both.sort_by([("day", "ascending"), ("partition", "ascending"), ("offset", "ascending")])
+
+
+def _stamps_before(rows: pa.Table, runs: Runs) -> dict[tuple[int, int, int], datetime]:
+    """Return (partition, start, end) of each run to the timestamp of the record before it."""
+    stamps: dict[tuple[int, int, int], datetime] = {}
+    for partition, of_partition in runs.items():
+        own = rows.filter(pc.equal(rows["partition"], partition)).sort_by("offset")
+        offsets, times = own["offset"].to_numpy(), own["timestamp"]
+        for start, end in of_partition:
+            place = max(0, int(np.searchsorted(offsets, start)) - 1)
+            stamps[partition, start, end] = times[place].as_py() if len(offsets) else from_ms(0)
+    return stamps
 
 
 def _archive_rows(rows: pa.Table, origin: Origin) -> pa.Table:

@@ -45,6 +45,9 @@ SCHEMA = pa.schema(
 )
 
 
+ABSENT = -1
+"""`timestamp_type` of an offset that holds no record for a reader: a transaction's marker, or an aborted record. It has a row of
+its own, without key, value and headers, so that the archive has one row per offset whatever the topic."""
 COUNTED = pa.schema([SCHEMA.field(name) for name in ("topic_id", "partition", "offset")])
 
 

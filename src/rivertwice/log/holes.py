@@ -1,17 +1,24 @@
 """Offsets without a record for a reader: markers and aborted records of transactions, or records removed by compaction.
 
-The stream, the archive and every recompute need one record for each offset. A topic with such holes is refused by name.
-Records of an open or aborted transaction are never read: readers are `read_committed`.
+Readers are `read_committed`: they never see records of an open or aborted transaction. A transaction's marker takes an offset,
+too. In a topic that is not compacted, an offset that such a reader skips is one of these, for ever. So they are counted by a second
+reader, and what a batch read plus what is absent must be what its range covers. In a compacted topic any record may vanish later,
+so nothing can be concluded from an offset that is skipped: it is refused as a source.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from rivertwice.config import Settings
-from rivertwice.errors import RivertwiceError
-from rivertwice.log.addresses import OffsetRanges
+from rivertwice.errors import LogGapError, RivertwiceError
+from rivertwice.log import kafka
+from rivertwice.log.addresses import OffsetRanges, drop_empty
 from rivertwice.log.reader import read_exactly
 
 NAMED = 6
+Runs = dict[int, tuple[tuple[int, int], ...]]
+"""Partition to half-open runs of offsets, in order."""
 
 
 def find_holes(settings: Settings, topic: str, ranges: OffsetRanges) -> dict[tuple[int, int], str]:
@@ -36,3 +43,62 @@ def explain_holes(settings: Settings, topic: str, ranges: OffsetRanges) -> str:
     named = ", ".join(f"{topic}/{p}@{offset} ({cause})" for (p, offset), cause in list(holes.items())[:NAMED])
     more = f" and {len(holes) - NAMED} more" if len(holes) > NAMED else ""
     return f"no record at {named}{more}" if holes else "every offset holds a record now"
+
+
+def absent_runs(settings: Settings, topic: str, ranges: OffsetRanges) -> Runs:
+    """Return the offsets of ranges that hold no record for a reader, because of transactions alone.
+
+    The records are read, none is kept: memory grows with the number of runs.
+
+    Args:
+        settings: gives the Kafka address.
+        topic: the topic.
+        ranges: half-open, ending at or before the first open transaction.
+
+    Raises:
+        LogGapError: the topic is compacted, so an absent record may have been one that counts; or the range is gone.
+        ServiceError: Kafka does not answer.
+    """
+    policy = kafka.topic_config(settings, topic).get("cleanup.policy", "delete")
+    if "compact" in policy:
+        message = (
+            f"topic {topic} has cleanup.policy={policy}: Kafka removes records that newer ones supersede, so a batch cannot be counted, and a "
+            f"recompute reads less than the stream did; {explain_holes(settings, topic, ranges)}; set cleanup.policy=delete before the "
+            "records are produced, or copy the records to a topic that is not compacted and stream that"
+        )
+        raise LogGapError(message)
+    records = read_exactly(settings, topic, ranges)
+    runs = runs_between(((int(r.partition() or 0), int(r.offset() or 0)) for r in records), ranges)
+    begin = kafka.begin_offsets(settings, topic)
+    gone = {p: start for p, (start, end) in drop_empty(ranges).items() if start < begin.get(p, 0)}
+    if gone:
+        message = (
+            f"topic {topic}: Kafka deletes the first records of partition {', '.join(map(str, gone))} while they are counted; nothing "
+            "was concluded; see `rivertwice retention`"
+        )
+        raise LogGapError(message)
+    return runs
+
+
+def runs_between(addresses: Iterable[tuple[int, int]], ranges: OffsetRanges) -> Runs:
+    """Return the runs of offsets of ranges that are not among the addresses. Pure.
+
+    Args:
+        addresses: (partition, offset) in the ranges, in order within each partition.
+        ranges: half-open.
+    """
+    following = {partition: start for partition, (start, _) in ranges.items()}
+    runs: dict[int, list[tuple[int, int]]] = {}
+    for partition, offset in addresses:
+        if offset > following[partition]:
+            runs.setdefault(partition, []).append((following[partition], offset))
+        following[partition] = offset + 1
+    for partition, (_, end) in ranges.items():
+        if end > following[partition]:
+            runs.setdefault(partition, []).append((following[partition], end))
+    return {partition: tuple(of_partition) for partition, of_partition in sorted(runs.items())}
+
+
+def count_runs(runs: Mapping[int, Iterable[tuple[int, int]]]) -> dict[int, int]:
+    """Return partition to how many offsets its runs contain."""
+    return {partition: sum(end - start for start, end in of_partition) for partition, of_partition in runs.items()}

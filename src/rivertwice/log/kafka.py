@@ -263,6 +263,11 @@ def end_offsets(settings: Settings, topic: str) -> dict[int, int]:
     return _offsets(settings, topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
 
+def stable_ends(settings: Settings, topic: str) -> dict[int, int]:
+    """Return per partition where committed records can be read to: the end, or the first open transaction."""
+    return stable_ends_asker(settings, [topic])()[topic]
+
+
 def stable_ends_asker(settings: Settings, topics: Sequence[str]) -> Callable[[], dict[str, dict[int, int]]]:
     """Return a function that returns, by topic, where a stream can read to: no further than the first open transaction.
 

@@ -15,6 +15,8 @@ from rivertwice.log.addresses import OffsetRanges
 
 _log = logging.getLogger(__name__)
 _FLUSH_S = 60.0
+OFFSET_HEADER = "rivertwice-offset"
+"""Header of a replay topic's record: its offset in the log. Only where that cannot be computed from the record's place."""
 
 
 @contextmanager
@@ -30,14 +32,25 @@ def replay_topic(settings: Settings, name: str, partitions: int) -> Iterator[str
         kafka.delete_topic(settings, name)
 
 
-def feed_replay_topic(settings: Settings, name: str, ranges: OffsetRanges, records: Iterable[Mapping[str, Any]]) -> int:
+def feed_replay_topic(
+    settings: Settings,
+    name: str,
+    ranges: OffsetRanges,
+    records: Iterable[Mapping[str, Any]],
+    *,
+    absent: Mapping[int, int] | None = None,
+) -> int:
     """Produce records into an empty temporary topic: same partition, key, value, headers and timestamp, offset - start.
+
+    Offsets of the range without a record are left out, so later records move up; then each record carries its own offset in the
+    header `OFFSET_HEADER`.
 
     Args:
         settings: gives the Kafka address.
         name: the temporary topic.
         ranges: partition to half-open offset range; its start becomes offset 0.
         records: Kafka's columns, ordered by offset within each partition.
+        absent: partition to how many of its offsets hold no record, as recorded; exactly so many must lack one.
 
     Returns:
         how many records were produced.
@@ -49,15 +62,20 @@ def feed_replay_topic(settings: Settings, name: str, ranges: OffsetRanges, recor
     following = {partition: start for partition, (start, _) in ranges.items()}
     failed: list[str] = []
     producer = kafka.producer(settings)
-
+    allowed = dict(absent or {})
+    left_out = dict.fromkeys(ranges, 0)
     count = 0
     for record in records:
         partition, offset = int(record["partition"]), int(record["offset"])
-        if offset != following.get(partition):
-            raise LogGapError(_gap(partition, following.get(partition), offset))
+        expected = following.get(partition)
+        if expected is None or not 0 <= offset - expected <= allowed.get(partition, 0) - left_out[partition]:
+            raise LogGapError(_gap(partition, expected, offset))
+        left_out[partition] += offset - expected
         following[partition] = offset + 1
-        place = offset - ranges[partition][0]
+        place = offset - ranges[partition][0] - left_out[partition]
         headers = [(header["key"], header["value"]) for header in record["headers"] or []]
+        if allowed:
+            headers.append((OFFSET_HEADER, str(offset).encode()))
         while True:
             try:
                 producer.produce(
@@ -77,7 +95,7 @@ def feed_replay_topic(settings: Settings, name: str, ranges: OffsetRanges, recor
             producer.poll(0)
     unsent = producer.flush(_FLUSH_S)
     for partition, (_, end) in ranges.items():
-        if following[partition] != end:
+        if end - following[partition] + left_out[partition] != allowed.get(partition, 0):
             raise LogGapError(_gap(partition, following[partition], end))
     if unsent or failed:
         message = f"Kafka did not take {unsent} records of replay topic {name} ({failed[:1]}); nothing depends on it; run it again"

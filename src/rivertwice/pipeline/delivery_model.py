@@ -21,6 +21,7 @@ ALL, NEWEST = "all", "newest"
 Guarantee = Literal["exactly_once", "effectively_once", "at_least_once"]
 
 _VARIABLE = re.compile(r"^[A-Z][A-Z0-9_]{0,63}\Z")
+_ICEBERG = re.compile(r"^[a-z][a-z0-9_]{0,62}(\.[a-z][a-z0-9_]{0,62}){1,4}\Z")
 _TABLE = re.compile(r"^([a-z][a-z0-9_]{0,62}\.)?[a-z][a-z0-9_]{0,62}\Z")
 
 
@@ -43,8 +44,16 @@ def _table(value: str) -> str:
     return value
 
 
+def _iceberg_table(value: str) -> str:
+    if not _ICEBERG.match(value):
+        message = f"{value[:80]!r} cannot name an Iceberg table; write namespace.table, each of a-z, 0-9 and _, a letter first"
+        raise ValueError(message)
+    return value
+
+
 Variable = Annotated[str, AfterValidator(_variable)]
 TableName = Annotated[str, AfterValidator(_table)]
+IcebergTable = Annotated[str, AfterValidator(_iceberg_table)]
 
 
 class _Sink(BaseModel):
@@ -129,6 +138,31 @@ class PostgresDelivery(_Sink):
         return self
 
 
+class IcebergDelivery(_Sink):
+    """A table of an Iceberg catalog with the rows that are served, keyed by window and keys."""
+
+    to: Literal["iceberg"]
+    table: IcebergTable
+    catalog: str = Field(
+        default="default",
+        pattern=NAME.pattern.replace(r"\Z", "$"),
+        description="Catalog of pyiceberg's configuration: ~/.pyiceberg.yaml, or PYICEBERG_CATALOG__NAME__URI and so on.",
+    )
+    every_s: int = Field(
+        default=60, ge=1, le=3600, description="Seconds between two commits at least, while batches come."
+    )
+
+    @property
+    def promise(self) -> tuple[str, str]:
+        """Effectively once: rows are replaced by key, the position is in the same commit."""
+        return EFFECTIVELY, "rows are replaced by key when a correction comes, so readers may see a row change"
+
+    @property
+    def place(self) -> str:
+        """The table."""
+        return f"iceberg table {self.catalog}.{self.table}"
+
+
 class WebhookDelivery(_Sink):
     """HTTP requests to a receiver that answers 2xx once it has them."""
 
@@ -174,7 +208,9 @@ class EmailDelivery(_Sink):
         raise ValueError(message)
 
 
-Delivery = Annotated[KafkaDelivery | PostgresDelivery | WebhookDelivery | EmailDelivery, Field(discriminator="to")]
+Delivery = Annotated[
+    KafkaDelivery | PostgresDelivery | IcebergDelivery | WebhookDelivery | EmailDelivery, Field(discriminator="to")
+]
 
 
 def find_delivery_conflict(sinks: Mapping[str, Any], topics: Sequence[str], *, folds: bool) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from rivertwice.log.addresses import Part
+from rivertwice.log.addresses import Part, StoredOffsets
 from rivertwice.reconcile.copies import check_served_rows, choose_again, wrong_rows
 from rivertwice.reconcile.definition_versions import (
     Judges,
@@ -45,6 +45,7 @@ from rivertwice.reconcile.rederive import (
     LedgerDefect,
     Ranges,
     blame_windows,
+    check_absent,
     check_ledger,
     derive_chain,
     derive_chain_of_many,
@@ -66,6 +67,8 @@ class Derived:
         ranges, counts: per batch of the path. by_partition: (path index, part) to counts.
         defects: fields of the recorded ledger that differ.
         missing: offsets that neither Kafka nor the archive has. doubts: windows they may belong to.
+        absent: per batch, topic to partition to how many offsets hold no record, as the ledger recorded it; `defects` has
+            those that the log contradicts.
     """
 
     ranges: Sequence[Ranges]
@@ -75,6 +78,7 @@ class Derived:
     defects: Sequence[LedgerDefect]
     missing: Sequence[Missing] = ()
     doubts: Doubts = field(default_factory=Doubts)
+    absent: Sequence[StoredOffsets] = ()
 
     @property
     def findings(self) -> list[Finding]:
@@ -99,9 +103,11 @@ def rederive_ledger(
     by_topic = [view.rows[n].by_topic if n in unreadable else topic_counts for n, topic_counts in enumerate(by_topic)]
     chain = _chain(view, counts, by_topic)
     defects = [*range_defects, *check_ledger(view.rows, view.topics, counts, chain, by_topic)]
+    absent = [row.absent for row in view.rows]
+    defects += check_absent(view.rows, ranges, by_partition, unreadable, view.first_new)
     doubts = find_doubts(view.rows, unreadable, view.jumps, missing, chain)
     ordered = sorted(defects, key=lambda defect: (defect.index, defect.field))
-    return Derived(ranges, by_partition, counts, chain, ordered, missing, doubts)
+    return Derived(ranges, by_partition, counts, chain, ordered, missing, doubts, absent)
 
 
 def _by_topic(view: HeadView, by_partition: Mapping[tuple[int, Part], BatchCounts]) -> list[Mapping[str, BatchCounts]]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rivertwice.log.addresses import Part, Parts, count, describe_parts, intersect, parts_of
+from rivertwice.log.addresses import Part, Parts, StoredOffsets, count, describe_parts, intersect, parts_of
 from rivertwice.log.gaps import REPAIRABLE, Gap
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
 from rivertwice.timeline.first_load import FirstLoad
@@ -204,15 +204,33 @@ def with_filled(doubts: Doubts, jumps: Sequence[Jump], starts: Iterable[int]) ->
     return replace(doubts, filled=dict.fromkeys(starts, reason))
 
 
-def count_readable(ranges: Sequence[Ranges], missing: Sequence[Missing]) -> dict[Part, int]:
-    """Return part to the number of offsets of all batches that can be read."""
+def count_readable(
+    ranges: Sequence[Ranges],
+    missing: Sequence[Missing],
+    absent: Sequence[StoredOffsets] = (),
+    derived: Mapping[tuple[int, Part], int] | None = None,
+) -> dict[Part, int]:
+    """Return part to the number of records of all batches that can be read, by subtraction of offsets.
+
+    Args:
+        ranges: of each batch.
+        missing: what neither Kafka nor the archive has.
+        absent: of each batch, topic to partition to how many of its offsets the ledger says to hold no record.
+        derived: (number of the batch, part) to how many records were read. It counts where both of the above overlap: of a
+            range with absent offsets and lost ones nobody knows which are which.
+    """
     read: dict[Part, int] = {}
-    for batch in ranges:
+    for number, batch in enumerate(ranges):
+        holes = absent[number] if absent else {}
         for part, (start, end) in batch.items():
             missing_count = sum(
                 max(0, min(end, high) - max(start, low)) for where, low, high in missing if where == part
             )
-            read[part] = read.get(part, 0) + end - start - missing_count
+            without = int(holes.get(part.topic, {}).get(str(part.partition), 0))
+            left = end - start - missing_count - without
+            if missing_count and without:
+                left = (derived or {}).get((number, part), 0)
+            read[part] = read.get(part, 0) + left
     return read
 
 

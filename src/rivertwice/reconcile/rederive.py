@@ -227,6 +227,38 @@ def check_ledger(
     return defects
 
 
+def check_absent(
+    rows: Sequence[LedgerRow],
+    ranges: Sequence[Ranges],
+    counts: Mapping[tuple[int, Part], BatchCounts],
+    unreadable: Collection[int] = (),
+    first: int = 0,
+) -> list[LedgerDefect]:
+    """Return the batches whose ledger says that other numbers of offsets hold no record than the log does.
+
+    A record that the log lost, or that the ledger took for absent, is found here, by partition.
+
+    Args:
+        rows: batches of the path.
+        ranges: of each of them.
+        counts: (path index, part) to what the log has.
+        unreadable: path indexes of batches that cannot be read completely.
+        first: path index of the first batch to look at.
+    """
+    defects = []
+    for index, (row, batch) in enumerate(zip(rows, ranges, strict=True)):
+        if index < first or index in unreadable:
+            continue
+        derived = {
+            part: end - start - counts.get((index, part), BatchCounts()).read for part, (start, end) in batch.items()
+        }
+        recorded = {part: int(row.absent.get(part.topic, {}).get(str(part.partition), 0)) for part in batch}
+        if derived != recorded:
+            differing = {part: number for part, number in derived.items() if number != recorded[part]}
+            defects.append(_moved(index, row, "absent", {part: recorded[part] for part in differing}, differing))
+    return defects
+
+
 def select_touching(defects: Iterable[LedgerDefect]) -> frozenset[int]:
     """Return the path indexes whose rows name windows to blame: the batch itself, or the next one for a watermark."""
     return frozenset(d.index + 1 if d.field in WATERMARK_FIELDS else d.index for d in defects)

@@ -107,7 +107,13 @@ def count_records(
     for (index, part), counts in derived.by_partition.items():
         if index >= first_new:
             accepted[part] = accepted.get(part, 0) + counts.accepted
-    return RecordCounts(count_readable(derived.ranges[first_new:], derived.missing), accepted, dead, pairs, pairs)
+    own = {
+        (index - first_new, part): counts.read
+        for (index, part), counts in derived.by_partition.items()
+        if index >= first_new
+    }
+    read = count_readable(derived.ranges[first_new:], derived.missing, derived.absent[first_new:], own)
+    return RecordCounts(read, accepted, dead, pairs, pairs)
 
 
 def _with_sealed(records: RecordCounts, seal: Seal) -> RecordCounts:

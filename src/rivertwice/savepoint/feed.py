@@ -17,7 +17,7 @@ from rivertwice.progress import Measured, Progress
 from rivertwice.savepoint.bundles import equivalent_bundles
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.plan import KAFKA, ReplayPlan, plan_replay
-from rivertwice.savepoint.recorded import ReplayTopic, ReplayTopics
+from rivertwice.savepoint.recorded import ReplayTopic, ReplayTopics, absent_until
 from rivertwice.timeline.ledger import LedgerRow
 
 if TYPE_CHECKING:
@@ -85,11 +85,14 @@ def replay_source(
             frame = read_ranges(spark, settings, topic, ranges, topic_id=manifest.topic_ids[topic]).selectExpr(
                 *_COLUMNS
             )
+            absent = absent_until(plan.rows, topic)
+            without = {int(partition): ends[-1][1] for partition, ends in absent.items()}
             fed_records = feed_replay_topic(
-                settings, called, ranges, _reported(_rows(frame), called, count(ranges), progress)
+                settings, called, ranges, _reported(_rows(frame), called, count(ranges), progress), absent=without
             )
             progress(f"{fed_records} records are in {called}")
-            fed.append(ReplayTopic(called, topic, {str(partition): start for partition, (start, _) in ranges.items()}))
+            base = {str(partition): start for partition, (start, _) in ranges.items()}
+            fed.append(ReplayTopic(called, topic, base, absent))
         yield ReplayTopics(tuple(fed))
 
 

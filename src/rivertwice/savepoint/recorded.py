@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rivertwice.errors import LedgerError
 from rivertwice.log.addresses import StoredOffsets
@@ -23,11 +23,19 @@ class ReplayTopic:
         topic: the scratch topic.
         source: the topic whose records it holds.
         base: partition to the source offset that is at offset 0 of the scratch topic.
+        absent: partition to (end of a recorded batch, how many offsets from `base` to there hold no record), in order; a scratch
+            topic has no such offsets, so later ones move up. A partition without any is not named.
     """
 
     topic: str
     source: str
     base: Mapping[str, int]
+    absent: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
+
+    def place(self, partition: str, offset: int) -> int:
+        """Return where the scratch topic continues after a source offset at which a batch ends; 0 before `base`."""
+        before = [count for end, count in self.absent.get(partition, ()) if end <= offset]
+        return max(0, offset - int(self.base[partition]) - (before[-1] if before else 0))
 
 
 @dataclass(frozen=True)
@@ -46,12 +54,15 @@ class ReplayTopics:
         """Source topic to partition to the source offset that is at offset 0 of its scratch topic."""
         return {replay_topic.source: replay_topic.base for replay_topic in self.topics}
 
+    @property
+    def has_absent(self) -> bool:
+        """Whether offsets of a source topic hold no record, so that later records have moved up."""
+        return any(replay_topic.absent for replay_topic in self.topics)
+
     def shift(self, offsets: StoredOffsets) -> dict[str, dict[str, int]]:
         """Return offsets of the source topics as offsets of the scratch topics; an offset before a `base` becomes 0."""
         return {
-            replay_topic.topic: {
-                p: max(0, int(o) - int(replay_topic.base[p])) for p, o in offsets[replay_topic.source].items()
-            }
+            replay_topic.topic: {p: replay_topic.place(p, int(o)) for p, o in offsets[replay_topic.source].items()}
             for replay_topic in self.topics
         }
 
@@ -90,6 +101,17 @@ def span(rows: Sequence[LedgerRow], topic: str) -> dict[int, tuple[int, int]]:
         return {}
     first, last = rows[0].ranges(topic), rows[-1].ranges(topic)
     return {partition: (first.get(partition, (0, 0))[0], end) for partition, (_, end) in last.items()}
+
+
+def absent_until(rows: Sequence[LedgerRow], topic: str) -> dict[str, list[tuple[int, int]]]:
+    """Return partition to (end of each row's range, offsets without a record up to there), of partitions that have some. Pure."""
+    until: dict[str, list[tuple[int, int]]] = {}
+    for row in rows:
+        for partition, end in row.end_offsets.get(topic, {}).items():
+            before = until.get(partition, [(0, 0)])[-1][1]
+            own = int(row.absent.get(topic, {}).get(partition, 0))
+            until.setdefault(partition, []).append((int(end), before + own))
+    return {partition: ends for partition, ends in until.items() if ends[-1][1]}
 
 
 def count_one_run(rows: Sequence[LedgerRow], *, several: bool) -> int:

@@ -233,7 +233,8 @@ def replay_recorded(
     if not rows:
         return []
     replayed, bases = (None, None) if topic_override is None else (topic_override.names, topic_override.bases)
-    raw = kafka_stream(spark, settings, definition, replayed=replayed, bases=bases, max_offsets=0)
+    moved = topic_override is not None and topic_override.has_absent
+    raw = kafka_stream(spark, settings, definition, replayed=replayed, bases=bases, max_offsets=0, with_offsets=moved)
     result = compile_stream(spark, definition, raw)
     aside = checkpoint_dir.parent / f".{checkpoint_dir.name}.recorded"
     if topic_override is not None:

@@ -17,9 +17,13 @@ SETTINGS = """\
 
 # kafka:
 #   protocol: SASL_SSL # or PLAINTEXT, SSL, SASL_PLAINTEXT
-#   mechanism: SCRAM-SHA-512
-#   username: streams
-#   password_file: /run/secrets/kafka
+#   mechanism: SCRAM-SHA-512 # or PLAIN, SCRAM-SHA-256, OAUTHBEARER, AWS_MSK_IAM
+#   username: streams # with OAUTHBEARER the client's id
+#   password_file: /run/secrets/kafka # with OAUTHBEARER the client's secret
+#   token_endpoint: https://login.example.com/oauth2/token # of OAUTHBEARER
+#   scope: kafka # of OAUTHBEARER
+#   extensions: logicalCluster=lkc-1,identityPoolId=pool-1 # of OAUTHBEARER
+#   region: eu-central-1 # of AWS_MSK_IAM
 #   ca: certificates/ca.pem
 #   certificate: certificates/client.pem
 

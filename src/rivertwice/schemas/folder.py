@@ -17,7 +17,15 @@ from rivertwice.errors import ConfigError, RequestError
 from rivertwice.locks import lock
 from rivertwice.schemas.avro_schema import MAX_BYTES
 from rivertwice.schemas.compatibility import RULES, Compatibility
-from rivertwice.schemas.registry import SUBJECT, SchemaFormat, SchemaVersion, check_new, refusal, require_subject
+from rivertwice.schemas.registry import (
+    SUBJECT,
+    URL_ENV,
+    SchemaFormat,
+    SchemaVersion,
+    check_new,
+    refusal,
+    require_subject,
+)
 from rivertwice.store.files import encode_json, replace_bytes
 
 FORMAT = 1
@@ -53,6 +61,18 @@ class FolderRegistry:
         rules: list[Compatibility] = [line["rule"] for line in own_lines if "rule" in line]
         kinds = [line["kind"] for line in own_lines if "kind" in line]
         return rules[-1] if rules else _FIRST_RULE[kinds[0] if kinds else "avro"]
+
+    def compiled(self, subject: str, version: int | None = None) -> bytes:
+        """Refuse: the folder holds Avro and JSON schemas.
+
+        Raises:
+            RequestError: always.
+        """
+        message = (
+            f"{self.place} has no Protobuf, so no message of {subject} version {version or 'newest'} can be pinned from it; set {URL_ENV} to a "
+            "registry, or compile the .proto file with protoc and name the file"
+        )
+        raise RequestError(message)
 
     def by_id(self, schema_id: int) -> SchemaVersion:
         """Return the first version with this id."""

@@ -56,6 +56,10 @@ class Registry(Protocol):
         """Return a version with this id."""
         ...
 
+    def compiled(self, subject: str, version: int | None = None) -> bytes:
+        """Return a Protobuf subject's compiled file with its imports; without a version its newest."""
+        ...
+
     def register(self, subject: str, kind: SchemaFormat, text: str, rule: Compatibility | None) -> SchemaVersion:
         """Add a version unless the same schema is one already."""
         ...

@@ -96,20 +96,32 @@ def check_counts(
     counts: BatchCounts,
     row_ranges: dict[int, tuple[int, int]],
     batch: int,
+    absent: Callable[[dict[int, tuple[int, int]]], dict[int, int]] = lambda _: {},
     explain: Callable[[dict[int, tuple[int, int]]], str] = lambda _: "",
-) -> None:
-    """Raise LedgerError unless every offset of the range was read once (plain topics have no holes).
+) -> dict[int, int]:
+    """Check that every offset of the range was read once, or holds no record; return partition to how many hold none.
 
-    `explain` names the offsets without a record; it is called only for the error.
+    Args:
+        counts: what Spark read of one topic.
+        row_ranges: partition to half-open range of the batch.
+        batch: its number.
+        absent: counts, by another reader, the offsets that transactions leave without a record; called only if offsets are left.
+        explain: names the offsets without a record; called only for the error.
+
+    Raises:
+        LedgerError: an offset is not accounted for.
     """
-    expected = sum(end - start for start, end in row_ranges.values())
-    if counts.read != expected or counts.read != counts.bad + counts.accepted:
+    covered = sum(end - start for start, end in row_ranges.values())
+    holes = absent(row_ranges) if counts.read < covered else {}
+    without = sum(holes.values())
+    if counts.read != covered - without or counts.read != counts.bad + counts.accepted:
         message = (
-            f"batch {batch} covers {expected} offsets, but {counts.read} records were read, {counts.bad} of them bad and "
-            f"{counts.accepted} accepted; nothing was committed; a compacted or transactional topic cannot be counted: "
-            f"{explain(row_ranges)}; copy the committed records to a plain topic and stream that"
+            f"batch {batch} covers {covered} offsets, of which {without} hold no record because of transactions, but {counts.read} "
+            f"records were read, {counts.bad} of them bad and {counts.accepted} accepted; nothing was committed: "
+            f"{explain(row_ranges)}; start the stream again; if it ends here again, `rivertwice reconcile` says what the log holds"
         )
         raise LedgerError(message)
+    return {partition: number for partition, number in holes.items() if number}
 
 
 class Sink:
@@ -175,13 +187,27 @@ class Sink:
         self._log.check()
         counts = {**self._observe(), **tables}
         row = self._ledger_row(planned, start, counts, rows)
-        for topic, topic_counts in counts.items():
-            check_counts(topic_counts, row.ranges(topic), batch, functools.partial(self._log.explain_holes, topic))
+        row = dataclasses.replace(row, absent=self._checked(row, counts))
         row = self._write_side(row, counts)  # step 5
         context.lease.check()
         self._commit(row, rows)  # step 6
         append_ledger(context.home, [row], self._ledger)  # step 7
         return row
+
+    def _checked(self, row: LedgerRow, by_topic: Mapping[str, BatchCounts]) -> dict[str, dict[str, int]]:
+        """Check the counts of a batch; return topic to partition to how many offsets hold no record."""
+        absent = {}
+        for topic, counts in by_topic.items():
+            holes = check_counts(
+                counts,
+                row.ranges(topic),
+                row.batch,
+                functools.partial(self._log.absent, topic),
+                functools.partial(self._log.explain_holes, topic),
+            )
+            if holes:
+                absent[topic] = {str(partition): number for partition, number in holes.items()}
+        return absent
 
     def _compute(self, frame: Any, batch: int) -> pa.Table | WrittenRows:
         """Return the batch's result rows, or what executors wrote of them if they are too many for the driver."""

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
 from rivertwice.log.client_options import spark_options
+from rivertwice.log.replay_topic import OFFSET_HEADER
 from rivertwice.pipeline.definition import Definition
 
 
@@ -22,6 +23,7 @@ def kafka_stream(
     replayed: Mapping[str, str] | None = None,
     bases: Mapping[str, Mapping[str, int]] | None = None,
     max_offsets: int | None = None,
+    with_offsets: bool = False,
 ) -> DataFrame:
     """Return the raw stream: key, value, topic, partition, offset, timestamp, timestampType, and headers if a source reads them.
 
@@ -35,9 +37,11 @@ def kafka_stream(
         replayed: topic to the replay topic that is read instead; records still carry the original topic.
         bases: topic to partition to the original offset that is at offset 0 of the replay topic; records still carry the
             original offset, which a fold's rows contain.
+        with_offsets: records of replay topics carry the original offset in a header (`replay_topic.OFFSET_HEADER`), not by `bases`.
         max_offsets: records per batch; None takes the definition's pin, 0 sets no limit.
     """
     subscribed = [(replayed or {}).get(topic, topic) for topic in definition.topics]
+    reads_headers = any(source.reads_headers for source in definition.sources.values())
     limit = definition.stream.max_offsets_per_trigger if max_offsets is None else max_offsets
     reader = (
         spark.readStream.format("kafka")
@@ -45,7 +49,7 @@ def kafka_stream(
         .option("subscribe", ",".join(subscribed))
         .option("startingOffsets", json.dumps(genesis) if genesis else "earliest")
         .option("failOnDataLoss", "true")
-        .option("includeHeaders", str(any(source.reads_headers for source in definition.sources.values())).lower())
+        .option("includeHeaders", str(reads_headers or with_offsets).lower())
     )
     if limit:
         reader = reader.option("maxOffsetsPerTrigger", str(limit))
@@ -53,9 +57,19 @@ def kafka_stream(
     for topic, scratch in (replayed or {}).items():
         is_scratch = F.col("topic") == F.lit(scratch)
         offset = F.col("offset") + _bases_by_partition((bases or {}).get(topic, {}))
+        if with_offsets:
+            offset = F.coalesce(_original_offset(), offset)
         raw = raw.withColumn("offset", F.when(is_scratch, offset).otherwise(F.col("offset")))
         raw = raw.withColumn("topic", F.when(is_scratch, F.lit(topic)).otherwise(F.col("topic")))
+    if with_offsets:
+        kept = F.filter("headers", lambda header: header["key"] != F.lit(OFFSET_HEADER))
+        raw = raw.withColumn("headers", F.when(F.size(kept) > 0, kept)) if reads_headers else raw.drop("headers")
     return raw
+
+
+def _original_offset() -> Column:
+    own = F.filter("headers", lambda header: header["key"] == F.lit(OFFSET_HEADER))
+    return F.try_element_at(own, F.lit(-1))["value"].cast("string").cast("bigint")
 
 
 def _bases_by_partition(bases: Mapping[str, int]) -> Column:

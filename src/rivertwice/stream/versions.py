@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.log.addresses import OffsetRanges, Parts, count, drop_empty, of_topic, parts_of
+from rivertwice.log.addresses import OffsetRanges, Parts, drop_empty, of_topic, parts_of
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
@@ -63,7 +63,6 @@ def _write(
     raw = read_ranges(spark, settings, source.topic, own_ranges, topic_id=line.topic_ids[source.topic])
     decoded = decode(raw, source).persist()
     try:
-        read = count(own_ranges)
         rows = accepted(decoded, source).select(
             *stamps(FORMAT, line, batch),
             *source.schema_,
@@ -80,7 +79,7 @@ def _write(
             table.write_pieces(batch, parts, pieces, ("_timeline", *AT), even_none=True)
     finally:
         decoded.unpersist()
-    return BatchCounts(read=read, bad=bad, accepted=taken)
+    return BatchCounts(read=taken + bad, bad=bad, accepted=taken)
 
 
 def _within(rows: DataFrame, ranges: OffsetRanges) -> DataFrame:

@@ -1,8 +1,8 @@
 """The ledger: one row per micro-batch. It is in the metadata of the changelog's commit and is copied to a table of its own.
 
 Delta removes commit metadata with its log, so only the copy stays; but the commit is what counts. `heal_ledger` copies what
-is missing after a crash between the two. Rows of format 1, which have no `by_topic`, and of format 2, which have no
-`late_rows`, are read too.
+is missing after a crash between the two. Rows of format 1, which have no `by_topic`, of format 2, which have no
+`late_rows`, and of format 3, which have no `absent`, are read too.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from rivertwice.log.addresses import Part, Parts, StoredOffsets
 from rivertwice.store import delta
 from rivertwice.timeline.counts import BatchCounts
 
-FORMAT = 3
-READABLE = (1, 2, 3)
+FORMAT = 4
+READABLE = (1, 2, 3, 4)
 METADATA_KEY = "ledger"
 MOST = (1 << 63) - 1
 """A number above that of any batch."""
@@ -54,9 +54,10 @@ SCHEMA = pa.schema(
         ("committed_at", pa.timestamp("us", "UTC")),
         ("by_topic", pa.string()),
         ("late_rows", pa.int64()),
+        ("absent", pa.string()),
     ]
 )
-_JSON_COLUMNS = ("topic_ids", "start_offsets", "end_offsets", "references", "by_topic")
+_JSON_COLUMNS = ("topic_ids", "start_offsets", "end_offsets", "references", "by_topic", "absent")
 
 
 def parts_between(start: StoredOffsets, end: StoredOffsets) -> Parts:
@@ -84,6 +85,8 @@ class LedgerRow:
         emitted: result rows appended to the changelog; digest: their digest (`timeline.digest`).
         by_topic: topic to its share of read, bad, accepted and event times; empty in rows of format 1.
         late_rows: rows written to the table of late rows; None if the policy keeps none, and in rows of formats 1 and 2.
+        absent: topic to partition to how many offsets of the range hold no record for a reader (markers of transactions and
+            aborted records); a partition whose offsets all hold one is not named.
     """
 
     pipeline: str
@@ -109,6 +112,7 @@ class LedgerRow:
     committed_at: datetime
     by_topic: Mapping[str, BatchCounts] = field(default_factory=dict)
     late_rows: int | None = None
+    absent: StoredOffsets = field(default_factory=dict)
 
     def ranges(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return partition to half-open offset range for one topic."""

@@ -34,6 +34,8 @@ def test_a_record_carries_key_values_address_and_what_it_replaces() -> None:
         "op": "correct",
         "pipeline": "p",
         "window": ["2013-07-01T00:00:00Z", "2013-07-01T01:00:00Z"],
+        "window_start": "2013-07-01T00:00:00Z",
+        "window_end": "2013-07-01T01:00:00Z",
         "keys": {"k": "ä"},
         "values": {"n": 1},
         "from": {"backfill": "bf-1"},

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -19,6 +21,19 @@ LOGIN = {
     "RIVERTWICE_KAFKA_MECHANISM": "SCRAM-SHA-512",
     "RIVERTWICE_KAFKA_USERNAME": "river",
     "RIVERTWICE_KAFKA_PASSWORD": "hush",
+}
+
+OAUTH = {
+    **LOGIN,
+    "RIVERTWICE_KAFKA_MECHANISM": "OAUTHBEARER",
+    "RIVERTWICE_KAFKA_TOKEN_ENDPOINT": "https://login/token",
+    "RIVERTWICE_KAFKA_SCOPE": 'kafka "all"',
+    "RIVERTWICE_KAFKA_EXTENSIONS": "logicalCluster=lkc-1, identityPoolId=pool-2",
+}
+IAM = {
+    "RIVERTWICE_KAFKA_PROTOCOL": "SASL_SSL",
+    "RIVERTWICE_KAFKA_MECHANISM": "AWS_MSK_IAM",
+    "RIVERTWICE_KAFKA_REGION": "eu-central-1",
 }
 
 
@@ -57,6 +72,56 @@ def test_both_dialects_say_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     }
 
 
+def test_a_token_is_asked_for_by_both_clients_with_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIVERTWICE_KAFKA_PASSWORD", "hush")
+    settings = settings_of(OAUTH)
+    assert python_options(settings) == {
+        "bootstrap.servers": "h:1",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": "river",
+        "sasl.oauthbearer.client.secret": "hush",
+        "sasl.oauthbearer.token.endpoint.url": "https://login/token",
+        "sasl.oauthbearer.scope": 'kafka "all"',
+        "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,identityPoolId=pool-2",
+    }
+    common = "org.apache.kafka.common.security.oauthbearer"
+    assert spark_options(settings) == {
+        "kafka.bootstrap.servers": "h:1",
+        "kafka.isolation.level": "read_committed",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "OAUTHBEARER",
+        "kafka.sasl.jaas.config": f'{common}.OAuthBearerLoginModule required clientId="river" clientSecret="hush" '
+        'scope="kafka \\"all\\"" extension_logicalCluster="lkc-1" extension_identityPoolId="pool-2";',
+        "kafka.sasl.login.callback.handler.class": f"{common}.OAuthBearerLoginCallbackHandler",
+        "kafka.sasl.oauthbearer.token.endpoint.url": "https://login/token",
+    }
+    assert Settings.from_env({**settings.to_env(), "RIVERTWICE_KAFKA_PASSWORD": "hush"}) == settings
+
+
+def test_the_identity_of_aws_signs_for_both_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mapping alone: there is no such broker here."""
+    settings = settings_of(IAM)
+    assert spark_options(settings) == {
+        "kafka.bootstrap.servers": "h:1",
+        "kafka.isolation.level": "read_committed",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "AWS_MSK_IAM",
+        "kafka.sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+        "kafka.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+    }
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
+    with pytest.raises(ConfigError, match=r"pip install 'rivertwice\[msk\]'"):
+        python_options(settings)
+    provider = SimpleNamespace(generate_auth_token=lambda region: (f"token of {region}", 1_767_225_600_500))
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", SimpleNamespace(MSKAuthTokenProvider=provider))
+    options = python_options(settings)
+    assert options["sasl.mechanism"] == "OAUTHBEARER"
+    assert options["oauth_cb"]("") == ("token of eu-central-1", 1_767_225_600.5)
+    assert Settings.from_env(settings.to_env()) == settings
+
+
 def test_a_child_gets_the_same_settings_but_never_the_password(tmp_path: Path) -> None:
     settings = settings_of(LOGIN)
     assert "hush" not in "".join(settings.to_env().values()) + repr(settings) + str(asdict(settings.kafka))
@@ -78,7 +143,17 @@ def test_a_password_file_wins_is_read_anew_and_may_end_with_a_newline(tmp_path: 
     ("env", "said"),
     [
         ({"RIVERTWICE_KAFKA_PROTOCOL": "TLS"}, "does not speak"),
-        ({**LOGIN, "RIVERTWICE_KAFKA_MECHANISM": "OAUTHBEARER"}, "does not say how"),
+        ({**LOGIN, "RIVERTWICE_KAFKA_MECHANISM": "GSSAPI"}, "does not say how"),
+        ({**LOGIN, "RIVERTWICE_KAFKA_MECHANISM": "OAUTHBEARER"}, "no client can get a token"),
+        ({**OAUTH, "RIVERTWICE_KAFKA_TOKEN_ENDPOINT": "http://login/token"}, "would travel unprotected"),
+        ({**OAUTH, "RIVERTWICE_KAFKA_TOKEN_ENDPOINT": "https://u:hush@login/token"}, "no client can get a token"),
+        ({**OAUTH, "RIVERTWICE_KAFKA_EXTENSIONS": "a b=c"}, "cannot be sent"),
+        ({**OAUTH, "RIVERTWICE_KAFKA_SCOPE": "a\nb"}, "cannot be sent"),
+        ({**OAUTH, "RIVERTWICE_KAFKA_REGION": "eu-central-1"}, "REGION would not be used"),
+        ({**LOGIN, "RIVERTWICE_KAFKA_SCOPE": "kafka"}, "SCOPE would not be used"),
+        ({**IAM, "RIVERTWICE_KAFKA_REGION": "Frankfurt"}, "needs .*REGION"),
+        ({**IAM, "RIVERTWICE_KAFKA_PROTOCOL": "SASL_PLAINTEXT"}, "needs .*PROTOCOL=SASL_SSL"),
+        ({**IAM, "RIVERTWICE_KAFKA_USERNAME": "me"}, "USERNAME would not be used"),
         ({**LOGIN, "RIVERTWICE_KAFKA_MECHANISM": ""}, "does not say how"),
         ({**LOGIN, "RIVERTWICE_KAFKA_USERNAME": ""}, "does not say how"),
         ({**LOGIN, "RIVERTWICE_KAFKA_USERNAME": "a\nb"}, "does not say how"),

@@ -17,7 +17,7 @@ from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.frames import balance_frame
 from rivertwice.reconcile.gaps import Jump, find_doubts, with_filled
 from rivertwice.reconcile.gate import GateInput, decide_gate
-from rivertwice.reconcile.rederive import BatchCounts, Chain, derive_ranges, parse_offsets_text
+from rivertwice.reconcile.rederive import BatchCounts, Chain, check_absent, derive_ranges, parse_offsets_text
 from rivertwice.reconcile.view import HeadView
 
 A0, B0 = Part("a", 0), Part("b", 0)
@@ -82,7 +82,12 @@ def view(rows: list[Any]) -> HeadView:
     sources = {"a": source("a", 1), "b": source("b", 2)}
     definition = SimpleNamespace(streams=sources, watermark_policy="min")
     made = SimpleNamespace(
-        rows=rows, topics=TOPICS, groups=[0] * len(rows), versions=[SimpleNamespace(definition=definition)], jumps=()
+        rows=rows,
+        topics=TOPICS,
+        groups=[0] * len(rows),
+        versions=[SimpleNamespace(definition=definition)],
+        jumps=(),
+        first_new=0,
     )
     return cast(HeadView, made)
 
@@ -106,6 +111,16 @@ def test_a_batch_unreadable_in_one_topic_is_taken_as_the_ledger_says() -> None:
     derived = rederive_ledger(view(ROWS), RANGES, [], found, [(A0, 10, 20)])
     assert (derived.defects, list(derived.chain.batch)) == ([], WATERMARKS)
     assert "a partition 0 [10, 20), read by batch 1" in derived.doubts.doubts[0].reason
+
+
+def test_offsets_that_the_log_lost_since_are_named_by_partition() -> None:
+    rows = [row(0, absent={"a": {"0": 2}}), row(1), row(2)]
+    found = {**FOUND, (0, A0): replace(SHARES[0]["a"], read=7)}
+    assert [(one.index, one.field, one.recorded, one.derived) for one in check_absent(rows, RANGES, found)] == [
+        (0, "absent", {0: 2}, {0: 3})
+    ]
+    assert check_absent(rows, RANGES, found, unreadable=[0]) == check_absent(rows, RANGES, found, first=1) == []
+    assert check_absent(rows, RANGES, {**FOUND, (0, A0): replace(SHARES[0]["a"], read=8)}) == []
 
 
 def gap(topic: str, ranges: dict[int, tuple[int, int]]) -> Gap:

@@ -16,6 +16,7 @@ from rivertwice.errors import ConfigError, RequestError, RivertwiceError, Servic
 from rivertwice.schemas.confluent import ConfluentRegistry
 from rivertwice.schemas.registries import open_registry
 from rivertwice.schemas.registry import URL_ENV
+from rivertwice.schemas.registry_login import RegistryLogin
 
 V1, V2 = ((REGISTERED / "orders-value" / f"{number}.avsc").read_text() for number in (1, 2))
 ANSWERS: dict[str, Any] = {
@@ -29,7 +30,7 @@ ANSWERS: dict[str, Any] = {
         "schema": V2,
         "schemaType": "AVRO",
     },
-    "/config/orders-value?defaultToGlobal=true": {"compatibilityLevel": "FULL_TRANSITIVE"},
+    "/config": {"compatibilityLevel": "FULL_TRANSITIVE"},
     "/schemas/ids/72": {"schema": V2},
 }
 
@@ -47,7 +48,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         self.seen.append((self.command, self.path, self.headers.get("Authorization")))
-        found = self.answers.get(self.path, (404, {"error_code": 40401, "message": "not found"}))
+        found = self.answers.get(self.path.partition("?")[0], (404, {"error_code": 40401, "message": "not found"}))
         status, body = found if isinstance(found, tuple) else (200, found)
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
@@ -121,7 +122,7 @@ def test_an_address_that_is_none_or_carries_secrets_is_refused(url: str) -> None
 
 def test_a_password_does_not_travel_unprotected() -> None:
     with pytest.raises(ConfigError, match="use https"):
-        ConfluentRegistry("http://registry.example", auth=("u", "p"))
+        ConfluentRegistry("http://registry.example", RegistryLogin("u", "p"))
 
 
 STRANGE: dict[str, tuple[str, Any]] = {

@@ -93,8 +93,26 @@ def test_a_committed_batch_is_skipped_only_with_its_own_range():
 
 def test_every_offset_of_a_range_must_have_been_read_once():
     check_counts(BatchCounts(10, 1, 9, 0, 1), {0: (0, 6), 1: (4, 8)}, 0)
-    with pytest.raises(LedgerError, match="covers 10 offsets, but 9 records"):
+    with pytest.raises(
+        LedgerError, match="covers 10 offsets, of which 0 hold no record because of transactions, but 9 records"
+    ):
         check_counts(BatchCounts(9, 0, 9, 0, 1), {0: (0, 10)}, 0)
+
+
+def test_absent_offsets_are_counted_by_another_reader_only_if_needed():
+    asked = []
+
+    def absent(ranges):
+        asked.append(ranges)
+        return {0: 3, 1: 0}
+
+    ranges = {0: (0, 10), 1: (0, 2)}
+    assert check_counts(BatchCounts(12, 0, 12, 0, 1), ranges, 0, absent) == {}
+    assert asked == []
+    assert check_counts(BatchCounts(9, 0, 9, 0, 1), ranges, 0, absent) == {0: 3}
+    assert asked == [ranges]
+    with pytest.raises(LedgerError, match="of which 3 hold no record because of transactions, but 8 records"):
+        check_counts(BatchCounts(8, 0, 8, 0, 1), ranges, 0, absent)
 
 
 def test_changelog_rows_are_stamped_and_partitioned_by_the_window_s_day():

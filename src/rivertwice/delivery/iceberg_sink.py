@@ -1,0 +1,210 @@
+"""Iceberg: rows by key and the position in one commit of the table.
+
+One step is one commit: rows that are replaced go, new rows come, and the last snapshot has the position. The commit asserts that the
+table's current snapshot is the one that was read. So of two deliverers one is turned away, and writes nothing that is seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
+from pyiceberg.expressions import StartsWith
+from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
+
+from rivertwice.delivery.iceberg_table import (
+    DAY,
+    KEY,
+    find_position,
+    position_name,
+    replaced_by,
+    rows_of,
+    schema_of,
+)
+from rivertwice.delivery.model import DeliveredColumns, Parcel, Position
+from rivertwice.delivery.refusals import SetAside, none_aside
+from rivertwice.delivery.wire import position_held, position_to_json, row_selection
+from rivertwice.errors import ConfigError, LostRaceError, ServiceError
+from rivertwice.pipeline.delivery_model import IcebergDelivery
+
+_NO_RETRIES = "commit.retry.num-retries"
+"""pyiceberg would write a step once more on top of another deliverer's, which may be the same one."""
+PROPERTIES = {
+    _NO_RETRIES: "0",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+
+
+class IcebergSink:
+    """A table with exactly the rows that are served, as far as they were delivered."""
+
+    def __init__(self, pipeline: str, name: str, asked: IcebergDelivery) -> None:
+        self._pipeline = pipeline
+        self._name = name
+        self._asked = asked
+        self._position_name = position_name(pipeline, name)
+        self._schema: pa.Schema | None = None
+        self._table: Table | None = None
+
+    def open(self, shape: DeliveredColumns, schema: pa.Schema) -> Position | None:
+        """Load the table, or create it, and return the position."""
+        self._schema = schema_of(shape, schema)
+        with self._explained("opening"):
+            table = self._table = self._load(self._schema)
+            if table.properties.get(_NO_RETRIES) != "0":
+                with table.transaction() as change:
+                    change.set_properties({_NO_RETRIES: "0"})
+            position = position_held(find_position(table.metadata, self._position_name), shape, self._name)
+        if position is None or position.version == shape.version:
+            self._check(table)
+        return position
+
+    def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
+        """Replace rows and store the position in one commit; the table refuses none."""
+        table, schema = self._table, self._schema
+        assert table is not None, "open comes first"
+        assert schema is not None, "open comes first"
+        more = row_selection(parcel.shape)
+        after = position_to_json(parcel.after, **more)
+        with self._explained("writing"):
+            table.refresh()
+            before = "" if parcel.before is None else position_to_json(parcel.before, **more)
+            if find_position(table.metadata, self._position_name) != before:
+                raise LostRaceError(self._turned_away())
+            set_aside(())
+            if parcel.schema is not None:
+                schema = self._schema = schema_of(parcel.shape, parcel.schema)
+            summary = {self._position_name: after, **_stamp(parcel.after)}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that no row was replaced is no mistake
+                change = table.transaction()
+                if parcel.schema is not None:
+                    _reshape(change, table, schema)
+                replaced = replaced_by(parcel.shape, parcel.records)
+                if replaced is not None:
+                    change.delete(replaced)
+                change.append(rows_of(parcel.shape, schema, parcel.records, parcel.after.number), summary)
+                change.set_properties({self._position_name: after})
+                change.commit_transaction()
+
+    def forget(self) -> None:
+        """Forget the position and delete this pipeline's rows with it, for all are delivered again."""
+        with self._explained("opening"), contextlib.suppress(NoSuchTableError):
+            table = self._catalog().load_table(self._asked.table)
+            with warnings.catch_warnings(), table.transaction() as change:
+                warnings.simplefilter("ignore", UserWarning)
+                change.delete(StartsWith(KEY, f'{{"pipeline":{json.dumps(self._pipeline)},'))
+                change.append(table.schema().as_arrow().empty_table(), {self._position_name: ""})
+                change.set_properties({self._position_name: ""})
+        self.close()
+
+    def close(self) -> None:
+        """Forget the table; there is no connection to close."""
+        self._table = None
+
+    def _catalog(self) -> Catalog:
+        properties = Config().get_catalog_config(self._asked.catalog)
+        if not properties:
+            variable = f"PYICEBERG_CATALOG__{self._asked.catalog.upper()}__URI"
+            message = (
+                f"pyiceberg knows no catalog {self._asked.catalog!r}, so sink {self._name} of {self._pipeline} has no table; set {variable} and "
+                "what else the catalog needs in the environment of the agent, or write it into ~/.pyiceberg.yaml"
+            )
+            raise ConfigError(message)
+        return load_catalog(self._asked.catalog, **{name: str(value) for name, value in properties.items()})
+
+    def _load(self, schema: pa.Schema) -> Table:
+        catalog, table = self._catalog(), self._asked.table
+        if catalog.table_exists(table):
+            return catalog.load_table(table)
+        with contextlib.suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(table.rpartition(".")[0])
+        with contextlib.suppress(TableAlreadyExistsError, CommitFailedException):  # another deliverer was faster
+            creation = catalog.create_table_transaction(table, schema, properties=PROPERTIES)
+            with creation, creation.update_spec() as spec:
+                spec.add_identity(DAY)
+        return catalog.load_table(table)
+
+    def _check(self, table: Table) -> None:
+        assert self._schema is not None, "open comes first"
+        held = {field.name: _plain(field.type) for field in table.schema().as_arrow()}
+        wanted = {field.name: field.type for field in self._schema}
+        if held != wanted:
+            differing = sorted(name for name in held.keys() | wanted.keys() if held.get(name) != wanted.get(name))
+            message = (
+                f"the {self._asked.place} of sink {self._name} has other columns than {self._pipeline} delivers: {', '.join(differing[:6])}; "
+                "nothing was delivered; name another table, or drop it and run "
+                f"`rivertwice deliver run {self._pipeline} --sink {self._name} --again`"
+            )
+            raise ConfigError(message)
+
+    def _turned_away(self) -> str:
+        return (
+            f"another deliverer writes to the {self._asked.place} of sink {self._name} of {self._pipeline}; nothing of this step is there; run "
+            "one deliverer per sink, see `rivertwice deliver status`"
+        )
+
+    @contextmanager
+    def _explained(self, doing: str) -> Iterator[None]:
+        """Say of an error of the catalog or of the files whether the step can have been taken."""
+        where = f"{self._asked.place} of sink {self._name}"
+        try:
+            yield
+        except (CommitFailedException, ValidationException) as error:
+            raise LostRaceError(self._turned_away()) from error
+        except CommitStateUnknownException as error:
+            message = f"no answer came to a commit to the {where}; its position says what became of it when it is opened again"
+            raise ServiceError(message) from error
+        except (RESTError, OSError) as error:
+            text = " ".join(str(error).split())[:300]
+            message = (
+                f"the {where} failed at {doing} ({type(error).__name__}: {text}); what became of a step is seen by its position when it is "
+                "opened again; see the catalog of pyiceberg's configuration"
+            )
+            raise ServiceError(message) from None
+        except (ImportError, ValueError) as error:
+            text = " ".join(str(error).split())[:300]
+            message = f"the {where} cannot be used ({type(error).__name__}: {text}); correct pyiceberg's configuration, then it goes on by itself"
+            raise ConfigError(message) from None
+
+
+def _reshape(change: Any, table: Table, schema: pa.Schema) -> None:
+    """Give the table the columns of another version, and take away those that are none any more."""
+    with change.update_schema(allow_incompatible_changes=True) as update:
+        update.union_by_name(schema)
+        for name in table.schema().column_names:
+            if name not in schema.names:
+                update.delete_column(name)
+
+
+def _stamp(position: Position) -> dict[str, str]:
+    """Return what a snapshot says of the rows that are served at it, for people."""
+    return {
+        "rivertwice.timeline": position.timeline,
+        "rivertwice.batch": str(position.batch),
+        "rivertwice.sequence": str(position.seq),
+        "rivertwice.step": str(position.number),
+    }
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(kind) else kind
