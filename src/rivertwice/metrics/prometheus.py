@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -52,6 +53,43 @@ COUNTERS: tuple[tuple[str, str], ...] = (
     ("accepted_total", "accepted"),
 )
 QUANTILES = (("batch_p50_s", "0.5"), ("batch_p95_s", "0.95"), ("batch_p99_s", "0.99"))
+
+
+@dataclass(frozen=True)
+class MetricName:
+    """A metric as it is asked for.
+
+    Attributes:
+        name: as a query writes it; a counter ends in `_total`.
+        kind: gauge or counter.
+        labels: what tells its samples from one another.
+        text: what it is.
+    """
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+
+
+def described() -> list[MetricName]:
+    """Return every metric, in order; the agent adds `measured_age_seconds` (`supervise.metrics_http`)."""
+    families = [*MeasuresCollector([], {}).collect(), measured_age()]
+    return [
+        MetricName(
+            each.name + ("_total" if each.type == "counter" else ""), each.type, _labels(each), each.documentation
+        )
+        for each in families
+    ]
+
+
+def _labels(family: Metric) -> tuple[str, ...]:
+    return tuple(family._labelnames) if isinstance(family, GaugeMetricFamily | CounterMetricFamily) else ()
+
+
+def measured_age() -> GaugeMetricFamily:
+    """Return the metric of the age of all others, without a sample."""
+    return GaugeMetricFamily(f"{PREFIX}measured_age_seconds", "Age of these figures", labels=["pipeline"])
 
 
 class MeasuresCollector(Collector):

@@ -12,12 +12,12 @@ from datetime import datetime
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from rivertwice.config import Settings
 from rivertwice.metrics.model import Measures
-from rivertwice.metrics.prometheus import PREFIX, MeasuresCollector
+from rivertwice.metrics.prometheus import MeasuresCollector, measured_age
 from rivertwice.metrics.rules import AlertState
 from rivertwice.supervise.act import record_event
 
@@ -54,7 +54,7 @@ class NewestCollector(Collector):
         yield from MeasuresCollector(
             [each.measures for each in newest.values()], {name: each.states for name, each in newest.items()}
         ).collect()
-        age = GaugeMetricFamily(f"{PREFIX}measured_age_seconds", "Age of these figures", labels=["pipeline"])
+        age = measured_age()
         for name, each in newest.items():
             age.add_metric([name], (now - each.at).total_seconds())
         yield age
