@@ -17,11 +17,14 @@ from mkdocs.utils import get_relative_url
 
 sys.path.insert(0, str(Path(__file__).parent))
 import site_reference
+import site_words
 
 log = logging.getLogger("mkdocs.hooks.site")
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((\.\./[^)#\s]*)(#[^)\s]*)?\)")
 """A link that leaves `docs/`, in a page that lies directly in it: the others are generated and link among themselves."""
 README_LINK = re.compile(r"\]\((?!https?:|#)([^)\s]+)\)")
+FILE_AS_LABEL = re.compile(r"\[([\w-]+\.md)\]\(\1(#[^)\s]*)?\)")
+"""Where the name of a file is the text of its link; the site shows the page's title."""
 SHIM, OWN_SHIM = "https://unpkg.com/iframe-worker/shim", "assets/iframe-worker.js"
 """What the plugin `offline` wants for its search; `docs/` has a copy."""
 ONLY_HERE = re.compile(r"<!-- site: (.*?) -->", re.DOTALL)
@@ -53,7 +56,13 @@ def on_page_markdown(markdown: str, *, page: Any, config: MkDocsConfig, **_: Any
         kind = "tree" if (root / path).is_dir() else "blob"
         return f"[{label}]({config.repo_url.rstrip('/')}/{kind}/main/{path}{found[3] or ''})"
 
-    return LINK.sub(replaced, markdown)
+    markdown = FILE_AS_LABEL.sub(
+        lambda found: f"[{_title(root / 'docs' / found[1])}]({found[1]}{found[2] or ''})", LINK.sub(replaced, markdown)
+    )
+    glossary = (root / "docs" / site_words.PAGE).read_text(encoding="utf-8")
+    if page.file.src_uri == site_words.PAGE:
+        return site_words.with_places(markdown)
+    return site_words.with_links(markdown, site_words.names(glossary))
 
 
 def on_post_page(output: str, *, page: Any, **_: Any) -> str:
@@ -64,6 +73,11 @@ def on_post_page(output: str, *, page: Any, **_: Any) -> str:
 def on_post_template(output: str, *, template_name: str, **_: Any) -> str:
     """Load nothing from elsewhere (`SHIM`)."""
     return output.replace(SHIM, get_relative_url(OWN_SHIM, template_name))
+
+
+def _title(page: Path) -> str:
+    """Return the first heading of a page; of one that is not there its name, and mkdocs warns of the link."""
+    return page.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") if page.is_file() else page.name
 
 
 def _root(config: MkDocsConfig) -> Path:

@@ -93,6 +93,13 @@ def test_the_home_page_is_the_readme(site: Path, pages: dict[Path, Page]) -> Non
     assert [link for link in home.links if link.endswith(".md")] == []
 
 
+def test_a_link_says_the_title_of_a_page_and_not_the_name_of_its_file(site: Path) -> None:
+    assert [
+        path.name for path in site.rglob("*.html") if re.search(r"<a href=[^>]*>[\w-]+\.md</a>", path.read_text())
+    ] == []
+    assert '<a href="howto-stream.html">How to run a stream, and' in (site / "howto-compose.html").read_text()
+
+
 def test_the_reference_has_every_command_setting_metric_and_key(site: Path, pages: dict[Path, Page]) -> None:
     reference = site / "reference"
     commands = "\n".join(block.text for block in pages[reference / "commands.html"].blocks)
@@ -121,3 +128,13 @@ def test_a_broken_link_fails_the_build_and_is_named(tmp_path: Path) -> None:
     with pytest.raises(AssertionError) as failure:
         build_site(tmp_path / "site", clone)
     assert [link for link in (*broken, "no-place.md") if link.removeprefix("../") not in str(failure.value)] == []
+
+
+def test_a_word_leads_to_the_glossary_the_first_time_a_page_uses_it(site: Path, pages: dict[Path, Page]) -> None:
+    late = pages[site / "howto-late.html"]
+    assert late.links.count("glossary.html#word-watermark") == 1
+    assert "word-watermark" in pages[site / "glossary.html"].names
+    text = (site / "howto-late.html").read_text()
+    assert re.findall(r"<(?:h[1-6]|code|pre)[^>]*>[^<]*<a[^>]*class=\"word\"", text) == []
+    linked = {link for page in pages.values() for link in page.links if "glossary.html#word-" in link}
+    assert len(linked) > 25
