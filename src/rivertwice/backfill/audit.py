@@ -19,6 +19,7 @@ from rivertwice.instants import to_iso, utc_now
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.store import delta
 from rivertwice.store.files import read_json, replace_json
+from rivertwice.tracing import traced
 
 FORMAT = 1
 
@@ -45,6 +46,7 @@ class AuditReport:
         return all(check.passed for check in self.checks)
 
 
+@traced("backfill.audit", lambda _settings, plan: {"pipeline": plan.pipeline, "backfill": plan.id})
 def audit_backfill(settings: Settings, plan: BackfillPlan) -> AuditReport:
     """Check what a backfill wrote and store the report in `backfills/ID/audit.json`.
 
