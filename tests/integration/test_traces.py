@@ -12,7 +12,8 @@ from servers.otlp import attributes, collecting
 from streams.keyed import NAME, keyed_backlog, make_keyed_project, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-PHASES = ("look", "observe", "judge", "gate", "store")
+PHASES = ("look", "observe", "re-derive", "judge", "gate", "store")
+MORNING = ("--from", "2026-01-01T01:00Z", "--to", "2026-01-01T05:00Z")
 
 
 def test_a_stream_its_reconcile_and_its_backfill_are_spans(
@@ -22,8 +23,8 @@ def test_a_stream_its_reconcile_and_its_backfill_are_spans(
     send(settings, topic, keyed_backlog(3, 400, days=1))
     with collecting(monkeypatch) as collector:
         run_driver_warm(settings, NAME, tmp_path / "driver.log")
-        run_command_warm(settings, "reconcile", NAME, code=3)
-        done = run_command_warm(settings, "backfill", "run", NAME)
+        run_command_warm(settings, "reconcile", NAME)
+        done = run_command_warm(settings, "backfill", "run", NAME, *MORNING)
         reconciled = collector.named("rivertwice.reconcile")
         batches = [attributes(span) for span in collector.spans if span.name == "rivertwice.batch"]
         assert len(batches) > 1
