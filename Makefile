@@ -10,7 +10,7 @@ SOURCES := src dags plugins spark_jobs examples tests bench scripts
 export RIVERTWICE_PROJECT := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-unit test-faults test-mutations test-slow lint format lock pin-images bench clean
+.PHONY: help setup setup-dev demo test test-unit test-faults test-mutations test-slow docs lint format lock pin-images bench clean
 
 ##@ Use
 setup: ## build .venv, fetch Java if there is none, jars and data (quick and offline when nothing changed)
@@ -39,6 +39,10 @@ test-faults: setup-dev ## the fault campaign, three seeds of a case of every fau
 test-slow: setup-dev ## the slow tests: every kind on Kafka with kills, a hundred histories of each, a year; docs/fault-report.md says when
 	@status=0; $(BIN)/pytest -m faults --junitxml=.build/test-slow.xml || status=$$?; \
 	$(BIN)/python scripts/slow_report.py .build/test-slow.xml docs/fault-report.md && exit $$status
+
+docs: setup-dev ## the site over docs/, into .build/site; a broken link ends it
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "open .build/site/index.html"
 
 lint: setup-dev ## ruff, mypy, import-linter
 	@$(BIN)/ruff check $(wildcard $(SOURCES))

@@ -1,111 +1,84 @@
-"""`docs/tutorial.md`, block by block, as somebody has it who installed the package: a wheel, an empty folder, a home of its own.
+"""The tutorial and the page about old data: their blocks, copied from the built site, in an installed environment and an empty folder.
 
-The environment has the wheel of this clone. Its dependencies are those of the tests' environment, which the second test installs from
-the registry instead. Java and jars are those of the clone.
+`RIVERTWICE_TUTORIAL_REPORT=FILE` gets the minutes from the tutorial's first block to its first verdict.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import shutil
-import subprocess
-import sys
-import sysconfig
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from homes.project import REPOSITORY
+from running.reader import Reader, build_wheel, not_printed, reader_with
+from running.site import Block, Page, build_site
 from running.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
-TUTORIAL = (REPOSITORY / "docs" / "tutorial.md").read_text()
-UV = REPOSITORY / ".build" / "tools" / "bin" / "uv"
-
-
-class Reader:
-    """Somebody in an empty folder, with nothing but the installed package."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.venv = folder / "own", folder / "venv"
-        self.folder.mkdir()
-        (folder / "home").mkdir()
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("RIVERTWICE", "PYTHON"))}
-        self.env = {
-            **inherited,
-            "PATH": f"{self.venv / 'bin'}:{os.environ['PATH']}",
-            "HOME": str(folder / "home"),
-            "RIVERTWICE_DOWNLOADS": str(REPOSITORY / ".build"),
-        }
-
-    def run(self, command: str) -> str:
-        done = subprocess.run(
-            ["bash", "-euc", command], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=600, check=False
-        )  # fmt: skip
-        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        return done.stdout
-
-    def has_read(self, records: int) -> bool:
-        """Whether the stream has read so many records, and the batch after them, which gets their watermark."""
-        (figures,) = json.loads(self.run("rivertwice --output json metrics orders || true"))
-        (pipeline,) = json.loads(self.run("rivertwice --output json status"))["pipelines"]
-        return bool(
-            figures["read_total"] == records
-            and pipeline["lag"] == 0
-            and (pipeline["watermark"] or "") > "2026-01-05T16"
-        )
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    built = subprocess.run([str(UV), "build", "-q", "--wheel", "--out-dir", str(folder), str(REPOSITORY)], capture_output=True, text=True, check=False)  # fmt: skip
-    assert built.returncode == 0, built.stderr
-    return next(folder.glob("*.whl"))
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_site(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture
 def reader(tmp_path: Path, wheel: Path) -> Iterator[Reader]:
-    made = Reader(tmp_path)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(made.venv)], check=True)
-    install = [str(UV), "pip", "install", "-q", "--no-deps", "--python", str(made.venv / "bin" / "python"), str(wheel)]
-    subprocess.run(install, check=True)
-    (packages,) = made.venv.glob("lib/python*/site-packages")
-    (packages / "of_the_tests.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
-    yield made
-    made.run("rivertwice down")
-    shutil.rmtree(made.folder)
+    with reader_with(wheel, tmp_path) as made:
+        yield made
 
 
-def blocks() -> Iterator[tuple[str, str]]:
-    """Yield language and text of each block of the tutorial, in order."""
-    for found in re.finditer(r"^```(\w*)\n(.*?)^```$", TUTORIAL, re.MULTILINE | re.DOTALL):
-        yield found[1], found[2]
+def blocks_of(page: Path, *, at_least: int) -> list[Block]:
+    """Return the blocks of a page that are run, and what they print, in order, as the copy buttons give them."""
+    blocks = [block for block in Page.read(page).blocks if "pip install" not in block.text]
+    assert sum(block.language == "sh" for block in blocks) >= at_least
+    return blocks
 
 
-def words(text: str) -> list[str]:
-    """Return the words of a line, without what separates columns."""
-    return re.sub(r"[\s─]+", " ", text).split()
-
-
-def test_each_block_works_and_prints_what_the_page_shows(reader: Reader) -> None:
-    printed = ""
-    for language, text in blocks():
-        if language == "python":
-            (reader.folder / "make_orders.py").write_text(text)
-        elif language == "sh" and "pip install" not in text:
-            printed = reader.run(text)
-            if text.endswith("produce.py late.jsonl\n"):
-                wait_for("the late orders", lambda: reader.has_read(3_005), 180, every=2.0)
-            elif "rivertwice start" in text:
-                wait_for("the orders", lambda: reader.has_read(3_000), 180, every=2.0)
-        elif language == "":
-            shown = [words(line) for line in printed.splitlines()]
-            assert [line for line in text.splitlines() if words(line) not in shown] == [], printed
+def test_each_block_works_and_prints_what_the_page_shows(
+    reader: Reader, site: Path, record_property: Callable[[str, object], None]
+) -> None:
+    printed, begun, minutes = "", time.monotonic(), 0.0
+    for block in blocks_of(site / "tutorial.html", at_least=9):
+        if block.language == "python":
+            (reader.folder / "make_orders.py").write_text(block.text)
+        elif block.language == "sh":
+            printed = reader.run(block.text)
+            if block.text.endswith("produce.py late.jsonl\n"):
+                wait_for("the late orders", lambda: reader.has_read(3_005, "2026-01-05T16"), 180, every=2.0)
+            elif "rivertwice start" in block.text:
+                wait_for("the orders", lambda: reader.has_read(3_000, "2026-01-05T16"), 180, every=2.0)
+            elif "rivertwice reconcile" in block.text:
+                minutes = minutes or (time.monotonic() - begun) / 60
+        elif block.language == "text":
+            assert not_printed(block.text, printed) == [], printed
     assert len((reader.folder / "orders.csv").read_text().splitlines()) == 25
+    record_property("minutes_to_first_verdict", round(minutes, 2))
+    if os.environ.get("RIVERTWICE_TUTORIAL_REPORT"):
+        Path(os.environ["RIVERTWICE_TUTORIAL_REPORT"]).write_text(f"{minutes:.2f} minutes to the first verdict\n")
+    assert 0 < minutes < 15
+
+
+def test_old_data_is_sent_and_loaded_as_its_page_says(reader: Reader, site: Path) -> None:
+    printed = ""
+    scripts = iter(("make_history.py", "send_old.py"))
+    for block in blocks_of(site / "howto-first-load.html", at_least=4):
+        if block.language == "python":
+            (reader.folder / next(scripts)).write_text(block.text)
+        elif block.language == "sh":
+            printed = reader.run(block.text)
+        elif block.language == "text" and printed:
+            assert not_printed(block.text, printed) == [], printed
+            printed = ""
+    assert next(scripts, None) is None
+    assert reader.run("rivertwice --output json status").count('"first_load": null') == 1
 
 
 def test_the_installed_package_is_the_one_that_runs(reader: Reader) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from boxes.compose_file import (
@@ -255,9 +256,9 @@ def test_the_image_has_every_folder_that_a_project_has() -> None:
         assert (REPOSITORY / source).exists(), source
 
 
-def test_nobody_is_published_but_airflow_and_that_on_loopback() -> None:
+def test_only_two_pages_are_published_and_on_loopback() -> None:
     published = {name: each["ports"] for name, each in compose_document()["services"].items() if "ports" in each}
-    assert published == {"airflow-api": ["127.0.0.1:8080:8080"]}
+    assert published == {"airflow-api": ["127.0.0.1:8080:8080"], "grafana": ["127.0.0.1:3000:3000"]}
 
 
 def test_a_missing_condition_is_a_service_that_may_start_too_early() -> None:
@@ -267,3 +268,20 @@ def test_a_missing_condition_is_a_service_that_may_start_too_early() -> None:
             if condition == "healthy":
                 assert SERVICES[other].checks, f"{name} waits for ever: {other} has no health check"
     assert replace(SERVICES["agent"], image="postgres:17").ours is False
+
+
+def test_prometheus_and_grafana_are_a_profile_and_find_each_other() -> None:
+    services = compose_document()["services"]
+    assert {name for name, each in services.items() if each.get("profiles") == ["observability"]} == {
+        "prometheus",
+        "grafana",
+    }
+    port = SERVICES["agent"].environment["RIVERTWICE_METRICS"].rpartition(":")[2]
+    scraped = yaml.safe_load((REPOSITORY / "docker/prometheus/prometheus.yml").read_text())["scrape_configs"]
+    assert scraped[0]["static_configs"][0]["targets"] == [f"agent:{port}"]
+    provisioned = REPOSITORY / "docker/grafana/provisioning"
+    (source,) = yaml.safe_load((provisioned / "datasources/prometheus.yaml").read_text())["datasources"]
+    assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
+    (boards,) = yaml.safe_load((provisioned / "dashboards/rivertwice.yaml").read_text())["providers"]
+    assert f"./docker/grafana/dashboards:{boards['options']['path']}:ro" in services["grafana"]["volumes"]
+    assert not [key for key in services["grafana"]["environment"] if "PASSWORD" in key]

@@ -15,6 +15,7 @@ PYTESTS_OWN = {
     "tmp_path",
     "tmp_path_factory",
     "monkeypatch",
+    "record_property",
     "capsys",
     "capfd",
     "caplog",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from homes.project import REPOSITORY
+from rivertwice.verdicts import VERDICTS
 
 LONGEST_LINE = 100
 GENERATED = {"fault-report.md"}
@@ -65,3 +66,8 @@ def test_every_word_of_the_glossary_is_explained_once() -> None:
     assert len(words) == len(set(words)) > 40
     for word in ("head", "timeline", "seal of a timeline", "expected", "truth"):
         assert word in words
+
+
+def test_the_glossary_has_every_verdict_and_no_other() -> None:
+    text = (REPOSITORY / "docs/glossary.md").read_text()
+    assert re.findall(r"^\| ([A-Z_]+) \|", text, re.MULTILINE) == list(VERDICTS)

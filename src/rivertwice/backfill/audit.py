@@ -23,6 +23,7 @@ from rivertwice.store import delta
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served_rows import publications_of
+from rivertwice.tracing import traced
 
 FORMAT = 1
 
@@ -51,6 +52,7 @@ class AuditReport:
         return all(check.passed for check in self.checks)
 
 
+@traced("backfill.audit", lambda _settings, plan, *_, **__: {"pipeline": plan.pipeline, "backfill": plan.id})
 def audit_backfill(
     settings: Settings, plan: BackfillPlan, spark: Spark | None = None, *, accepted: str = ""
 ) -> AuditReport:

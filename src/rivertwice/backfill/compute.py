@@ -43,6 +43,7 @@ from rivertwice.pipeline.relations import included, window_micros, with_window_e
 from rivertwice.progress import Measured, Progress, report_nothing
 from rivertwice.store import delta
 from rivertwice.timeline.serving import to_epoch_ms
+from rivertwice.tracing import traced
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,11 @@ class ComputeReport:
     seconds: float
 
 
+@traced(
+    "backfill.compute",
+    lambda _spark, _settings, plan, *_, **__: {"pipeline": plan.pipeline, "backfill": plan.id, "windows": plan.windows},
+    lambda report: {"rows": report.rows},
+)
 def compute_backfill(
     spark: SparkSession, settings: Settings, plan: BackfillPlan, progress: Progress = report_nothing
 ) -> ComputeReport:

@@ -20,11 +20,13 @@ from rivertwice.timeline.lineage import Timeline, load_timeline, path_of
 from rivertwice.timeline.sequence import Entry, publish, read_sequence, select_head
 from rivertwice.timeline.served import publications_of, read_corrections
 from rivertwice.timeline.serving import Publication
+from rivertwice.tracing import traced
 
 logger = logging.getLogger(__name__)
 ATTEMPTS = 20
 
 
+@traced("backfill.publish", lambda _settings, plan: {"pipeline": plan.pipeline, "backfill": plan.id})
 def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
     """Publish an audited backfill in one exclusive commit.
 

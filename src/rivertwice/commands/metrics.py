@@ -43,21 +43,27 @@ HIDDEN = ("pipeline", "at", "partition_lag", "delivery_lag", "delivery_failures"
         "rivertwice metrics flight_delays",
         "rivertwice metrics --prometheus > /var/lib/node_exporter/rivertwice.prom",
         "rivertwice metrics --rules > rivertwice.rules.yml",
+        "rivertwice metrics --dashboard > rivertwice.json",
     )
 )
 @name_argument(required=False)
 @click.option("--prometheus", is_flag=True, help="Print Prometheus' text format (for a textfile collector).")
 @click.option("--rules", is_flag=True, help="Print the alerts as a Prometheus rules file instead.")
+@click.option("--dashboard", "board", is_flag=True, help="Print a Grafana dashboard of all metrics instead.")
 @pass_frame
-def metrics(frame: Frame, name: str | None, prometheus: bool, rules: bool) -> None:
+def metrics(frame: Frame, name: str | None, prometheus: bool, rules: bool, board: bool) -> None:
     """Measure the streams; show the alerts on them.
 
     It has throughput, lag, latency, backpressure, state, savepoints and lateness. Every figure carries its unit; one that is not known is left out, never guessed. The limits are in pipeline.yaml under
     `alerts`. Exit 3 while an alert fires, 1 if a definition cannot be loaded.
     """
+    from rivertwice.metrics.dashboard import dashboard
     from rivertwice.metrics.prometheus import alerting_rules, exposition
     from rivertwice.metrics.rules import firing, judge_alerts
 
+    if board:
+        click.echo(dashboard(), nl=False)
+        return
     definitions, broken = _definitions(frame, name)
     frame.report_broken(broken)
     limits = {each: definition.alerts for each, definition in definitions.items()}

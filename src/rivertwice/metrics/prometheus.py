@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
 from rivertwice.metrics.model import Measures
@@ -15,6 +16,8 @@ from rivertwice.metrics.rules import FIRING, RULES, AlertRule, AlertState
 from rivertwice.pipeline.limits import AlertLimits
 
 PREFIX = "rivertwice_"
+JOB = "rivertwice"
+"""The name of the job by which Prometheus scrapes the agent."""
 # attribute of Measures, name of the metric with its base unit, help
 GAUGES: tuple[tuple[str, str, str], ...] = (
     ("heartbeat_age_s", "heartbeat_age_seconds", "Seconds since the driver last spoke"),
@@ -46,12 +49,50 @@ GAUGES: tuple[tuple[str, str, str], ...] = (
     ("first_load_step", "first_load_step", "Step, of 5, of a first load by batch that is not done"),
     ("first_load_windows", "first_load_windows", "Windows of a first load that backfills have not published yet"),
 )
+LABELLED = (CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily)
 COUNTERS: tuple[tuple[str, str], ...] = (
     ("read_total", "read"),
     ("bad_total", "dead"),
     ("accepted_total", "accepted"),
 )
 QUANTILES = (("batch_p50_s", "0.5"), ("batch_p95_s", "0.95"), ("batch_p99_s", "0.99"))
+
+
+@dataclass(frozen=True)
+class MetricName:
+    """A metric as it is asked for.
+
+    Attributes:
+        name: as a query writes it; a counter ends in `_total`.
+        kind: gauge, counter or summary.
+        labels: what tells its samples from one another.
+        text: what it is.
+    """
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+
+
+def described() -> list[MetricName]:
+    """Return every metric, in order; the agent adds `measured_age_seconds` (`supervise.metrics_http`)."""
+    families = [*MeasuresCollector([], {}).collect(), measured_age()]
+    return [
+        MetricName(
+            each.name + ("_total" if each.type == "counter" else ""), each.type, _labels(each), each.documentation
+        )
+        for each in families
+    ]
+
+
+def _labels(family: Metric) -> tuple[str, ...]:
+    return tuple(family._labelnames) if isinstance(family, LABELLED) else ()
+
+
+def measured_age() -> GaugeMetricFamily:
+    """Return the metric of the age of all others, without a sample."""
+    return GaugeMetricFamily(f"{PREFIX}measured_age_seconds", "Age of these figures", labels=["pipeline"])
 
 
 class MeasuresCollector(Collector):
@@ -75,11 +116,15 @@ class MeasuresCollector(Collector):
         yield self._labelled(
             "quality_failing", "Expectations of the pipeline's own suite that fail", "severity", _quality_failing
         )
-        yield self._labelled("batch_seconds", "Seconds of the newest hundred batches", "quantile", _quantiles)
+        yield self._batch_seconds()
         up = GaugeMetricFamily(f"{PREFIX}up", "1 while a driver runs the stream", labels=["pipeline"])
         for measures in self._measured:
             up.add_metric([measures.pipeline], float(measures.state in ("running", "idle", "draining")))
         yield up
+        wanted = GaugeMetricFamily(f"{PREFIX}wanted", "1 while the stream is wanted running", labels=["pipeline"])
+        for measures in self._measured:
+            wanted.add_metric([measures.pipeline], float(measures.desired == "running"))
+        yield wanted
         records = CounterMetricFamily(
             f"{PREFIX}records", "Records of the head's path, by outcome", labels=["pipeline", "outcome"]
         )
@@ -102,6 +147,15 @@ class MeasuresCollector(Collector):
             value = getattr(measures, attribute)
             if value is not None:
                 family.add_metric([measures.pipeline], float(value))
+        return family
+
+    def _batch_seconds(self) -> SummaryMetricFamily:
+        family = SummaryMetricFamily(
+            f"{PREFIX}batch_seconds", "Seconds of the newest hundred batches", labels=["pipeline", "quantile"]
+        )
+        for measures in self._measured:
+            for quantile, value in _quantiles(measures):
+                family.add_sample(family.name, {"pipeline": measures.pipeline, "quantile": quantile}, value)
         return family
 
     def _labelled(self, name: str, text: str, label: str, samples: Any) -> GaugeMetricFamily:
@@ -153,7 +207,11 @@ def bound_of(rule: AlertRule, pipeline: str, limits: AlertLimits, metric: Mappin
 
 
 def alerting_rules(limits: Mapping[str, AlertLimits]) -> str:
-    """Return the alerts of pipelines as a Prometheus rules file (YAML), so that its own alert manager sends them."""
+    """Return the alerts of pipelines as a Prometheus rules file (YAML), so that its own alert manager sends them.
+
+    As in the agent, a stream that nobody wants running fires none of its limits. The alerts on the figures themselves are for
+    Prometheus alone: that no driver runs, that a reconcile found a defect, that the agent is silent or gone.
+    """
     metric = {attribute: PREFIX + name for attribute, name, _ in GAUGES}
     rules = []
     for pipeline, own in sorted(limits.items()):
@@ -163,9 +221,42 @@ def alerting_rules(limits: Mapping[str, AlertLimits]) -> str:
                 rules.append(
                     {
                         "alert": f"Rivertwice{''.join(part.title() for part in rule.name.split('_'))}",
-                        "expr": f'{metric[rule.figure]}{{pipeline="{pipeline}"}} > {limit}',
+                        "expr": f'{metric[rule.figure]}{{pipeline="{pipeline}"}} > {limit} and {PREFIX}wanted{{pipeline="{pipeline}"}} == 1',
                         "labels": {"severity": rule.severity, "pipeline": pipeline},
                         "annotations": {"summary": rule.meaning, "description": rule.remedy},
                     }
                 )
-    return yaml.safe_dump({"groups": [{"name": "rivertwice", "rules": rules}]}, sort_keys=False)
+    groups = [{"name": "rivertwice", "rules": rules}, {"name": "rivertwice-health", "rules": [*_health_rules()]}]
+    return yaml.safe_dump({"groups": groups}, sort_keys=False, width=160)
+
+
+def _health_rules() -> Iterator[dict[str, Any]]:
+    for name, expression, wait, severity, summary, description in (
+        (
+            "NoDriver", f"{PREFIX}wanted == 1 and {PREFIX}up == 0", "5m", "critical",
+            "running is wanted, and no driver has run for five minutes",
+            "`rivertwice status` shows the failure and the next attempt",
+        ),
+        (
+            "Defect", f"{PREFIX}defects > 0", "0m", "critical",
+            "the newest reconcile found rows that no rule explains",
+            "`rivertwice verdicts NAME --verdict DEFECT` names them",
+        ),
+        (
+            "FiguresStale", f"{PREFIX}measured_age_seconds > 180", "1m", "warning",
+            "the agent answers, but could not measure the pipeline for three minutes: its other alerts say nothing about now",
+            "`rivertwice agent events`, and the log of the agent",
+        ),
+        (
+            "AgentGone", f'up{{job="{JOB}"}} == 0', "2m", "critical",
+            "the agent does not answer: no figure arrives, and no driver that ends is started again",
+            "`rivertwice status`, then `rivertwice agent start`",
+        ),
+    ):  # fmt: skip
+        yield {
+            "alert": f"Rivertwice{name}",
+            "expr": expression,
+            "for": wait,
+            "labels": {"severity": severity},
+            "annotations": {"summary": summary, "description": description},
+        }

@@ -13,6 +13,7 @@ from rivertwice.reconcile.gate import Gate
 from rivertwice.reconcile.model import Finding, LateRow, Verdict
 from rivertwice.reconcile.results import Stamp
 from rivertwice.timeline.judgements import Increment
+from rivertwice.tracing import record_span
 
 
 @dataclass(frozen=True)
@@ -68,4 +69,5 @@ class Phases:
         now = time.monotonic()
         self.seconds[phase] = round(now - self._since, 3)
         self._since = now
+        record_span(f"reconcile.{phase}", self.seconds[phase], detail=detail)
         self._progress(f"reconcile: {phase}: {detail} ({self.seconds[phase]:.1f} s)")

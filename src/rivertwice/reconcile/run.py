@@ -53,10 +53,16 @@ from rivertwice.reconcile.totals import Totals, add_up
 from rivertwice.reconcile.unchanged import keep_as_sealed, new_run_name
 from rivertwice.reconcile.view import HeadView
 from rivertwice.timeline.judgements import Range
+from rivertwice.tracing import traced
 
 _log = logging.getLogger(__name__)
 
 
+@traced(
+    "reconcile",
+    lambda _spark, _settings, pipeline, **_: {"pipeline": pipeline},
+    lambda report: {"run": report.stamp.run, "passed": report.gate.passed},
+)
 def reconcile(
     spark: SparkSession,
     settings: Settings,

@@ -41,6 +41,7 @@ from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import head_path, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
+from rivertwice.tracing import flush as flush_spans
 from rivertwice.verdicts import NOT_COMPARABLE
 from rivertwice.waits import Deadline
 
@@ -236,4 +237,5 @@ if __name__ == "__main__":
     code = main()
     logging.shutdown()
     sys.stdout.flush()
+    flush_spans()
     os._exit(code)  # all state is on disk; a callback thread that waits for a JVM must not keep the process

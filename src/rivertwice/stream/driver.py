@@ -59,6 +59,7 @@ from rivertwice.timeline.lineage import Timeline, load_timeline, path_of
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.stream_load import read_stream_load
 from rivertwice.timeline.watermarks import WatermarkRule, rule_of
+from rivertwice.tracing import flush as flush_spans
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, though its annotation does not allow them
@@ -372,4 +373,5 @@ if __name__ == "__main__":
     code = main()
     logging.shutdown()
     sys.stdout.flush()
+    flush_spans()
     os._exit(code)  # all state is on disk; a callback thread that waits for a dead JVM must not keep the process alive

@@ -41,6 +41,7 @@ from rivertwice.timeline.counts import BatchCounts, total_of
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, parts_between, read_ledger
 from rivertwice.timeline.lineage import Timeline
+from rivertwice.tracing import traced
 
 _log = logging.getLogger(__name__)
 
@@ -160,6 +161,15 @@ class Sink:
         self._ledger = delta.KeptTable(context.home.tables.ledger)
         self._fresh = True  # only a driver's first batch can have been tried by another driver
 
+    @traced(
+        "batch",
+        lambda self, frame, batch: {
+            "pipeline": self._context.definition.name,
+            "timeline": self._context.timeline.timeline,
+            "batch": batch,
+        },
+        lambda row: {"read": row.read, "accepted": row.accepted, "bad": row.bad, "emitted": row.emitted},
+    )
     def write(self, frame: Any, batch: int) -> LedgerRow:
         """Write one micro-batch and return its ledger row; see the module's protocol.
 

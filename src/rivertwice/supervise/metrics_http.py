@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from rivertwice.config import Settings
-from rivertwice.metrics.prometheus import PREFIX, MeasuresCollector
+from rivertwice.metrics.prometheus import MeasuresCollector, measured_age
 from rivertwice.supervise.act import record_event
 from rivertwice.supervise.alerting import Look
 
@@ -36,7 +36,7 @@ class NewestCollector(Collector):
         yield from MeasuresCollector(
             [each.measures for each in newest.values()], {name: each.states for name, each in newest.items()}
         ).collect()
-        age = GaugeMetricFamily(f"{PREFIX}measured_age_seconds", "Age of these figures", labels=["pipeline"])
+        age = measured_age()
         for name, each in newest.items():
             age.add_metric([name], (now - each.at).total_seconds())
         yield age

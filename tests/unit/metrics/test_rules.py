@@ -76,7 +76,8 @@ def test_prometheus_compares_the_recovery_with_its_own_metric() -> None:
     ]
     assert (
         rule["expr"]
-        == 'rivertwice_recovery_seconds{pipeline="p"} > rivertwice_recovery_objective_seconds{pipeline="p"}'
+        == 'rivertwice_recovery_seconds{pipeline="p"} > rivertwice_recovery_objective_seconds{pipeline="p"} and '
+        'rivertwice_wanted{pipeline="p"} == 1'
     )
 
 
@@ -130,4 +131,6 @@ def test_the_rules_file_has_an_alert_per_limit_over_a_metric_that_exists() -> No
     assert len(rules) == 7 + 5
     names = {"rivertwice_" + name for _, name, _ in GAUGES}
     assert {rule["expr"].partition("{")[0] for rule in rules} <= names
-    assert 'rivertwice_latency_seconds{pipeline="lab_sums"} > 2' in [rule["expr"] for rule in rules]
+    assert 'rivertwice_latency_seconds{pipeline="lab_sums"} > 2' in [
+        rule["expr"].partition(" and ")[0] for rule in rules
+    ]
