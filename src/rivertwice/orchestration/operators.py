@@ -14,10 +14,12 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from rivertwice.config import Settings
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.orchestration.alerts import StreamFaultError
-from rivertwice.orchestration.environment import SPARK_CONNECTION, SPARK_POOL, spark_environment, submit_confs
+from rivertwice.orchestration.dag_names import safe_name
+from rivertwice.orchestration.environment import spark_environment, submit_confs
 from rivertwice.orchestration.outcomes import find_refusal
 from rivertwice.orchestration.run_names import comparison_of, reconcile_of
 from rivertwice.orchestration.triggers import EPOCH_ENDED, EpochTrigger
+from rivertwice.pipeline.definition import Definition
 from rivertwice.supervise.health import choose_grace
 
 
@@ -79,29 +81,33 @@ class SuperviseEpoch(BaseOperator):
 
 
 class RivertwiceSparkOperator(SparkSubmitOperator):
-    """Submits one of this project's Spark jobs through the connection `spark_default`.
+    """Submits one of this project's Spark jobs through the pipeline's connection, by default `spark_default`.
 
     Arguments go to the job as a list, never through a shell. A failure that no retry can cure fails the task at once; any
     other failure is retried.
 
     Args:
         settings: where the project, its state and the connector's jars lie.
+        definition: of the pipeline; it names pool, connection and resources.
         job: name of the job, a file in `spark_jobs/` of the project, or of the package.
         arguments: the job's arguments; a list, or the output of a task that returns one.
     """
 
-    def __init__(self, *, settings: Settings, job: str, arguments: Any, **kwargs: Any) -> None:
+    def __init__(self, *, settings: Settings, definition: Definition, job: str, arguments: Any, **kwargs: Any) -> None:
         super().__init__(
             application=str(settings.shipped(f"spark_jobs/{job}.py")),
             application_args=arguments,
-            conn_id=SPARK_CONNECTION,
+            name=f"{job}-{safe_name(definition.name)}",
+            conn_id=definition.airflow.spark.conn_id,
             spark_binary=str(Path(sys.executable).with_name("spark-submit")),
-            pool=SPARK_POOL,
+            pool=definition.airflow.pool,
             # A local application dies with its submitter, so there is nothing to reattach to.
             durable=False,
             **kwargs,
         )
         self.settings = settings
+        self.pipeline = definition.name
+        self.spark_resources = definition.airflow.spark
 
     def arguments_of(self, _context: Any) -> list[str]:
         """Return the job's arguments in this run."""
@@ -115,7 +121,7 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         """
         # Here, not while the DAG file is parsed: finding Java asks it for its version.
         self.env_vars = spark_environment(self.settings)
-        self.conf = submit_confs(self.settings)
+        self.conf = submit_confs(self.settings, self.spark_resources)
         self.application_args = self.arguments_of(context)
         try:
             return super().execute(context)
