@@ -13,6 +13,7 @@ from rivertwice.config import Settings
 from rivertwice.config.versions import base_of
 from rivertwice.orchestration import announce_steps, steps, switch_steps
 from rivertwice.orchestration.assets import reconciled_asset, served_asset, stream_asset
+from rivertwice.orchestration.connections import connected
 from rivertwice.orchestration.dag_names import dag_id
 from rivertwice.orchestration.dag_options import common, instant_param, reason_param, schedule
 from rivertwice.orchestration.notifiers import RecoveryNotifier
@@ -294,11 +295,11 @@ def _run_plan(settings: Settings, definition: Definition, backfill: Any) -> None
 
 def _step(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Return the task that does `work`; calling it with another task's output makes it depend on that task."""
-    made: Callable[..., Any] = task(task_id=task_id, **options)(work)
+    made: Callable[..., Any] = task(task_id=task_id, **options)(connected(work))
     return made
 
 
 def _gate(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Return the task that does `work` and skips what comes after it if the result is empty or false."""
-    made: Callable[..., Any] = task.short_circuit(task_id=task_id, **options)(work)
+    made: Callable[..., Any] = task.short_circuit(task_id=task_id, **options)(connected(work))
     return made

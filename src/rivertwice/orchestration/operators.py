@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from rivertwice.config import Settings
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.orchestration.alerts import StreamFaultError
+from rivertwice.orchestration.connections import use_connections
 from rivertwice.orchestration.dag_names import safe_name
 from rivertwice.orchestration.environment import spark_environment, submit_confs
 from rivertwice.orchestration.outcomes import find_refusal
+from rivertwice.orchestration.refusals import refusals
 from rivertwice.orchestration.run_names import comparison_of, reconcile_of
 from rivertwice.orchestration.triggers import EPOCH_ENDED, EpochTrigger
 from rivertwice.pipeline.definition import Definition
@@ -119,9 +122,14 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         Raises:
             AirflowFailException: the job refused.
         """
+        with refusals():
+            connected = use_connections()
+        settings = self.settings
+        if connected.kafka_connection:
+            settings = replace(settings, bootstrap=connected.bootstrap, kafka=connected.kafka)
         # Here, not while the DAG file is parsed: finding Java asks it for its version.
-        self.env_vars = spark_environment(self.settings)
-        self.conf = submit_confs(self.settings, self.spark_resources)
+        self.env_vars = spark_environment(settings)
+        self.conf = submit_confs(settings, self.spark_resources)
         self.application_args = self.arguments_of(context)
         try:
             return super().execute(context)
