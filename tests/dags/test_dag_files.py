@@ -78,6 +78,7 @@ def describe(bag):
             "scheduled": dag.schedule is not None,
             "schedule": str(getattr(dag.schedule, "expression", getattr(dag.schedule, "delta", None))),
             "retries": sorted({task.retries for task in dag.tasks}),
+            "policies": {task.task_id: task.retries for task in dag.tasks if task.retry_policy},
             "queues": sorted({task.queue for task in dag.tasks}),
             "tags": sorted(dag.tags),
             "params": sorted(dag.params),
@@ -173,6 +174,11 @@ def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict
     switch = ["choose", "comparison_wanted", "compare", "gate", "approval_wanted", "approve", "serve", "report"]
     assert dags["switch__flight_delays"]["tasks"] == switch
     assert dags["switch__flight_delays"]["params"] == ["reason", "version"]
+
+
+def test_a_question_that_airflow_lost_is_asked_again(loaded: dict[str, Any]) -> None:
+    """But not one that nobody answered in time: its rule ends the task."""
+    assert loaded["dags"]["switch__flight_delays"]["policies"] == {"approve": 2}
 
 
 def test_every_form_opens_ready_to_be_sent(loaded: dict[str, Any]) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import DAG, Param, task
+from airflow.sdk import DAG, ExceptionRetryPolicy, Param, RetryAction, RetryRule, task
 
 from rivertwice.config import Settings
 from rivertwice.config.versions import base_of
@@ -18,6 +19,7 @@ from rivertwice.orchestration.dag_names import dag_id
 from rivertwice.orchestration.dag_options import common, instant_param, reason_param, schedule
 from rivertwice.orchestration.notifiers import RecoveryNotifier
 from rivertwice.orchestration.operators import (
+    BackfillOperator,
     CompareOperator,
     ReconcileOperator,
     RivertwiceSparkOperator,
@@ -239,7 +241,9 @@ def switch_dag(settings: Settings, definition: Definition) -> DAG:
             subject="{{ ti.xcom_pull(task_ids='gate')['subject'] }}",
             body="{{ ti.xcom_pull(task_ids='gate')['body'] }}",
             response_timeout=APPROVAL_PATIENCE,
-            retries=0,
+            # Airflow takes a task for lost that is answered in the second in which it begins to wait, or whose process is killed
+            # before: it asks again. Nobody's answer in time is an answer.
+            retry_policy=ExceptionRetryPolicy([RetryRule(exception=HITLTimeoutError, action=RetryAction.FAIL)]),
         )
         serve = _step("serve", switch_steps.serve, trigger_rule="none_failed_min_one_success")(found)
         compare >> found
@@ -280,7 +284,7 @@ def _run_reconcile(settings: Settings, definition: Definition, arguments: Any) -
 def _run_plan(settings: Settings, definition: Definition, backfill: Any) -> None:
     """Compute, publish and await the plan whose id a task returns."""
     name = definition.name
-    compute = RivertwiceSparkOperator(
+    compute = BackfillOperator(
         task_id="compute",
         settings=settings,
         definition=definition,

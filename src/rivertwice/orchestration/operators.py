@@ -18,6 +18,7 @@ from rivertwice.orchestration.alerts import StreamFaultError
 from rivertwice.orchestration.connections import use_connections
 from rivertwice.orchestration.dag_names import safe_name
 from rivertwice.orchestration.environment import spark_environment, submit_confs
+from rivertwice.orchestration.links import PipelineLink, ReportLink
 from rivertwice.orchestration.outcomes import find_refusal
 from rivertwice.orchestration.refusals import refusals
 from rivertwice.orchestration.run_names import comparison_of, reconcile_of
@@ -38,6 +39,8 @@ class SuperviseEpoch(BaseOperator):
         grace: seconds a fault may last before it fails the epoch.
         poll: seconds between two looks.
     """
+
+    operator_extra_links = (PipelineLink(),)
 
     def __init__(
         self,
@@ -112,6 +115,10 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         self.pipeline = definition.name
         self.spark_resources = definition.airflow.spark
 
+    def report_of(self, _run_id: str, _attempt: int) -> str | None:
+        """Return the run, stored by an attempt in a DAG run, that has a report on the page; None: it has none."""
+        return None
+
     def arguments_of(self, _context: Any) -> list[str]:
         """Return the job's arguments in this run."""
         return list(self.application_args or ())
@@ -140,19 +147,42 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
             raise AirflowFailException(refusal) from error
 
 
+class BackfillOperator(RivertwiceSparkOperator):
+    """Submits the job that computes a planned backfill."""
+
+    operator_extra_links = (PipelineLink(), ReportLink())
+
+    def report_of(self, _run_id: str, _attempt: int) -> str | None:
+        """Return the backfill, which is the last of the job's arguments."""
+        arguments = list(self.application_args or ())
+        return str(arguments[-1]) if arguments else None
+
+
 class ReconcileOperator(RivertwiceSparkOperator):
     """Submits the reconcile job under a name of its own for each DAG run, by which the run's gate finds it."""
 
+    operator_extra_links = (PipelineLink(), ReportLink())
+
+    def report_of(self, run_id: str, attempt: int) -> str:
+        """Return the name of the reconcile."""
+        return reconcile_of(run_id, attempt)
+
     def arguments_of(self, context: Any) -> list[str]:
         """Return the job's arguments and the name of the reconcile."""
-        run = reconcile_of(context["dag_run"].run_id, context["ti"].try_number)
+        run = self.report_of(context["dag_run"].run_id, context["ti"].try_number)
         return [*super().arguments_of(context), "--run", run]
 
 
 class CompareOperator(RivertwiceSparkOperator):
     """Submits the comparison of two versions under a name of its own for each DAG run, by which the run's gate finds it."""
 
+    operator_extra_links = (PipelineLink(), ReportLink())
+
+    def report_of(self, run_id: str, attempt: int) -> str:
+        """Return the name of the comparison."""
+        return comparison_of(run_id, attempt)
+
     def arguments_of(self, context: Any) -> list[str]:
         """Return the job's arguments and the name of the comparison."""
-        run = comparison_of(context["dag_run"].run_id, context["ti"].try_number)
+        run = self.report_of(context["dag_run"].run_id, context["ti"].try_number)
         return [*super().arguments_of(context), "--by", "airflow", "--run", run]
