@@ -119,6 +119,16 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         """Return the run, stored by an attempt in a DAG run, that has a report on the page; None: it has none."""
         return None
 
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Return the lineage of the task that has ended well, for Airflow's OpenLineage provider, if it is installed."""
+        from rivertwice.orchestration.lineage import task_lineage
+
+        return task_lineage(Settings.from_env(), self.pipeline, self.judged_by(task_instance))
+
+    def judged_by(self, _task_instance: Any) -> str | None:
+        """Return the reconcile that the task stored; None: it stored none."""
+        return None
+
     def arguments_of(self, _context: Any) -> list[str]:
         """Return the job's arguments in this run."""
         return list(self.application_args or ())
@@ -166,6 +176,10 @@ class ReconcileOperator(RivertwiceSparkOperator):
     def report_of(self, run_id: str, attempt: int) -> str:
         """Return the name of the reconcile."""
         return reconcile_of(run_id, attempt)
+
+    def judged_by(self, task_instance: Any) -> str | None:
+        """Return the name of the reconcile."""
+        return self.report_of(task_instance.run_id, task_instance.try_number)
 
     def arguments_of(self, context: Any) -> list[str]:
         """Return the job's arguments and the name of the reconcile."""
