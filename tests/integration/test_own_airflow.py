@@ -170,7 +170,10 @@ def test_the_page_comes_with_the_package_and_once(world: World) -> None:
     assert world.airflow.get("/api/v2/plugins/importErrors")["import_errors"] == []
     assert httpx.get(f"{world.airflow.url}/rivertwice/", trust_env=False, timeout=60).status_code == 200
     (pipeline,) = world.airflow.get("/rivertwice/api/pipelines")["pipelines"]
-    assert (pipeline["name"], pipeline.get("error")) == (PIPELINE, None)
+    assert pipeline["name"] == PIPELINE
+    assert (
+        "check RIVERTWICE_SAVEPOINTS" in pipeline["error"]
+    )  # only tasks read connections: the page has no login for S3 here
 
 
 def test_a_job_logs_in_to_kafka_by_the_connection(world: World) -> None:
