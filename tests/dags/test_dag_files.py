@@ -94,7 +94,12 @@ def describe(bag):
     "shadowed": sorted(name for name in stems if "rivertwice" in str(getattr(sys.modules.get(name), "__file__", ""))),
   }
 
-print(json.dumps({"projects": [load(folder) for folder in sys.argv[1:]], "fork_server": fork_server()}))
+def one_file():
+    from rivertwice.orchestration.factory import all_dags
+    return sorted(all_dags())
+
+projects = [load(folder) for folder in sys.argv[1:]]
+print(json.dumps({"projects": projects, "one_file": one_file(), "fork_server": fork_server()}))
 """
 
 
@@ -257,6 +262,11 @@ def test_a_broken_definition_is_an_import_error_of_its_own_dags_alone(second: di
     ((file, message),) = second["errors"].items()
     assert file.endswith("definitions.py")
     assert "pipeline broken has no DAGs" in message
+
+
+def test_one_file_of_a_users_dag_folder_has_the_same_dags(parsed: dict[str, Any], second: dict[str, Any]) -> None:
+    """Also beside a refused definition, which is logged."""
+    assert parsed["one_file"] == sorted(second["dags"])
 
 
 def test_a_version_beside_has_dags_of_its_own_but_for_archive_and_switch(second: dict[str, Any]) -> None:

@@ -202,7 +202,7 @@ def announced(world: World) -> list[dict[str, Any]]:
     """Return the events of the reconciled days, oldest first."""
     assets = world.airflow.get("/api/v2/assets", name_pattern=f"reconciled.{PIPELINE}")["assets"]
     (asset,) = [each for each in assets if each["name"] == f"reconciled.{PIPELINE}"]
-    events = world.airflow.get("/api/v2/assets/events", asset_id=asset["id"], limit=100, order_by="id")
+    events = world.airflow.get("/api/v2/assets/events", asset_id=asset["id"], limit=100, order_by="timestamp")
     return list(events["asset_events"])
 
 
@@ -213,6 +213,7 @@ def test_a_downstream_dag_runs_once_a_day_and_again_for_a_corrected_day(world: W
     wait_for("a run for each day", lambda: sorted(days(world)) == [(FIRST, first["run"]), (SECOND, first["run"])], 180)
     whole = {"from": f"{FIRST}T00:00:00Z", "to": "2013-07-02T00:00:00Z"}
     assert [event["extra"]["range"] for event in announced(world)] == [whole, whole]
+    assert sorted(event["partition_key"] for event in announced(world)) == [FIRST, SECOND]
 
     world.run("reconcile")
     assert len(days(world)) == 2
@@ -231,6 +232,7 @@ def test_a_downstream_dag_runs_once_a_day_and_again_for_a_corrected_day(world: W
     wait_for("a run for the day that changed", lambda: len(days(world)) == 3, 180)
     assert days(world)[-1] == (FIRST, last["run"])
     event = announced(world)[-1]
+    assert event["partition_key"] == FIRST
     assert event["extra"]["range"] == {"from": f"{FIRST}T00:00:00Z", "to": f"{SECOND}T00:00:00Z"}
     world.run("reconcile")
     assert len(days(world)) == 3
