@@ -1,1 +1,1 @@
-from rivertwice.orchestration.page import RivertwicePlugin as RivertwicePlugin  # noqa: D100
+from rivertwice.orchestration.plugin_file import *  # noqa: D100, F403

@@ -48,7 +48,7 @@ SHARE = "RIVERTWICE_FAULTS_SHARE"
 SLOW_TEST_S = 3_600
 SLOW = ("slow", True)
 """What the report of a test marked `faults` carries."""
-MUST_BE_THERE = ("no PostgreSQL", "no Chromium", "no Go", "no Prometheus", "Kafka Connect", "versitygw")
+MUST_BE_THERE = ("no PostgreSQL", "no Redis", "no Chromium", "no Go", "no Prometheus", "Kafka Connect", "versitygw")
 """What a skip for want of it says; in CI all of it is there, or the run fails."""
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from homes.project import EXAMPLES, FLIGHTS, make_project, replace_text, write_definition
+from homes.project import EXAMPLES, FLIGHTS, edit_yaml, make_project, replace_text, write_definition
 from rivertwice.config import Settings
 
 pytestmark = pytest.mark.airflow
@@ -33,6 +33,16 @@ HEAVY = (
     "duckdb",
 )
 PARSE_SECONDS = 5.0
+OWN = {
+    "schedules": {"reconcile": "30 minutes", "archive": "none", "rotate": "*/30 * * * *"},
+    "retries": 7,
+    "pool": "sessions",
+    "queue": "big",
+    "owner": "team",
+    "tags": ["web"],
+    "spark": {"conn_id": "spark_prod"},
+}
+"""What a definition says about its DAGs."""
 
 LOAD = """
 import importlib, json, os, sys, time
@@ -66,6 +76,11 @@ def describe(bag):
             "max_active_runs": dag.max_active_runs,
             "catchup": dag.catchup,
             "scheduled": dag.schedule is not None,
+            "schedule": str(getattr(dag.schedule, "expression", getattr(dag.schedule, "delta", None))),
+            "retries": sorted({task.retries for task in dag.tasks}),
+            "policies": {task.task_id: task.retries for task in dag.tasks if task.retry_policy},
+            "queues": sorted({task.queue for task in dag.tasks}),
+            "tags": sorted(dag.tags),
             "params": sorted(dag.params),
             "form": {name: {"value": dag.params[name], **dag.params.get_param(name).schema} for name in dag.params},
             "run_types": sorted(kind.value for kind in dag.allowed_run_types),
@@ -79,7 +94,12 @@ def describe(bag):
     "shadowed": sorted(name for name in stems if "rivertwice" in str(getattr(sys.modules.get(name), "__file__", ""))),
   }
 
-print(json.dumps({"projects": [load(folder) for folder in sys.argv[1:]], "fork_server": fork_server()}))
+def one_file():
+    from rivertwice.orchestration.factory import all_dags
+    return sorted(all_dags())
+
+projects = [load(folder) for folder in sys.argv[1:]]
+print(json.dumps({"projects": projects, "one_file": one_file(), "fork_server": fork_server()}))
 """
 
 
@@ -89,7 +109,10 @@ def parsed(project: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     folder = tmp_path_factory.mktemp("bag")
     pipelines = {"user_sessions": EXAMPLES / "user_sessions", "flight_delays": FLIGHTS, "broken": FLIGHTS}
     made = make_project(folder, pipelines, links=("dags",)).project
+    edit_yaml(made / "pipelines" / "user_sessions", lambda document: document.update(airflow=OWN))
     frozen = write_definition(made / ".home" / "definitions" / "flight_delays@v2", FLIGHTS)
+    changed = {"schedules": {"reconcile": "7 * * * *"}}
+    edit_yaml(made / "pipelines" / "flight_delays", lambda document: document.update(airflow=changed))
     replace_text(frozen / "pipeline.yaml", "name: flight_delays", "name: flight_delays@v2")
     changes = made / "pipelines" / "flight_delays" / "changes" / "v2.yaml"
     changes.parent.mkdir()
@@ -158,6 +181,11 @@ def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict
     assert dags["switch__flight_delays"]["params"] == ["reason", "version"]
 
 
+def test_a_question_that_airflow_lost_is_asked_again(loaded: dict[str, Any]) -> None:
+    """But not one that nobody answered in time: its rule ends the task."""
+    assert loaded["dags"]["switch__flight_delays"]["policies"] == {"approve": 2}
+
+
 def test_every_form_opens_ready_to_be_sent(loaded: dict[str, Any]) -> None:
     """Airflow's page takes a field whose type is not "null" for required, and an empty text for none: it opens red."""
     empty = [
@@ -201,6 +229,32 @@ def test_sessions_are_looked_up_by_a_spark_job_before_they_are_planned(second: d
     assert dag["tasks"] == ["validate", "look", "plan", "compute", "publish", "await_served", "announce"]
 
 
+def test_the_section_airflow_sets_schedules_and_resources(second: dict[str, Any]) -> None:
+    dags = second["dags"]
+    own = {verb: dags[f"{verb}__user_sessions"] for verb in VERBS}
+    assert {verb: own[verb]["schedule"] for verb in ("reconcile", "rotate", "backfill", "archive")} == {
+        "reconcile": "0:30:00",
+        "rotate": "*/30 * * * *",
+        "backfill": "45 2 * * *",
+        "archive": "None",
+    }
+    assert own["rotate"]["retries"] == [7]
+    assert own["rotate"]["pools"] == ["default_pool", "sessions"]
+    assert own["rotate"]["queues"] == ["big"]
+    assert own["rotate"]["owners"] == ["team"]
+    assert {"rivertwice", "rotate", "user_sessions", "web"} == set(own["rotate"]["tags"])
+    other = dags["rotate__flight_delays"]
+    assert (other["schedule"], other["retries"], other["queues"]) == ("*/15 * * * *", [2], ["default"])
+
+
+def test_a_version_beside_follows_the_projects_schedules(second: dict[str, Any]) -> None:
+    """Its definition is frozen with its meaning; when its DAGs run is not a part of that."""
+    dags = second["dags"]
+    assert (
+        dags["reconcile__flight_delays.v2"]["schedule"] == dags["reconcile__flight_delays"]["schedule"] == "7 * * * *"
+    )
+
+
 def test_a_broken_definition_is_an_import_error_of_its_own_dags_alone(second: dict[str, Any]) -> None:
     good = ("flight_delays", "user_sessions")
     beside = {f"{verb}__flight_delays.v2" for verb in VERBS} - {"archive__flight_delays.v2", "switch__flight_delays.v2"}
@@ -208,6 +262,11 @@ def test_a_broken_definition_is_an_import_error_of_its_own_dags_alone(second: di
     ((file, message),) = second["errors"].items()
     assert file.endswith("definitions.py")
     assert "pipeline broken has no DAGs" in message
+
+
+def test_one_file_of_a_users_dag_folder_has_the_same_dags(parsed: dict[str, Any], second: dict[str, Any]) -> None:
+    """Also beside a refused definition, which is logged."""
+    assert parsed["one_file"] == sorted(second["dags"])
 
 
 def test_a_version_beside_has_dags_of_its_own_but_for_archive_and_switch(second: dict[str, Any]) -> None:
@@ -221,7 +280,7 @@ def test_a_version_beside_has_dags_of_its_own_but_for_archive_and_switch(second:
 
 def test_a_switch_is_scheduled_only_while_a_version_may_switch_by_itself(second: dict[str, Any]) -> None:
     scheduled = {dag_id for dag_id, dag in second["dags"].items() if dag["scheduled"]}
-    assert set(second["dags"]) - scheduled == {"switch__user_sessions"}
+    assert set(second["dags"]) - scheduled == {"switch__user_sessions", "archive__user_sessions"}
     assert "switch__flight_delays" in scheduled
 
 

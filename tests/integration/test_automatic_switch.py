@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from homes.project import REPOSITORY
+from homes.project import edit_yaml
 from rivertwice.embedded.airflow import stop_airflow
 from rivertwice.instants import utc_now
 from rivertwice.supervise.launch import start_agent, stop_agent
@@ -26,7 +26,7 @@ from servers.airflow_versions import BESIDE, DECLARED, SWITCH, begin_beside
 from streams.flights import StreamedRun
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
-EACH_MINUTE = 'from rivertwice.orchestration import dags\n\ndags.SWITCH_EVERY = "* * * * *"\n'
+EACH_MINUTE = {"schedules": {"switch": "* * * * *"}}
 BY_ITSELF = f"switch: automatic\n{DECLARED}"
 NARROW = BY_ITSELF.replace("new.delay_sum > old.delay_sum", "new.delay_sum > old.delay_sum AND origin <> 'LGA'")
 """It leaves out what differs for one airport."""
@@ -38,9 +38,7 @@ def world(streamed_two_days: StreamedRun, tmp_path: Path) -> Iterator[World]:
     shutil.copytree(streamed_two_days.settings.project, tmp_path / "project", symlinks=True)
     settings = replace(streamed_two_days.settings, project=tmp_path / "project", home=tmp_path / "home")
     shutil.copytree(streamed_two_days.home.root, settings.pipeline(PIPELINE).root)
-    (settings.project / "dags").mkdir()
-    dag = (REPOSITORY / "dags" / "switch.py").read_text()
-    (settings.project / "dags" / "switch.py").write_text(EACH_MINUTE + dag)
+    edit_yaml(settings.definitions / PIPELINE, lambda document: document.update(airflow=EACH_MINUTE))
     link_project(settings.project)
     write_intent(settings.pipeline(PIPELINE), "stopped", "test", utc_now())
     begin_beside(settings, tmp_path / "driver.log")

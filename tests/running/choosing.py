@@ -28,6 +28,8 @@ PROMISES = (
     "integration/test_upgrade.py",
     "integration/test_airflow_killed.py",
     "integration/test_automatic_switch.py",
+    "integration/test_own_airflow.py",
+    "integration/test_celery.py",
     "integration/test_versions_on_s3.py",
     "integration/test_backpressure.py",
     "integration/test_first_load.py",

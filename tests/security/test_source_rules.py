@@ -158,6 +158,8 @@ def is_client_option(key: ast.expr | None) -> bool:
 
 
 SECURITY = "src/rivertwice/log/client_options.py"
+CONNECTION = "src/rivertwice/orchestration/connection_variables.py"
+"""Reads what a connection of Airflow says, as variables; no client is given any of it."""
 SECURITY_OPTION = re.compile(r"^(kafka\.)?(security\.protocol|sasl\.|ssl\.|bootstrap\.servers|isolation\.level)")
 
 
@@ -165,6 +167,7 @@ def test_options_of_address_and_security_are_named_in_one_file_only():
     """Elsewhere neither client is told where brokers are or how to log in, so no text from outside can tell it."""
     allowed = {
         SECURITY: SECURITY_OPTION,
+        CONNECTION: SECURITY_OPTION,
         "src/rivertwice/log/reader.py": re.compile("isolation.level"),
         "src/rivertwice/schemas/registry_login.py": re.compile(r"ssl\.(ca|certificate)\.location"),  # of a registry
     }

@@ -19,9 +19,10 @@ BROUGHT_BY = {
     "airflow": "apache-airflow",
     "fastapi": "apache-airflow",
     "starlette": "apache-airflow",
+    "openlineage": "openlineage-python",
 }
 """Module to the package that has it as a part, or that always installs it."""
-OF_DEVELOPERS = ("all", "testing", "polars")
+OF_DEVELOPERS = ("all", "testing", "polars", "openlineage")
 """Extras that are pinned for developers alone, or that name others."""
 
 

@@ -23,8 +23,20 @@ from rivertwice.errors import ConfigError
 
 FILE = "rivertwice.yaml"
 PATHS = ("home", "alerts", "downloads")
-TEXTS = ("bootstrap", "spark_master", "savepoints", "shared", "leases", "verdicts_kept", "metrics")
+TEXTS = (
+    "bootstrap",
+    "spark_master",
+    "savepoints",
+    "shared",
+    "leases",
+    "verdicts_kept",
+    "metrics",
+    "kafka_conn_id",
+    "aws_conn_id",
+)
 KAFKA = "kafka"
+CONNECTED = "RIVERTWICE_KAFKA_CONNECTED"
+"""Names the connection of Airflow that this process has its Kafka settings from; the file's own do not hold beside them."""
 KAFKA_PATHS = ("password_file", "ca", "certificate")
 KAFKA_TEXTS = ("protocol", "mechanism", "username", "token_endpoint", "scope", "extensions", "region")
 
@@ -46,7 +58,14 @@ def with_project_file(project: Path, env: Mapping[str, str]) -> Mapping[str, str
         why = " ".join(str(error).split())
         message = f"{file} cannot be read, so no setting of the project is known: {why}; correct it, or remove it"
         raise ConfigError(message) from error
-    return {**as_variables(file, document or {}), **{name: value for name, value in env.items() if value}}
+    variables = as_variables(file, document or {})
+    if env.get(CONNECTED):
+        replaced = (
+            "RIVERTWICE_BOOTSTRAP",
+            *(f"RIVERTWICE_KAFKA_{name.upper()}" for name in (*KAFKA_PATHS, *KAFKA_TEXTS)),
+        )
+        variables = {name: value for name, value in variables.items() if name not in replaced}
+    return {**variables, **{name: value for name, value in env.items() if value}}
 
 
 _EXAMPLES = {"verdicts_kept": "90 days", "metrics": "127.0.0.1:9464", "bootstrap": "127.0.0.1:9092"}

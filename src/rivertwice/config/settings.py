@@ -39,6 +39,8 @@ class Settings:
         alerts: file with the routes of alerts; None: `alerts.yaml` of the project, if there is one.
         verdicts_kept: how long the verdicts and causes of a reconcile are kept.
         downloads: folder of what `rivertwice setup` downloaded; None: `PROJECT/.build`.
+        kafka_connection: Airflow's connection that tasks read Kafka's address and login from; None: they have them as any process.
+        aws_connection: the same for S3.
         metrics: host and port where the agent serves its figures for Prometheus; None: nowhere.
     """
 
@@ -54,10 +56,12 @@ class Settings:
     verdicts_kept: timedelta = VERDICTS_KEPT
     downloads: Path | None = None
     metrics: tuple[str, int] | None = None
+    kafka_connection: str | None = None
+    aws_connection: str | None = None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
-        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT, _DOWNLOADS, _METRICS and _KAFKA_*.
+        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT, _DOWNLOADS, _METRICS, _KAFKA_CONN_ID, _AWS_CONN_ID and _KAFKA_*.
 
         What no variable says, `rivertwice.yaml` of the project may (`config.project_file`).
 
@@ -83,6 +87,8 @@ class Settings:
             else VERDICTS_KEPT,
             downloads=_downloads(project, env),
             metrics=require_address(env["RIVERTWICE_METRICS"]) if env.get("RIVERTWICE_METRICS") else None,
+            kafka_connection=env.get("RIVERTWICE_KAFKA_CONN_ID") or None,
+            aws_connection=env.get("RIVERTWICE_AWS_CONN_ID") or None,
         )
 
     def to_env(self) -> dict[str, str]:
@@ -112,6 +118,10 @@ class Settings:
             env["RIVERTWICE_DOWNLOADS"] = str(self.downloads)
         if self.metrics is not None:
             env["RIVERTWICE_METRICS"] = ":".join(map(str, self.metrics))
+        if self.kafka_connection:
+            env["RIVERTWICE_KAFKA_CONN_ID"] = self.kafka_connection
+        if self.aws_connection:
+            env["RIVERTWICE_AWS_CONN_ID"] = self.aws_connection
         return env | self.kafka.to_env()
 
     @property

@@ -34,6 +34,7 @@ from rivertwice.embedded.marks import ProcessMark, is_alive, mark_of, stop
 from rivertwice.errors import ServiceError
 from rivertwice.locks import lock
 from rivertwice.orchestration.airflow_api import AirflowClient
+from rivertwice.orchestration.definitions import find_definitions
 from rivertwice.orchestration.environment import SPARK_POOL
 from rivertwice.ports import held_ports
 from rivertwice.processes import end_sessions
@@ -103,10 +104,16 @@ def start_airflow(settings: Settings, *, progress: Progress = report_nothing, ti
                 _await_health(home, info, ("metadatabase",), progress, deadline)
                 _start_missing(home, fork_server, SERVICES[-1:], progress)
         _await_health(home, info, _HEALTH, progress, deadline)
-    AirflowClient(info.url, info.user, info.password).ensure_pool(
-        SPARK_POOL, 1, "Spark applications that run at the same time on this machine"
-    )
+    airflow = AirflowClient(info.url, info.user, info.password)
+    for pool in pools_of(settings):
+        airflow.ensure_pool(pool, 1, "Spark applications that run at the same time on this machine")
     return info
+
+
+def pools_of(settings: Settings) -> list[str]:
+    """Return the pools that DAGs of the project's pipelines need: a task whose pool does not exist would wait for ever."""
+    definitions = (found.definition for found in find_definitions(settings))
+    return sorted({SPARK_POOL, *(each.airflow.pool for each in definitions if each is not None)})
 
 
 def stop_airflow(settings: Settings) -> list[str]:

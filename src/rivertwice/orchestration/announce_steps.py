@@ -16,7 +16,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.config.versions import base_of
 from rivertwice.orchestration.assets import reconciled_asset, served_asset
 from rivertwice.orchestration.reconciled_days import Announced, DaysToAnnounce, range_text, select_days
-from rivertwice.orchestration.steps import refusals
+from rivertwice.orchestration.refusals import refusals
 
 log = logging.getLogger(__name__)
 

@@ -6,48 +6,29 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import DAG, CronTriggerTimetable, Param, task
+from airflow.sdk import DAG, ExceptionRetryPolicy, Param, RetryAction, RetryRule, task
 
 from rivertwice.config import Settings
 from rivertwice.config.versions import base_of
 from rivertwice.orchestration import announce_steps, steps, switch_steps
 from rivertwice.orchestration.assets import reconciled_asset, served_asset, stream_asset
-from rivertwice.orchestration.dag_names import dag_id, safe_name
-from rivertwice.orchestration.notifiers import AlertNotifier, RecoveryNotifier
+from rivertwice.orchestration.connections import connected
+from rivertwice.orchestration.dag_names import dag_id
+from rivertwice.orchestration.dag_options import common, instant_param, reason_param, schedule
+from rivertwice.orchestration.notifiers import RecoveryNotifier
 from rivertwice.orchestration.operators import (
+    BackfillOperator,
     CompareOperator,
     ReconcileOperator,
     RivertwiceSparkOperator,
     SuperviseEpoch,
 )
-from rivertwice.orchestration.requests import (
-    DEFAULT_SCOPE,
-    INSTANT_LENGTH,
-    INSTANT_PATTERN,
-    OLD_SCOPES,
-    REASON_LENGTH,
-    REASON_OF_MANUAL,
-    REASON_OF_SCHEDULE,
-    REASON_PATTERN,
-    SCOPES,
-    VERSION_PATTERN,
-)
+from rivertwice.orchestration.requests import DEFAULT_SCOPE, OLD_SCOPES, SCOPES, VERSION_PATTERN
 from rivertwice.pipeline.definition import Definition
 
-ROTATE_EVERY = "*/15 * * * *"
-RECONCILE_EVERY = "5 * * * *"
-RECONCILE_FULL_EVERY = "25 3 * * 0"
-ARCHIVE_EVERY = "35 * * * *"
-BACKFILL_EVERY = "45 2 * * *"
-CORRECT_EVERY = "*/10 * * * *"
-SWITCH_EVERY = "20 * * * *"
-"""Only while a version is open whose change file lets it switch by itself."""
 APPROVAL_PATIENCE = timedelta(days=3)
-
-RUN_TYPES = ("scheduled", "manual", "operator_triggered")
-"""No run of ours belongs to a date: it works on what is true now, or on what its form contains. So Airflow's own backfill,
-which starts a run for each date of a range, is refused, and its forms do not offer it."""
 
 # A continuous schedule needs a start; the others begin at their next tick, not at the one that was missed last.
 _CONTINUOUS_START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -60,8 +41,8 @@ def supervise_dag(_settings: Settings, definition: Definition) -> DAG:
         dag_id=dag_id("supervise", name),
         schedule="@continuous",
         start_date=_CONTINUOUS_START,
-        **_common(
-            name,
+        **common(
+            definition,
             "supervise",
             "Watches the stream: agent alive, driver alive. Pausing it changes nothing for the stream.",
         ),
@@ -83,22 +64,22 @@ def rotate_dag(settings: Settings, definition: Definition) -> DAG:
         "prove": Param(
             True, type="boolean", title="Prove", description="Restore it into scratch and replay recorded batches."
         ),
-        "reason": _reason_param(),
+        "reason": reason_param(),
     }
     with DAG(
         dag_id=dag_id("rotate", name),
-        schedule=_cron(ROTATE_EVERY),
+        schedule=schedule(definition, "rotate"),
         params=params,
-        **_common(name, "rotate", "Takes a savepoint while the stream runs, proves it, prunes."),
+        **common(definition, "rotate", "Takes a savepoint while the stream runs, proves it, prunes."),
     ) as dag:
         savepoint = _step("take", steps.take_savepoint)(name)
         wanted = _gate("proof_wanted", steps.is_proof_wanted, ignore_downstream_trigger_rules=False)(savepoint)
         prove = RivertwiceSparkOperator(
             task_id="prove",
             settings=settings,
+            definition=definition,
             job="prove",
             arguments=["--pipeline", name, "--savepoint", savepoint],
-            name=f"prove-{safe_name(name)}",
         )
         # A proof that failed must not keep prune from its work: savepoints would pile up for as long as proofs fail.
         prune = _step("prune", steps.prune_savepoints, trigger_rule="all_done")(name)
@@ -115,12 +96,16 @@ def archive_dag(settings: Settings, definition: Definition) -> DAG:
     name = definition.name
     with DAG(
         dag_id=dag_id("archive", name),
-        schedule=_cron(ARCHIVE_EVERY),
-        **_common(name, "archive", "Copies new records from Kafka into the archive, each offset once."),
+        schedule=schedule(definition, "archive"),
+        **common(definition, "archive", "Copies new records from Kafka into the archive, each offset once."),
     ) as dag:
         arguments = _step("check", steps.check_archive)(name)
         RivertwiceSparkOperator(
-            task_id="extend", settings=settings, job="archive", arguments=arguments, name=f"archive-{safe_name(name)}"
+            task_id="extend",
+            settings=settings,
+            definition=definition,
+            job="archive",
+            arguments=arguments,
         )
     return dag
 
@@ -129,16 +114,16 @@ def reconcile_dag(settings: Settings, definition: Definition) -> DAG:
     """Compare what the stream produced, what is served, and what the log contains; fail on a defect."""
     name = definition.name
     params = {
-        "start": _instant_param("From", "First window to compare; empty means all that are closed."),
-        "end": _instant_param("To", "End of the range, exclusive."),
+        "start": instant_param("From", "First window to compare; empty means all that are closed."),
+        "end": instant_param("To", "End of the range, exclusive."),
     }
     with DAG(
         dag_id=dag_id("reconcile", name),
-        schedule=_cron(RECONCILE_EVERY),
+        schedule=schedule(definition, "reconcile"),
         params=params,
-        **_common(name, "reconcile", "Compares stream, served and truth; every differing row gets a named cause."),
+        **common(definition, "reconcile", "Compares stream, served and truth; every differing row gets a named cause."),
     ) as dag:
-        _run_reconcile(settings, name, _step("validate", steps.check_reconcile)(name))
+        _run_reconcile(settings, definition, _step("validate", steps.check_reconcile)(name))
     return dag
 
 
@@ -147,10 +132,10 @@ def reconcile_full_dag(settings: Settings, definition: Definition) -> DAG:
     name = definition.name
     with DAG(
         dag_id=dag_id("reconcile_full", name),
-        schedule=_cron(RECONCILE_FULL_EVERY),
-        **_common(name, "reconcile", "Compares everything from the first batch on, and checks all seals."),
+        schedule=schedule(definition, "reconcile_full"),
+        **common(definition, "reconcile", "Compares everything from the first batch on, and checks all seals."),
     ) as dag:
-        _run_reconcile(settings, name, _step("validate", steps.check_reconcile_full)(name))
+        _run_reconcile(settings, definition, _step("validate", steps.check_reconcile_full)(name))
     return dag
 
 
@@ -166,31 +151,38 @@ def backfill_dag(settings: Settings, definition: Definition) -> DAG:
             description="stale: the windows of which the newest reconcile found late records in what is served (wanting is the old "
             "word). range: the windows between From and To.",
         ),
-        "start": _instant_param("From", "First window to recompute; only with scope range."),
-        "end": _instant_param("To", "End of the range, exclusive."),
-        "reason": _reason_param(),
+        "start": instant_param("From", "First window to recompute; only with scope range."),
+        "end": instant_param("To", "End of the range, exclusive."),
+        "reason": reason_param(),
         "dry_run": Param(False, type="boolean", title="Dry run", description="Plan and explain only."),
     }
     with DAG(
         dag_id=dag_id("backfill", name),
-        schedule=_cron(BACKFILL_EVERY),
+        schedule=schedule(definition, "backfill"),
         params=params,
-        **_common(
-            name, "backfill", "Recomputes closed windows from the log, audits them and publishes them in one commit."
+        **common(
+            definition,
+            "backfill",
+            "Recomputes closed windows from the log, audits them and publishes them in one commit.",
         ),
     ) as dag:
         if not definition.window.kind.is_aligned:
-            _run_plan(settings, name, _planned_by_job(settings, name))
+            _run_plan(settings, definition, _planned_by_job(settings, definition))
         else:
-            _run_plan(settings, name, _gate("plan", steps.plan_backfill)(name))
+            _run_plan(settings, definition, _gate("plan", steps.plan_backfill)(name))
     return dag
 
 
-def _planned_by_job(settings: Settings, name: str) -> Any:
+def _planned_by_job(settings: Settings, definition: Definition) -> Any:
     """Return the task that gives the id of a plan which a Spark job made: sessions are only known from their records."""
+    name = definition.name
     arguments = _gate("validate", steps.check_backfill)(name)
     look = RivertwiceSparkOperator(
-        task_id="look", settings=settings, job="plan", arguments=arguments, name=f"plan-{safe_name(name)}"
+        task_id="look",
+        settings=settings,
+        definition=definition,
+        job="plan",
+        arguments=arguments,
     )
     planned = _gate("plan", steps.find_planned)(name)
     look >> planned
@@ -202,10 +194,10 @@ def correct_dag(settings: Settings, definition: Definition) -> DAG:
     name = definition.name
     with DAG(
         dag_id=dag_id("correct", name),
-        schedule=_cron(CORRECT_EVERY),
-        **_common(name, "correct", "Corrects the closed windows that late rows came for, and publishes them."),
+        schedule=schedule(definition, "correct"),
+        **common(definition, "correct", "Corrects the closed windows that late rows came for, and publishes them."),
     ) as dag:
-        _run_plan(settings, name, _gate("plan", steps.plan_correction)(name))
+        _run_plan(settings, definition, _gate("plan", steps.plan_correction)(name))
     return dag
 
 
@@ -220,20 +212,26 @@ def switch_dag(settings: Settings, definition: Definition) -> DAG:
             title="Version",
             description=f"Which one serves next: {name}@v2, or {name} for the first one; empty means the newest that does not serve.",
         ),
-        "reason": _reason_param(),
+        "reason": reason_param(),
     }
     with DAG(
         dag_id=dag_id("switch", name),
-        schedule=_cron(SWITCH_EVERY) if switch_steps.may_switch_by_itself(settings, name) else None,
+        schedule=schedule(definition, "switch") if switch_steps.may_switch_by_itself(settings, name) else None,
         params=params,
-        **_common(name, "switch", "Compares a version with the one that serves, asks a person, and lets it serve."),
+        **common(
+            definition, "switch", "Compares a version with the one that serves, asks a person, and lets it serve."
+        ),
     ) as dag:
         choice = _step("choose", switch_steps.choose)(name)
         arguments = _gate("comparison_wanted", switch_steps.compare_arguments, ignore_downstream_trigger_rules=False)(
             choice
         )
         compare = CompareOperator(
-            task_id="compare", settings=settings, job="compare", arguments=arguments, name=f"compare-{safe_name(name)}"
+            task_id="compare",
+            settings=settings,
+            definition=definition,
+            job="compare",
+            arguments=arguments,
         )
         # A version that served before is not compared: its task `compare` is skipped, and the gate has nothing to read.
         found = _step("gate", switch_steps.gate, trigger_rule="none_failed_min_one_success")(choice)
@@ -243,7 +241,9 @@ def switch_dag(settings: Settings, definition: Definition) -> DAG:
             subject="{{ ti.xcom_pull(task_ids='gate')['subject'] }}",
             body="{{ ti.xcom_pull(task_ids='gate')['body'] }}",
             response_timeout=APPROVAL_PATIENCE,
-            retries=0,
+            # Airflow takes a task for lost that is answered in the second in which it begins to wait, or whose process is killed
+            # before: it asks again. Nobody's answer in time is an answer.
+            retry_policy=ExceptionRetryPolicy([RetryRule(exception=HITLTimeoutError, action=RetryAction.FAIL)]),
         )
         serve = _step("serve", switch_steps.serve, trigger_rule="none_failed_min_one_success")(found)
         compare >> found
@@ -265,10 +265,15 @@ def is_first_version(definition: Definition) -> bool:
     return base_of(definition.name) == definition.name
 
 
-def _run_reconcile(settings: Settings, name: str, arguments: Any) -> None:
+def _run_reconcile(settings: Settings, definition: Definition, arguments: Any) -> None:
     """Compare with the arguments that a task returns, read the gate, and tell other DAGs what passed."""
+    name = definition.name
     compare = ReconcileOperator(
-        task_id="compare", settings=settings, job="reconcile", arguments=arguments, name=f"reconcile-{safe_name(name)}"
+        task_id="compare",
+        settings=settings,
+        definition=definition,
+        job="reconcile",
+        arguments=arguments,
     )
     passed = _step("gate", steps.gate_reconcile, retries=0)(name)
     compare >> passed
@@ -276,14 +281,15 @@ def _run_reconcile(settings: Settings, name: str, arguments: Any) -> None:
     _step("announce_days", announce_steps.announce_days, outlets=[reconciled_asset(name)])(name, passed)
 
 
-def _run_plan(settings: Settings, name: str, backfill: Any) -> None:
+def _run_plan(settings: Settings, definition: Definition, backfill: Any) -> None:
     """Compute, publish and await the plan whose id a task returns."""
-    compute = RivertwiceSparkOperator(
+    name = definition.name
+    compute = BackfillOperator(
         task_id="compute",
         settings=settings,
+        definition=definition,
         job="backfill",
         arguments=["--pipeline", name, "--backfill", backfill],
-        name=f"backfill-{safe_name(name)}",
     )
     sequence = _step("publish", steps.publish_backfill)(name, backfill)
     compute >> sequence
@@ -293,59 +299,11 @@ def _run_plan(settings: Settings, name: str, backfill: Any) -> None:
 
 def _step(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Return the task that does `work`; calling it with another task's output makes it depend on that task."""
-    made: Callable[..., Any] = task(task_id=task_id, **options)(work)
+    made: Callable[..., Any] = task(task_id=task_id, **options)(connected(work))
     return made
 
 
 def _gate(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Return the task that does `work` and skips what comes after it if the result is empty or false."""
-    made: Callable[..., Any] = task.short_circuit(task_id=task_id, **options)(work)
+    made: Callable[..., Any] = task.short_circuit(task_id=task_id, **options)(connected(work))
     return made
-
-
-def _common(name: str, verb: str, description: str) -> dict[str, Any]:
-    return {
-        "description": description,
-        "catchup": False,
-        "max_active_runs": 1,
-        "allowed_run_types": list(RUN_TYPES),
-        "tags": ["rivertwice", verb, base_of(name)],
-        "doc_md": f"**{verb}** of pipeline `{name}`. {description} See docs/howto-airflow.md.",
-        "default_args": {
-            "owner": "rivertwice",
-            # An API server that is restarted, a lost race, a killed worker: worth another try. A failure that no retry can cure fails
-            # at once (AirflowFailException).
-            "retries": 2,
-            "retry_delay": timedelta(seconds=5),
-            "on_failure_callback": AlertNotifier(pipeline=name),
-            "on_success_callback": RecoveryNotifier(pipeline=name),
-        },
-    }
-
-
-def _cron(expression: str) -> CronTriggerTimetable:
-    return CronTriggerTimetable(expression, timezone="UTC", run_immediately=timedelta(0))
-
-
-def _instant_param(title: str, description: str) -> Param:
-    return Param(
-        None,
-        type=["null", "string"],
-        format="date-time",
-        pattern=INSTANT_PATTERN,
-        maxLength=INSTANT_LENGTH,
-        title=title,
-        description=f"{description} ISO 8601 with a zone, for instance 2013-06-30T04:00:00Z.",
-    )
-
-
-def _reason_param() -> Param:
-    # None, not an empty text: a field that only takes texts is required, and the form would open with an error.
-    return Param(
-        None,
-        type=["null", "string"],
-        pattern=REASON_PATTERN,
-        maxLength=REASON_LENGTH,
-        title="Reason",
-        description=f"Kept with what comes out. Without one: {REASON_OF_MANUAL!r}, of a scheduled run {REASON_OF_SCHEDULE!r}.",
-    )

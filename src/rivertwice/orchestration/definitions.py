@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rivertwice.config import Settings
-from rivertwice.config.versions import MARK
+from rivertwice.config.versions import MARK, base_of
 from rivertwice.errors import ConfigError, DefinitionError
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.definition import load_definition, load_draft
 from rivertwice.pipeline.files import YAML_FILE
 
 if TYPE_CHECKING:
@@ -30,17 +30,30 @@ class FoundDefinitions:
 def find_definitions(settings: Settings) -> list[FoundDefinitions]:
     """Return every pipeline of the project and every open version of one, sorted by name; a broken one hides no other.
 
-    While a version is open, the definition of its pipeline is the frozen one, which its stream runs.
+    While a version is open, the definition of its pipeline is the frozen one, which its stream runs. When and with what its DAGs
+    run is not frozen: that is the `airflow` of the project's file, if it can be read.
     """
     names = {file.parent.name for file in settings.definitions.glob(f"*/{YAML_FILE}")}
     names |= {file.parent.name for file in settings.frozen_definitions.glob(f"*{MARK}*/{YAML_FILE}")}
     definitions = []
     for name in sorted(names):
         try:
-            definitions.append(FoundDefinitions(name, load_definition(settings.definition_folder(name)), None))
+            definitions.append(FoundDefinitions(name, _load(settings, name), None))
         except (ConfigError, DefinitionError, OSError) as error:
             definitions.append(FoundDefinitions(name, None, str(error)))
     return definitions
+
+
+def _load(settings: Settings, name: str) -> Definition:
+    folder = settings.definition_folder(name)
+    definition = load_definition(folder)
+    own = settings.definitions / base_of(name)
+    if folder == own or not (own / YAML_FILE).is_file():
+        return definition
+    try:
+        return definition.model_copy(update={"airflow": load_draft(own).airflow})
+    except DefinitionError:
+        return definition  # of a pipeline that runs: its DAGs stay as they were frozen, `rivertwice lint` names the mistake
 
 
 def every_dag(

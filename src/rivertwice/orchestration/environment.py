@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rivertwice.config import Settings
+from rivertwice.pipeline.airflow_model import SparkResources
 from rivertwice.pipeline.jvm_confs import start_confs
 from rivertwice.setup.java import find_java
 
@@ -15,11 +16,16 @@ SPARK_CONNECTION = "spark_default"
 SPARK_POOL = "spark_batch"
 
 
-def submit_confs(settings: Settings) -> dict[str, str]:
-    """Return what only the submission can set, as a driver's own start does; the jobs set the SQL settings themselves."""
+def submit_confs(settings: Settings, resources: SparkResources) -> dict[str, str]:
+    """Return what only the submission can set, as a driver's own start does; the jobs set the SQL settings themselves.
+
+    Args:
+        settings: where the project and the connector's jars lie.
+        resources: what the definition says about its jobs.
+    """
     confs = start_confs(settings, sorted(settings.spark_jars.glob("*.jar")))
     del confs["spark.master"]  # from the connection
-    return confs
+    return {**confs, **resources.confs}
 
 
 def spark_environment(settings: Settings, inherited: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,15 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from rivertwice.config import Settings
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.orchestration.alerts import StreamFaultError
-from rivertwice.orchestration.environment import SPARK_CONNECTION, SPARK_POOL, spark_environment, submit_confs
+from rivertwice.orchestration.connections import use_connections
+from rivertwice.orchestration.dag_names import safe_name
+from rivertwice.orchestration.environment import spark_environment, submit_confs
+from rivertwice.orchestration.links import PipelineLink, ReportLink
 from rivertwice.orchestration.outcomes import find_refusal
+from rivertwice.orchestration.refusals import refusals
 from rivertwice.orchestration.run_names import comparison_of, reconcile_of
 from rivertwice.orchestration.triggers import EPOCH_ENDED, EpochTrigger
+from rivertwice.pipeline.definition import Definition
 from rivertwice.supervise.health import choose_grace
 
 
@@ -33,6 +39,8 @@ class SuperviseEpoch(BaseOperator):
         grace: seconds a fault may last before it fails the epoch.
         poll: seconds between two looks.
     """
+
+    operator_extra_links = (PipelineLink(),)
 
     def __init__(
         self,
@@ -79,29 +87,47 @@ class SuperviseEpoch(BaseOperator):
 
 
 class RivertwiceSparkOperator(SparkSubmitOperator):
-    """Submits one of this project's Spark jobs through the connection `spark_default`.
+    """Submits one of this project's Spark jobs through the pipeline's connection, by default `spark_default`.
 
     Arguments go to the job as a list, never through a shell. A failure that no retry can cure fails the task at once; any
     other failure is retried.
 
     Args:
         settings: where the project, its state and the connector's jars lie.
+        definition: of the pipeline; it names pool, connection and resources.
         job: name of the job, a file in `spark_jobs/` of the project, or of the package.
         arguments: the job's arguments; a list, or the output of a task that returns one.
     """
 
-    def __init__(self, *, settings: Settings, job: str, arguments: Any, **kwargs: Any) -> None:
+    def __init__(self, *, settings: Settings, definition: Definition, job: str, arguments: Any, **kwargs: Any) -> None:
         super().__init__(
             application=str(settings.shipped(f"spark_jobs/{job}.py")),
             application_args=arguments,
-            conn_id=SPARK_CONNECTION,
+            name=f"{job}-{safe_name(definition.name)}",
+            conn_id=definition.airflow.spark.conn_id,
             spark_binary=str(Path(sys.executable).with_name("spark-submit")),
-            pool=SPARK_POOL,
+            pool=definition.airflow.pool,
             # A local application dies with its submitter, so there is nothing to reattach to.
             durable=False,
             **kwargs,
         )
         self.settings = settings
+        self.pipeline = definition.name
+        self.spark_resources = definition.airflow.spark
+
+    def report_of(self, _run_id: str, _attempt: int) -> str | None:
+        """Return the run, stored by an attempt in a DAG run, that has a report on the page; None: it has none."""
+        return None
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Return the lineage of the task that has ended well, for Airflow's OpenLineage provider, if it is installed."""
+        from rivertwice.orchestration.lineage import task_lineage
+
+        return task_lineage(Settings.from_env(), self.pipeline, self.judged_by(task_instance))
+
+    def judged_by(self, _task_instance: Any) -> str | None:
+        """Return the reconcile that the task stored; None: it stored none."""
+        return None
 
     def arguments_of(self, _context: Any) -> list[str]:
         """Return the job's arguments in this run."""
@@ -113,9 +139,14 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         Raises:
             AirflowFailException: the job refused.
         """
+        with refusals():
+            connected = use_connections()
+        settings = self.settings
+        if connected.kafka_connection:
+            settings = replace(settings, bootstrap=connected.bootstrap, kafka=connected.kafka)
         # Here, not while the DAG file is parsed: finding Java asks it for its version.
-        self.env_vars = spark_environment(self.settings)
-        self.conf = submit_confs(self.settings)
+        self.env_vars = spark_environment(settings)
+        self.conf = submit_confs(settings, self.spark_resources)
         self.application_args = self.arguments_of(context)
         try:
             return super().execute(context)
@@ -126,19 +157,46 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
             raise AirflowFailException(refusal) from error
 
 
+class BackfillOperator(RivertwiceSparkOperator):
+    """Submits the job that computes a planned backfill."""
+
+    operator_extra_links = (PipelineLink(), ReportLink())
+
+    def report_of(self, _run_id: str, _attempt: int) -> str | None:
+        """Return the backfill, which is the last of the job's arguments."""
+        arguments = list(self.application_args or ())
+        return str(arguments[-1]) if arguments else None
+
+
 class ReconcileOperator(RivertwiceSparkOperator):
     """Submits the reconcile job under a name of its own for each DAG run, by which the run's gate finds it."""
 
+    operator_extra_links = (PipelineLink(), ReportLink())
+
+    def report_of(self, run_id: str, attempt: int) -> str:
+        """Return the name of the reconcile."""
+        return reconcile_of(run_id, attempt)
+
+    def judged_by(self, task_instance: Any) -> str | None:
+        """Return the name of the reconcile."""
+        return self.report_of(task_instance.run_id, task_instance.try_number)
+
     def arguments_of(self, context: Any) -> list[str]:
         """Return the job's arguments and the name of the reconcile."""
-        run = reconcile_of(context["dag_run"].run_id, context["ti"].try_number)
+        run = self.report_of(context["dag_run"].run_id, context["ti"].try_number)
         return [*super().arguments_of(context), "--run", run]
 
 
 class CompareOperator(RivertwiceSparkOperator):
     """Submits the comparison of two versions under a name of its own for each DAG run, by which the run's gate finds it."""
 
+    operator_extra_links = (PipelineLink(), ReportLink())
+
+    def report_of(self, run_id: str, attempt: int) -> str:
+        """Return the name of the comparison."""
+        return comparison_of(run_id, attempt)
+
     def arguments_of(self, context: Any) -> list[str]:
         """Return the job's arguments and the name of the comparison."""
-        run = comparison_of(context["dag_run"].run_id, context["ti"].try_number)
+        run = self.report_of(context["dag_run"].run_id, context["ti"].try_number)
         return [*super().arguments_of(context), "--by", "airflow", "--run", run]

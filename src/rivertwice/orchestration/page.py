@@ -11,11 +11,11 @@ from typing import Any
 
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.plugins_manager import AirflowPlugin
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException
 from fastapi.responses import HTMLResponse
 
 from rivertwice.config import Settings
-from rivertwice.errors import RivertwiceError
+from rivertwice.errors import ConfigError, RequestError, RivertwiceError
 from rivertwice.instants import utc_now
 from rivertwice.orchestration.definitions import find_definitions
 from rivertwice.orchestration.form_check import middleware
@@ -55,6 +55,17 @@ def pipelines(user: GetUserDep) -> dict[str, Any]:
             log.warning("the page cannot show %s: %s", candidate.name, error)
             shown.append({"name": candidate.name, "error": f"{type(error).__name__}: {error}"})
     return {"pipelines": shown}
+
+
+@app.get("/api/report")
+def report(user: GetUserDep, pipeline: str, run: str) -> dict[str, Any]:
+    """Return the report of one run; the answer is 404 with the reason if there is none."""
+    from rivertwice.orchestration.report_data import find_report
+
+    try:
+        return find_report(Settings.from_env(), pipeline, run)
+    except (RequestError, ConfigError) as error:
+        raise HTTPException(404, str(error)) from None
 
 
 class RivertwicePlugin(AirflowPlugin):

@@ -6,17 +6,16 @@ Everything heavy is imported inside the functions: they run in a task's process,
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from rivertwice.config import Settings
-from rivertwice.errors import RequestError, RivertwiceError
+from rivertwice.errors import RequestError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.orchestration.alerts import Place, ReportedError, report_gate
+from rivertwice.orchestration.refusals import refusals
 from rivertwice.orchestration.requests import (
     REASON_OF_MANUAL,
     REASON_OF_SCHEDULE,
@@ -30,17 +29,6 @@ from rivertwice.orchestration.run_names import is_reconcile_of, request_of
 log = logging.getLogger(__name__)
 
 SERVED_PATIENCE = 180.0
-
-
-@contextmanager
-def refusals() -> Iterator[None]:
-    """Turn an error that no retry can cure into one that Airflow does not retry."""
-    try:
-        yield
-    except RivertwiceError as error:
-        if error.retryable:
-            raise
-        raise AirflowFailException(str(error)) from error
 
 
 def take_savepoint(pipeline: str) -> str:

@@ -15,9 +15,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
 from rivertwice.instants import utc_now
+from rivertwice.orchestration.refusals import refusals
 from rivertwice.orchestration.requests import read_switch
 from rivertwice.orchestration.run_names import comparisons
-from rivertwice.orchestration.steps import conf, is_scheduled, refusals, who
+from rivertwice.orchestration.steps import conf, is_scheduled, who
 from rivertwice.versions.policy import switches_by_itself
 
 log = logging.getLogger(__name__)

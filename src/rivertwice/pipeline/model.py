@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from rivertwice.config import PIPELINE
+from rivertwice.pipeline.airflow_model import AirflowSettings
 from rivertwice.pipeline.columns import OutputColumn
 from rivertwice.pipeline.delivery_model import Delivery, find_delivery_conflict
 from rivertwice.pipeline.fast_model import FastPath, find_fast_conflict
@@ -91,6 +92,9 @@ class DefinitionFile(Strict):
         default=None,
         description="Where the rows of fast.sql go, record by record (docs/howto-fast.md).",
         json_schema_extra=_optional_part,
+    )
+    airflow: AirflowSettings = Field(
+        default=AirflowSettings(), description="Schedules and resources of the pipeline's DAGs (docs/howto-airflow.md)."
     )
     compare: bool = Field(default=True, description="false: results are not reconciled; lifts the symmetry refusals.")
 

@@ -27,6 +27,8 @@ SETTINGS = """\
 #   ca: certificates/ca.pem
 #   certificate: certificates/client.pem
 
+# kafka_conn_id: kafka_prod # Airflow's connection that tasks of DAGs read Kafka's address and login from, in place of the above
+# aws_conn_id: lake # the same for S3
 # spark_master: local[*] # or spark://HOST:7077
 # home: .rivertwice # folder of all state
 # shared: s3://BUCKET/PREFIX # place of all data that outlives a host

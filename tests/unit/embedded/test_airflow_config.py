@@ -5,7 +5,9 @@ from __future__ import annotations
 from configparser import ConfigParser
 from pathlib import Path
 
+from homes.project import EXAMPLES, FLIGHTS, edit_yaml, make_project
 from rivertwice.config import Settings
+from rivertwice.embedded.airflow import pools_of
 from rivertwice.embedded.airflow_config import Secrets, airflow_options, render_config, service_environment
 
 SECRETS = Secrets("pass%word", "jwt", "secret", "fernet=")
@@ -40,3 +42,10 @@ def test_a_callers_airflow_variables_do_not_reach_the_services(settings: Setting
     assert env["AIRFLOW_HOME"] == str(settings.home / "airflow")
     assert env["AIRFLOW_CONN_SPARK_DEFAULT"] == '{"conn_type": "spark", "host": "local[2]"}'
     assert env["RIVERTWICE_HOME"] == str(settings.home)
+
+
+def test_the_pools_that_definitions_name_are_made(tmp_path: Path) -> None:
+    settings = make_project(tmp_path, {"flight_delays": FLIGHTS, "user_sessions": EXAMPLES / "user_sessions"})
+    assert pools_of(settings) == ["spark_batch"]
+    edit_yaml(settings.definitions / "user_sessions", lambda document: document.update(airflow={"pool": "web"}))
+    assert pools_of(settings) == ["spark_batch", "web"]

@@ -40,6 +40,9 @@ columns:
   total: {compare: exact}
 emit: final
 late: {policy: drop}
+airflow:
+  schedules: {reconcile: 15 minutes}
+  spark: {driver_memory: 2g, conf: {spark.task.maxFailures: "8"}}
 stream:
   trigger: 5 s
 """
@@ -108,6 +111,17 @@ MISTAKES = {
         "{name: known, rule: in_set, field: station, values: [a, b]}", '{name: known, rule: pattern, field: station, pattern: "(?=a)(a|b)*"}',
         "{name: known", ("is refused",), fixed='{name: known, rule: pattern, field: station, pattern: "[ab]*"}',
     ),
+    "a schedule of no DAG": Mistake("{reconcile:", "{reconcil:", "reconcil", ("airflow.schedules.reconcil",)),
+    "a schedule": Mistake("15 minutes", "hourly", "hourly", ("is no schedule", "15 minutes"), fixed="15 minutes"),
+    "a cron expression": Mistake("15 minutes", "61 * * * *", "61", ("is no cron",), fixed="5 * * * *"),
+    "a day that never comes": Mistake("15 minutes", "0 0 31 2 *", "0 0 31", ("never comes",), fixed="0 0 28 2 *"),
+    "a short schedule": Mistake("15 minutes", "30 s", "30 s", ("the shortest is 1 minute",), fixed="1 minute"),
+    "a field of Spark": Mistake("driver_memory:", "driver_memry:", "driver_memry", ("airflow.spark.driver_memry",)),
+    "a size of memory": Mistake("2g", "2 GB", "2 GB", ("match pattern",), fixed="2g"),
+    "a setting of the jobs": Mistake("spark.task.maxFailures", "spark.sql.ansi.enabled", "spark.sql", ("remove it",), fixed="spark.task.maxFailures"),
+    "a setting that is a field": Mistake("spark.task.maxFailures", "spark.cores.max", "spark.cores", ("write total_executor_cores",), fixed="spark.task.maxFailures"),
+    "a secret": Mistake("spark.task.maxFailures", "spark.ssl.keyPassword", "spark.ssl", ("is a secret",), fixed="spark.task.maxFailures"),
+    "a setting of nobody": Mistake("spark.task.maxFailures", "task.maxFailures", "task.max", ("begin with 'spark.'",), fixed="spark.task.maxFailures"),
     "the clock": Mistake("sum(fare)", "max(now())", "now", ("reads the clock",), "transform.sql", "sum(fare)"),
     "a row order": Mistake("sum(fare)", "first(fare)", "first", ("use min, max, sum or count",), "transform.sql", "max(fare)"),
     "a filter": Mistake("GROUP BY", "WHERE fare > 0\nGROUP BY", "WHERE", ("put the condition into rows.sql",), "transform.sql", "GROUP BY"),

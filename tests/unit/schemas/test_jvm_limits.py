@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from rivertwice.config import Settings
 from rivertwice.orchestration.environment import submit_confs
+from rivertwice.pipeline.airflow_model import SparkResources
 from rivertwice.pipeline.jvm_confs import start_confs
 from rivertwice.schemas.jvm import AVRO_LIMITS
 
 
 def test_sessions_and_jobs_that_airflow_submits_start_with_the_limits(settings: Settings) -> None:
     assert AVRO_LIMITS.count("maxLength=") == 3
-    for confs in (start_confs(settings, []), submit_confs(settings)):
+    for confs in (start_confs(settings, []), submit_confs(settings, SparkResources())):
         for side in ("driver", "executor"):
             assert AVRO_LIMITS in confs[f"spark.{side}.extraJavaOptions"]

@@ -1,0 +1,80 @@
+"""What rivertwice tells OpenLineage, held against OpenLineage's own JSON Schemas and its names of datasets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openlineage.client.serde import Serde
+
+from contracts.lineage_schema import dataset_findings, findings
+from homes.project import FLIGHTS, make_project
+from rivertwice.orchestration.lineage import assertions_of, rows_of, task_lineage
+from rivertwice.pipeline.definition import load_definition
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of Airflow's own imports
+RUN: dict[str, Any] = {
+    "run": "rc-000000000000-1",
+    "counts": {"stream": {"AGREES": 10, "LATE": 2}, "served": {"AGREES": 11, "DEFECT": 1, "OPEN": 3}},
+    "balance": {"total": {"unexplained": 0}},
+    "gate": {"passed": False, "alerts": [{"severity": "critical", "kind": "defect", "message": "1 row"}]},
+}
+
+
+def datasets(lineage: Any) -> list[dict[str, Any]]:
+    return [json.loads(Serde.to_json(each)) for each in (*lineage.inputs, *lineage.outputs)]
+
+
+def test_datasets_have_the_names_and_columns_of_the_specification(tmp_path: Path) -> None:
+    settings = make_project(tmp_path, {"flight_delays": FLIGHTS}, bootstrap="broker-1:9092,broker-2:9092")
+    topic, served = datasets(task_lineage(settings, "flight_delays"))
+    definition = load_definition(FLIGHTS)
+    assert (topic["namespace"], topic["name"]) == ("kafka://broker-1:9092", definition.topics[0])
+    assert (served["namespace"], served["name"]) == ("file", str(settings.pipeline("flight_delays").public_served))
+    fields = {field["name"]: field["type"] for field in topic["facets"]["schema"]["fields"]}
+    assert fields == definition.source[1].schema_
+    assert [field["name"] for field in served["facets"]["schema"]["fields"]] == definition.result_columns
+    assert [each for dataset in (topic, served) for each in dataset_findings(dataset)] == []
+
+
+def test_a_table_on_s3_is_named_by_bucket_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rivertwice.store import delta
+
+    monkeypatch.setattr(delta, "open_table", lambda _: None)
+    settings = make_project(tmp_path, {"flight_delays": FLIGHTS}, bootstrap="b:9092")
+    _, served = datasets(task_lineage(replace(settings, shared="s3://lake/river"), "flight_delays"))
+    assert served["namespace"] == "s3://lake"
+    assert served["name"].startswith("river/pipelines/flight_delays/")
+
+
+def test_verdicts_are_quality(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rivertwice.reconcile import results
+
+    monkeypatch.setattr(results, "reconcile_runs", lambda _: [RUN])
+    settings = make_project(tmp_path, {"flight_delays": FLIGHTS}, bootstrap="b:9092")
+    _, judged, _ = datasets(task_lineage(settings, "flight_delays", RUN["run"]))
+    quality = judged["inputFacets"]
+    failed = {
+        each["name"]: each["severity"] for each in quality["dataQualityAssertions"]["assertions"] if not each["success"]
+    }
+    assert failed == {
+        "no row of stream is LATE": "warn",
+        "no row of served is DEFECT": "error",
+        "gate: defect": "error",
+    }
+    assert quality["dataQualityMetrics"]["rowCount"] == rows_of(RUN) == 15
+    assert dataset_findings(judged) == []
+
+
+def test_a_clean_run_fails_no_assertion() -> None:
+    clean = RUN | {"counts": {"served": {"AGREES": 3}}, "gate": {"passed": True, "alerts": []}}
+    assert all(each["success"] for each in assertions_of(clean))
+
+
+def test_the_check_itself_finds_what_is_wrong() -> None:
+    assert findings({"namespace": "x"}, "OpenLineage", "Dataset")
+    wrong = {"namespace": "n", "name": "x", "facets": {"schema": {"fields": [{"type": "int"}]}}, "outputFacets": {}}
+    assert dataset_findings(wrong)
