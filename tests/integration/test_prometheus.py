@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.metrics.dashboard import dashboard
 from rivertwice.metrics.model import Measures
-from rivertwice.metrics.rules import AlertState, judge_alerts
+from rivertwice.metrics.rules import judge_alerts
 from rivertwice.pipeline.limits import AlertLimits
 from rivertwice.ports import held_ports
+from rivertwice.supervise.alerting import Look
 from rivertwice.supervise.metrics_http import serve_metrics
 from running.waiting import wait_for
 
@@ -37,13 +38,6 @@ ALL_KNOWN = Measures(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Measured:
-    measures: Measures
-    states: list[AlertState]
-    at: datetime
-
-
 @pytest.fixture
 def prometheus(settings: Settings, tmp_path: Path) -> Iterator[str]:
     """Give the address of a Prometheus that scrapes every second what an agent would serve."""
@@ -54,7 +48,7 @@ def prometheus(settings: Settings, tmp_path: Path) -> Iterator[str]:
     config = yaml.safe_load((shipped / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     shutil.copy(shipped / "rivertwice.rules.yml", tmp_path)
-    measured = Measured(ALL_KNOWN, judge_alerts(ALL_KNOWN, AlertLimits()), NOW)
+    measured = Look(ALL_KNOWN, judge_alerts(ALL_KNOWN, AlertLimits()), NOW)
     with held_ports(2) as (own, port):
         config["scrape_configs"][0]["static_configs"] = [{"targets": [f"127.0.0.1:{own}"]}]
         (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
