@@ -117,6 +117,7 @@ def test_a_terminal_that_follows_ends_well_when_it_is_interrupted(tmp_path: Path
         stdout=subprocess.PIPE,
         text=True,
         env=dict(os.environ),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a run in the background ignores it
     )
     assert child.stdout is not None
     assert child.stdout.readline() == "first\n"

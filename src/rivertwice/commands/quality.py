@@ -59,7 +59,9 @@ def quality(
     accept: str | None,
     reason: str | None,
 ) -> None:
-    """Show what the suites of NAME found: expectations/NAME/windows.json over served windows, corrections.json over backfills.
+    """Show what the suites of NAME found.
+
+    The suites are expectations/NAME/windows.json over served windows, and corrections.json over backfills.
 
     --from and --to choose runs that judged windows of a range. What failed over served windows fails every reconcile until
     these windows were judged again and passed, or until --accept: then it fails again only if new windows fail.

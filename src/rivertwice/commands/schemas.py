@@ -240,9 +240,9 @@ def pin(
     dry_run: bool,
     change_decode: bool,
 ) -> None:
-    """Pin the Protobuf message of FILE, or of a registry's subject, beside the definition of NAME.
+    """Pin a Protobuf message beside the definition of NAME.
 
-    FILE is what protoc compiled; the message becomes schemas/VIEW.protobuf.json beside pipeline.yaml. A message that could not read the records of the one pinned before is refused: exit 3. Its text is JSON, for reviews.
+    FILE is what protoc compiled, or --subject names one of the registry; the message becomes schemas/VIEW.protobuf.json beside pipeline.yaml. A message that could not read the records of the one pinned before is refused: exit 3. Its text is JSON, for reviews.
     """
     from rivertwice.pipeline.definition import load_draft
     from rivertwice.schemas.pins import proto_file_name

@@ -104,6 +104,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     ("Correctness", (
         Panel("Late rows", "Share of late pairs, as the newest reconcile proved it.", "percentunit", _each(("late_share", ""))),
         Panel("Defects", "DEFECT verdicts of the newest reconcile.", "short", _each(("defects", ""))),
+        Panel("Expectations that fail", "Of the pipeline's own suites; `rivertwice quality` shows them.", "short", (Curve("quality_failing", "{{pipeline}} {{severity}}"),)),
         Panel("Age of the newest reconcile", "An old one says nothing about today.", "s", _each(("reconcile_age_seconds", ""))),
         Panel("Dead letters, share", "Of the records of the newest hundred batches.", "percentunit", _each(("dead_share", ""))),
         Panel("Dead letters that nobody decided on", "Amend or discard them: `rivertwice dead list`.", "short", _each(("dead_open", ""))),
