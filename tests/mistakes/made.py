@@ -156,7 +156,7 @@ ASKED = (
     asked("A view is written wrong in a query", "query", "SELECT * FROM ordrs", says=("no view 'ordrs'",), cure=("ordrs", "orders")),
     asked("A query that writes", "query", "DELETE FROM orders", says=("only SELECT runs here", "rivertwice export")),
     asked("An export into a format that is not known", "export", "orders", "out.xlsx", says=("xlsx", ".csv"), cure=("out.xlsx", "out.csv"), named=".csv"),
-    asked("A version that does not exist", "version", "compare", "orders@v9", says=("v9",)),
+    asked("A version that does not exist", "version", "compare", "orders@v9", says=("has no version 'orders@v9'", "rivertwice version list orders")),
     asked("A place that is no address of a record", "dead", "show", "orders", "1:2", says=("'1:2' names no record", "2@117")),
     asked("A sample file that does not exist", "init", "new", "--from-file", "nosuch.jsonl", says=("nosuch.jsonl is no file",)),
     asked("A sample file of an unknown format", "init", "new", "--from-file", "rivertwice.yaml", says=("'.yaml'", ".jsonl")),

@@ -17,6 +17,7 @@ from rivertwice.config.kafka_security import KafkaSecurity
 from rivertwice.config.places import Place, below, parse_place, require_folder, require_pipeline, require_topic
 from rivertwice.config.project_file import with_project_file
 from rivertwice.config.shipped import find_shipped, is_clone
+from rivertwice.config.versions import base_of
 from rivertwice.errors import ConfigError, RequestError
 
 VERDICTS_KEPT = timedelta(days=90)
@@ -154,6 +155,10 @@ class Settings:
         require_pipeline(name)
         names = self.pipeline_names()
         if name not in names:
+            base = base_of(name)
+            if base != name and base in names:
+                message = f"{base} has no version {name!r}; `rivertwice version list {base}` shows those it has"
+                raise RequestError(message)
             close = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(names) or 'none'}"
             message = f"no pipeline {name!r} in {self.definitions}; {hint}"

@@ -86,7 +86,8 @@ def observe_head(home: PipelineHome, definitions: Path | None = None) -> HeadVie
     rows = select_on_path(heal_rows(stored, copies), path)
     if not rows:
         message = (
-            f"no batch of {home.root.name} is committed yet, so there is nothing to reconcile; start the stream first"
+            f"no batch of {home.root.name} is committed yet, so there is nothing to reconcile; `rivertwice start "
+            f"{home.root.name} --wait` starts its stream, and `rivertwice status` shows how far it is"
         )
         raise LedgerError(message)
     loaded, damaged = load_definitions(home, {row.bundle for row in rows}, definitions)

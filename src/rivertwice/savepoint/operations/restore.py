@@ -125,7 +125,7 @@ class RestoreEffects(OperationEffects[Restore]):
         if savepoint is None or savepoint not in (BEGINNING, RESTING):
             chosen = choose_savepoint(self.home, savepoint, parent, unproved=self.unproved).id
         if parent is None or chosen is None:
-            message = f"{self.pipeline} has no head timeline, so there is nothing to restore; start the stream first"
+            message = f"{self.pipeline} has no head timeline, so there is nothing to restore; `rivertwice start {self.pipeline} --wait` starts its stream"
             raise SavepointError(message)
         planned = chosen == RESTING
         origin = choose_origin(self.home, parent, unproved=self.unproved) if planned else None
