@@ -155,7 +155,7 @@ def test_a_strangers_topic_is_guessed_streamed_and_explained(
     assert counts["LATE"] == len(late_cells)
     assert sum(counts.values()) == len(truth)
     late_addresses = {(each.partition, each.offset) for each in sent[:LATE]}
-    causes = run("verdicts", "readings", "--causes", "--pair", "stream", "--last", "500")["rows"]
+    causes = run("verdicts", "readings", "--causes", "--pair", "stream", "--limit", "500")["rows"]
     assert {(each["partition"], each["offset"]) for each in causes if each["cause"] == "late"} == late_addresses
 
     run("backfill", "run", "readings")
