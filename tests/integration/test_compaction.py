@@ -167,7 +167,7 @@ def test_what_kafka_compacts_after_the_stream_is_named_or_archived(
     assert report["counts"]["stream"]["DEFECT"] == 0, report
     assert report["counts"]["stream"]["NOT_COMPARABLE"] > 0
     assert report["counts"]["stream"]["AGREES"] == 0
-    shown = run_command_warm(settings, "verdicts", NAME, "--pair", "stream", "--last", "1000")["rows"]
+    shown = run_command_warm(settings, "verdicts", NAME, "--pair", "stream", "--limit", "1000")["rows"]
     doubted = [str(row["reason"]) for row in shown if row["verdict"] == "NOT_COMPARABLE"]
     assert [reason for reason in doubted if "is in neither Kafka nor the archive" not in reason] == []
     with pytest.raises(LogGapError, match=r"has cleanup\.policy=compact"):
