@@ -11,14 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from pyspark.sql import SparkSession
 
 from homes.project import EXAMPLES, REPOSITORY, make_project, replace_text
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.errors import LogGapError
+from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.kafka import ensure_topic
+from rivertwice.log.reader import read_exactly
 from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
 from rivertwice.pipeline.compile import compile_batch
 from rivertwice.pipeline.decode import decode
@@ -27,7 +30,9 @@ from rivertwice.pipeline.relations import accepted
 from rivertwice.timeline.key_view import select_rows
 from rivertwice.timeline.lineage import path_ledger
 from running.waiting import wait_for
-from running.warm_spark import run_command_warm, run_driver_warm
+from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
+from streams.first_load import closing_records, reconciled
+from streams.keyed import NAME, keyed_backlog, make_keyed_project, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 CHANGES = [
@@ -130,6 +135,64 @@ def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
     assert shown == table(spark, whole)
     assert table(spark, tail) == shown[1:]
     check_refused(settings_of(tmp_path, broker, topic), topic, tmp_path / "driver.log")
+
+
+@pytest.mark.parametrize("archived", [True, False], ids=["archived before", "not archived"])
+def test_what_kafka_compacts_after_the_stream_is_named_or_archived(
+    archived: bool, tmp_path: Path, broker: BrokerInfo, topic: str
+) -> None:
+    settings = make_keyed_project(tmp_path, broker.bootstrap, topic, shuffle_partitions=1)
+    records = keyed_backlog(4, 200, days=1)
+    send(settings, topic, [*records, *closing_records(records)])
+    run_driver_warm(settings, NAME, tmp_path / "driver.log")
+    whole = reconciled(settings)
+    if archived:
+        extend_archive(None, settings, topic)
+    compact(settings, topic)
+    count, times = {"left": 0}, itertools.count(1_770_000_000_000, 1000)
+
+    def is_compacted() -> bool:
+        for partition in range(4):
+            produce_at(broker.bootstrap, topic, partition, next(times))
+        ranges = {p: (0, end) for p, end in path_ends(settings).items()}
+        count["left"] = sum(1 for _ in read_exactly(settings, topic, ranges))
+        return count["left"] < 150
+
+    wait_for("the compaction", is_compacted, PATIENCE_S, every=2)
+    if archived:
+        assert reconciled(settings)["counts"] == whole["counts"]
+        return
+    done = invoke_warm(settings, "--output", "json", "reconcile", NAME, "--full")
+    report = json.loads(done.stdout)
+    assert report["counts"]["stream"]["DEFECT"] == 0, report
+    assert report["counts"]["stream"]["NOT_COMPARABLE"] > 0
+    assert report["counts"]["stream"]["AGREES"] == 0
+    shown = run_command_warm(settings, "verdicts", NAME, "--pair", "stream", "--limit", "1000")["rows"]
+    doubted = [str(row["reason"]) for row in shown if row["verdict"] == "NOT_COMPARABLE"]
+    assert [reason for reason in doubted if "is in neither Kafka nor the archive" not in reason] == []
+    with pytest.raises(LogGapError, match=r"has cleanup\.policy=compact"):
+        extend_archive(None, settings, topic)
+
+
+def compact(settings: Settings, topic: str) -> None:
+    """Let Kafka compact a topic from now on."""
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in COMPACTED.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    client = kafka.admin(settings)  # kept until the answer is there
+    client.incremental_alter_configs([resource])[resource].result(20)
+
+
+def produce_at(bootstrap: str, topic: str, partition: int, at_ms: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, b"{}", b"filler", partition=partition, timestamp=at_ms)
+    assert producer.flush(30) == 0
+
+
+def path_ends(settings: Settings) -> dict[int, int]:
+    last = path_ledger(settings.pipeline(NAME))[-1]
+    return {int(partition): end for places in last.end_offsets.values() for partition, end in places.items()}
 
 
 def settings_of(folder: Path, broker: BrokerInfo, topic: str) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rivertwice.pipeline.lint import LintFinding, TopicFacts
 
 LOG = logging.getLogger(__name__)
+_LONGEST_MS = 100 * 365 * 86_400_000  # Kafka's longest lag is more than a duration can be
 
 
 @click.command(epilog=example("rivertwice lint", "rivertwice lint flight_delays", "rivertwice lint --without-spark"))
@@ -113,6 +115,7 @@ def _facts(frame: Frame, topic: str) -> TopicFacts | None:
         partitions=len(ends),
         retention=kept_for(config),
         compacted="compact" in config.get("cleanup.policy", "delete"),
+        compacted_after=timedelta(milliseconds=min(int(config.get("min.compaction.lag.ms", 0)), _LONGEST_MS)),
         held=held,
         middles_ms=middles,
         span_ms=max(lasts.values(), default=0) - min(firsts.values(), default=0),

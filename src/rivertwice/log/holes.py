@@ -8,7 +8,7 @@ so nothing can be concluded from an offset that is skipped: it is refused as a s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rivertwice.config import Settings
 from rivertwice.errors import LogGapError, RivertwiceError
@@ -17,6 +17,7 @@ from rivertwice.log.addresses import OffsetRanges, drop_empty
 from rivertwice.log.reader import read_exactly
 
 NAMED = 6
+MOST_RUNS = 200
 Runs = dict[int, tuple[tuple[int, int], ...]]
 """Partition to half-open runs of offsets, in order."""
 
@@ -59,16 +60,14 @@ def absent_runs(settings: Settings, topic: str, ranges: OffsetRanges) -> Runs:
         LogGapError: the topic is compacted, so an absent record may have been one that counts; or the range is gone.
         ServiceError: Kafka does not answer.
     """
-    policy = kafka.topic_config(settings, topic).get("cleanup.policy", "delete")
-    if "compact" in policy:
+    if kafka.is_compacted(settings, topic):
         message = (
-            f"topic {topic} has cleanup.policy={policy}: Kafka removes records that newer ones supersede, so a batch cannot be counted, and a "
-            f"recompute reads less than the stream did; {explain_holes(settings, topic, ranges)}; set cleanup.policy=delete before the "
-            "records are produced, or copy the records to a topic that is not compacted and stream that"
+            f"topic {topic} has cleanup.policy=compact: Kafka removes records that newer ones supersede, so a batch cannot be counted, and a "
+            f"recompute reads less than the stream did; {explain_holes(settings, topic, ranges)}; what is streamed and archived "
+            "before Kafka compacts it is whole: raise the topic's min.compaction.lag.ms, set cleanup.policy=delete, or copy the records to a topic that is not compacted and stream that"
         )
         raise LogGapError(message)
-    records = read_exactly(settings, topic, ranges)
-    runs = runs_between(((int(r.partition() or 0), int(r.offset() or 0)) for r in records), ranges)
+    runs = _skipped(settings, topic, ranges)
     begin = kafka.begin_offsets(settings, topic)
     gone = {p: start for p, (start, end) in drop_empty(ranges).items() if start < begin.get(p, 0)}
     if gone:
@@ -78,6 +77,38 @@ def absent_runs(settings: Settings, topic: str, ranges: OffsetRanges) -> Runs:
         )
         raise LogGapError(message)
     return runs
+
+
+def compacted_away(settings: Settings, topic: str, ranges: OffsetRanges) -> list[tuple[int, int, int]]:
+    """Return (partition, start, end) of what a compacted topic has no record for any more; nothing for another topic.
+
+    Records between two runs that lie close are counted in, if there were too many runs to look at.
+
+    Raises:
+        ServiceError: Kafka does not answer.
+        LogGapError: the range is gone.
+    """
+    if not kafka.is_compacted(settings, topic):
+        return []
+    runs = _skipped(settings, topic, ranges)
+    return [(partition, *run) for partition, own in runs.items() for run in merge_close(own, MOST_RUNS)]
+
+
+def merge_close(runs: Sequence[tuple[int, int]], most: int) -> list[tuple[int, int]]:
+    """Return at most `most` runs that cover `runs`, closing the smallest gaps between them. Pure."""
+    if len(runs) <= most:
+        return list(runs)
+    gaps = sorted(range(1, len(runs)), key=lambda n: runs[n][0] - runs[n - 1][1])
+    closed = set(gaps[: len(runs) - most])
+    merged: list[tuple[int, int]] = [runs[0]]
+    for number, run in enumerate(runs[1:], start=1):
+        merged[-1:] = [(merged[-1][0], run[1])] if number in closed else [merged[-1], run]
+    return merged
+
+
+def _skipped(settings: Settings, topic: str, ranges: OffsetRanges) -> Runs:
+    records = read_exactly(settings, topic, ranges)
+    return runs_between(((int(r.partition() or 0), int(r.offset() or 0)) for r in records), ranges)
 
 
 def runs_between(addresses: Iterable[tuple[int, int]], ranges: OffsetRanges) -> Runs:

@@ -309,6 +309,17 @@ def topic_config(settings: Settings, topic: str) -> dict[str, str]:
     return {name: str(entry.value) for name, entry in entries.items()}
 
 
+def is_compacted(settings: Settings, topic: str) -> bool:
+    """Say whether Kafka may remove a topic's records that newer ones supersede; no, if this client may not see its settings."""
+    try:
+        return "compact" in topic_config(settings, topic).get("cleanup.policy", "delete")
+    except ServiceError as error:
+        cause = error.__cause__
+        if isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return False
+        raise
+
+
 def add_partitions(settings: Settings, topic: str, total: int) -> None:
     """Give a topic more partitions."""
     client = admin(settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,6 +16,7 @@ from rivertwice.log.addresses import OffsetRanges, count, drop_empty, intersect,
 from rivertwice.log.archive_read import KAFKA_COLUMNS, kafka_schema, read_archive
 from rivertwice.log.archive_table import archived_segments
 from rivertwice.log.client_options import range_options
+from rivertwice.log.holes import compacted_away
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,14 @@ def read_ranges(
 
 
 def observe_read(settings: Settings, topic: str, ranges: OffsetRanges, topic_id: str) -> ReadPlan:
-    """Find where the records of `ranges` can be read now; the plan's `missing` has the ranges that are nowhere."""
+    """Find where the records of `ranges` can be read now; the plan's `missing` has the ranges that are nowhere.
+
+    What Kafka has compacted away, and the archive lacks, is missing, too.
+    """
     *older, archived = archived_segments(settings, topic, topic_id) or [{}]
-    return plan_read(ranges, archived, _retained(settings, topic, topic_id, ranges, archived), older)
+    plan = plan_read(ranges, archived, _retained(settings, topic, topic_id, ranges, archived), older)
+    gone = compacted_away(settings, topic, plan.kafka) if plan.kafka else []
+    return plan if not gone else replace(plan, missing=tuple(sorted([*plan.missing, *gone])))
 
 
 def read_plan(

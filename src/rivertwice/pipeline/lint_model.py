@@ -17,6 +17,7 @@ class TopicFacts:
         partitions: how many it has.
         retention: how long it keeps records; None: for ever.
         compacted: it drops superseded records.
+        compacted_after: how long it keeps them at least.
         held: records that each partition holds now.
         middles_ms: the timestamp of each partition's middle record, epoch ms.
         span_ms: from the first record's timestamp to the last one's.
@@ -28,6 +29,7 @@ class TopicFacts:
     held: Mapping[int, int] = field(default_factory=dict)
     middles_ms: Mapping[int, int] = field(default_factory=dict)
     span_ms: int = 0
+    compacted_after: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True)

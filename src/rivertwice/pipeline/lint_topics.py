@@ -10,6 +10,8 @@ from rivertwice.pipeline.model import Definition
 
 HOT_SHARE = 0.6
 """A partition that holds more of the records than this, of at least three, is a hot one."""
+LEAST_LAG = timedelta(hours=1)
+"""A compacted topic that keeps superseded records for less is no source."""
 FEW = 100
 """Of fewer records in a partition, the middle one says little."""
 SKEWED_SPAN = 0.1
@@ -60,12 +62,20 @@ def partitions_finding(definition: Definition, topic: str, facts: TopicFacts | N
             "partitioner sends keys elsewhere, and a key's order ends there",
             definition.window.kind.lint.remedy_for_partitions(facts.partitions),
         )
-    if facts.compacted:
+    if facts.compacted and facts.compacted_after < LEAST_LAG:
         return LintFinding(
             check,
             BROKEN,
-            f"{topic} is compacted: superseded records vanish, so batches cannot be counted and the stream stops",
-            "stream a plain topic; compacted ones are for tables",
+            f"{topic} is compacted after {format_duration(facts.compacted_after)}: superseded records vanish, so batches cannot be counted and the stream stops",
+            f"raise min.compaction.lag.ms of {topic} to an hour at least, or stream a topic that is not compacted",
+        )
+    if facts.compacted:
+        return LintFinding(
+            check,
+            WARNS,
+            f"{topic} is compacted after {format_duration(facts.compacted_after)}: a stream or an archive that comes later than that stops at the first "
+            "record that vanished, and what was not archived by then cannot be compared",
+            f"let `rivertwice archive {definition.name}` run more often, and begin before the first records are that old",
         )
     return LintFinding(
         check,

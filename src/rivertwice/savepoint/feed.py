@@ -101,13 +101,15 @@ def oldest_offsets(
 ) -> dict[str, dict[int, int]]:
     """Return topic to the first offsets that Kafka still has; if the topic was created again, Kafka has none of its records.
 
-    If the archive was rewritten (`archive_only`), Kafka's records do not count, for they differ from what the tables contain.
+    If the archive was rewritten (`archive_only`), or if the topic is compacted, Kafka's records do not count, for they differ from
+    what the tables contain.
     """
     return {topic: _oldest_offsets(settings, manifest, topic, archive_only) for topic in definition.topics}
 
 
 def _oldest_offsets(settings: Settings, manifest: Manifest, topic: str, archive_only: bool) -> dict[int, int]:
-    if archive_only or kafka.topic_id(settings, topic) != manifest.topic_ids[topic]:
+    is_other = archive_only or kafka.topic_id(settings, topic) != manifest.topic_ids[topic]
+    if is_other or kafka.is_compacted(settings, topic):
         return {int(partition): _NOTHING for partition in manifest.offsets[topic]}
     return kafka.begin_offsets(settings, topic)
 

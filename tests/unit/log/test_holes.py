@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from homes.ledger import ledger_row
-from rivertwice.log.holes import count_runs, runs_between
+from rivertwice.log.holes import count_runs, merge_close, runs_between
 from rivertwice.savepoint.recorded import ReplayTopic, ReplayTopics, absent_until
 
 
@@ -28,3 +28,10 @@ def test_a_replay_topic_continues_where_its_records_moved_to() -> None:
     assert topics.has_absent
     places = [topics.shift({"flights": {"0": end}})["s"]["0"] for end in (20, 30, 40, 50, 60, 70)]
     assert places == [0, 0, 10, 16, 26, 35]
+
+
+def test_too_many_runs_are_joined_where_they_lie_closest() -> None:
+    runs = [(0, 1), (5, 6), (7, 9), (20, 21), (22, 30)]
+    assert merge_close(runs, 5) == runs
+    assert merge_close(runs, 3) == [(0, 1), (5, 9), (20, 30)]
+    assert merge_close(runs, 1) == [(0, 30)]

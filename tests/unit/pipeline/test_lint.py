@@ -139,6 +139,8 @@ def test_what_the_definition_leaves_open_is_named(definition: Definition, check:
         (TopicFacts(3, timedelta(days=7), compacted=False), "lag beyond retention", HOLDS),
         (TopicFacts(6, None, compacted=False), "partitions and keys", BROKEN),
         (TopicFacts(3, None, compacted=True), "partitions and keys", BROKEN),
+        (TopicFacts(3, None, compacted=True, compacted_after=timedelta(minutes=59)), "partitions and keys", BROKEN),
+        (TopicFacts(3, None, compacted=True, compacted_after=timedelta(hours=1)), "partitions and keys", WARNS),
     ],
 )
 def test_what_the_topic_says_is_judged(facts: TopicFacts | None, check: str, state: str) -> None:
