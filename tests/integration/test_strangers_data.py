@@ -158,7 +158,7 @@ def test_a_strangers_topic_is_guessed_streamed_and_explained(
     causes = run("verdicts", "readings", "--causes", "--pair", "stream", "--limit", "500")["rows"]
     assert {(each["partition"], each["offset"]) for each in causes if each["cause"] == "late"} == late_addresses
 
-    run("backfill", "run", "readings")
+    run("backfill", "run", "readings", "--yes")
     assert run("reconcile", "readings")["counts"]["served"]["LATE"] == 0
     closed = {cell for cell in truth if cell in {*served(run)} or cell in late_cells}
     wait_for(
