@@ -24,7 +24,7 @@ def test_a_stream_its_reconcile_and_its_backfill_are_spans(
     with collecting(monkeypatch) as collector:
         run_driver_warm(settings, NAME, tmp_path / "driver.log")
         run_command_warm(settings, "reconcile", NAME)
-        done = run_command_warm(settings, "backfill", "run", NAME, *MORNING)
+        done = run_command_warm(settings, "backfill", "run", NAME, *MORNING, "--yes")
         reconciled = collector.named("rivertwice.reconcile")
         batches = [attributes(span) for span in collector.spans if span.name == "rivertwice.batch"]
         assert len(batches) > 1

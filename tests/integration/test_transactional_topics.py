@@ -84,7 +84,7 @@ def test_committed_records_are_counted_and_replayed_exactly(tmp_path: Path, brok
     assert full["counts"]["served"]["LATE"] > 0
     assert reconciled(settings, full=False)["balance"] == full["balance"]
     assert full["balance"]["total"]["read"] == len(source.sent)
-    run_command_warm(settings, "backfill", "run", NAME)
+    run_command_warm(settings, "backfill", "run", NAME, "--yes")
     assert reconciled(settings)["counts"]["served"]["LATE"] == 0
     assert served(settings) == closed(source.hours(), settings)
     assert run_command_warm(settings, "savepoint", "prove", NAME, taken.id)["proved"]
