@@ -38,7 +38,7 @@ def judge_home(log: Log, home: Path, topic: str, *, complete: bool = False) -> d
     batches = [batch for segment in path for batch in recorded if segment.holds(batch.timeline, batch.number)]
     batches.sort(key=lambda batch: ([segment.timeline for segment in path].index(batch.timeline), batch.number))
     places = {(batch.timeline, batch.number): place for place, batch in enumerate(batches)}
-    expected = expect(log.records, batches)
+    expected = expect(log.records, batches, log.absent)
     emitted = [
         Emitted((start, key), end, n, total, top, places[timeline, batch])
         for start, key, end, n, total, top, timeline, batch in select(

@@ -25,32 +25,37 @@ class Log:
 
     Attributes:
         records: by (partition, offset); what Kafka has deleted meanwhile is taken from the producer's notes.
+        absent: addresses between the log's begin and its end at which a consumer of committed records gets none: the markers of
+            transactions, and what was aborted. A record that its producer noted is in `changed` then.
         changed: addresses at which the log does not hold (any more) the record that it acknowledged, though it must.
     """
 
     records: dict[tuple[int, int], Record]
     changed: list[tuple[int, int]]
+    absent: frozenset[tuple[int, int]] = frozenset()
 
 
 def read_log(bootstrap: str, topic: str, notes: Path | None) -> Log:
     """Consume the topic and compare it with what the producer noted when its records were acknowledged."""
-    records, begins = _consume(bootstrap, topic)
+    records, begins, ends = _consume(bootstrap, topic)
+    absent = {(p, offset) for p, low in begins.items() for offset in range(low, ends[p])} - records.keys()
     changed = []
     for record in _read_notes(notes):
         if record.offset < begins.get(record.partition, 0):
             records[record.address] = record
         elif records.get(record.address) != record:
             changed.append(record.address)
-    return Log(records, changed)
+    return Log(records, changed, frozenset(absent))
 
 
-def _consume(bootstrap: str, topic: str) -> tuple[dict[tuple[int, int], Record], Offsets]:
+def _consume(bootstrap: str, topic: str) -> tuple[dict[tuple[int, int], Record], Offsets, Offsets]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "oracle",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "isolation.level": "read_committed",
         }
     )
     partitions = list(consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
@@ -77,7 +82,7 @@ def _consume(bootstrap: str, topic: str) -> tuple[dict[tuple[int, int], Record],
             )
             records[record.address] = record
     consumer.close()
-    return records, {p: low for p, (low, _) in marks.items()}
+    return records, {p: low for p, (low, _) in marks.items()}, {p: high for p, (_, high) in marks.items()}
 
 
 def _read_notes(notes: Path | None) -> list[Record]:
