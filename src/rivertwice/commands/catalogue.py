@@ -40,6 +40,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Results": {
         "show": "results:show",
+        "explain": "explain:explain",
         "query": "results:query",
         "export": "results:export",
         "view": "views:view",

@@ -1,0 +1,124 @@
+"""The truth of one row, computed when somebody asks: a batch over the records of its window alone, from archive and Kafka."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from rivertwice.backfill.compute import check_same_topics, rows_by_view, windows_frame
+from rivertwice.backfill.model import BackfillRequest
+from rivertwice.backfill.observe import observe_backfill
+from rivertwice.config import Settings
+from rivertwice.deadletters.cure import amended_rows
+from rivertwice.deadletters.summary import read_cures
+from rivertwice.explain.model import MOST_LISTED, Address, Truth
+from rivertwice.explain.question import Question
+from rivertwice.explain.records import Late, describe_late
+from rivertwice.instants import TimeRange, from_ms, to_ms
+from rivertwice.log.addresses import Part
+from rivertwice.pipeline.definition import Definition, Source
+from rivertwice.pipeline.relations import included
+from rivertwice.trial.stretch import plan_windows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def compute_truth(spark: SparkSession, settings: Settings, question: Question) -> Truth:
+    """Compute what the records that the stream has read so far make of one row.
+
+    Only batches that may have records of the window are read, by their event times in the ledger (`backfill.zones`).
+
+    Args:
+        spark: the session.
+        settings: where everything is stored.
+        question: of windows that begin at multiples of their step (`why_no_truth`).
+
+    Raises:
+        LogGapError: neither the archive nor Kafka has a record that is needed.
+        ServiceError: Kafka does not answer.
+    """
+    address, definition = question.address, question.definition
+    view = observe_backfill(settings, address.pipeline)
+    start_ms = to_ms(address.start)
+    request = BackfillRequest(address.pipeline, TimeRange(address.start, address.end), "explain")
+    plan = plan_windows(request, view, [(start_ms, start_ms + view.step)])
+    rows = rows_by_view(spark, settings, plan, definition, plan.offsets)
+    result = _of_key(windows_frame(spark, definition, plan, rows), address.key)
+    values = result.select(*definition.columns).limit(1).toArrow().to_pylist()
+    has_key = _has_fields(definition, address)
+    count, late = 0, list[Late]()
+    for name, source in definition.streams.items():
+        own = _in_window(included(spark, definition, rows[name]), source, address)
+        own = _of_key(own, address.key) if has_key else own
+        count += own.count()
+        late += _late(own, source, question)
+    check_same_topics(settings, plan)
+    described = describe_late(late, question.committed, address.end, question.published)
+    amended = _amended(spark, settings, question, view.amendments, has_key=has_key)
+    return Truth(values[0] if values else None, count, has_key, tuple(described[:MOST_LISTED]), len(described), amended)
+
+
+def _has_fields(definition: Definition, address: Address) -> bool:
+    """Say whether each key column is a field of each source, so that records of the key can be chosen before the transform."""
+    return all(set(address.key) <= set(source.schema_) for source in definition.streams.values())
+
+
+def _of_key(rows: DataFrame, key: Any) -> DataFrame:
+    for name, value in key.items():
+        rows = rows.where(F.col(name).eqNullSafe(F.lit(value)))
+    return rows
+
+
+def _in_window(rows: DataFrame, source: Source, address: Address) -> DataFrame:
+    event_ms = F.unix_millis(source.event_time)
+    return rows.where((event_ms >= F.lit(to_ms(address.start))) & (event_ms < F.lit(to_ms(address.end))))
+
+
+def _late(rows: DataFrame, source: Source, question: Question) -> list[Late]:
+    """Return the records that a batch read after the watermark before it had passed the window's end."""
+    end_ms, closed_ms = to_ms(question.address.end), question.definition.window.closed_ms
+    table = question.committed.table
+    marks = dict(zip(table["batch"].to_pylist()[1:], table["batch_watermark_ms"].to_pylist()[:-1], strict=True))
+    after = [row for row in question.batches if closed_ms(marks.get(row.batch, 0)) >= end_ms]
+    runs = [(row, partition, *pair) for row in after for partition, pair in row.ranges(source.topic).items()]
+    if not runs:
+        return []
+    bounds = [_is_in(partition, low, high) for _, partition, low, high in runs]
+    event_us = F.unix_micros(source.event_time).alias("_event_us")
+    chosen = rows.where(functools.reduce(operator.or_, bounds)).select("_partition", "_offset", event_us)
+    found = []
+    for record in chosen.orderBy("_partition", "_offset").toArrow().to_pylist():
+        place, offset = record["_partition"], record["_offset"]
+        row = next(row for row, partition, low, high in runs if partition == place and low <= offset < high)
+        event_time = from_ms(0) + timedelta(microseconds=record["_event_us"])
+        watermark = from_ms(closed_ms(marks.get(row.batch, 0)))
+        found.append(Late(Part(source.topic, place), offset, event_time, watermark, (row.timeline, row.batch)))
+    return found
+
+
+def _is_in(partition: int, low: int, high: int) -> Column:
+    offset = F.col("_offset")
+    return (F.col("_partition") == F.lit(partition)) & (offset >= F.lit(low)) & (offset < F.lit(high))
+
+
+def _amended(
+    spark: SparkSession, settings: Settings, question: Question, amendments: int, *, has_key: bool
+) -> tuple[str, ...]:
+    """Return the places of the dead letters whose amended records belong to the row."""
+    definition, address = question.definition, question.address
+    home = settings.pipeline(address.pipeline)
+    known = [cure for cure in read_cures(home, question.committed) if cure.holds_at(amendments)]
+    places = []
+    for name, rows in amended_rows(spark, definition, known).items():
+        source = definition.sources[name]
+        own = _in_window(included(spark, definition, rows), source, address)
+        own = _of_key(own, address.key) if has_key else own
+        table = own.select("_partition", "_offset").limit(MOST_LISTED).toArrow()
+        places += [f"{source.topic}/{row['_partition']}@{row['_offset']}" for row in table.to_pylist()]
+    return tuple(sorted(places))
