@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -52,16 +53,18 @@ def compute_truth(spark: SparkSession, settings: Settings, question: Question) -
     result = _of_key(windows_frame(spark, definition, plan, rows), address.key)
     values = result.select(*definition.columns).limit(1).toArrow().to_pylist()
     has_key = _has_fields(definition, address)
-    count, late = 0, list[Late]()
+    # An amended dead letter is a record of the truth; it was refused, not late.
+    uncured = rows_by_view(spark, settings, replace(plan, amendments=0), definition, plan.offsets)
+    count = late_total = 0
+    late: list[Late] = []
     for name, source in definition.streams.items():
-        own = _in_window(included(spark, definition, rows[name]), source, address)
-        own = _of_key(own, address.key) if has_key else own
-        count += own.count()
-        late += _late(own, source, question)
+        count += _own(spark, question, source, rows[name], has_key=has_key).count()
+        total, listed = _late(_own(spark, question, source, uncured[name], has_key=has_key), source, question)
+        late_total, late = late_total + total, late + listed
     check_same_topics(settings, plan)
     described = describe_late(late, question.committed, address.end, question.published)
     amended = _amended(spark, settings, question, view.amendments, has_key=has_key)
-    return Truth(values[0] if values else None, count, has_key, tuple(described[:MOST_LISTED]), len(described), amended)
+    return Truth(values[0] if values else None, count, has_key, tuple(described[:MOST_LISTED]), late_total, amended)
 
 
 def _has_fields(definition: Definition, address: Address) -> bool:
@@ -75,31 +78,35 @@ def _of_key(rows: DataFrame, key: Any) -> DataFrame:
     return rows
 
 
-def _in_window(rows: DataFrame, source: Source, address: Address) -> DataFrame:
-    event_ms = F.unix_millis(source.event_time)
-    return rows.where((event_ms >= F.lit(to_ms(address.start))) & (event_ms < F.lit(to_ms(address.end))))
+def _own(spark: SparkSession, question: Question, source: Source, rows: DataFrame, *, has_key: bool) -> DataFrame:
+    """Return the records of a source that belong to the window, and to the key if its columns are fields."""
+    address, event_ms = question.address, F.unix_millis(source.event_time)
+    inside = (event_ms >= F.lit(to_ms(address.start))) & (event_ms < F.lit(to_ms(address.end)))
+    own = included(spark, question.definition, rows).where(inside)
+    return _of_key(own, address.key) if has_key else own
 
 
-def _late(rows: DataFrame, source: Source, question: Question) -> list[Late]:
-    """Return the records that a batch read after the watermark before it had passed the window's end."""
+def _late(rows: DataFrame, source: Source, question: Question) -> tuple[int, list[Late]]:
+    """Return how many records a batch read after the watermark before it had passed the window's end, and the first of them."""
     end_ms, closed_ms = to_ms(question.address.end), question.definition.window.closed_ms
     table = question.committed.table
     marks = dict(zip(table["batch"].to_pylist()[1:], table["batch_watermark_ms"].to_pylist()[:-1], strict=True))
     after = [row for row in question.batches if closed_ms(marks.get(row.batch, 0)) >= end_ms]
     runs = [(row, partition, *pair) for row in after for partition, pair in row.ranges(source.topic).items()]
     if not runs:
-        return []
+        return 0, []
     bounds = [_is_in(partition, low, high) for _, partition, low, high in runs]
     event_us = F.unix_micros(source.event_time).alias("_event_us")
     chosen = rows.where(functools.reduce(operator.or_, bounds)).select("_partition", "_offset", event_us)
     found = []
-    for record in chosen.orderBy("_partition", "_offset").toArrow().to_pylist():
+    first = chosen.orderBy("_partition", "_offset").limit(MOST_LISTED)
+    for record in first.toArrow().to_pylist():
         place, offset = record["_partition"], record["_offset"]
         row = next(row for row, partition, low, high in runs if partition == place and low <= offset < high)
         event_time = from_ms(0) + timedelta(microseconds=record["_event_us"])
         watermark = from_ms(closed_ms(marks.get(row.batch, 0)))
         found.append(Late(Part(source.topic, place), offset, event_time, watermark, (row.timeline, row.batch)))
-    return found
+    return chosen.count(), found
 
 
 def _is_in(partition: int, low: int, high: int) -> Column:
@@ -111,14 +118,13 @@ def _amended(
     spark: SparkSession, settings: Settings, question: Question, amendments: int, *, has_key: bool
 ) -> tuple[str, ...]:
     """Return the places of the dead letters whose amended records belong to the row."""
-    definition, address = question.definition, question.address
-    home = settings.pipeline(address.pipeline)
+    definition = question.definition
+    home = settings.pipeline(question.address.pipeline)
     known = [cure for cure in read_cures(home, question.committed) if cure.holds_at(amendments)]
     places = []
     for name, rows in amended_rows(spark, definition, known).items():
         source = definition.sources[name]
-        own = _in_window(included(spark, definition, rows), source, address)
-        own = _of_key(own, address.key) if has_key else own
-        table = own.select("_partition", "_offset").limit(MOST_LISTED).toArrow()
+        own = _own(spark, question, source, rows, has_key=has_key)
+        table = own.select("_partition", "_offset").toArrow()  # at most as many as decisions
         places += [f"{source.topic}/{row['_partition']}@{row['_offset']}" for row in table.to_pylist()]
     return tuple(sorted(places))
