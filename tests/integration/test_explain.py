@@ -89,7 +89,9 @@ def files_of(name: str, topic: str) -> dict[str, str]:
 def produce(settings: Settings, topic: str, records: Sequence[Amount | None]) -> None:
     """Send records to two partitions in turn; None is one that is no JSON."""
     events = [
-        Event(number % 2, b"k", b"no json", LATE_MS) if each is None else Event(number % 2, b"k", each.value, each.at_ms)
+        Event(number % 2, b"k", b"no json", LATE_MS)
+        if each is None
+        else Event(number % 2, b"k", each.value, each.at_ms)
         for number, each in enumerate(records)
     ]
     produce_events(settings, topic, events)
@@ -124,7 +126,7 @@ def settings(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> Se
 
 
 def test_a_number_is_explained_before_and_after_its_backfill(settings: Settings) -> None:
-    topic = path_ledger(settings.pipeline(NAME))[0].topic_ids.copy().popitem()[0]
+    (topic,) = path_ledger(settings.pipeline(NAME))[0].topic_ids
     place, refused = f"{topic}/0@60", f"{topic}/1@60"
 
     began = time.monotonic()

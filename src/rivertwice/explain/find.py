@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome
 from rivertwice.errors import RequestError
+from rivertwice.explain.kinds import facts_of
 from rivertwice.instants import EPOCH, iso_of_ms, to_iso, to_ms
 from rivertwice.pipeline.definition import Definition
 from rivertwice.results.columns import condition_of_key, require_columns
@@ -156,9 +157,9 @@ def describe_nearest(known_ms: Sequence[int], start_ms: int, definition: Definit
     after = [ms for ms in known_ms if ms > start_ms][:2]
     listed = ", ".join(iso_of_ms(ms) for ms in (*before, *after))
     step_ms = definition.window.step // timedelta(milliseconds=1)
-    aligned = definition.window.kind.is_aligned and start_ms % step_ms
+    aligned = facts_of(definition).has_known_starts and start_ms % step_ms
     hint = f"; it lies in the one that starts at {iso_of_ms(start_ms // step_ms * step_ms)}" if aligned else ""
-    return f"the nearest start at {listed}{hint}; {definition.window.text}"
+    return f"the nearest start at {listed}{hint} (windows: {definition.window.text})"
 
 
 def window_end(definition: Definition, start: datetime, rows: WindowRows) -> datetime | None:
@@ -167,7 +168,7 @@ def window_end(definition: Definition, start: datetime, rows: WindowRows) -> dat
         if table.num_rows:
             end: datetime = table[definition.window.end_column][0].as_py()
             return end
-    is_whole = definition.window.kind.is_aligned and (start - EPOCH) % definition.window.step < _MICROSECOND
-    if not is_whole or not definition.window.kind.has_watermark:
+    is_whole = facts_of(definition).has_known_starts and (start - EPOCH) % definition.window.step < _MICROSECOND
+    if not is_whole:
         return None
     return start + definition.window.length

@@ -14,6 +14,7 @@ from rivertwice.config import PipelineHome, Place, Settings
 from rivertwice.errors import RequestError
 from rivertwice.explain.find import WindowRows
 from rivertwice.explain.history import Closing, EmittedRow, HeadMove, PublishedRow, Values
+from rivertwice.explain.kinds import facts_of
 from rivertwice.explain.model import Address, Emitted, Published, Verdict
 from rivertwice.explain.verdicts import judge_age
 from rivertwice.instants import to_ms
@@ -95,7 +96,7 @@ def emitter_of(committed: CommittedBatches, row: EmittedRow) -> Emitted:
 
 def find_closing(pipeline: PipelineState, address: Address) -> Closing | None:
     """Return the first batch of the head's path whose watermark closed the window."""
-    if not pipeline.definition.window.kind.has_watermark:
+    if not facts_of(pipeline.definition).closes:
         return None
     end_ms, table = to_ms(address.end), pipeline.committed.table
     for place, mark in enumerate(table["batch_watermark_ms"].to_pylist()):

@@ -1,4 +1,4 @@
-"""What a truth is computed for, and of which windows it is computed. Pure."""
+"""What a truth is computed for. Pure."""
 
 from __future__ import annotations
 
@@ -28,18 +28,3 @@ class Question:
     committed: CommittedBatches
     batches: Sequence[LedgerRow]
     published: Published | None
-
-
-def why_no_truth(definition: Definition) -> str | None:
-    """Return why the truth of one row alone is not computed; None: it is. Pure."""
-    if not definition.window.kind.has_watermark:
-        return (
-            "the truth of one row is not computed: each row of a fold depends on all records of its key before it; "
-            "`rivertwice reconcile NAME --full` compares all of them"
-        )
-    if not definition.window.kind.is_aligned:
-        return (
-            "the truth of one session is not computed: its records decide where it begins and ends; `rivertwice reconcile NAME --from "
-            "START --to END` compares the sessions of a range"
-        )
-    return None

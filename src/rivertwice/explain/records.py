@@ -1,4 +1,4 @@
-"""The records behind a number: what its batches read, which came late and which were refused, by the tables alone."""
+"""The records of a number: what its batches read, which came late and which were refused, by the tables alone."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rivertwice.config import PipelineHome
 from rivertwice.deadletters.amendments import read_amendments
 from rivertwice.deadletters.model import DeadLetter, newest_by_address
 from rivertwice.deadletters.summary import BRIEF, select_valid
+from rivertwice.explain.kinds import facts_of
 from rivertwice.explain.model import DeadRecord, LateRecord, OffsetRange, Published, Reads
 from rivertwice.instants import from_ms, to_ms
 from rivertwice.log.addresses import Part
@@ -114,7 +115,7 @@ def read_late(
     if not definition.late.keeps_rows:
         return []
     low, high = to_ms(start), to_ms(start) + 1
-    if not definition.window.kind.is_aligned:
+    if not facts_of(definition).has_known_starts:
         low, high = low - definition.window.length // timedelta(milliseconds=1), to_ms(end)
     columns = ["_timeline", "_batch", *LATE_COLUMNS]
     rows = delta.read(home.tables.late_rows, columns=columns, matching=is_within("window_start", [(low, high)]))

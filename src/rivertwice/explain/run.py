@@ -41,8 +41,9 @@ from rivertwice.explain.gather import (
 from rivertwice.explain.history import (
     tell_history,
 )
+from rivertwice.explain.kinds import facts_of
 from rivertwice.explain.model import MOST_LISTED, Address, ColumnValues, Explanation, Truth
-from rivertwice.explain.question import Question, why_no_truth
+from rivertwice.explain.question import Question
 from rivertwice.explain.records import (
     describe_dead,
     describe_late,
@@ -89,7 +90,7 @@ def explain(
     definition, home = pipeline.definition, pipeline.home
     window = read_window(home, pipeline.served, definition, start)
     asked = parse_key(key, definition.row_keys)
-    missing = why_no_truth(definition)
+    missing = facts_of(definition).no_truth
     end = window_end(definition, start, window)
     if end is None or (not any(rows.num_rows for rows in window.tables) and (spark is None or missing is not None)):
         raise refuse_window(home, pipeline.served, definition, start)
@@ -193,7 +194,7 @@ def _explain(
         "truth": None if truth is None else truth.values,
     }
     known = [SERVED, "stream", *(["truth"] if truth is not None else [])]
-    is_closed = closing is not None or not definition.window.kind.has_watermark
+    is_closed = closing is not None or not facts_of(definition).closes
     columns = _columns(pipeline, rows, known)
     counted = 0 if by is None else amendments_of(pipeline, by)
     unknown = _unknown(pipeline, address, missing, truth=truth, is_closed=is_closed)
@@ -278,7 +279,7 @@ def _repaired(definition: Definition, address: Address) -> tuple[datetime, datet
     """Return the range by which a backfill takes the row's window; None: windows of this kind are not published."""
     if find_planner(definition) is None:
         return None
-    if not definition.window.kind.is_aligned:
+    if not facts_of(definition).has_known_starts:
         return address.start, address.end
     return address.start, address.start + definition.window.step
 

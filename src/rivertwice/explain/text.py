@@ -101,8 +101,13 @@ def _reads(reads: Reads) -> list[str]:
         "" if reads.first is None else f", {reads.first}" + ("" if reads.first == reads.last else f" to {reads.last}")
     )
     lines = [f"{reads.records} offsets in {batches}{span}, which may hold its records"]
-    shown = [f"{part.topic}/{part.partition} [{part.start}, {part.end})" for part in reads.ranges[:_SHOWN]]
-    return [*lines, *shown, *_more(len(reads.ranges), "ranges")]
+    runs: dict[str, list[str]] = {}
+    for part in reads.ranges:
+        runs.setdefault(f"{part.topic}/{part.partition}", []).append(f"[{part.start}, {part.end})")
+    shown = [
+        f"{place} {' '.join(pairs[:_SHOWN])}{' ...' if len(pairs) > _SHOWN else ''}" for place, pairs in runs.items()
+    ]
+    return [*lines, *shown[:_SHOWN], *_more(len(runs), "partitions")]
 
 
 def _late(explanation: Explanation) -> list[str]:

@@ -38,7 +38,7 @@ def compute_truth(spark: SparkSession, settings: Settings, question: Question) -
     Args:
         spark: the session.
         settings: where everything is stored.
-        question: of windows that begin at multiples of their step (`why_no_truth`).
+        question: of windows of which the truth of one row is computed (`kinds.facts_of`).
 
     Raises:
         LogGapError: neither the archive nor Kafka has a record that is needed.
