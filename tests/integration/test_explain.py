@@ -24,7 +24,7 @@ from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 MINUTE_MS = 60_000
-NAME, VISITS = "amounts", "visits"
+NAME, VISITS, EARLY, TOTALS = "amounts", "visits", "early", "totals"
 LATE_MS = BEGIN_MS + 3 * MINUTE_MS
 CURE = json.dumps({"k": "a", "at": to_iso(from_ms(BEGIN_MS + 4 * MINUTE_MS)), "delta": 500})
 WINDOW = to_iso(from_ms(BEGIN_MS))
@@ -51,6 +51,20 @@ SQL = """\
 SELECT CALL.start AS window_start, CALL.end AS window_end, k, count(*) AS records, sum(delta) AS total
 FROM records
 GROUP BY CALL(at, SIZE), k
+"""
+FOLD_YAML = """\
+window: {fold: 1 day, at: at}
+by: [k]
+state: {total: bigint}
+keys: [k]
+columns: {at: {}, total: {}}
+types: {at: timestamp, total: bigint}
+stream: {max_offsets_per_trigger: 30, catch_up_share: 0, shuffle_partitions: 1}
+"""
+FOLD = """\
+def fold(state, event):
+    total = (state or {"total": 0})["total"] + event["delta"]
+    return {"total": total}, [{"total": total}]
 """
 
 
@@ -79,9 +93,15 @@ def plain_row(records: Iterable[Amount], k: str, start_ms: int = BEGIN_MS) -> di
 
 
 def files_of(name: str, topic: str) -> dict[str, str]:
-    window, call = ("{size: 10 minutes}", "window") if name == NAME else ("{session: 5 minutes}", "session_window")
-    size = "'10 minutes'" if name == NAME else "'5 minutes'"
-    text = YAML.replace("NAME", name).replace("TOPIC", topic).replace("WINDOW", window)
+    """Return a definition of windows, of sessions, of windows with early results, or of a fold."""
+    text = YAML.replace("NAME", name).replace("TOPIC", topic)
+    if name == TOTALS:
+        window, rest = text.split("window: WINDOW")[0].replace("    watermark: 10 minutes\n", ""), FOLD_YAML
+        return {"pipeline.yaml": window + rest, "fold.py": FOLD}
+    window, call, size = ("{size: 10 minutes}", "window", "'10 minutes'")
+    if name == VISITS:
+        window, call, size = ("{session: 5 minutes}", "session_window", "'5 minutes'")
+    text = text.replace("WINDOW", window) + ("emit: updates\n" if name == EARLY else "")
     sql = SQL.replace("CALL(", f"{call}(").replace("CALL.", f"{call}.").replace("SIZE", size)
     return {"pipeline.yaml": text, "transform.sql": sql}
 
@@ -111,15 +131,15 @@ def commands(explained: Any) -> list[str]:
 
 @pytest.fixture(scope="module")
 def settings(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Two streams of one log: an hour, and then a record that is late, one that is refused, and twenty minutes more."""
+    """Four streams of one log: an hour, and then a record that is late, one that is refused, and twenty minutes more."""
     folder, topic = tmp_path_factory.mktemp("explain"), f"t-{uuid.uuid4().hex[:12]}"
-    pipelines = {name: files_of(name, topic) for name in (NAME, VISITS)}
+    pipelines = {name: files_of(name, topic) for name in (NAME, VISITS, EARLY, TOTALS)}
     made = make_project(folder, pipelines, links=TO_RUN, bootstrap=broker.bootstrap)
     ensure_topic(made, topic, 2)
     produce(made, topic, FIRST)
     run_driver_warm(made, NAME, folder / "first.log")
     produce(made, topic, [LATE, None, *AFTER])
-    for name in (NAME, VISITS):
+    for name in (NAME, VISITS, EARLY, TOTALS):
         run_driver_warm(made, name, folder / f"{name}.log")
         run_command_warm(made, "served", "rebuild", name)
     return made
@@ -221,3 +241,33 @@ def test_a_session_is_explained_and_its_unknown_truth_is_said(settings: Settings
     assert column(session, "served") == column(session, "stream") == {name: row[name] for name in ("records", "total")}
     assert session["address"]["end"] == row["window_end"]
     assert "the truth of one session is not computed" in session["unknown"][0]
+
+
+def test_early_results_are_provisional_until_the_window_closes(settings: Settings) -> None:
+    early = explain(settings, WINDOW, "a", name=EARLY)
+    assert [(each["state"], each["values"]) for each in early["history"]] == [
+        ("provisional", plain_row(FIRST, "a")),
+        ("final", plain_row(FIRST, "a")),
+    ]
+    assert early["history"][1]["by"] == f"batch {early['closed_by']} closed the window"
+    open_row = run_command_warm(settings, "view", EARLY)["rows"][-1]
+    waiting = explain(settings, open_row["window_start"], open_row["k"], name=EARLY)
+    assert (waiting["is_closed"], waiting["has_served"], waiting["has_stream"], waiting["acts"]) == (
+        False,
+        False,
+        True,
+        [],
+    )
+    assert column(waiting, "stream") == {name: open_row[name] for name in ("records", "total")}
+
+
+def test_a_row_of_a_fold_is_explained_by_its_whole_key(settings: Settings) -> None:
+    row = run_command_warm(settings, "show", TOTALS, "--order", "oldest", "--limit", "1")["rows"][0]
+    key = {name: row[name] for name in ("k", "record", "row")}
+    explained = explain(settings, row["window_start"], json.dumps(key), name=TOTALS)
+    assert explained["address"]["key"] == key
+    assert column(explained, "served") == {name: row[name] for name in ("at", "total")}
+    assert [each["state"] for each in explained["history"]] == ["final"]
+    assert "the truth of one row is not computed" in explained["unknown"][0]
+    several = shown(settings, TOTALS, row["window_start"], '{"k": "a"}')
+    assert (several.exit_code, "give the whole key, one of" in several.output) == (1, True)
