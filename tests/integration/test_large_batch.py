@@ -47,6 +47,7 @@ def run_cold(settings: Settings, conf: Path, log: Path) -> int:
         return subprocess.run(DRIVER, env=env, stdout=out, stderr=out, timeout=240).returncode
 
 
+@pytest.mark.faults
 def test_a_result_above_the_limit_is_written_by_executors_and_counts_once(
     spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:

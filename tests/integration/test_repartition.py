@@ -188,6 +188,7 @@ def _half_rewritten(spark: Any, checkpoint: Path, batch: int, partitions: int) -
     raise Crash
 
 
+@pytest.mark.faults
 def test_a_timeline_without_a_batch_is_not_saved_nor_changed_again(
     tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:

@@ -34,6 +34,8 @@ PROMISES = (
     "integration/test_backpressure.py",
     "integration/test_first_load.py",
     "integration/test_advise.py",
+    "integration/test_large_batch.py",
+    "integration/test_repartition.py::test_a_timeline_without_a_batch_is_not_saved_nor_changed_again",
     "integration/test_versions_of_kinds.py",
     "integration/test_catch_up.py",
     "integration/test_delivery_kafka.py",
@@ -48,10 +50,13 @@ FAMILIES: Mapping[str, int] = {
     "integration/test_first_load.py::test_a_load_killed_after_any_step_is_continued_to_the_same": 5,
     "integration/test_mistakes.py::test_a_mistake_is_named_and_its_remedy_works": 4,
     "integration/test_stream_load.py::test_what_kafka_has_deleted_is_loaded_from_the_archive": 3,
+    "integration/test_repartition.py::test_each_kind_goes_on_equal_in_another_number_of_partitions": 4,
     "model/test_schedules.py::test_a_rule_that_is_broken_on_purpose_is_caught": 2,
     "spark/test_example_pipelines.py::test_a_case_of_an_example_holds_in_both_modes": 3,
     "spark/test_fold_orders.py::test_rows_are_those_of_the_read_order": 3,
     "spark/test_late_rule_histories.py::": 2,
+    "spark/test_seals.py::test_an_incremental_run_says_of_every_row_what_a_full_one_says": 3,
+    "spark/test_spread.py::test_executors_say_of_every_row_what_the_driver_says": 3,
 }
 """Beginning of the ids of a family, below `tests/`, to the number of shares that its parameters are dealt to, one after the other."""
 
