@@ -160,7 +160,7 @@ def test_a_strangers_topic_is_guessed_streamed_and_explained(
 
     run("backfill", "run", "readings", "--yes")
     assert run("reconcile", "readings")["counts"]["served"]["LATE"] == 0
-    closed = {cell for cell in truth if cell in {*served(run)} or cell in late_cells}
+    closed = {*served(run)} | late_cells
     wait_for(
         "the agent to serve the correction",
         lambda: served(run) == {cell: truth[cell] for cell in closed},
