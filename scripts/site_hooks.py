@@ -1,6 +1,6 @@
 """Hooks of mkdocs: the home page is README.md, the reference comes from the code, links to files of the repository work.
 
-On the hosting page of the repository, `docs/` is read as it is. What only the site has stands there in comments: `<!-- site: text -->`.
+On the hosting page of the repository, `docs/` is read as it is. What only the site shows is written there in comments: `<!-- site: text -->`.
 """
 
 from __future__ import annotations

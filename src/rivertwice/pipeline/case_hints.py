@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from rivertwice.errors import RequestError
 from rivertwice.instants import parse_iso
 from rivertwice.nearest import meant
 from rivertwice.pipeline.case_files import Case, Row
 from rivertwice.pipeline.model import Definition
-from rivertwice.pipeline.paths import parts_of
+from rivertwice.pipeline.paths import parts_of, value_at
 from rivertwice.pipeline.source_model import Source
 
 MOST = 3
@@ -46,18 +45,12 @@ def _of_fields(source: Source, value: Row) -> Iterator[str]:
         if name not in named:
             yield f"{name} is no field of the schema{meant(name, absent)}"
     for name, kind in source.schema_.items():
-        text = _at(value, parts_of(source, name))
+        text = value_at(value, parts_of(source, name))
         is_instant = kind == "timestamp" and name not in source.epochs
         if is_instant and isinstance(text, str) and "zone" in (why := _why_no_instant(text)):
             yield f"{name}: {why}"
         elif is_instant and isinstance(text, int):
             yield f"{name} is the number {json.dumps(text)}; for numbers since 1970 write epochs: {{{name}: ms}} (or s, us) in the source"
-
-
-def _at(value: Any, parts: Sequence[str]) -> Any:
-    for part in parts:
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
 
 
 def _why_no_instant(text: str) -> str:

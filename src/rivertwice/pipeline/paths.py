@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator
 
@@ -40,6 +40,13 @@ def json_path(source: Source, name: str) -> str:
     if name not in source.paths:
         return f"$.{name}"
     return "$" + "".join(f"['{part}']" for part in parts_of(source, name))
+
+
+def value_at(record: Any, parts: Iterable[str]) -> Any:
+    """Return what a record has where the names lead, outermost first; None if it has nothing there."""
+    for part in parts:
+        record = record.get(part) if isinstance(record, Mapping) else None
+    return record
 
 
 def nested_type(source: Source, kinds: Mapping[str, str]) -> str:

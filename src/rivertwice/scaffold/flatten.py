@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rivertwice.pipeline.paths import MOST_PARTS, PART
+from rivertwice.pipeline.paths import MOST_PARTS, PART, value_at
 from rivertwice.scaffold.fields import COLUMN, RESERVED
 from rivertwice.scaffold.read_file import field_name
 from rivertwice.scaffold.sample import Sample
@@ -34,7 +34,7 @@ def flatten(sample: Sample) -> Sample:
     records = [
         replace(
             record,
-            value={name: leaf for path, name in names.items() if (leaf := _at(record.value, path)) is not None},
+            value={name: leaf for path, name in names.items() if (leaf := value_at(record.value, path)) is not None},
             sent=record.value,
         )
         for record in sample.records
@@ -51,12 +51,6 @@ def _leaves(value: Mapping[str, Any], outer: tuple[str, ...]) -> Iterator[tuple[
             yield from _leaves(each, path)
         else:
             yield path
-
-
-def _at(value: Any, path: Sequence[str]) -> Any:
-    for part in path:
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
 
 
 def _named(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
@@ -15,6 +15,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import RequestError
 from rivertwice.instants import to_ms, utc_now
 from rivertwice.log.send import send_records
+from rivertwice.pipeline.paths import value_at
 from rivertwice.scaffold.read_file import as_fields, file_values
 from rivertwice.scaffold.times import as_instant
 
@@ -81,17 +82,11 @@ def _records(
 ) -> Iterator[FileRecord]:
     for value in file_values(path, skipped):
         fields = as_fields(value, zone)
-        instant = None if event_time is None else as_instant(_at(fields, event_time), unit)
-        key_value = None if key is None else _at(fields, key)
+        instant = None if event_time is None else as_instant(value_at(fields, event_time.split(".")), unit)
+        key_value = None if key is None else value_at(fields, key.split("."))
         text = None if key_value is None else str(key_value)
         body = json.dumps(fields, default=_number, ensure_ascii=False).encode()
         yield FileRecord(None if text is None else text.encode(), body, to_ms(instant or utc_now()))
-
-
-def _at(fields: Any, path: str) -> Any:
-    for part in path.split("."):
-        fields = fields.get(part) if isinstance(fields, Mapping) else None
-    return fields
 
 
 def _number(value: Any) -> Any:
