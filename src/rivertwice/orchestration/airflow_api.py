@@ -136,7 +136,8 @@ class AirflowClient:
             if state in _FINAL:
                 return state
             if deadline.is_over():
-                message = f"{dag_id} {run_id} is still {state} after {timeout:.0f} s"
+                where = ", ".join(f"{task} {word}" for (task, _), word in reported.items() if word not in _FINAL)
+                message = f"{dag_id} {run_id} is still {state} after {timeout:.0f} s ({where or 'no task has begun'})"
                 raise ServiceError(message)
             time.sleep(interval)
 
@@ -158,12 +159,14 @@ class AirflowClient:
     def question(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any] | None:
         """Return what a task of a run asks a person (`subject`, `body`, `options`), or None if it does not wait for an answer.
 
-        Airflow stores the question before the task waits, and loses an answer that comes in between.
+        Airflow stores the question before the task waits, and loses an answer that comes in between: then it asks again.
         """
         tasks = self.tasks(dag_id, run_id)
-        waits = any(task.task_id == task_id and task.state == _WAITS_FOR_A_PERSON for task in tasks)
-        answer = self._request("GET", _question(dag_id, run_id, task_id)) if waits else None
-        return dict(answer.json()) if answer is not None and answer.is_success else None
+        if not any(task.task_id == task_id and task.state == _WAITS_FOR_A_PERSON for task in tasks):
+            return None
+        answer = self._request("GET", _question(dag_id, run_id, task_id))
+        asked = dict(answer.json()) if answer.is_success else None
+        return None if asked is None or asked["response_received"] else asked
 
     def answer(self, dag_id: str, run_id: str, task_id: str, option: str) -> None:
         """Answer what a task of a run asks, as the person who is logged in.

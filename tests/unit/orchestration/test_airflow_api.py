@@ -85,7 +85,7 @@ def test_a_question_is_one_once_the_task_waits_for_its_answer(connect: Connect) 
             answers.append(json.loads(request.content))
             return httpx.Response(200 if len(answers) == 1 else 409, json={"detail": "answered already"})
         if request.url.path.endswith("/-1/hitlDetails"):
-            return httpx.Response(200, json={"subject": "Let p@v2 serve?"})
+            return httpx.Response(200, json={"subject": "Let p@v2 serve?", "response_received": bool(answers)})
         task = {"task_id": "approve", "state": state[0], "try_number": 1, "map_index": -1}
         return httpx.Response(200, json={"task_instances": [task]})
 
@@ -93,8 +93,27 @@ def test_a_question_is_one_once_the_task_waits_for_its_answer(connect: Connect) 
     assert airflow.question("switch__p", "r1", "approve") is None
     state[0] = "awaiting_input"
     assert airflow.question("switch__p", "r1", "report") is None
-    assert airflow.question("switch__p", "r1", "approve") == {"subject": "Let p@v2 serve?"}
+    asked = airflow.question("switch__p", "r1", "approve")
+    assert asked is not None
+    assert asked["subject"] == "Let p@v2 serve?"
     airflow.answer("switch__p", "r1", "approve", "Approve")
     assert answers == [{"chosen_options": ["Approve"], "params_input": {}}]
+    assert airflow.question("switch__p", "r1", "approve") is None
     with pytest.raises(ServiceError, match="answered already"):
         airflow.answer("switch__p", "r1", "approve", "Approve")
+
+
+def test_a_wait_that_ends_too_early_names_the_tasks_it_waits_for(connect: Connect) -> None:
+    def ask(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/auth/token":
+            return httpx.Response(201, json={"access_token": "t"})
+        if request.url.path.endswith("/taskInstances"):
+            states = {"gate": "success", "approve": "awaiting_input", "serve": None}
+            rows = [
+                {"task_id": task, "state": state, "try_number": 1, "map_index": -1} for task, state in states.items()
+            ]
+            return httpx.Response(200, json={"task_instances": rows})
+        return httpx.Response(200, json={"state": "running"})
+
+    with pytest.raises(ServiceError, match=r"r1 is still running after 0 s \(approve awaiting_input\)"):
+        connect(ask).wait("switch__p", "r1", 0)
