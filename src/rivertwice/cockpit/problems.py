@@ -56,6 +56,11 @@ class Problem:
     alert: str = ""
 
     @property
+    def headline(self) -> str:
+        """What is wrong, as a sentence of its own."""
+        return f"{_capital(self.what).rstrip('.')}."
+
+    @property
     def sentence(self) -> str:
         """What, since when, which numbers, what next; each a sentence."""
         since = "" if self.since is None else f", since {moment(self.since)}"
