@@ -1,1 +1,1 @@
-"""The cockpit: the routes of our page in Airflow, and the acts that it offers."""
+"""The cockpit over HTTP, inside Airflow: who may see which pipeline, the routes of the data, the files of the page."""
