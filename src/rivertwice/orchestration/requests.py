@@ -86,7 +86,7 @@ def check_form(verb: str, conf: Mapping[str, Any], now: datetime, pipeline: str 
     elif verb == "rewind":
         operate_forms.read_rewind(conf, conf, pipeline)
     elif verb == "operate":
-        operate_forms.read_operate(conf, conf)
+        operate_forms.read_operate(conf, {"act": operate_forms.ACTS[0], **conf})
     elif verb in ("archive", "correct", "reconcile_full"):
         read_nothing(conf)
 
