@@ -29,6 +29,7 @@ _VERBS = (
     (dags.reconcile_full_dag, None),
     (dags.backfill_dag, None),
     (dags.correct_dag, dags.queues_late_windows),
+    (dags.repair_dag, dags.can_repair),
     (dags.switch_dag, dags.is_first_version),
     (operate_dags.restore_dag, None),
     (operate_dags.rewind_dag, None),

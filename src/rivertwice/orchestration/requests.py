@@ -52,6 +52,13 @@ class RotateForm:
 
 
 @dataclass(frozen=True)
+class RepairForm:
+    """A checked request for a repair; `reason` "": none."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class SwitchForm:
     """A checked request to let a version serve; `version` "": the newest open one that does not; `reason` "": none."""
 
@@ -79,6 +86,8 @@ def check_form(verb: str, conf: Mapping[str, Any], now: datetime, pipeline: str 
         read_reconcile(conf, conf, now)
     elif verb == "rotate":
         read_rotate(conf, conf)
+    elif verb == "repair":
+        read_repair(conf, conf)
     elif verb == "switch":
         read_switch(conf, conf)
     elif verb == "restore":
@@ -130,6 +139,16 @@ def read_rotate(conf: Mapping[str, Any], params: Mapping[str, Any]) -> RotateFor
     """
     refuse_unknown(conf, ("prove", "reason"))
     return RotateForm(flag_of(params, "prove"), reason_of(params))
+
+
+def read_repair(conf: Mapping[str, Any], params: Mapping[str, Any]) -> RepairForm:
+    """Check the form of a repair: which windows it takes follows from the newest reconcile.
+
+    Raises:
+        RequestError: an unknown key, or a reason that cannot be kept.
+    """
+    refuse_unknown(conf, ("reason",))
+    return RepairForm(reason_of(params))
 
 
 def read_switch(conf: Mapping[str, Any], params: Mapping[str, Any]) -> SwitchForm:
