@@ -130,7 +130,7 @@ def count_changes(
     rows = None if runs is None else read_in_ranges(serving, runs, ranges)
     if runs is None or rows is None:
         return None
-    counts = _count(rows)
+    counts = count_rows(rows)
     differing = [row for row in rows if row["verdict"] not in (AGREES, OPEN)]
     differing.sort(key=lambda row: (BY_GRAVITY.index(row["verdict"]), -(row["late"] or 0), row["window_start"]))
     return {
@@ -169,7 +169,8 @@ def read_in_ranges(serving: Serving, runs: Runs, ranges: Sequence[HalfOpenRange]
     return found
 
 
-def _count(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def count_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how many rows some stored verdicts say what of. Pure."""
     counts = dict.fromkeys(BY_GRAVITY, 0)
     for row in rows:
         counts[row["verdict"]] += 1 if row["rows"] is None else row["rows"]

@@ -48,15 +48,22 @@ class Runs:
     Attributes:
         brief: one row a run, oldest first: when, of what, and its counts.
         chain: the runs whose verdicts hold for the newest one.
+        increments: by run, of those that build on another.
     """
 
     brief: tuple[Mapping[str, Any], ...]
     chain: Chain
+    increments: Mapping[str, Increment]
 
     @property
     def newest(self) -> Mapping[str, Any]:
         """The newest run."""
         return self.brief[-1]
+
+    def upto(self, at: datetime) -> Runs | None:
+        """Return the runs that were made before an instant; None: there are none."""
+        brief = tuple(run for run in self.brief if run["created_at"] < at)
+        return Runs(brief, chain_of(self.increments, brief[-1]["run"]), self.increments) if brief else None
 
 
 def open_serving(settings: Settings, name: str) -> Serving:
@@ -86,7 +93,7 @@ def _read_runs(home: PipelineHome) -> Runs | None:
         return None
     increments = {row["run"]: Increment.from_json(json.loads(row["increment"])) for row in rows if row.get("increment")}
     brief = tuple({**row, "counts": json.loads(row["counts"]), "increment": None} for row in rows)
-    return Runs(brief, chain_of(increments, rows[-1]["run"]))
+    return Runs(brief, chain_of(increments, rows[-1]["run"]), increments)
 
 
 def read_run(home: PipelineHome, run: str) -> dict[str, Any]:
@@ -99,11 +106,6 @@ def _read_run(home: PipelineHome, run: str) -> dict[str, Any]:
     rows = delta.read(home.tables.reconciles, matching=is_among("run", [run]))
     row: dict[str, Any] = {} if rows is None or not rows.num_rows else rows.to_pylist()[0]
     return {name: json.loads(value) if name in _JSON and value is not None else value for name, value in row.items()}
-
-
-def run_before(runs: Runs, at: datetime) -> Mapping[str, Any] | None:
-    """Return the newest run that was made before an instant. Pure."""
-    return next((run for run in reversed(runs.brief) if run["created_at"] < at), None)
 
 
 def correctness_stamp(home: PipelineHome) -> str:
