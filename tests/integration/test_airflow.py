@@ -1,4 +1,4 @@
-"""One Airflow over the two stormy days: its page, and what each verb does. Its services and forms: `test_airflow_services.py`."""
+"""One Airflow over the two stormy days: what each verb does. Its services and forms: `test_airflow_services.py`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import pytest
 
-from rivertwice.embedded.airflow import airflow_info, stop_airflow
+from rivertwice.embedded.airflow import stop_airflow
 from rivertwice.embedded.airflow_config import airflow_home
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
@@ -38,7 +37,7 @@ from servers.airflow import (
     start_quiet_airflow,
 )
 from servers.airflow_versions import BESIDE, SWITCH, begin_beside, switch
-from servers.browser import Browser, find_chromium, log_in
+from servers.cockpit import data_of
 from servers.secure_kafka import CORE, ENV, SecureListeners, create_user
 from streams.flights import StreamedRun
 
@@ -111,30 +110,11 @@ def ended_well(world: World, begun: dict[str, str], name: str) -> str:
     return begun[name]
 
 
-def test_the_page_holds_no_data_and_its_data_needs_a_login(world: World) -> None:
-    info = airflow_info(world.settings)
-    page = httpx.get(f"{info.url}/rivertwice/", trust_env=False, timeout=60)
-    assert page.status_code == 200
-    assert PIPELINE not in page.text
-    address = f"{info.url}/rivertwice/api/pipelines"
-    assert httpx.get(address, trust_env=False, timeout=60).status_code == 401
-    login = {"Authorization": f"Bearer {log_in(info)}"}
-    data = httpx.get(address, headers=login, trust_env=False, timeout=60).json()
-    assert [pipeline["name"] for pipeline in data["pipelines"]] == [PIPELINE, BESIDE]
-    assert not [pipeline["error"] for pipeline in data["pipelines"] if "error" in pipeline]
-    assert [version["serves"] for version in data["pipelines"][0]["versions"]] == [True, False]
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine")
-def test_the_page_opens_inside_airflow(world: World) -> None:
-    info = airflow_info(world.settings)
-    with Browser(info.url, log_in(info)) as browser:
-        browser.open("/plugin/rivertwice")
-        text = browser.wait_for_text("Timeline".upper(), "document.querySelector('iframe').contentDocument")
-    assert "VERSIONS" in text
-    assert f"reconcile__{PIPELINE}" in text
-    assert "[object" not in text
+def test_the_cockpit_shows_the_pipeline_and_its_version_beside(world: World) -> None:
+    rows = data_of(world.settings, "overview")["pipelines"]
+    assert [(row["name"], row.get("error")) for row in rows] == [(PIPELINE, None)]
+    for name in (PIPELINE, BESIDE):
+        assert data_of(world.settings, f"p/{name}/summary")["name"] == name
 
 
 def test_a_rotation_takes_a_savepoint_and_proves_it(world: World, begun: dict[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,13 +62,20 @@ def link_project(project: Path) -> None:
             (project / "dags" / file.name).symlink_to(file)
 
 
-def start_quiet_airflow(settings: Settings) -> AirflowInfo:
-    """Start what does not run of an Airflow that looks at its DAG files once."""
+def start_quiet_airflow(settings: Settings, users: Sequence[str] = (), **more: dict[str, str]) -> AirflowInfo:
+    """Start what does not run of an Airflow that looks at its DAG files once.
+
+    Args:
+        settings: of the home it lies in.
+        users: further users, each as `name:role`, or `name:role:team`; `log_in` of `servers.cockpit` knows their passwords.
+        more: options by section, which win over the product's own.
+    """
     options = airflow_options
 
     def quiet(*arguments: Any) -> dict[str, dict[str, str]]:
         made = options(*arguments)
-        return {name: values | QUIET.get(name, {}) for name, values in made.items()}
+        made["core"]["simple_auth_manager_users"] = ",".join([made["core"]["simple_auth_manager_users"], *users])
+        return {name: values | QUIET.get(name, {}) | more.get(name, {}) for name, values in made.items()}
 
     with mock.patch.object(services, "airflow_options", quiet):
         return start_airflow(settings, timeout=300)

@@ -19,6 +19,7 @@ BROUGHT_BY = {
     "airflow": "apache-airflow",
     "fastapi": "apache-airflow",
     "starlette": "apache-airflow",
+    "sqlalchemy": "apache-airflow",
     "openlineage": "openlineage-python",
 }
 """Module to the package that has it as a part, or that always installs it."""

@@ -1,0 +1,73 @@
+// All pipelines, one row each, worst first.
+import { html, useEffect, useMemo } from "./vendor/preact-htm.js";
+import { Banner, Checked } from "./banner.js";
+import { number } from "./format.js";
+import { LIGHTS, Running, WORST } from "./now.js";
+import { Ago, Busy, Empty, Light, Note, Sparkline, Stale, Words, pipelineHref } from "./parts.js";
+import { useData } from "./poll.js";
+
+const EVERY = 5000;
+const SHOWN = { all: "All", attention: "Needs attention", running: "With something running", quiet: "Nothing to do" };
+const SORTS = { worst: "Worst first", name: "Name", lag: "Largest lag", verdict: "Oldest verdict" };
+
+const worst = (row) => (row.error ? 0 : row.now ? WORST.indexOf(row.now.tone) : WORST.length);
+const byName = (a, b) => a.name.localeCompare(b.name);
+const ORDER = {
+  worst: (a, b) => worst(a) - worst(b) || byName(a, b),
+  name: byName,
+  lag: (a, b) => (b.lag?.newest ?? -1) - (a.lag?.newest ?? -1) || byName(a, b),
+  verdict: (a, b) => (Date.parse(a.verdict?.at ?? 0) || 0) - (Date.parse(b.verdict?.at ?? 0) || 0) || byName(a, b),
+};
+const KEEPS = {
+  all: () => true,
+  attention: (row) => worst(row) <= 1,
+  running: (row) => (row.running || []).length > 0,
+  quiet: (row) => worst(row) > 1,
+};
+
+export function select(rows, { q = "", show = "all", sort = "worst" }) {
+  const words = q.toLowerCase().split(/\s+/).filter(Boolean);
+  const text = (row) => `${row.name} ${row.description ?? ""} ${row.now?.sentence ?? ""} ${row.error ?? ""}`.toLowerCase();
+  return rows.filter((row) => words.every((word) => text(row).includes(word))).filter(KEEPS[show] || KEEPS.all).sort(ORDER[sort] || ORDER.worst);
+}
+
+function Row({ row }) {
+  const lag = row.lag || {};
+  return html`<tr role="row">
+    <th scope="row" role="rowheader" class="name-cell"><a href=${pipelineHref(row.name)}>${row.name}</a>
+      ${row.error ? html`<div class="t-bad row-words">${row.error}</div>` : row.now ? html`<div class="row-words t-${row.now.tone}"><${Words} text=${row.now.sentence} /></div>` : html`<div class="row-words soft">${row.description}</div>`}</th>
+    ${LIGHTS.map(([key, title]) => html`<td role="cell" key=${key} data-label=${title}>${row.lights?.[key] ? html`<${Light} ...${row.lights[key]} />` : html`<span class="soft">–</span>`}</td>`)}
+    <td role="cell" data-label="Lag" class="lag-cell">${lag.points ? html`<${Sparkline} points=${lag.points} label=${`lag of ${row.name}: ${lag.text || "not known"}`} />` : null}<span class="lag-now">${lag.text || (lag.newest === undefined ? "–" : number(lag.newest))}</span><${Stale} why=${lag.stale} /></td>
+    <td role="cell" data-label="Last verdict">${row.verdict ? html`<span><${Ago} at=${row.verdict.at} /><${Stale} why=${row.verdict.stale} /></span>` : html`<span class="soft">none yet</span>`}</td>
+    <td role="cell" data-label="Running"><${Running} running=${row.running} empty="–" /></td>
+  </tr>`;
+}
+
+export function Overview({ route, go }) {
+  const state = useData("api/overview", "", { every: EVERY });
+  const { query } = route;
+  const rows = state.data ? state.data.pipelines : [];
+  const shown = useMemo(() => select(rows, query), [rows, query.q, query.show, query.sort]);
+  useEffect(() => { // one pipeline and nothing asked for: the table has nothing to compare
+    document.documentElement.dataset.page = "overview";
+  }, []);
+  const change = (part) => go({ page: "overview", query: { ...query, ...part } }, { push: false });
+  const count = (key) => rows.filter(KEEPS[key]).length;
+  return html`<div>
+    <${Banner} state=${state} />
+    <div class="page-head"><h1>Pipelines</h1><${Checked} state=${state} /></div>
+    ${query.dag ? html`<${Note} tone="calm">The DAG ${query.dag} belongs to no pipeline of rivertwice. Below are those that there are.<//>` : null}
+    ${state.data === null ? (state.error ? null : html`<${Busy} />`) : html`
+      <div class="tools" role="search">
+        <label class="field search"><span>Search</span><input type="search" value=${query.q ?? ""} onInput=${(event) => change({ q: event.target.value })} placeholder="Name, or a word of what is wrong" /></label>
+        <fieldset class="choices"><legend>Show</legend>${Object.entries(SHOWN).map(([key, text]) => html`<label key=${key}><input type="radio" name="show" value=${key} checked=${(query.show || "all") === key} onChange=${() => change({ show: key === "all" ? "" : key })} /><span>${text} <b>${count(key)}</b></span></label>`)}</fieldset>
+        <label class="field sort"><span>Sort by</span><select value=${query.sort || "worst"} onChange=${(event) => change({ sort: event.target.value === "worst" ? "" : event.target.value })}>${Object.entries(SORTS).map(([key, text]) => html`<option key=${key} value=${key}>${text}</option>`)}</select></label>
+      </div>
+      <p class="unseen" role="status">${shown.length} of ${rows.length} pipelines shown</p>
+      ${shown.length ? html`<div class="card flush"><table role="table" class="overview">
+        <caption class="unseen">Pipelines</caption>
+        <thead role="rowgroup"><tr role="row">${["Pipeline", ...LIGHTS.map(([, title]) => title), "Lag, last 6 h", "Last verdict", "Running"].map((title) => html`<th scope="col" role="columnheader" key=${title}>${title}</th>`)}</tr></thead>
+        <tbody role="rowgroup">${shown.map((row) => html`<${Row} key=${row.name} row=${row} />`)}</tbody></table></div>`
+        : html`<${Empty}>${rows.length ? "No pipeline fits what you asked for." : "There is no pipeline that you may read. A project's pipelines lie in its folder pipelines/; rivertwice init makes one."}<//>`}`}
+  </div>`;
+}
