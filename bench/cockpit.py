@@ -88,10 +88,10 @@ ANSWERS: dict[str, Answer] = {
 def without_broker(past: Past) -> None:
     """Let Kafka hold the whole log, without a broker: a plan asks for its offsets alone."""
     end = past.days * past.keys * 10 * 3
-    kafka.topic_exists = lambda *_: True  # type: ignore[assignment]
-    kafka.topic_id = lambda *_: "id"  # type: ignore[assignment]
-    kafka.begin_offsets = lambda *_: {0: 0}  # type: ignore[assignment]
-    kafka.end_offsets = lambda *_: {0: end}  # type: ignore[assignment]
+    kafka.topic_exists = lambda *_: True
+    kafka.topic_id = lambda *_: "id"
+    kafka.begin_offsets = lambda *_: {0: 0}
+    kafka.end_offsets = lambda *_: {0: end}
     assert TOPIC
 
 

@@ -12,16 +12,17 @@ from typing import Any
 from rivertwice.backfill.audit import read_audit
 from rivertwice.backfill.corrections import METADATA_KEY, app_of
 from rivertwice.backfill.model import BackfillPlan
+from rivertwice.backfill.observe import stale_ranges
 from rivertwice.backfill.ranges import intersect
 from rivertwice.backfill.store import backfill_folder, list_backfills, load_plan
 from rivertwice.cockpit.serving import open_serving
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RequestError
-from rivertwice.instants import iso_of_ms, to_iso
+from rivertwice.instants import TimeRange, iso_of_ms, to_iso
 from rivertwice.locks import is_locked
 from rivertwice.store import delta
 from rivertwice.store.delta_read import read_history
-from rivertwice.store.remembered import newest_commit
+from rivertwice.store.remembered import Remembered, newest_commit
 from rivertwice.timeline.lineage import head_path, path_semantics
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence
 from rivertwice.timeline.served_rows import publications_of
@@ -126,7 +127,23 @@ def list_of_backfills(settings: Settings, name: str, skip: int = 0, limit: int =
             why_obsolete(plan, publications, semantics),
         )
         rows.append(_row(home, plan, facts, audit, entries, times.get(backfill, {})))
-    return {"name": home.root.name, "total": len(ids), "skip": skip, "backfills": rows}
+    stale = _stale(home)
+    return {
+        "name": home.root.name,
+        "total": len(ids),
+        "skip": skip,
+        "backfills": rows,
+        "stale": {
+            "total": len(stale),
+            "ranges": [{"from": to_iso(part.start), "to": to_iso(part.end)} for part in stale[:LISTED]],
+        },
+    }
+
+
+def _stale(home: PipelineHome) -> list[TimeRange]:
+    """Return the ranges of event time that the newest reconcile found stale and no publication repaired since."""
+    tables = (home.tables.verdicts, home.tables.reconciles, home.tables.sequence)
+    return _STALE.get(str(home.root), tables, lambda: stale_ranges(home))
 
 
 def _row(
@@ -230,3 +247,6 @@ def backfills_stamp(home: PipelineHome) -> str:
     )
     tables = (home.tables.corrections, home.tables.sequence, home.tables.reconciles)
     return "-".join(str(part) for part in (touched, *(newest_commit(table) for table in tables)))
+
+
+_STALE: Remembered[list[TimeRange]] = Remembered(32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -60,6 +61,24 @@ def read_cell(
     rows.sort(key=lambda row: (row["rank"], -row["late"], row["instant"], row["key"]))
     plain = [{field: value for field, value in row.items() if field not in ("rank", "instant")} for row in rows[:MOST]]
     return {"rows": plain, "more": more or len(rows) > MOST}
+
+
+def parse_cell_key(text: str | None) -> dict[str, Any]:
+    """Return a key that the page sends: a JSON object; nothing for rows without keys. Pure.
+
+    Raises:
+        RequestError: it is something else.
+    """
+    if text is None:
+        return {}
+    try:
+        key = json.loads(text)
+    except ValueError:
+        key = None
+    if not isinstance(key, dict):
+        message = f'the key {text[:80]} is no JSON object; write it as \'{{"origin": "JFK"}}\''
+        raise RequestError(message)
+    return key
 
 
 def _judged_row(row: Mapping[str, Any], definition: Definition) -> dict[str, Any]:

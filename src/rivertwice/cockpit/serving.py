@@ -92,7 +92,7 @@ def _read_runs(home: PipelineHome) -> Runs | None:
     if not rows:
         return None
     increments = {row["run"]: Increment.from_json(json.loads(row["increment"])) for row in rows if row.get("increment")}
-    brief = tuple({**row, "counts": json.loads(row["counts"]), "increment": None} for row in rows)
+    brief = tuple({**row, "counts": json.loads(row.get("counts") or "{}"), "increment": None} for row in rows)
     return Runs(brief, chain_of(increments, rows[-1]["run"]), increments)
 
 

@@ -27,8 +27,10 @@ def judged(*rows: Row, names: tuple[str, ...] = ("a", "b")) -> Judged:
     """Verdicts, each as hour, number of the key (-1: all others), word, rows, late records and reason."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * 6
     hours, keys, words, counts, late, reasons = columns
-    numbers = [np.array(part, dtype=np.int64) for part in (hours, keys, [WORDS.index(w) for w in words], counts, late)]
-    return Judged(numbers[0] * HOUR, *numbers[1:], reasons, names)
+    starts, places, codes, rows_of, late_of = (
+        np.array(part, dtype=np.int64) for part in (hours, keys, [WORDS.index(word) for word in words], counts, late)
+    )
+    return Judged(starts * HOUR, places, codes, rows_of, late_of, reasons, names)
 
 
 def present(*rows: tuple[int, int, int]) -> Present:
