@@ -96,8 +96,7 @@ def plan(pipeline: str, found: dict[str, Any]) -> str:
     from rivertwice.backfill.store import save_plan
     from rivertwice.cockpit.repair_plan import explain, plan_approved
 
-    settings = Settings.from_env()
-    proposal = _proposal(found)
+    settings, proposal = Settings.from_env(), _approved(found)
     with refusals():
         made = plan_approved(settings, pipeline, proposal, _reason(found))
     if made is None:
@@ -112,7 +111,7 @@ def plan_arguments(pipeline: str, found: dict[str, Any]) -> list[str]:
     """Return the arguments of the job that plans the sessions that were approved; none if none differs any more."""
     from rivertwice.cockpit.repair_plan import sessions_still_differ
 
-    settings, proposal = Settings.from_env(), _proposal(found)
+    settings, proposal = Settings.from_env(), _approved(found)
     with refusals():
         if not sessions_still_differ(settings, pipeline, proposal):
             log.info("the sessions were published since, so nothing is left to repair")
@@ -252,6 +251,19 @@ def _proposal(found: dict[str, Any]) -> Proposal:
     from rivertwice.cockpit.repairs import Proposal
 
     return Proposal.from_json({name: found[name] for name in Proposal.__dataclass_fields__})
+
+
+def _approved(found: dict[str, Any]) -> Proposal:
+    """Return what was proposed, if somebody approved it or nobody has to.
+
+    Raises:
+        AirflowFailException: nobody did.
+    """
+    answer = get_current_context()["ti"].xcom_pull(task_ids="approve")
+    if found["asks"] and (answer is None or answer.get("chosen_options") != [APPROVE]):
+        message = "nobody approved the repair, so nothing is computed; start the DAG again"
+        raise AirflowFailException(message)
+    return _proposal(found)
 
 
 def _reason(found: dict[str, Any]) -> str:
