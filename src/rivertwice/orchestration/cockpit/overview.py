@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from rivertwice.orchestration.cockpit.access import PipelineDep, SettingsDep, readable_pipelines
 from rivertwice.orchestration.cockpit.answers import answer
 from rivertwice.orchestration.cockpit.known import known_pipelines, pipelines_without_versions
+from rivertwice.orchestration.cockpit.running import running_dag_runs
 
 router = APIRouter(prefix="/api")
 
@@ -22,6 +23,7 @@ def overview(request: Request, user: GetUserDep, session: SessionDep, settings: 
     names = pipelines_without_versions(settings)
     readable = readable_pipelines(names, user, session)
     known = known_pipelines(settings)
+    running = running_dag_runs(readable, session)
     rows: list[dict[str, Any]] = []
     for name in names:
         found = known.get(name)
@@ -30,11 +32,12 @@ def overview(request: Request, user: GetUserDep, session: SessionDep, settings: 
         if found.definition is None:
             rows.append({"name": name, "error": found.refusal})
         else:
-            rows.append({"name": name, "description": found.definition.description})
+            rows.append({"name": name, "description": found.definition.description, "running": running.get(name, [])})
     return answer(request, {"pipelines": rows})
 
 
 @router.get("/p/{name}/summary")
-def summary(request: Request, one: PipelineDep) -> Response:
+def summary(request: Request, one: PipelineDep, session: SessionDep) -> Response:
     """Return what is true of a pipeline now: the sentence, the lights, what runs, and a stamp for each tab."""
-    return answer(request, {"name": one.name, "description": one.description, "stamps": {}})
+    running = running_dag_runs([one.name], session).get(one.name, [])
+    return answer(request, {"name": one.name, "description": one.description, "running": running, "stamps": {}})
