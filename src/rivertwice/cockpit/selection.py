@@ -24,7 +24,7 @@ from rivertwice.cockpit.backfills import seconds_of_newest
 from rivertwice.cockpit.heatmap import axis_key, key_label
 from rivertwice.cockpit.serving import Runs, Serving, open_serving, read_runs
 from rivertwice.config import Settings
-from rivertwice.errors import LogGapError, RequestError, ServiceError
+from rivertwice.errors import ConfigError, LogGapError, RequestError, ServiceError
 from rivertwice.instants import TimeRange, from_ms, iso_of_ms, to_iso, to_ms
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store.sql import equals
@@ -75,7 +75,7 @@ def preview_backfill(
         if view.sessions is not None:
             return {**common, **_sessions(view, serving, definition, runs, asked)}
         plan = plan_backfill(request, view)
-    except ServiceError as error:
+    except (ServiceError, ConfigError) as error:
         why = f"{error}; the dry run of the DAG plans it where Kafka can be reached"
         return {**common, "state": UNREACHABLE, "why": why}
     except (RequestError, LogGapError) as error:

@@ -147,7 +147,7 @@ export function Heatmap({ map, label, selection, onSelect, onOpen }) {
     group = head.group;
     return html`<div role="columnheader" key=${each} aria-colindex=${each + 2} aria-label=${columnName(map, each)} title=${columnName(map, each)}
       class="heat-head ${isFirst ? "begins" : ""} ${isChosen(each) ? "chosen" : ""}" data-row="-1" data-column=${each} style=${{ left: `${each * CELL}px` }}>
-      <span class="heat-group" aria-hidden="true">${isFirst ? head.group : ""}</span><span aria-hidden="true">${head.part}</span></div>`;
+      <span class="heat-group" aria-hidden="true">${isFirst ? head.group : ""}</span><span>${head.part}</span></div>`;
   });
   const line = (number) => html`<div role="row" key=${number ? map.keys[number - 1].key : ""} class="heat-row ${number ? "" : "heat-all"}" aria-rowindex=${number + 2}>
     <div role="rowheader" aria-colindex="1" class="heat-name" title=${number ? map.keys[number - 1].label : "all keys"}>${number ? map.keys[number - 1].label : "all keys"}</div>

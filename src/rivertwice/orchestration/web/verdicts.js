@@ -15,10 +15,10 @@ export function staleOf(run) {
 export function Newest({ data }) {
   const run = data.run, total = run.balance.total || run.balance;
   const pairs = Object.entries(run.counts).sort(([one], [other]) => (one === "served" ? -1 : other === "served" ? 1 : 0));
-  return html`<${Card} title="Newest reconcile" note=${html`<${Ago} at=${run.at} />`}>
+  return html`<${Card} title="Newest reconcile" note=${html`each pair against the truth, <${Ago} at=${run.at} />`}>
     <p><${Tag} word=${run.gate.passed ? "passed" : "failed"} /> as of batch ${run.timeline}/${run.batch}, sequence ${run.sequence}<${Stale} why=${staleOf(run)} /></p>
-    <${Table} caption="Rows by verdict" heads=${["Pair", "Rows", ...ALL.map((word) => ({ text: word, num: true }))]} rowHead
-      rows=${pairs.map(([pair, counts]) => ({ key: pair, cells: [`${pair} against truth`, html`<${Bar} label=${pair} parts=${ALL.map((word) => ({ word, count: counts[word] || 0 }))} />`, ...ALL.map((word) => number(counts[word] || 0))] }))} />
+    <${Table} caption="Rows by verdict" heads=${["Pair", "Rows", ...ALL.map((word) => ({ text: word.replace("_", " "), num: true }))]} rowHead
+      rows=${pairs.map(([pair, counts]) => ({ key: pair, cells: [pair, html`<${Bar} label=${pair} parts=${ALL.map((word) => ({ word, count: counts[word] || 0 }))} />`, ...ALL.map((word) => number(counts[word] || 0))] }))} />
     <${Facts} pairs=${[
       ["Balance", `${number(total.read)} read = ${number(total.emitted)} emitted + ${number(total.open)} open + ${number(total.late)} late + ${number(total.dead)} dead + ${number(total.excluded)} excluded`],
       ["Late share", total.late_share === undefined ? "–" : share(total.late_share)],

@@ -17,10 +17,10 @@ export default function Tab({ name, summary, stamp, query, setQuery, api, act })
   const set = (part, push = false) => setQuery({ ...query, ...part }, { push });
   const explain = (window, key) => set({ window, key, cell: null }, true);
   const pair = query.pair || "served";
-  return html`<div class="grid">
+  return html`<div class="stack">
     <${Windows} name=${name} stamp=${stamp} query=${query} set=${set} api=${api} onPlan=${setPlan} onExplain=${explain} />
     <${Loaded} state=${state}>${(data) => (data.run === null ? html`<${Card} title="Newest reconcile" wide><${Empty}>No reconcile has run yet. <${Copyable} text=${`rivertwice reconcile ${name}`} /><//><//>` : html`
-      <div class="grid inner"><${Differing} data=${data} onExplain=${explain} /><${Newest} data=${data} /><${Trend} data=${data} pair=${pair} /></div>`)}<//>
+      <${Differing} data=${data} onExplain=${explain} /><div class="grid"><${Newest} data=${data} /><${Trend} data=${data} pair=${pair} /></div>`)}<//>
     <${Lateness} api=${api} stamp=${stamp} query=${query} />
     ${query.window ? html`<${Explained} api=${api} window=${query.window} rowKey=${query.key} stamp=${stamp} onClose=${() => set({ window: null, key: null })} onPlan=${setPlan} />` : null}
     ${query.cell && !query.window ? html`<${CellRows} api=${api} cell=${cellOf(query)} stamp=${stamp} onClose=${() => set({ cell: null })} onExplain=${explain} />` : null}
@@ -101,7 +101,7 @@ function Lateness({ api, stamp, query }) {
     if (!data.total) return html`<${Empty}>No late record is known in this range.<//>`;
     const most = Math.max(...data.bars.map((bar) => bar.count));
     return html`<div><p class="soft">${plural(data.total, "record")} of windows from ${instant(data.from, { seconds: false })} to ${instant(data.to, { seconds: false })}${data.source === "causes" ? ", as the newest reconcile named them" : ", as the stream kept them"}: from the end of its window to the watermark that judged it.</p>
-      <ul class="lateness"><li class="mark">the watermark of the definition: ${duration(data.watermark_s)} behind the newest record</li>${data.bars.map((bar) => html`<li key=${bar.from_s}><span>${span(bar)}</span><span><span class="late-bar" style=${{ width: `${(100 * bar.count) / most}%` }}></span></span>
+      <ul class="lateness"><li class="mark">the watermark of the definition: ${duration(data.watermark_s)} behind the newest record</li>${data.bars.map((bar) => html`<li key=${bar.from_s}><span>${span(bar)}</span><span>${bar.count ? html`<span class="late-bar" style=${{ width: `${(100 * bar.count) / most}%` }}></span>` : null}</span>
         <span>${number(bar.count)} <span class="soft">${bar.to_s === null ? "" : `with ${duration(bar.to_s)} more, ${number(bar.until)} of ${number(data.total)} in time`}</span></span></li>`)}</ul></div>`;
   }}<//><//>`;
 }
