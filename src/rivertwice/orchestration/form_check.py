@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LONGEST_BODY = 1 << 20
+ROOT_APP = "rivertwice.root_app"
+"""Where Airflow's own app is in the scope of each request; an app that is mounted below it would not know it otherwise."""
 _TRIGGER = re.compile(r"/api/v2/dags/(?P<verb>[a-z]+(?:_[a-z]+)*)__[a-z0-9._-]+/dagRuns/?$")
 
 
@@ -41,7 +43,9 @@ class FormCheck:
         self._now = now
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on unless it is refused."""
+        """Pass a request on unless it is refused; the page's own app finds Airflow's in it (`cockpit/as_user.py`)."""
+        if "app" in scope:
+            scope[ROOT_APP] = scope["app"]
         wanted = _TRIGGER.search(scope.get("path", "")) if _is_post(scope) else None
         if wanted is None:
             await self._app(scope, receive, send)

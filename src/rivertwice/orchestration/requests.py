@@ -52,6 +52,13 @@ class RotateForm:
 
 
 @dataclass(frozen=True)
+class RepairForm:
+    """A checked request for a repair; `reason` "": none."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class SwitchForm:
     """A checked request to let a version serve; `version` "": the newest open one that does not; `reason` "": none."""
 
@@ -71,6 +78,8 @@ def check_form(verb: str, conf: Mapping[str, Any], now: datetime) -> None:
         read_reconcile(conf, conf, now)
     elif verb == "rotate":
         read_rotate(conf, conf)
+    elif verb == "repair":
+        read_repair(conf, conf)
     elif verb == "switch":
         read_switch(conf, conf)
     elif verb in ("archive", "correct", "reconcile_full"):
@@ -116,6 +125,16 @@ def read_rotate(conf: Mapping[str, Any], params: Mapping[str, Any]) -> RotateFor
     """
     _refuse_unknown(conf, ("prove", "reason"))
     return RotateForm(_flag(params, "prove"), _reason(params))
+
+
+def read_repair(conf: Mapping[str, Any], params: Mapping[str, Any]) -> RepairForm:
+    """Check the form of a repair: which windows it takes follows from the newest reconcile.
+
+    Raises:
+        RequestError: an unknown key, or a reason that cannot be kept.
+    """
+    _refuse_unknown(conf, ("reason",))
+    return RepairForm(_reason(params))
 
 
 def read_switch(conf: Mapping[str, Any], params: Mapping[str, Any]) -> SwitchForm:

@@ -155,7 +155,7 @@ export function Confirm({ title, name, verb, onConfirm, onClose, typed = true, c
   return html`<${Dialog} title=${title} onClose=${onClose}>
     ${children}
     <form onSubmit=${submit}>
-      <label class="field"><span>Reason, for the log</span><input name="reason" value=${reason} onInput=${(event) => setReason(event.target.value)} required maxlength="500" autocomplete="off" /></label>
+      <label class="field"><span>Reason, for the log</span><input name="reason" value=${reason} onInput=${(event) => setReason(event.target.value)} required maxlength="200" autocomplete="off" /></label>
       ${typed ? html`<label class="field"><span>Type <code>${name}</code> to confirm</span><input name="confirm" value=${confirm} onInput=${(event) => setConfirm(event.target.value)} autocomplete="off" spellcheck=${false} /></label>` : null}
       ${error ? html`<div role="alert"><${Note} tone="bad">${error}<//></div>` : null}
       <div class="buttons"><button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="primary" disabled=${!ready}>${busy ? "Starting…" : verb}</button></div>
