@@ -1,26 +1,27 @@
 // A backfill before it runs: the plan, what it changes, a reason, and the pipeline's name typed.
 import { html, useState } from "./vendor/preact-htm.js";
+import { useActs } from "./acts.js";
 import { duration, instant, number, plural } from "./format.js";
 import { AirflowLink, Busy, Confirm, Copyable, Dialog, Facts, Note, Table, Tag } from "./parts.js";
-import { useData } from "./poll.js";
+import { newId, useData } from "./poll.js";
 import { Counts } from "./verdicts.js";
-
-const newId = () => [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
 // `range`: { from, to }, or {} for the windows that are stale.
 export function PlanDialog({ name, range, api, act, onClose }) {
   const asked = range.from ? `?${new URLSearchParams({ from: range.from, to: range.to })}` : "";
   const state = useData(api(`plan${asked}`));
   const [id] = useState(newId), [started, setStarted] = useState(null);
+  const acts = useActs(api), may = acts.find("backfill");
   const fields = range.from ? { scope: "range", start: range.from, end: range.to } : { scope: "stale" };
   const start = (more) => async ({ confirm, reason }) => setStarted(await act("backfill", { id, reason, confirm, fields: { ...fields, ...more } }));
   const title = range.from ? `Backfill ${instant(range.from)} to ${instant(range.to)}` : "Backfill the stale windows";
   if (started) {
-    return html`<${Dialog} title=${title} onClose=${onClose}><div role="status"><${Note} tone="good">Started as <${AirflowLink} dag=${started.dag} run=${started.run}>${started.run}<//>. The list of backfills shows how far it is.<//></div>
+    return html`<${Dialog} title=${title} onClose=${onClose}><div role="status"><${Note} tone="good">${started.repeated ? "Was started already" : "Started"} as <${AirflowLink} dag=${started.dag} run=${started.run}>${started.run}<//> by ${started.by}. The list of backfills shows how far it is.${started.paused ? html` <b>${started.dag} is paused in Airflow, so the run waits until somebody unpauses it.</b>` : ""}<//></div>
       <div class="buttons"><button type="button" class="primary" onClick=${onClose}>Close</button></div><//>`;
   }
   if (state.data === null) return html`<${Dialog} title=${title} onClose=${onClose}>${state.error ? html`<${Note} tone="bad">${state.error}<//>` : html`<${Busy}>Planning: the tables and Kafka's offsets are read…<//>`}<//>`;
   const it = state.data;
+  if (acts.known && !may && it.state !== "refused") return html`<${Dialog} title=${title} onClose=${onClose}>${it.plan ? html`<${Plan} it=${it} />` : null}<${Note} tone="none">You may look, and not start it: that needs the right to trigger <code>backfill__${name}</code> in Airflow.<//><//>`;
   if (it.state === "planned") return html`<${Confirm} title=${title} name=${name} verb="Run the backfill" onConfirm=${start({})} onClose=${onClose}><${Plan} it=${it} /><//>`;
   if (it.state === "refused") return html`<${Dialog} title=${title} onClose=${onClose}><${Note} tone="warn">There is no plan: ${it.why}<//><//>`;
   return html`<${Confirm} title=${title} name=${name} verb="Start the dry run" onConfirm=${start({ dry_run: true })} onClose=${onClose}>

@@ -12,10 +12,10 @@ export function staleOf(run) {
   return null;
 }
 
-export function Newest({ data }) {
+export function Newest({ data, actions }) {
   const run = data.run, total = run.balance.total || run.balance;
   const pairs = Object.entries(run.counts).sort(([one], [other]) => (one === "served" ? -1 : other === "served" ? 1 : 0));
-  return html`<${Card} title="Newest reconcile" note=${html`each pair against the truth, <${Ago} at=${run.at} />`}>
+  return html`<${Card} title="Newest reconcile" note=${html`each pair against the truth, <${Ago} at=${run.at} />`} actions=${actions}>
     <p><${Tag} word=${run.gate.passed ? "passed" : "failed"} /> as of batch ${run.timeline}/${run.batch}, sequence ${run.sequence}<${Stale} why=${staleOf(run)} /></p>
     <${Table} caption="Rows by verdict" heads=${["Pair", "Rows", ...ALL.map((word) => ({ text: word.replace("_", " "), num: true }))]} rowHead
       rows=${pairs.map(([pair, counts]) => ({ key: pair, cells: [pair, html`<${Bar} label=${pair} parts=${ALL.map((word) => ({ word, count: counts[word] || 0 }))} />`, ...ALL.map((word) => number(counts[word] || 0))] }))} />

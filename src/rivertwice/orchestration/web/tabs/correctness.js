@@ -1,5 +1,6 @@
 // Correctness: windows and keys with their verdicts, one number explained, and from a selection to its backfill.
 import { html, useState } from "../vendor/preact-htm.js";
+import { ActButton, useActs } from "../acts.js";
 import { CellRows, Explained } from "../explained.js";
 import { duration, instant, number, plural } from "../format.js";
 import { Heatmap, Legend, columnStart } from "../heatmap.js";
@@ -11,16 +12,16 @@ import { Differing, Newest, Trend, staleOf } from "../verdicts.js";
 const iso = (ms) => new Date(ms).toISOString().replace(".000Z", "Z");
 const PAGE = 25;
 
-export default function Tab({ name, summary, stamp, query, setQuery, api, act }) {
+export default function Tab({ name, stamp, query, setQuery, api, act }) {
   const [plan, setPlan] = useState(null);
-  const state = useData(api("correctness"), stamp);
+  const state = useData(api("correctness"), stamp), acts = useActs(api);
   const set = (part, push = false) => setQuery({ ...query, ...part }, { push });
   const explain = (window, key) => set({ window, key, cell: null }, true);
   const pair = query.pair || "served";
   return html`<div class="stack">
     <${Windows} name=${name} stamp=${stamp} query=${query} set=${set} api=${api} onPlan=${setPlan} onExplain=${explain} />
     <${Loaded} state=${state}>${(data) => (data.run === null ? html`<${Card} title="Newest reconcile" wide><${Empty}>No reconcile has run yet. <${Copyable} text=${`rivertwice reconcile ${name}`} /><//><//>` : html`
-      <${Differing} data=${data} onExplain=${explain} /><div class="grid"><${Newest} data=${data} /><${Trend} data=${data} pair=${pair} /></div>`)}<//>
+      <${Differing} data=${data} onExplain=${explain} /><div class="grid"><${Newest} data=${data} actions=${html`<${ActButton} spec=${acts.find("reconcile")} name=${name} act=${act} label="Reconcile now" />`} /><${Trend} data=${data} pair=${pair} /></div>`)}<//>
     <${Lateness} api=${api} stamp=${stamp} query=${query} />
     ${query.window ? html`<${Explained} api=${api} window=${query.window} rowKey=${query.key} stamp=${stamp} onClose=${() => set({ window: null, key: null })} onPlan=${setPlan} />` : null}
     ${query.cell && !query.window ? html`<${CellRows} api=${api} cell=${cellOf(query)} stamp=${stamp} onClose=${() => set({ cell: null })} onExplain=${explain} />` : null}
