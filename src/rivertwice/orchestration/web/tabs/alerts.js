@@ -2,7 +2,7 @@
 import { html } from "../vendor/preact-htm.js";
 import { ActButton, useActs } from "../acts.js";
 import { plural } from "../format.js";
-import { Ago, AirflowLink, Card, Copyable, Empty, Facts, Instant, Light, Loaded, Note, Table, Tag } from "../parts.js";
+import { Ago, AirflowLink, Card, Copyable, Empty, Facts, Instant, Light, Loaded, Note, Table, Tag, Words } from "../parts.js";
 import { useData } from "../poll.js";
 
 const TONES = { critical: "bad", warning: "warn" };
