@@ -50,13 +50,13 @@ DAY_MS = A_DAY * SIZE_MS
 EACH = 10
 """Records of a row."""
 REPAIRED_EACH = 30
-TOPIC = "events"
+TOPIC = "flights"
 YAML = """
 name: NAME
 description: windows of eight hours by key, with a long past
 sources:
   events:
-    topic: events
+    topic: flights
     partitions: 1
     schema: {k: string, at: timestamp}
     required: [k]

@@ -22,7 +22,7 @@ from rivertwice.instants import TimeRange, iso_of_ms, to_iso
 from rivertwice.locks import is_locked
 from rivertwice.store import delta
 from rivertwice.store.delta_read import read_history
-from rivertwice.store.remembered import Remembered, newest_commit
+from rivertwice.store.remembered import Remembered
 from rivertwice.timeline.lineage import head_path, path_semantics
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence
 from rivertwice.timeline.served_rows import publications_of
@@ -211,20 +211,6 @@ def chunk_times(home: PipelineHome) -> dict[str, dict[int, datetime]]:
     return found
 
 
-def time_left_s(times: Sequence[datetime], total: int, now: datetime) -> float | None:
-    """Return the seconds until the last chunk, by the pace of the chunks so far; None: there is no pace yet. Pure.
-
-    Args:
-        times: when chunks were committed, in order.
-        total: number of all chunks.
-        now: the present instant.
-    """
-    if len(times) < 2 or total <= len(times):
-        return None
-    pace = (times[-1] - times[0]).total_seconds() / (len(times) - 1)
-    return max(0.0, pace * (total - len(times)) - (now - times[-1]).total_seconds())
-
-
 def seconds_of_newest(home: PipelineHome) -> dict[str, Any] | None:
     """Return how long the newest backfill that was published took from its plan to its publication, and of how many records."""
     for entry in reversed(read_sequence(home)):
@@ -237,16 +223,6 @@ def seconds_of_newest(home: PipelineHome) -> dict[str, Any] | None:
             continue
         return {"id": plan.id, "seconds": round(max(0.0, seconds), 1), "records": plan.records, "windows": plan.windows}
     return None
-
-
-def backfills_stamp(home: PipelineHome) -> str:
-    """Return a text that changes when the list does: a plan, a chunk, an audit, a publication, a reconcile."""
-    folder = home.backfills
-    touched = (
-        max((path.stat().st_mtime_ns for path in (folder, *folder.glob("*"))), default=0) if folder.exists() else 0
-    )
-    tables = (home.tables.corrections, home.tables.sequence, home.tables.reconciles)
-    return "-".join(str(part) for part in (touched, *(newest_commit(table) for table in tables)))
 
 
 _STALE: Remembered[list[TimeRange]] = Remembered(32)

@@ -21,7 +21,7 @@ from rivertwice.pipeline.airflow_model import NO_SCHEDULE
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.durations import parse_duration
 from rivertwice.reconcile.results import newest_reconcile
-from rivertwice.savepoint.catalogue import select_newest
+from rivertwice.savepoint.catalogue import Savepoint, select_newest
 from rivertwice.savepoint.operations.record import ABANDONED, DONE, Operation, read_operations
 from rivertwice.savepoint.operations.steps import plan_of
 from rivertwice.savepoint.recovery_view import RecoveryView, view_recovery
@@ -294,6 +294,11 @@ def _windows(home: PipelineHome, run: str, wanted: list[str]) -> dict[str, Windo
         if row["pair"] == "served" and row["window_start"] is not None:
             starts.setdefault(row["verdict"], set()).add(row["window_start"])
     return {verdict: Windows(len(own), min(own), max(own)) for verdict, own in starts.items()}
+
+
+def known_savepoints(settings: Settings, name: str) -> tuple[Savepoint, ...]:
+    """Return all savepoints, as they were within the last minute."""
+    return _recovery(settings, name).savepoints
 
 
 def _savepoints(settings: Settings, definition: Definition) -> Savepoints | None:

@@ -89,11 +89,13 @@ def _defect(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
 
 
 def _late(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
-    if verdict.late_share is None or verdict.late_share <= verdict.limit:
+    what = _too_late(verdict)
+    if what is None:
         return
     served, stream = verdict.served.get(LATE, 0), verdict.stream.get(LATE, 0)
-    what = f"{share(verdict.late_share)} of the records came too late, above the limit of {share(verdict.limit)}"
-    covers = frozenset({"late_share"})
+    covers = frozenset(
+        {"late_share"} | {alert.cause.kind for alert in facts.alerts if _repeats_late(alert.cause.kind, alert.message)}
+    )
     if served:
         rows = sum(verdict.served.values())
         touches = (
@@ -105,6 +107,13 @@ def _late(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
     touches = f"the stream missed them in {count(stream, 'row', 'rows')}; backfills have put right all that is served"
     next_act = "wait longer for late records: `rivertwice advise` measures what a longer watermark would cost"
     yield Problem("late_share", WARN, DATA, what, verdict.at, touches, next_act, "correctness", covers)
+
+
+def _too_late(verdict: Verdict) -> str | None:
+    """Return that more records came too late than the limit allows, in all or in one partition; None if they did not."""
+    if verdict.late_share is not None and verdict.late_share > verdict.limit:
+        return f"{share(verdict.late_share)} of the records came too late, above the limit of {share(verdict.limit)}"
+    return next((each.message for each in verdict.findings if each.kind == "late_share"), None)
 
 
 def _not_comparable(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
@@ -127,7 +136,9 @@ def _not_comparable(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
 def _findings(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
     """Yield what the gate found beyond rows: of each kind one, the critical ones first."""
     others = [
-        each for each in verdict.findings if each.kind not in (*_OWN, "nothing_compared") and not _repeats_late(each)
+        each
+        for each in verdict.findings
+        if each.kind not in (*_OWN, "nothing_compared") and not _repeats_late(each.kind, each.message)
     ]
     seen: set[str] = set()
     for each in sorted(others, key=lambda one: one.severity != CRITICAL):
@@ -138,9 +149,9 @@ def _findings(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
         yield _finding(facts, verdict, each, alike)
 
 
-def _repeats_late(found: Finding) -> bool:
-    """Say whether a suite found what `_late` says with more detail."""
-    return found.kind == "suite" and "late_share" in found.message
+def _repeats_late(kind: str, message: str) -> bool:
+    """Say whether a suite found what `_late` says with more detail: the gate judges the same share by the same limit."""
+    return kind == "suite" and "late_share" in message
 
 
 def _finding(facts: Facts, verdict: Verdict, found: Finding, alike: int) -> Problem:

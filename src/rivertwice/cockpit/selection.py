@@ -24,11 +24,11 @@ from rivertwice.cockpit.backfills import seconds_of_newest
 from rivertwice.cockpit.heatmap import axis_key, key_label
 from rivertwice.cockpit.serving import Runs, Serving, open_serving, read_runs
 from rivertwice.config import Settings
-from rivertwice.errors import LogGapError, RequestError, ServiceError
+from rivertwice.errors import ConfigError, LogGapError, RequestError, ServiceError
 from rivertwice.instants import TimeRange, from_ms, iso_of_ms, to_iso, to_ms
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store.sql import equals
-from rivertwice.timeline.judgements import read_verdicts
+from rivertwice.timeline.judgements import read_verdicts, rows_of
 from rivertwice.timeline.serving import to_epoch_ms
 from rivertwice.verdicts import AGREES, BY_GRAVITY, OPEN
 
@@ -75,7 +75,7 @@ def preview_backfill(
         if view.sessions is not None:
             return {**common, **_sessions(view, serving, definition, runs, asked)}
         plan = plan_backfill(request, view)
-    except ServiceError as error:
+    except (ServiceError, ConfigError) as error:
         why = f"{error}; the dry run of the DAG plans it where Kafka can be reached"
         return {**common, "state": UNREACHABLE, "why": why}
     except (RequestError, LogGapError) as error:
@@ -163,17 +163,15 @@ def read_in_ranges(serving: Serving, runs: Runs, ranges: Sequence[HalfOpenRange]
     starts = to_epoch_ms(rows["window_start"])
     place = np.searchsorted(lows, starts, side="right") - 1
     inside = (place >= 0) & (starts < highs[np.maximum(place, 0)])
-    found: list[dict[str, Any]] = (
-        rows.select(["window_start", "key", "verdict", "reason", "late", "rows"]).filter(inside).to_pylist()
-    )
-    return found
+    found: list[dict[str, Any]] = rows.filter(inside).to_pylist()
+    return [{"late": 0, **row} for row in found]
 
 
 def count_rows(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return how many rows some stored verdicts say what of. Pure."""
     counts = dict.fromkeys(BY_GRAVITY, 0)
     for row in rows:
-        counts[row["verdict"]] += 1 if row["rows"] is None else row["rows"]
+        counts[row["verdict"]] += rows_of(row)
     return {word: number for word, number in counts.items() if number}
 
 

@@ -15,7 +15,7 @@ from rivertwice.config import PipelineHome, Place, Settings
 from rivertwice.config.versions import base_of
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
-from rivertwice.store.remembered import Remembered, newest_commit
+from rivertwice.store.remembered import Remembered
 from rivertwice.store.sql import is_among
 from rivertwice.timeline.judgements import Chain, Increment, chain_of
 from rivertwice.timeline.lineage import head_definition
@@ -106,12 +106,6 @@ def _read_run(home: PipelineHome, run: str) -> dict[str, Any]:
     rows = delta.read(home.tables.reconciles, matching=is_among("run", [run]))
     row: dict[str, Any] = {} if rows is None or not rows.num_rows else rows.to_pylist()[0]
     return {name: json.loads(value) if name in _JSON and value is not None else value for name, value in row.items()}
-
-
-def correctness_stamp(home: PipelineHome) -> str:
-    """Return a text that changes when what the tab shows changed: a reconcile, a publication or head move, a build of served rows."""
-    tables = (home.tables.reconciles, home.tables.sequence, home.tables.served)
-    return "-".join(str(newest_commit(table)) for table in tables)
 
 
 _SERVES: Remembered[str] = Remembered(_MOST)

@@ -1,19 +1,17 @@
-"""What a stored backfill is, in one word, and how long it still takes."""
+"""What a stored backfill is, in one word."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from homes.backfill import asked, view
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.cockpit.backfills import Facts, decide_state, time_left_s, why_obsolete
+from rivertwice.cockpit.backfills import Facts, decide_state, why_obsolete
 from rivertwice.timeline.serving import Publication
 
 NEW = Facts(0, locked=False, passed=None, published=None, serves=False, why_obsolete=None)
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -49,12 +47,3 @@ def test_a_plan_that_read_less_than_what_is_published_is_obsolete() -> None:
     held = frozenset({plan.semantics})
     assert why_obsolete(plan, [older, elsewhere], held) is None
     assert "bf-newer" in str(why_obsolete(plan, [newer], held))
-
-
-def test_the_time_left_follows_the_pace_of_the_chunks() -> None:
-    times = [NOW + timedelta(seconds=10 * number) for number in range(3)]
-    assert time_left_s(times, 5, times[-1]) == 20.0
-    assert time_left_s(times, 5, times[-1] + timedelta(seconds=4)) == 16.0
-    assert time_left_s(times, 5, times[-1] + timedelta(seconds=99)) == 0.0
-    assert time_left_s(times[:1], 5, NOW) is None
-    assert time_left_s(times, 3, NOW) is None

@@ -61,6 +61,8 @@ CASES: list[tuple[str, Facts, str, tuple[str, ...]]] = [
       "70 served rows lack late records, of 400, in the window of 2026-11-26 22:00:00 UTC", "`rivertwice backfill plan flights`")),
     ("late and repaired", replace(WELL, verdict=replace(LATE, stream={"AGREES": 330, "LATE": 70})), WARN,
      ("15.9 % of the records came too late", "missed them in 70 rows; backfills have put right all that is served")),
+    ("late in one partition", replace(WELL, verdict=replace(VERDICT, findings=(Finding("warning", "late_share", "7 % of partition 0 came too late"),))), WARN,
+     ("7 % of partition 0 came too late", "missed them in 0 rows")),
     ("not comparable", replace(WELL, verdict=replace(VERDICT, served={"AGREES": 1, "NOT_COMPARABLE": 9},
                                                      findings=(Finding("warning", "not_comparable", "9 rows"),))), WARN,
      ("9 served rows cannot be compared", "--verdict NOT_COMPARABLE")),
@@ -187,6 +189,8 @@ def test_an_alert_about_what_is_said_already_is_not_said_again() -> None:
     assert decide_now(facts, NOW).others == ()
     late = replace(WELL, verdict=LATE, alerts=(alert("late_share", "warning"),))
     assert decide_now(late, NOW).others == ()
+    by_suite = replace(late, alerts=(alert("suite", "warning", message="stays below [late_share: 5 rows do not]"),))
+    assert decide_now(by_suite, NOW).others == ()
 
 
 def test_each_kind_of_alert_has_a_sentence_with_a_command() -> None:

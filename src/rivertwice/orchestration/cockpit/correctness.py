@@ -19,6 +19,8 @@ from rivertwice.instants import parse_instant, utc_now
 from rivertwice.orchestration.cockpit.access import PipelineDep, SettingsDep
 from rivertwice.orchestration.cockpit.answers import answer
 from rivertwice.orchestration.cockpit.backfill_runs import add_runs
+from rivertwice.orchestration.cockpit.registry import CHOICE, FLAG, INSTANT, Act, Field, Start, register
+from rivertwice.orchestration.requests import SCOPES
 
 router = APIRouter(prefix="/api/p/{name}")
 
@@ -163,3 +165,23 @@ def backfill(
     from rivertwice.cockpit.one_backfill import describe_backfill
 
     return _answered(request, lambda: describe_backfill(settings, one.name, id))
+
+
+_START, _END = Field("start", "From (event time)", INSTANT), Field("end", "To (event time)", INSTANT)
+register(
+    Act(
+        "backfill",
+        "Run the backfill",
+        "The windows are computed again from the log, audited and published; what they serve may change.",
+        "backfill",
+        Start(),
+        (
+            Field("scope", "Which windows", CHOICE, SCOPES, required=True),
+            _START,
+            _END,
+            Field("dry_run", "Only plan it", FLAG),
+        ),
+        changes_served=True,
+        preview="plan",
+    ),
+)
