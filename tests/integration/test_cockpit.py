@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Response, Route, expect
 
 from homes.project import FLIGHTS, edit_yaml, make_project, rename
 from rivertwice.config import Settings
@@ -120,4 +120,122 @@ def test_beside_a_dag_it_opens_in_airflow_in_its_colours(settings: Settings, bro
         for scheme in ("dark", "light", "dark"):
             page.evaluate("scheme => { document.documentElement.className = scheme }", scheme)
             expect(frame.locator("html")).to_have_css("color-scheme", scheme)
-        assert frame.get_by_role("link", name="Open in the whole window").get_attribute("target") == "_top"
+
+
+def test_in_the_navigation_the_address_names_the_place_and_links_leave_the_frame(
+    settings: Settings, browser: Browser
+) -> None:
+    with page_of(browser, settings, "/plugin/rivertwice") as page:
+        frame = page.frame_locator("iframe")
+        frame.get_by_role("link", name=OTHER).click()
+        frame.get_by_role("tab", name="Logs").click()
+        place = f"/plugin/rivertwice/rivertwice/#/p/{OTHER}/logs"
+        page.wait_for_function("place => (location.pathname + location.hash) === place", arg=place)
+        page.reload()
+        expect(frame.get_by_role("heading", level=1)).to_have_text(OTHER)
+        expect(frame.get_by_role("tab", name="Logs")).to_have_attribute("aria-selected", "true")
+        frame.get_by_role("link", name="Open in the whole window").click()
+        page.wait_for_url(f"**/rivertwice/#/p/{OTHER}/logs", wait_until="commit")
+        expect(page.get_by_role("heading", level=1)).to_have_text(OTHER)
+
+
+def test_the_home_page_of_airflow_has_the_worst_sentence(settings: Settings, browser: Browser) -> None:
+    with page_of(browser, settings, "/") as page:
+        card = page.get_by_test_id("rivertwice-now")
+        expect(card).to_contain_text(f"{BROKEN}: ")
+        expect(card).to_contain_text("of 3 need attention")
+        card.get_by_role("link", name=BROKEN).click()
+        expect(page.frame_locator("iframe").get_by_role("heading", level=1)).to_have_text(BROKEN)
+
+
+def test_news_are_patched_in_and_focus_and_selection_stay(settings: Settings, browser: Browser) -> None:
+    """The rows are made up, so that each answer differs; nothing else is."""
+    asked: list[int] = []
+
+    def news(route: Route) -> None:
+        asked.append(1)
+        now = {"tone": "warn", "sentence": f"news {len(asked)}", "since": None, "next": None}
+        rows = [{"name": name, "description": "d", "now": now} for name in (PIPELINE, OTHER)]
+        route.fulfill(json={"pipelines": rows}, headers={"ETag": f'"{len(asked)}"'})
+
+    with page_of(browser, settings, "/rivertwice/") as page:
+        page.clock.install()
+        page.route("**/api/overview", news)
+        page.reload()
+        expect(page.get_by_text("news 1").first).to_be_visible()
+        page.evaluate(
+            """name => {
+                const cell = [...document.querySelectorAll("a")].find((each) => each.textContent === name);
+                cell.focus();
+                const range = document.createRange();
+                range.selectNodeContents(cell);
+                getSelection().removeAllRanges();
+                getSelection().addRange(range);
+            }""",
+            OTHER,
+        )
+        page.clock.run_for(5_500)
+        expect(page.get_by_text("news 2").first).to_be_visible()
+        assert page.evaluate("[document.activeElement.textContent, String(getSelection())]") == [OTHER, OTHER]
+
+
+def test_a_failed_request_keeps_what_was_shown_and_says_since_when(settings: Settings, browser: Browser) -> None:
+    with page_of(browser, settings, "/rivertwice/") as page:
+        page.clock.install()
+        page.reload()
+        expect(page.get_by_role("link", name=OTHER)).to_be_visible()
+        page.route("**/api/overview", lambda route: route.abort())
+        page.clock.run_for(5_500)
+        expect(page.get_by_role("alert")).to_contain_text("Airflow does not answer. What you see is from ")
+        expect(page.get_by_role("link", name=OTHER)).to_be_visible()
+        page.unroute("**/api/overview")
+        page.clock.run_for(5_500)
+        expect(page.get_by_role("alert")).to_have_text("")
+        expect(page.get_by_role("link", name=OTHER)).to_be_visible()
+
+
+def test_it_asks_only_while_it_is_seen_and_unchanged_news_cost_no_body(settings: Settings, browser: Browser) -> None:
+    with page_of(browser, settings, "/rivertwice/") as page:
+        page.clock.install()
+        page.reload()
+        expect(page.get_by_role("link", name=OTHER)).to_be_visible()
+        answers: list[Response] = []
+        page.on("response", lambda answer: answers.append(answer) if "/api/" in answer.url else None)
+        with page.expect_response("**/api/overview"):
+            page.clock.run_for(5_500)
+        assert [answer.status for answer in answers] == [304]
+        hide = """hidden => {
+            Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
+            document.dispatchEvent(new Event("visibilitychange"));
+        }"""
+        page.evaluate(hide, True)
+        page.clock.run_for(60_000)
+        page.wait_for_timeout(500)
+        assert len(answers) == 1
+        with page.expect_response("**/api/overview"):
+            page.evaluate(hide, False)
+
+
+def test_it_is_used_by_keys_alone(settings: Settings, browser: Browser) -> None:
+    with page_of(browser, settings, f"/rivertwice/#/p/{OTHER}") as page:
+        expect(page.get_by_role("tab", name="Now")).to_be_visible()
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("main")).to_be_focused()
+        page.get_by_role("tab", name="Now").focus()
+        for key, name in (
+            ("ArrowRight", "Health"),
+            ("ArrowLeft", "Now"),
+            ("ArrowLeft", "Logs"),
+            ("Home", "Now"),
+            ("End", "Logs"),
+        ):
+            page.keyboard.press(key)
+            tab = page.get_by_role("tab", name=name)
+            expect(tab).to_be_focused()
+            expect(tab).to_have_attribute("aria-selected", "true")
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("tabpanel", name="Logs")).to_be_focused()
+        page.go_back()
+        expect(page.get_by_role("tab", name="Now")).to_have_attribute("aria-selected", "true")

@@ -67,7 +67,7 @@ def start_quiet_airflow(settings: Settings, users: Sequence[str] = (), **more: d
 
     Args:
         settings: of the home it lies in.
-        users: further users, each as `name:role`, or `name:role:team`; `log_in` of `servers.cockpit` knows their passwords.
+        users: further users, each as `name:role`, or `name:role:team`; `token_of` of `servers.cockpit` logs them in.
         more: options by section, which win over the product's own.
     """
     options = airflow_options

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rivertwice.config import Settings
 from rivertwice.config.versions import base_of
-from rivertwice.orchestration import dags, repair_dag
+from rivertwice.orchestration import dags, operate_dags, repair_dag
 from rivertwice.orchestration.definitions import find_definitions
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ _VERBS = (
     (dags.correct_dag, dags.queues_late_windows),
     (repair_dag.repair_dag, repair_dag.can_repair),
     (dags.switch_dag, dags.is_first_version),
+    (operate_dags.restore_dag, None),
+    (operate_dags.rewind_dag, None),
+    (operate_dags.operate_dag, None),
 )
 
 

@@ -8,6 +8,8 @@ from rivertwice.orchestration.cockpit.app import app
 from rivertwice.orchestration.form_check import middleware
 
 PREFIX = "/rivertwice"
+HERE = "rivertwice/"
+"""The address of the page from Airflow's own pages, which name their base: it holds behind a proxy that adds a path, too."""
 
 
 class RivertwicePlugin(AirflowPlugin):
@@ -19,21 +21,30 @@ class RivertwicePlugin(AirflowPlugin):
     external_views = [  # noqa: RUF012
         {
             "name": "rivertwice",
-            "href": f"{PREFIX}/",
+            "href": HERE,
             "url_route": "rivertwice",
+            "icon": f"{HERE}web/icon.svg",
             "destination": "nav",
             "nav_top_level": True,
         },
         {
             "name": "rivertwice",
-            "href": f"{PREFIX}/?dag={{DAG_ID}}",
+            "href": f"{HERE}?dag={{DAG_ID}}",
             "url_route": "rivertwice-dag",
             "destination": "dag",
         },
         {
             "name": "rivertwice",
-            "href": f"{PREFIX}/?dag={{DAG_ID}}&run={{RUN_ID}}",
+            "href": f"{HERE}?dag={{DAG_ID}}&run={{RUN_ID}}",
             "url_route": "rivertwice-run",
             "destination": "dag_run",
         },
+    ]
+    react_apps = [  # noqa: RUF012
+        {
+            "name": "rivertwice",
+            "bundle_url": f"{HERE}web/dashboard.js",
+            "url_route": "rivertwice-home",
+            "destination": "dashboard",
+        }
     ]

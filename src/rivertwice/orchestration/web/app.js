@@ -1,5 +1,6 @@
 // The frame: where we are, the header, and the page under it.
 import { html, render, useEffect, useRef } from "./vendor/preact-htm.js";
+import { followLinksOutside, nameOurPlace } from "./frame.js";
 import { airflowRoot } from "./parts.js";
 import { Overview } from "./overview.js";
 import { Pipeline } from "./pipeline.js";
@@ -22,10 +23,10 @@ function App() {
   const main = useRef(null), last = useRef(null);
   const place = `${route.page}:${route.name ?? ""}`;
   useEffect(() => {
-    document.title = route.page === "pipeline" ? `${route.name} · rivertwice` : "rivertwice";
     if (last.current !== null && last.current !== place) main.current.focus(); // a new page: its start is read, not the old link
     last.current = place;
   }, [place]);
+  useEffect(nameOurPlace, [route]);
   function skip(event) {
     event.preventDefault(); // the hash is our address
     main.current.focus();
@@ -40,6 +41,7 @@ function App() {
     </main></div>`;
 }
 
+followLinksOutside();
 const root = document.getElementById("app");
 root.replaceChildren();
 render(html`<${App} />`, root);
