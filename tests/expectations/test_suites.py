@@ -90,6 +90,21 @@ def test_each_expectation_on_the_balance_fails_on_its_fault(
     assert len(outcome.failed) == 1
 
 
+@pytest.mark.parametrize(
+    ("suite", "rows", "repeats"),
+    [
+        ("balance", {**ACCOUNT, "late_share": 0.06}, "late_share"),
+        ("balance", {**ACCOUNT, "unexplained": 1}, "balance"),
+        ("verdicts", {**VERDICT, "verdict": "DEFECT"}, "defect"),
+        ("verdicts", {**VERDICT, "verdict": "NOT_COMPARABLE"}, "not_comparable"),
+        ("verdicts", {**VERDICT, "late": -1}, ""),
+    ],
+)
+def test_what_the_gate_says_itself_is_said_once(suite: str, rows: dict[str, Any], repeats: str) -> None:
+    outcome = run_suite(SUITES, suite, pd.DataFrame([rows]), LIMIT)
+    assert [alert.repeats for alert in outcome.failed] == [repeats]
+
+
 def test_every_expectation_has_its_fault() -> None:
     assert len(VERDICT_FAULTS) + 1 == len(kinds("verdicts"))
     assert len(BALANCE_FAULTS) == len(kinds("balance"))

@@ -128,12 +128,15 @@ def judge_gate(
 ) -> dict[str, tuple[str, str]]:
     """Return kind to (severity, message) of what a person should know now. Pure.
 
-    Several alerts of one kind (a late share per partition) are one. What a backfill has repaired is no alert: the stream's
-    own rows keep their verdict for ever, but it affects no served number any more.
+    Several alerts of one kind (a late share per partition) are one, and a suite that says the same once more is none. What a
+    backfill has repaired is no alert: the stream's own rows keep their verdict for ever, but it affects no served number any more.
     """
     served = counts.get(SERVED, {})
     by_kind: dict[str, list[Mapping[str, str]]] = {}
+    kinds = {alert["kind"] for alert in alerts}
     for alert in alerts:
+        if alert.get("repeats") in kinds:
+            continue
         verdict = _VERDICTS.get(alert["kind"])
         is_repaired = verdict is not None and sum(served.values()) > 0 and not served.get(verdict)
         if not is_repaired:

@@ -27,12 +27,14 @@ class GateAlert:
         kind: stable word: defect, finding, gap, balance, late_share, not_comparable, nothing_compared, suite,
             suite_errored, quality.
         pair: the pair whose rows it is about, `stream` or `served`; empty: it is about no single pair.
+        repeats: kind of the gate's own alert that says the same; a person is told once.
     """
 
     severity: str
     kind: str
     message: str
     pair: str = ""
+    repeats: str = ""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,8 @@ def run_suite(
         if trouble:
             errored.append(GateAlert(CRITICAL, "suite_errored", f"{name}: {what} could not be judged: {trouble}"))
         else:
-            failed.append(GateAlert(severity_of(expectation), "suite", f"{name}: {what}"))
+            repeats = str((expectation.expectation_config.meta or {}).get("repeats", ""))
+            failed.append(GateAlert(severity_of(expectation), "suite", f"{name}: {what}", repeats=repeats))
     missing = len(suite.expectations) - len(results)
     if missing:
         errored.append(GateAlert(CRITICAL, "suite_errored", f"{name}: {missing} expectations gave no result"))

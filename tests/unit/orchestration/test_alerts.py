@@ -199,3 +199,13 @@ def test_what_no_backfill_repairs_stays_whatever_is_served() -> None:
     assert judge_gate([balance], {"served": {"AGREES": 9}}) == {"balance": ("critical", balance["message"])}
     assert set(judge_gate([DEFECT], {"stream": {"DEFECT": 3}})) == {"defect"}  # nothing is served yet
     assert set(judge_gate([DEFECT], {"stream": {"DEFECT": 3}, "served": {}})) == {"defect"}
+
+
+def test_a_suite_that_says_once_more_what_the_gate_says_is_no_alert() -> None:
+    again = {"severity": "warning", "kind": "suite", "message": "balance: too many are late", "repeats": "late_share"}
+    other = {**again, "message": "balance: a partition twice", "repeats": ""}
+    unrepaired = {"served": {"AGREES": 9, "LATE": 4}}
+    assert set(judge_gate([*LATE, again], unrepaired)) == {"late_share"}
+    assert judge_gate([*LATE, again, other], unrepaired)["suite"] == ("warning", "balance: a partition twice")
+    assert judge_gate([*LATE, again], {"served": {"AGREES": 13}}) == {}  # repaired, and so is what says the same
+    assert set(judge_gate([again], unrepaired)) == {"suite"}  # the gate itself found nothing
