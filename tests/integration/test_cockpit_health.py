@@ -155,7 +155,7 @@ def test_a_log_is_searched_and_followed(settings: Settings, browser: Browser) ->
         expect(lines).to_contain_text("<b>hostile</b> \\x1b[2J line", timeout=10_000)
         page.get_by_role("searchbox").fill("HOSTILE")
         expect(lines.locator(".log-line")).to_have_count(1)
-        page.get_by_label("Log", exact=True).select_option("agent")
+        page.locator("select").first.select_option("agent")
         page.get_by_role("searchbox").fill("")
         expect(lines).to_contain_text(f"{PIPELINE}: start")
 

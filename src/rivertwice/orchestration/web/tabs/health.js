@@ -12,7 +12,7 @@ const whole = (value) => number(Math.round(value));
 const CHARTS = [
   { key: "lag", title: "Lag", note: "records that wait in Kafka", format: whole, curves: [["all partitions", "lag"]], parts: true, wide: true },
   { key: "flow", title: "Records in, rows out", note: "a second", format: rate, curves: [["records in", "read_per_s"], ["rows out", "emitted_per_s"]] },
-  { key: "watermark", title: "Watermark delay", note: "how far the watermark is behind the clock", format: seconds, isTime: true, curves: [["", "watermark_delay_s"]] },
+  { key: "watermark", title: "Watermark delay", note: "the clock less the watermark", format: seconds, isTime: true, curves: [["", "watermark_delay_s"]] },
   { key: "batch", title: "Batch duration", note: "from plan to commit", format: seconds, isTime: true, curves: [["", "batch_s"]] },
   { key: "state", title: "State", note: "bytes in the live checkpoint", format: bytes, curves: [["", "state_bytes"]] },
 ];
