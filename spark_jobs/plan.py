@@ -1,4 +1,4 @@
-"""Plan a backfill of sessions: `plan.py --pipeline NAME --request ID [--from ISO --to ISO] [--reason=TEXT] [--dry-run]`.
+"""Plan a backfill of sessions: `plan.py --pipeline NAME --request ID [--from ISO --to ISO] [--repair] [--within ISO ISO] [--reason=TEXT] [--dry-run]`.
 
 Sessions are only known from their records, so this plan takes Spark; of other windows the task plans itself. What came of the
 request is noted under its id: the plan's, or nothing if nothing is to be done.
@@ -17,8 +17,9 @@ from rivertwice.backfill.prepare import plan_if_needed
 from rivertwice.backfill.store import note_planned, save_plan
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
-from rivertwice.instants import TimeRange
+from rivertwice.instants import TimeRange, parse_iso, to_ms
 from rivertwice.pipeline.engine import spark_on_demand
+from rivertwice.verdicts import DEFECT, LATE
 
 logger = logging.getLogger("rivertwice.backfill")
 
@@ -30,6 +31,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--request", required=True, help="id of the request; the same one is planned again")
     parser.add_argument("--from", dest="start", help="sessions that hold a time from this instant on")
     parser.add_argument("--to", dest="end", help="and before this one; without both: what the newest reconcile found")
+    parser.add_argument(
+        "--repair", action="store_true", help="without a range: DEFECT sessions too, not LATE ones alone"
+    )
+    parser.add_argument(
+        "--within",
+        nargs=2,
+        action="append",
+        metavar="ISO",
+        help="without a range: only sessions that start in one of these",
+    )
     parser.add_argument("--reason", default="manual")
     parser.add_argument("--dry-run", action="store_true", help="plan and explain only")
     arguments = parser.parse_args(argv)
@@ -37,7 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = Settings.from_env()
     try:
         asked = TimeRange.parse(arguments.start, arguments.end) if arguments.start and arguments.end else None
-        plan = _plan(settings, BackfillRequest(arguments.pipeline, asked, arguments.reason))
+        within = (
+            None
+            if arguments.within is None
+            else tuple((to_ms(parse_iso(start)), to_ms(parse_iso(end))) for start, end in arguments.within)
+        )
+        verdicts = (LATE, DEFECT) if arguments.repair else (LATE,)
+        request = BackfillRequest(arguments.pipeline, asked, arguments.reason, verdicts=verdicts, within=within)
+        plan = _plan(settings, request)
         home = settings.pipeline(arguments.pipeline)
         if plan is not None and not arguments.dry_run:
             plan = save_plan(home, plan)

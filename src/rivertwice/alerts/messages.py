@@ -13,6 +13,7 @@ from rivertwice.instants import to_iso
 from rivertwice.printable import printable_line
 
 FORMAT = 1
+_DETAILS = ("dag", "run", "repair", "repair_run")
 
 
 def body_of(settings: Settings, alert: Alert) -> dict[str, Any]:
@@ -33,7 +34,8 @@ def body_of(settings: Settings, alert: Alert) -> dict[str, Any]:
         "meaning": meaning_of(alert.cause),
         "next": next_command(settings, alert.cause),
         "by": alert.by,
-        **{key: value for key, value in alert.details.items() if key in ("dag", "run")},
+        **{key: value for key, value in alert.details.items() if key in _DETAILS},
+        **_acknowledged(alert),
     }
 
 
@@ -56,6 +58,8 @@ def lines_of(settings: Settings, alert: Alert) -> list[str]:
         ]
     else:
         lines += [f"Since: {to_iso(alert.since)}", f"Served numbers: {meaning_of(alert.cause)}"]
+    if alert.details.get("repair"):
+        lines.append(f"Repair: {printable_line(alert.details['repair'])}")
     return [*lines, f"Next: {next_command(settings, alert.cause)}"]
 
 
@@ -93,6 +97,17 @@ def format_lasted(duration: timedelta) -> str:
     if seconds < 86_400:
         return f"{seconds // 3_600} h {seconds % 3_600 // 60} min"
     return f"{seconds // 86_400} d {seconds % 86_400 // 3_600} h"
+
+
+def _acknowledged(alert: Alert) -> dict[str, str]:
+    if not alert.acknowledged_by or alert.acknowledged_at is None:
+        return {}
+    why = printable_line(alert.acknowledgement)
+    return {
+        "acknowledged_by": printable_line(alert.acknowledged_by),
+        "acknowledged_at": to_iso(alert.acknowledged_at),
+        "acknowledgement": why,
+    }
 
 
 def _at(alert: Alert) -> datetime:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from rivertwice.errors import RequestError
 from rivertwice.retry import delay_after
 
 CRITICAL, WARNING = "critical", "warning"
@@ -66,6 +67,8 @@ class Alert:
         closed: it was over for long enough; a new report begins another alert.
         sent: route to the newest status that it took.
         refused: route to how often it refused the message itself.
+        times: how often it began: once, and once more each time it came again before it was closed.
+        acknowledged_by: who said that they know of it; empty while nobody did. acknowledged_at: when. acknowledgement: why.
     """
 
     cause: AlertCause
@@ -80,6 +83,10 @@ class Alert:
     closed: bool = False
     sent: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
+    times: int = 1
+    acknowledged_by: str = ""
+    acknowledged_at: datetime | None = None
+    acknowledgement: str = ""
 
     @property
     def id(self) -> str:
@@ -124,7 +131,14 @@ def report(state: State, new_report: Report, now: datetime) -> Changed:
     for position, alert in enumerate(state.alerts):
         if alert.cause == new_report.cause and not alert.closed:
             lasting = replace(
-                alert, severity=new_report.severity, message=message, seen_at=now, resolved_at=None, resolution=""
+                alert,
+                severity=new_report.severity,
+                message=message,
+                details={**alert.details, **new_report.details},
+                seen_at=now,
+                times=alert.times + (alert.resolved_at is not None),
+                resolved_at=None,
+                resolution="",
             )
             alerts = (*state.alerts[:position], lasting, *state.alerts[position + 1 :])
             return replace(state, alerts=alerts), ()
@@ -138,6 +152,31 @@ def resolve(state: State, over: Callable[[Alert], bool], why: str, now: datetime
         replace(alert, resolved_at=now, resolution=why[:MESSAGE_LENGTH])
         if not alert.closed and alert.resolved_at is None and over(alert)
         else alert
+        for alert in state.alerts
+    )
+    return replace(state, alerts=alerts)
+
+
+def acknowledge(state: State, alert_id: str, by: str, why: str, now: datetime) -> Changed:
+    """Note that a person knows of an alert and cares for it. It still fires; the first who does so stays.
+
+    Raises:
+        RequestError: no such alert lasts.
+    """
+    known = next((alert for alert in state.alerts if alert.id == alert_id and not alert.closed), None)
+    if known is None:
+        message = f"no alert {alert_id[:40]!r} lasts, so there is nothing to acknowledge; `rivertwice alerts` shows those that do"
+        raise RequestError(message)
+    if known.acknowledged_by:
+        return state, ()
+    noted = replace(known, acknowledged_by=by, acknowledged_at=now, acknowledgement=why[:MESSAGE_LENGTH])
+    return replace(state, alerts=tuple(noted if alert is known else alert for alert in state.alerts)), (noted,)
+
+
+def amend(state: State, concerns: Callable[[Alert], bool], details: Mapping[str, str]) -> State:
+    """Add details to the alerts that last and concern something, for instance the repair that waits for a person."""
+    alerts = tuple(
+        replace(alert, details={**alert.details, **details}) if not alert.closed and concerns(alert) else alert
         for alert in state.alerts
     )
     return replace(state, alerts=alerts)

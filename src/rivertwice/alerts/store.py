@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -18,7 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from rivertwice.alerts.messages import body_of
-from rivertwice.alerts.model import Alert, AlertCause, Changed, Report, RouteState, State, reopen, report, resolve
+from rivertwice.alerts.model import (
+    Alert,
+    AlertCause,
+    Changed,
+    Report,
+    RouteState,
+    State,
+    acknowledge,
+    amend,
+    reopen,
+    report,
+    resolve,
+)
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import parse_iso, to_iso
@@ -77,6 +89,20 @@ class AlertStore:
         """Note that the causes of some alerts are over; writes only if there are such."""
         if any(not alert.closed and alert.resolved_at is None and over(alert) for alert in self.state().alerts):
             self.apply(lambda state: (resolve(state, over, why, now), ()))
+
+    def acknowledge(self, alert_id: str, by: str, why: str, now: datetime) -> Alert:
+        """Note that a person cares for an alert, and return it.
+
+        Raises:
+            RequestError: no such alert lasts.
+        """
+        state = self.apply(lambda state: acknowledge(state, alert_id, by, why, now))
+        return next(alert for alert in state.alerts if alert.id == alert_id)
+
+    def amend(self, concerns: Callable[[Alert], bool], details: Mapping[str, str]) -> None:
+        """Add details to the alerts that last and concern something; writes only if there are such."""
+        if any(not alert.closed and concerns(alert) for alert in self.state().alerts):
+            self.apply(lambda state: (amend(state, concerns, details), ()))
 
     def reopen(self, lasts: Callable[[Alert], bool]) -> None:
         """Take back that the causes of some alerts are over; writes only if there are such."""
@@ -163,6 +189,7 @@ def _to_plain(state: State) -> dict[str, Any]:
                 "since": to_iso(alert.since),
                 "seen_at": to_iso(alert.seen_at),
                 "resolved_at": None if alert.resolved_at is None else to_iso(alert.resolved_at),
+                "acknowledged_at": None if alert.acknowledged_at is None else to_iso(alert.acknowledged_at),
             }
             for alert in state.alerts
         ],
@@ -186,6 +213,7 @@ def _from_plain(plain: dict[str, Any]) -> State:
                     "since": parse_iso(row["since"]),
                     "seen_at": parse_iso(row["seen_at"]),
                     "resolved_at": None if row["resolved_at"] is None else parse_iso(row["resolved_at"]),
+                    "acknowledged_at": None if not row.get("acknowledged_at") else parse_iso(row["acknowledged_at"]),
                 }
             )
             for row in plain["alerts"]

@@ -13,6 +13,7 @@ from rivertwice.backfill.ranges import HalfOpenRange
 from rivertwice.instants import TimeRange
 from rivertwice.pipeline.late_policy import LatePolicy
 from rivertwice.timeline.serving import Publication
+from rivertwice.verdicts import LATE
 
 TopicOffsets = Mapping[str, Mapping[int, int]]
 """Topic -> partition -> offset."""
@@ -30,12 +31,16 @@ class BackfillRequest:
         range: event time to recompute; None means the windows that the newest reconcile found stale.
         late_at: if set, instead of both, the windows of the late queue that are due at this instant.
         reason: why, in the asker's words; kept with the plan.
+        verdicts: with neither range nor `late_at`: a window is stale if a served row of it has one of these.
+        within: likewise: only stale windows that start in these ranges (epoch milliseconds); None: all.
     """
 
     pipeline: str
     range: TimeRange | None = None
     reason: str = "manual"
     late_at: datetime | None = None
+    verdicts: tuple[str, ...] = (LATE,)
+    within: tuple[HalfOpenRange, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ class BackfillView:
         path_semantics: those of the head's path, whose publications serve; empty: only its own.
         sequence: newest entry of the sequence; -1 if there is none.
         publications: publications so far, oldest first.
-        stale: windows that the newest reconcile found LATE and that were not published since.
+        stale: windows that the newest reconcile found LATE, or otherwise as asked, and that were not published since.
         failed: ids of backfills whose audit failed.
         lost: topic -> partition -> offsets of accepted gaps that the archive lacks too: they cannot be read.
         doubts: windows that lost records may belong to; a plan over one is refused.

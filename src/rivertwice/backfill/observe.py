@@ -28,12 +28,18 @@ from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline, head_path, list_timelines, load_timeline, path_ledger, path_semantics
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import publications_of
+from rivertwice.verdicts import LATE
 
 CORRECT = "correct"
 
 
-def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
+def observe_backfill(settings: Settings, pipeline: str, verdicts: tuple[str, ...] = (LATE,)) -> BackfillView:
     """Observe all that a plan depends on.
+
+    Args:
+        settings: where things lie.
+        pipeline: its name.
+        verdicts: a window is stale if the newest reconcile found a served row of it so, and it was not published since.
 
     Raises:
         RequestError: the pipeline never ran here, or it is a fold.
@@ -62,7 +68,7 @@ def observe_backfill(settings: Settings, pipeline: str) -> BackfillView:
     jumps, lost, doubts = _gaps(home, ledger, archive)
     jumps += _loaded(home, line)
     serving = path_semantics(home, head_path(home))
-    late = planner.find_late(home, definition, Repairs(publications, serving))
+    late = planner.find_late(home, definition, Repairs(publications, serving, verdicts))
     return BackfillView(
         pipeline=pipeline,
         window_ms=size,
@@ -194,10 +200,14 @@ def _loaded(home: PipelineHome, line: Timeline) -> list[BatchZone]:
     ]
 
 
-def stale_ranges(home: PipelineHome) -> list[TimeRange]:
+def stale_ranges(home: PipelineHome, verdicts: tuple[str, ...] = (LATE,)) -> list[TimeRange]:
     """Return the windows that the newest reconcile found LATE in what is served, without those published since.
 
     Empty if no window is stale, if no reconcile has run yet, or if the windows cannot be repaired, as for a fold.
+
+    Args:
+        home: of the pipeline.
+        verdicts: instead of LATE.
     """
     entries = read_sequence(home)
     head = select_head(entries)
@@ -209,7 +219,7 @@ def stale_ranges(home: PipelineHome) -> list[TimeRange]:
     if planner is None:
         return []
     publications, semantics = publications_of(entries), path_semantics(home, head_path(home))
-    late = planner.find_late(home, definition, Repairs(publications, semantics))
+    late = planner.find_late(home, definition, Repairs(publications, semantics, verdicts))
     return [TimeRange(from_ms(start), from_ms(end)) for start, end in late.ranges]
 
 

@@ -104,7 +104,8 @@ def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[H
     if request.late_at is not None:
         asked = _due(view, request.late_at)
     elif request.range is None:
-        asked = align_outwards(view.stale, view.step)
+        stale = align_outwards(view.stale, view.step)
+        asked = stale if request.within is None else intersect(stale, request.within)
         if not asked:
             message = (
                 f"no window of {view.pipeline} is stale: the newest reconcile found none LATE that is not published since; "

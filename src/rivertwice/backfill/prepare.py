@@ -76,7 +76,7 @@ def plan_if_needed(settings: Settings, request: BackfillRequest, spark: Spark, s
         say(f"late queue of {name}: {describe_queue(queue)}")
         if not any(window.state == DUE for window in queue):
             return None
-    view = observe_backfill(settings, name)
+    view = observe_backfill(settings, name, request.verdicts)
     of_newest_reconcile = request.range is None and request.late_at is None
     if of_newest_reconcile and not (view.stale or (view.sessions is not None and view.sessions.stale)):
         say(_nothing_stale(name))
@@ -94,7 +94,7 @@ def plan_if_needed(settings: Settings, request: BackfillRequest, spark: Spark, s
 
 def look(settings: Settings, request: BackfillRequest, spark: Spark) -> BackfillView:
     """Return all that the plan of a request depends on; for sessions, with those that are meant."""
-    view = observe_backfill(settings, request.pipeline)
+    view = observe_backfill(settings, request.pipeline, request.verdicts)
     return view if view.sessions is None else look_up(settings, request, view, spark())
 
 

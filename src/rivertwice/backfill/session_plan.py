@@ -16,6 +16,7 @@ from rivertwice.backfill.model import (
     Cut,
     PlannedSession,
     PlannedSessions,
+    Seed,
     SessionsView,
 )
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, merge
@@ -48,16 +49,21 @@ def asked_sessions(request: BackfillRequest, view: BackfillView) -> Asked:
         raise RequestError(message)
     if request.range is not None:
         return Asked(times=((to_ms(request.range.start), to_ms(request.range.end)),))
-    if not sessions_view.stale:
+    if not stale_within(sessions_view.stale, request.within):
         message = (
             f"no session of {view.pipeline} is stale: the newest reconcile found none LATE that is not published since; "
             "reconcile again, or name a range"
         )
         raise RequestError(message)
     by_key: dict[str, list[HalfOpenRange]] = {}
-    for seed in sessions_view.stale:
+    for seed in stale_within(sessions_view.stale, request.within):
         by_key.setdefault(seed.key, []).append((seed.start_ms, max(seed.end_ms, seed.start_ms + 1)))
     return Asked(by_key={key: merge(ranges) for key, ranges in by_key.items()})
+
+
+def stale_within(seeds: Sequence[Seed], within: Sequence[HalfOpenRange] | None) -> tuple[Seed, ...]:
+    """Return the stale sessions that start in some ranges; None: all. Pure."""
+    return tuple(seed for seed in seeds if within is None or any(start <= seed.start_ms < end for start, end in within))
 
 
 def plan_sessions(request: BackfillRequest, view: BackfillView, *, chunk_records: int, most: int) -> BackfillPlan:

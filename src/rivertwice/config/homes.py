@@ -241,6 +241,11 @@ class PipelineHome:
         return (self.place if isinstance(self.place, Path) else self.root) / "backfills"
 
     @property
+    def repairs(self) -> Path:
+        """What became of proposed repairs."""
+        return self.root / "repairs.json"
+
+    @property
     def operations(self) -> Path:
         """Write-ahead records of multi-step operations (restores)."""
         return self.root / "operations"

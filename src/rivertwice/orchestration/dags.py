@@ -1,4 +1,4 @@
-"""The DAGs of a pipeline, one per verb: supervise__P, rotate__P, archive__P, reconcile__P, backfill__P, correct__P, switch__P."""
+"""The DAGs of a pipeline, one per verb: supervise__P, rotate__P, archive__P, reconcile__P, backfill__P, correct__P, repair__P, switch__P."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG, ExceptionRetryPolicy, Param, RetryAction, RetryRule, task
 
 from rivertwice.config import Settings
 from rivertwice.config.versions import base_of
-from rivertwice.orchestration import announce_steps, steps, switch_steps
+from rivertwice.orchestration import announce_steps, repair_steps, steps, switch_steps
 from rivertwice.orchestration.assets import reconciled_asset, served_asset, stream_asset
 from rivertwice.orchestration.connections import connected
 from rivertwice.orchestration.dag_names import dag_id
@@ -27,6 +28,7 @@ from rivertwice.orchestration.operators import (
 )
 from rivertwice.orchestration.requests import DEFAULT_SCOPE, OLD_SCOPES, SCOPES, VERSION_PATTERN
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.repair_policy import OFF
 
 APPROVAL_PATIENCE = timedelta(days=3)
 
@@ -236,20 +238,67 @@ def switch_dag(settings: Settings, definition: Definition) -> DAG:
         # A version that served before is not compared: its task `compare` is skipped, and the gate has nothing to read.
         found = _step("gate", switch_steps.gate, trigger_rule="none_failed_min_one_success")(choice)
         wanted = _gate("approval_wanted", switch_steps.is_approval_wanted, ignore_downstream_trigger_rules=False)(found)
-        approve = ApprovalOperator(
-            task_id="approve",
-            subject="{{ ti.xcom_pull(task_ids='gate')['subject'] }}",
-            body="{{ ti.xcom_pull(task_ids='gate')['body'] }}",
-            response_timeout=APPROVAL_PATIENCE,
-            # Airflow takes a task for lost that is answered in the second in which it begins to wait, or whose process is killed
-            # before: it asks again. Nobody's answer in time is an answer.
-            retry_policy=ExceptionRetryPolicy([RetryRule(exception=HITLTimeoutError, action=RetryAction.FAIL)]),
-        )
+        approve = _approval("gate")
         serve = _step("serve", switch_steps.serve, trigger_rule="none_failed_min_one_success")(found)
         compare >> found
         wanted >> approve >> serve
         _step("report", switch_steps.report)(name, serve)
     return dag
+
+
+def repair_dag(settings: Settings, definition: Definition) -> DAG:
+    """Repair what a reconcile found wrong in what is served: the smallest backfill, approved, verified, with before and after."""
+    name = definition.name
+    with DAG(
+        dag_id=dag_id("repair", name),
+        schedule=None,  # a reconcile starts it, or a person
+        params={"reason": reason_param()},
+        **common(
+            definition,
+            "repair",
+            "Finds the smallest backfill that cures what the newest reconcile found, asks a person, runs it and verifies it.",
+        ),
+    ) as dag:
+        found = _step("find", repair_steps.find)(name)
+        wanted = _gate("approval_wanted", repair_steps.is_approval_wanted, ignore_downstream_trigger_rules=False)(found)
+        approve = _approval("find", defaults="Reject")
+        if definition.window.kind.is_aligned:
+            planned = _gate(
+                "plan",
+                repair_steps.plan,
+                ignore_downstream_trigger_rules=False,
+                trigger_rule="none_failed_min_one_success",
+            )(name, found)
+            approve >> planned
+        else:
+            arguments = _gate(
+                "validate",
+                repair_steps.plan_arguments,
+                ignore_downstream_trigger_rules=False,
+                trigger_rule="none_failed_min_one_success",
+            )(name, found)
+            approve >> arguments
+            look = RivertwiceSparkOperator(
+                task_id="look", settings=settings, definition=definition, job="plan", arguments=arguments
+            )
+            planned = _gate("plan", steps.find_planned, ignore_downstream_trigger_rules=False)(name)
+            look >> planned
+        served = _run_plan(settings, definition, planned)
+        verify = ReconcileOperator(
+            task_id="verify",
+            settings=settings,
+            definition=definition,
+            job="reconcile",
+            arguments=["--pipeline", name],
+        )
+        wanted >> approve
+        served >> verify >> _step("close", repair_steps.close, trigger_rule="all_done")(name)
+    return dag
+
+
+def can_repair(definition: Definition) -> bool:
+    """Say whether a backfill can cure rows of a definition, and the definition wants that."""
+    return definition.compare and definition.repair.policy != OFF and not definition.window.kind.has_newest_rows
 
 
 def queues_late_windows(definition: Definition) -> bool:
@@ -277,12 +326,40 @@ def _run_reconcile(settings: Settings, definition: Definition, arguments: Any) -
     )
     passed = _step("gate", steps.gate_reconcile, retries=0)(name)
     compare >> passed
+    if can_repair(definition):
+        # After the gate, also after one that failed: then there is something to repair.
+        wanted = _gate("repair_wanted", repair_steps.may_repair, trigger_rule="all_done")(name)
+        (
+            passed
+            >> wanted
+            >> TriggerDagRunOperator(
+                task_id="repair",
+                trigger_dag_id=dag_id("repair", name),
+                trigger_run_id="repair__{{ dag_run.run_id }}",
+                conf={"reason": f"{dag_id('reconcile', name)} found it"},
+                skip_when_already_exists=True,
+            )
+        )
     _step("announce", announce_steps.announce_reconcile, outlets=[served_asset(name)])(name, passed)
     _step("announce_days", announce_steps.announce_days, outlets=[reconciled_asset(name)])(name, passed)
 
 
-def _run_plan(settings: Settings, definition: Definition, backfill: Any) -> None:
-    """Compute, publish and await the plan whose id a task returns."""
+def _approval(asked_by: str, **options: Any) -> ApprovalOperator:
+    """Return the task in which a person approves what a task returned as `subject` and `body`."""
+    return ApprovalOperator(
+        task_id="approve",
+        subject=f"{{{{ ti.xcom_pull(task_ids='{asked_by}')['subject'] }}}}",
+        body=f"{{{{ ti.xcom_pull(task_ids='{asked_by}')['body'] }}}}",
+        response_timeout=APPROVAL_PATIENCE,
+        # Airflow takes a task for lost that is answered in the second in which it begins to wait, or whose process is killed
+        # before: it asks again. Nobody's answer in time is an answer.
+        retry_policy=ExceptionRetryPolicy([RetryRule(exception=HITLTimeoutError, action=RetryAction.FAIL)]),
+        **options,
+    )
+
+
+def _run_plan(settings: Settings, definition: Definition, backfill: Any) -> Any:
+    """Compute, publish and await the plan whose id a task returns; return the task that awaits it."""
     name = definition.name
     compute = BackfillOperator(
         task_id="compute",
@@ -295,6 +372,7 @@ def _run_plan(settings: Settings, definition: Definition, backfill: Any) -> None
     compute >> sequence
     served = _step("await_served", steps.await_served)(name, sequence)
     served >> _step("announce", announce_steps.announce_publication, outlets=[served_asset(name)])(name, sequence)
+    return served
 
 
 def _step(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:

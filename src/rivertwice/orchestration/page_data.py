@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from rivertwice.cockpit.versions import describe_versions
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import from_ms, to_iso
-from rivertwice.orchestration.dag_names import dag_id
-from rivertwice.orchestration.page_versions import describe_versions
+from rivertwice.orchestration.dag_names import dag_id, dag_of_step
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.results import cause_rows, reconcile_runs, verdict_rows
 from rivertwice.savepoint.catalogue import list_savepoints
@@ -52,9 +52,17 @@ def describe_pipeline(settings: Settings, definition: Definition, now: datetime)
             {"run": run["run"], "at": to_iso(run["created_at"]), "counts": run["counts"]} for run in runs[-TREND:]
         ],
         "alerts": _alerts(settings, definition.name),
-        "versions": describe_versions(settings, definition.name, now),
+        "versions": _versions(settings, definition.name, now),
         "reconcile_dag": dag_id("reconcile", definition.name),
     }
+
+
+def _versions(settings: Settings, name: str, now: datetime) -> list[dict[str, Any]]:
+    rows = describe_versions(settings, name, now)
+    return [
+        {**row, "next": {**row["next"], "dag": dag_of_step(name, row["next"]["act"], row["next"]["version"])}}
+        for row in rows
+    ]
 
 
 def _ledger(home: PipelineHome) -> dict[str, Any] | None:

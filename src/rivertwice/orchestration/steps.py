@@ -15,6 +15,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import RequestError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.orchestration.alerts import Place, ReportedError, report_gate
+from rivertwice.orchestration.askers import note
 from rivertwice.orchestration.refusals import refusals
 from rivertwice.orchestration.requests import (
     REASON_OF_MANUAL,
@@ -40,6 +41,8 @@ def take_savepoint(pipeline: str) -> str:
         form = read_rotate(conf(context), context["params"])
         _skip_if_nothing_committed(settings, pipeline, context)
         savepoint = take(settings, pipeline, now=utc_now(), reason=form.reason or who(context))
+        if not is_scheduled(context):
+            note(settings, pipeline, "savepoint take", context, form.reason)
     log.info("took savepoint %s of %s", savepoint.id, pipeline)
     return str(savepoint.id)
 

@@ -15,6 +15,7 @@ from rivertwice.pipeline.fold_model import StateType
 from rivertwice.pipeline.late_policy import LatePolicy
 from rivertwice.pipeline.limits import AlertLimits
 from rivertwice.pipeline.names import Column, without_null
+from rivertwice.pipeline.repair_policy import RepairPolicy
 from rivertwice.pipeline.source_model import Source, SqlType
 from rivertwice.pipeline.sources import find_sources_conflict, find_topics_conflict
 from rivertwice.pipeline.stream_pins import StreamPins, find_catch_up_conflict
@@ -93,6 +94,7 @@ class DefinitionFile(Strict):
         description="Where the rows of fast.sql go, record by record (docs/howto-fast.md).",
         json_schema_extra=_optional_part,
     )
+    repair: RepairPolicy = RepairPolicy()
     airflow: AirflowSettings = Field(
         default=AirflowSettings(), description="Schedules and resources of the pipeline's DAGs (docs/howto-airflow.md)."
     )

@@ -43,10 +43,12 @@ class Repairs:
     Attributes:
         publications: all of the pipeline.
         semantics: fingerprints of the definitions whose publications count.
+        verdicts: of served rows whose windows are looked for.
     """
 
     publications: Sequence[Publication]
     semantics: AbstractSet[str]
+    verdicts: tuple[str, ...] = (LATE,)
 
     def after(self, sequence: int) -> list[Publication]:
         """Return those that count and came after an entry of the sequence."""
@@ -64,12 +66,15 @@ class Planner(Protocol):
         """Return what the newest reconcile found LATE, without what publications repaired since."""
 
 
-def newest_late(home: PipelineHome, columns: Sequence[str]) -> tuple[pa.Table, int] | None:
+def newest_late(
+    home: PipelineHome, columns: Sequence[str], verdicts: Sequence[str] = (LATE,)
+) -> tuple[pa.Table, int] | None:
     """Return what the newest reconcile found LATE or repairable, and the last entry of the sequence that it had read.
 
     Args:
         home: of the pipeline.
         columns: further columns of the verdicts.
+        verdicts: instead of LATE.
     """
     runs = delta.read(home.tables.reconciles, columns=["run", "created_at", "sequence"])
     if runs is None or runs.num_rows == 0:
@@ -78,8 +83,8 @@ def newest_late(home: PipelineHome, columns: Sequence[str]) -> tuple[pa.Table, i
     names = ["run", "pair", "verdict", "reason", *columns]
     repairable = [
         {name: row[name] for name in names}
-        for row in verdicts_of(home, newest["run"], wanted=[LATE, NOT_COMPARABLE])
-        if row["pair"] == "served" and _is_repairable(row)
+        for row in verdicts_of(home, newest["run"], wanted=[*verdicts, NOT_COMPARABLE])
+        if row["pair"] == "served" and _is_repairable(row, verdicts)
     ]
     table = delta.open_table(home.tables.verdicts)
     if table is None:
@@ -88,8 +93,10 @@ def newest_late(home: PipelineHome, columns: Sequence[str]) -> tuple[pa.Table, i
     return pa.Table.from_pylist(repairable, pa.schema([schema.field(name) for name in names])), newest["sequence"]
 
 
-def _is_repairable(row: Mapping[str, Any]) -> bool:
-    return row["verdict"] == LATE or str(row["reason"]).startswith(REPAIRABLE)
+def _is_repairable(row: Mapping[str, Any], verdicts: Sequence[str]) -> bool:
+    """Say whether a row has one of the verdicts; one that a gap of the archive could fill goes with LATE ones."""
+    fills = LATE in verdicts and str(row["reason"]).startswith(REPAIRABLE)
+    return row["verdict"] in verdicts or fills
 
 
 def window_ms(definition: Definition) -> tuple[int, int]:

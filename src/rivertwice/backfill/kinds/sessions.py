@@ -16,7 +16,7 @@ class SessionPlanner:
 
     def find_late(self, home: PipelineHome, definition: Definition, repairs: Repairs) -> LateWindows:
         """Return the sessions that the newest reconcile found LATE and that no session published since overlaps."""
-        newest = newest_late(home, ("window_start", "window_end", "key"))
+        newest = newest_late(home, ("window_start", "window_end", "key"), repairs.verdicts)
         if newest is None:
             return LateWindows((), sessions=SessionsView(()))
         verdicts, sequence = newest

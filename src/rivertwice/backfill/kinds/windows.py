@@ -14,7 +14,7 @@ class WindowPlanner:
 
     def find_late(self, home: PipelineHome, definition: Definition, repairs: Repairs) -> LateWindows:
         """Return the windows that the newest reconcile found LATE and that are in no range published since."""
-        newest = newest_late(home, ("window_start",))
+        newest = newest_late(home, ("window_start",), repairs.verdicts)
         if newest is None:
             return LateWindows(())
         verdicts, sequence = newest

@@ -8,11 +8,19 @@ from fastapi import FastAPI
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 
-from rivertwice.orchestration.cockpit import acts, correctness, health, overview, reports, timelines
+from rivertwice.orchestration.cockpit import acts, alerts, correctness, health, overview, reports, timelines
 from rivertwice.orchestration.cockpit.headers import SecureHeaders
 
 WEB = Path(__file__).parent.parent / "web"
-_ROUTERS = (overview.router, health.router, correctness.router, timelines.router, acts.router, reports.router)
+_ROUTERS = (
+    overview.router,
+    health.router,
+    correctness.router,
+    timelines.router,
+    acts.router,
+    alerts.router,
+    reports.router,
+)
 
 
 def make_app() -> FastAPI:

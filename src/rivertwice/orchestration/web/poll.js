@@ -54,19 +54,27 @@ export async function get(path) {
   return data;
 }
 
-let person = null; // { token }, of GET api/me
-export async function post(path, body, again = true) {
-  person = person || await read(await request("api/me"));
-  const answer = await request(path, {
-    method: "POST",
-    headers: { "Content-Type": "application/json", "X-Rivertwice-CSRF": person.csrf },
-    body: JSON.stringify(body),
-  });
-  if (answer.status === 403 && again) { // the token may be an older one
-    person = null;
-    return post(path, body, false);
+// An id for an act. `crypto.randomUUID` exists over https and on localhost alone.
+export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+let person = null; // { csrf }, of GET api/me
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// Ask for an act. An answer that was lost is asked for again with the same id, so the act is done once.
+export async function post(path, body) {
+  const text = JSON.stringify({ id: newId(), ...body });
+  for (let tries = 1; ; tries += 1) {
+    try {
+      person = person || await read(await request("api/me"));
+      const headers = { "Content-Type": "application/json", "X-Rivertwice-CSRF": person.csrf };
+      const answer = await request(path, { method: "POST", headers, body: text });
+      if (answer.status !== 403 || tries > 1) return await read(answer);
+      person = null; // the token may be an older one
+    } catch (error) {
+      if (error.status !== 0 || tries > 2) throw error;
+      await wait(1000 * tries);
+    }
   }
-  return read(answer);
 }
 
 function copyOf(path) {

@@ -1,0 +1,94 @@
+"""Which repair is due, who decides on it, and what it says. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from rivertwice.cockpit.repairs import (
+    DECLINED,
+    DECLINED_FOR,
+    DONE,
+    Proposal,
+    RepairRecord,
+    ask,
+    before_and_after,
+    curable,
+    decide,
+    describe,
+)
+from rivertwice.pipeline.repair_policy import RepairPolicy
+from rivertwice.verdicts import DEFECT, LATE
+
+HOUR = 3_600_000
+NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)
+LATE_ROWS = Proposal("rc-1", ("late_share",), ((0, 2 * HOUR),), 2, {LATE: 7}, 100)
+DEFECT_ROWS = Proposal("rc-1", ("defect",), ((0, HOUR),), 1, {DEFECT: 1}, 100)
+AUTOMATIC = RepairPolicy.model_validate({"policy": "automatic", "budget": {"windows": 2, "records": 100}})
+
+
+def test_a_repair_is_about_defects_and_late_shares_the_graver_first() -> None:
+    assert curable(["late_share", "gap", "defect", "balance"]) == ("defect", "late_share")
+    assert curable(["gap"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("policy", "proposal", "wanted", "asks", "why"),
+    [
+        (RepairPolicy(), LATE_ROWS, True, True, "policy: ask"),
+        (RepairPolicy(), DEFECT_ROWS, True, True, "DEFECT"),
+        (RepairPolicy(policy="off"), DEFECT_ROWS, False, False, "policy: off"),
+        (RepairPolicy(), None, False, False, "no served row"),
+        (AUTOMATIC, LATE_ROWS, True, False, "within the budget"),
+        (AUTOMATIC, replace(LATE_ROWS, records=101), True, True, "101 records, more than the 100"),
+        (AUTOMATIC, replace(LATE_ROWS, windows=3), True, True, "3 windows, more than the 2"),
+        (AUTOMATIC, replace(LATE_ROWS, records=None), True, True, "once it is planned"),
+        (AUTOMATIC, DEFECT_ROWS, True, True, "DEFECT"),
+        (AUTOMATIC, replace(LATE_ROWS, kinds=("defect", "late_share")), True, True, "DEFECT"),
+    ],
+)
+def test_who_decides_follows_from_policy_budget_and_verdict(
+    policy: RepairPolicy, proposal: Proposal | None, wanted: bool, asks: bool, why: str
+) -> None:
+    decision = decide(policy, proposal, [], NOW)
+    assert (decision.wanted, decision.asks) == (wanted, asks)
+    assert why in decision.why
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({}, False),
+        ({"ended_at": NOW - DECLINED_FOR}, True),  # long enough ago
+        ({"outcome": DONE}, True),
+        ({"proposal": replace(LATE_ROWS, ranges=((0, HOUR),))}, True),  # of a part of the windows alone
+        ({"proposal": DEFECT_ROWS}, True),  # of another verdict
+    ],
+)
+def test_what_a_person_declined_is_not_proposed_again_at_once(change: dict[str, Any], wanted: bool) -> None:
+    ended = NOW - timedelta(hours=1)
+    declined = RepairRecord("run", LATE_ROWS, ended, outcome=DECLINED, by="ada in Airflow", ended_at=ended)
+    assert decide(AUTOMATIC, LATE_ROWS, [replace(declined, **change)], NOW).wanted is wanted
+
+
+def test_a_record_and_its_proposal_survive_their_json() -> None:
+    record = RepairRecord("run", LATE_ROWS, NOW, outcome=DONE, by="ada", backfill="bf-1", after={}, ended_at=NOW)
+    assert RepairRecord.from_json(record.to_json()) == record
+    waiting = RepairRecord("run", LATE_ROWS, NOW)
+    assert RepairRecord.from_json(waiting.to_json()) == waiting
+
+
+def test_the_words_name_windows_cost_and_the_numbers_of_before_and_after() -> None:
+    assert describe(LATE_ROWS) == (
+        "7 rows LATE are served in 2 windows: [1970-01-01T00:00:00Z, 1970-01-01T02:00:00Z), reads 100 records"
+    )
+    record = RepairRecord("run", LATE_ROWS, NOW, outcome=DONE, by="ada in Airflow", backfill="bf-1", after={LATE: 1})
+    assert before_and_after(record) == (
+        "backfill bf-1 repaired it, approved by ada in Airflow; before: 7 rows LATE served in 2 windows; after: 1 rows LATE"
+    )
+    asked = ask("p", LATE_ROWS, decide(RepairPolicy(), LATE_ROWS, [], NOW), "windows    2", "late burst")
+    assert "Asked for: late burst. The definition says repair: {policy: ask}." in asked
+    assert "windows    2" in asked

@@ -1,0 +1,160 @@
+"""What a person may ask for on the page, and what shows that it was the page that asked. Pure."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rivertwice.errors import RequestError
+from rivertwice.orchestration.cockpit import csrf, registry
+from rivertwice.orchestration.cockpit.registry import (
+    CHOICE,
+    FLAG,
+    INSTANT,
+    NAME,
+    RUN,
+    Act,
+    Field,
+    Start,
+    check_act,
+    conf_of,
+    run_of,
+)
+
+ACT = Act(
+    "backfill",
+    "Backfill",
+    "Recomputes windows.",
+    "backfill",
+    Start(fixed={"scope": "range"}),
+    fields=(
+        Field("start", "From", INSTANT, required=True),
+        Field("end", "To", INSTANT, required=True),
+        Field("dry_run", "Dry run", FLAG),
+        Field("how", "How", CHOICE, choices=("slow", "quick")),
+        Field("version", "Version", NAME),
+        Field("run", "Run", RUN),
+    ),
+    changes_served=True,
+)
+RANGE = {"start": "2013-06-30T04:00:00Z", "end": "2013-06-30T06:00:00Z"}
+BODY: dict[str, Any] = {"id": "0f1e2d3c-aaaa", "reason": "late burst", "confirm": "flights", "fields": RANGE}
+
+
+def test_an_act_in_due_form_becomes_the_conf_of_one_run() -> None:
+    asked = check_act(ACT, "flights", BODY, "ada")
+    assert conf_of(Start(fixed={"scope": "range"}), asked) == {**RANGE, "scope": "range", "reason": "late burst"}
+    assert conf_of(Start(takes_reason=False), asked) == RANGE  # the reason is the note of the run
+    assert (
+        run_of(asked)
+        == run_of(check_act(ACT, "flights", {**BODY, "reason": "again"}, "bob"))
+        == "cockpit__0f1e2d3c-aaaa"
+    )
+
+
+def test_a_browser_cannot_choose_what_an_act_fixes() -> None:
+    with pytest.raises(RequestError, match="does not know 'scope'"):
+        check_act(ACT, "flights", {**BODY, "fields": {**RANGE, "scope": "stale"}}, "ada")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"id": "short"}, "id 'short'"),
+        ({"id": "../../../etc/passwd"}, "is not 8 to 64"),
+        ({"id": None}, "id 'None'"),
+        ({"reason": ""}, "no reason is given"),
+        ({"reason": "  "}, "no reason is given"),
+        ({"reason": "a\nb"}, "cannot be kept"),
+        ({"reason": "{{ secrets }}"}, "cannot be kept"),
+        ({"reason": "x" * 201}, "cannot be kept"),
+        ({"confirm": ""}, "'' was typed to confirm it"),
+        ({"confirm": "Flights"}, "then type flights"),
+        ({"confirm": "flights "}, "then type flights"),
+        ({"fields": {"start": RANGE["start"]}}, r"needs 'To' \(end\)"),
+        ({"fields": {**RANGE, "end": ""}}, r"needs 'To' \(end\)"),
+        ({"fields": {**RANGE, "end": "yesterday"}}, "end 'yesterday' is not what 'To' takes"),
+        ({"fields": {**RANGE, "end": RANGE["end"] + "\n"}}, "is not what 'To' takes"),
+        ({"fields": {**RANGE, "dry_run": "yes"}}, "neither true nor false"),
+        ({"fields": {**RANGE, "how": "fast"}}, "not one of slow, quick"),
+        ({"fields": {**RANGE, "version": "p@v1/../q"}}, "is not what 'Version' takes"),
+        ({"fields": {**RANGE, "run": "a b"}}, "is not what 'Run' takes"),
+        ({"fields": ["start"]}, "is not an object"),
+    ],
+)
+def test_an_act_that_is_not_in_due_form_is_refused(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        check_act(ACT, "flights", {**BODY, **change}, "ada")
+
+
+def test_an_act_that_changes_nothing_served_needs_no_confirmation() -> None:
+    assert (
+        check_act(replace(ACT, changes_served=False), "flights", {**BODY, "confirm": ""}, "ada").reason == "late burst"
+    )
+
+
+def test_two_acts_cannot_have_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_ACTS", {})
+    registry.register(ACT, ACT)
+    assert list(registry.registered()) == ["backfill"]
+    with pytest.raises(ValueError, match="two acts are named 'backfill'"):
+        registry.register(replace(ACT, title="Another"))
+
+
+def test_a_token_is_of_one_person_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    token = csrf.make_token("secret", "ada")
+    csrf.check_token("secret", "ada", token)
+    for secret, user, given, says in (
+        ("secret", "bob", token, "another login"),
+        ("other", "ada", token, "was not made by this server"),
+        ("secret", "ada", token[:-2] + "xx", "was not made by this server"),
+        ("secret", "ada", None, "has no header X-Rivertwice-CSRF"),
+        ("secret", "ada", "", "has no header"),
+    ):
+        with pytest.raises(RequestError, match=says):
+            csrf.check_token(secret, user, given)
+    later = time.time() + csrf.LIFE_S + 2
+    monkeypatch.setattr(time, "time", lambda: later)
+    with pytest.raises(RequestError, match="older than 8 hours"):
+        csrf.check_token("secret", "ada", token)
+
+
+HEADERS = {"host": "airflow.example", "content-type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"sec-fetch-site": "same-origin", "origin": "https://airflow.example"},
+        {
+            "sec-fetch-site": "same-origin",
+            "origin": "https://outside.example",
+        },  # a proxy that changed Host: the browser's word counts
+        {"origin": "https://airflow.example"},  # a browser over plain http sends no Sec-Fetch-Site
+        {},  # no browser
+        {"content-type": "application/json; charset=utf-8"},
+    ],
+)
+def test_the_page_itself_and_a_program_may_ask(own: dict[str, str]) -> None:
+    csrf.check_origin({**HEADERS, **own})
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"sec-fetch-site": "cross-site", "origin": "https://evil.example"},
+        {"sec-fetch-site": "same-site", "origin": "https://other.example"},
+        {"sec-fetch-site": "none"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"content-type": "text/plain"},
+        {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"},
+        {"content-type": ""},
+    ],
+)
+def test_another_page_and_a_plain_form_may_not(foreign: dict[str, str]) -> None:
+    with pytest.raises(RequestError, match="nothing was started"):
+        csrf.check_origin({**HEADERS, **foreign})

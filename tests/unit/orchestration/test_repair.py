@@ -1,0 +1,269 @@
+"""A run of `repair__P`: what it proposes, what a person's answer leads to, and how its alert ends."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from homes.backfill import HOUR, hours, make_home
+from homes.ledger import NOW
+from homes.project import edit_yaml
+from rivertwice.alerts.model import AlertCause, Report
+from rivertwice.alerts.store import alerts_of
+from rivertwice.backfill.store import load_plan
+from rivertwice.cockpit.repair_plan import read_repairs
+from rivertwice.instants import utc_now
+from rivertwice.orchestration import repair_steps
+from rivertwice.orchestration.alerts import ReportedError
+from rivertwice.orchestration.run_names import reconcile_of
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run
+from rivertwice.timeline.sequence import publish, read_sequence
+from rivertwice.timeline.serving import Publication
+
+pytestmark = pytest.mark.airflow
+RUN = "repair__scheduled__2026-11-27T02:05:00+00:00"
+YES = {"chosen_options": ["Approve"], "responded_by_user": {"id": "1", "name": "ada"}}
+NO = {"chosen_options": ["Reject"], "responded_by_user": {"id": "1", "name": "ada"}}
+NOBODY: dict[str, Any] = {"chosen_options": ["Reject"], "responded_by_user": None}
+LATE = AlertCause("p", "late_share")
+DEFECT = AlertCause("p", "defect")
+
+
+class Run:
+    """A run of `repair__p` as Airflow hands it to its tasks; what Spark and a person do is given."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from rivertwice.orchestration.dags import repair_dag
+
+        monkeypatch.setattr("rivertwice.backfill.observe._in_kafka", lambda *_: {0: (0, 200)})
+        self.settings, self.home, self.bundle = make_home(folder)
+        for name, value in self.settings.to_env().items():
+            monkeypatch.setenv(name, value)
+        self.store = alerts_of(self.settings)
+        self.dag = repair_dag(self.settings, load_definition(self.settings.definition_folder("p")))
+        self.xcoms: dict[str, Any] = {}
+        self.active = 0
+        self.context: dict[str, Any] = {
+            "dag_run": SimpleNamespace(dag_id=self.dag.dag_id, run_id=RUN, run_type="manual", conf={}, note=None),
+            "params": {"reason": None},
+            "ti": SimpleNamespace(
+                xcom_pull=lambda task_ids: self.xcoms.get(task_ids), get_dr_count=lambda **_: self.active
+            ),
+        }
+        monkeypatch.setattr(repair_steps, "get_current_context", lambda: self.context)
+
+    def reconcile(self, run: str, verdicts: list[tuple[int, str]], minute: int = 0, late_share: bool = True) -> None:
+        """Store what a reconcile found, and report it as its gate does."""
+        kinds = {"LATE": "late_share", "DEFECT": "defect"}
+        seen = {verdict for _, verdict in verdicts if verdict in kinds}
+        alerts = [
+            {
+                "severity": "critical" if verdict == "DEFECT" else "warning",
+                "kind": kinds[verdict],
+                "message": "as found",
+            }
+            for verdict in sorted(seen)
+            if late_share or verdict != "LATE"
+        ]
+        counts = {verdict: sum(each == verdict for _, each in verdicts) for verdict in ("AGREES", *seen)}
+        summary = {
+            "counts": {"served": {**counts, "AGREES": 1}},
+            "balance": {},
+            "late_by_partition": {},
+            "gate": {"passed": not alerts, "alerts": alerts, "suites": []},
+            "duration_s": 1.0,
+        }
+        sequence = read_sequence(self.home)[-1].seq
+        stamp = Stamp(run, "p", NOW + timedelta(minutes=minute), "t1", 9, self.bundle.id, sequence, {})
+        rows = [StoredVerdict("served", hour * HOUR, (hour + 1) * HOUR, "k", verdict, "") for hour, verdict in verdicts]
+        store_run(self.home, stamp, rows, [], summary)
+        for alert in alerts:
+            self.store.report(
+                Report(AlertCause("p", alert["kind"]), alert["severity"], "as found", "airflow"), utc_now()
+            )
+
+    def publish(self, *pairs: tuple[int, int], backfill: str = "bf-other") -> None:
+        last = read_sequence(self.home)[-1].seq
+        as_of = {"flights": {0: 100}}
+        made = Publication(last + 1, backfill, hours(*pairs), self.bundle.fingerprint.semantics, self.bundle.id, as_of)
+        publish(self.home, made.to_payload(), expected_seq=last, now=NOW)
+
+    def do(self, task: str, *arguments: Any) -> Any:
+        self.xcoms[task] = self.dag.get_task(task).python_callable(*arguments)  # type: ignore[attr-defined]
+        return self.xcoms[task]
+
+    def policy(self, **values: Any) -> None:
+        edit_yaml(self.settings.definitions / "p", lambda document: document.update(repair=values))
+
+    def answered(self, answer: dict[str, Any]) -> str:
+        self.xcoms["approve"] = answer
+        return str(self.do("plan", "p", self.xcoms["find"]))
+
+    def verified(self, verdicts: list[tuple[int, str]]) -> None:
+        self.xcoms["publish"] = read_sequence(self.home)[-1].seq
+        self.reconcile(reconcile_of(RUN, 1), verdicts, minute=30)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(tmp_path, monkeypatch)
+
+
+def alert_of(run: Run, cause: AlertCause) -> Any:
+    return next(alert for alert in run.store.state().alerts if alert.cause == cause)
+
+
+def test_a_late_burst_is_repaired_as_approved_and_its_alert_ends(run: Run) -> None:
+    run.reconcile("rc-1", [(0, "LATE"), (1, "LATE"), (2, "AGREES")])
+    found = run.do("find", "p")
+    assert found["subject"] == "Repair 2 windows of p?"
+    assert run.do("approval_wanted", found) is True
+    waiting = alert_of(run, LATE)
+    assert waiting.details["repair"].startswith("2 rows LATE are served in 2 windows: [1970-01-01T00:00:00Z")
+    assert waiting.details["repair_run"] == RUN
+    (record,) = read_repairs(run.home)
+    assert record.outcome == "waiting"
+
+    backfill = run.answered(YES)
+    plan = load_plan(run.home, backfill)
+    assert plan.ranges == hours((0, 2))
+    assert "approved by ada in Airflow" in plan.reason
+    run.publish((0, 2), backfill=backfill)
+    run.verified([(0, "AGREES"), (1, "AGREES")])
+    closed = run.do("close", "p")
+    assert closed == {
+        "outcome": "done",
+        "by": "ada in Airflow",
+        "backfill": backfill,
+        "before": {"LATE": 2},
+        "after": {},
+    }
+    over = alert_of(run, LATE)
+    assert over.resolved_at is not None
+    assert over.resolution == (
+        f"backfill {backfill} repaired it, approved by ada in Airflow; before: 2 rows LATE served in 2 windows; after: no row "
+        "DEFECT or LATE"
+    )
+    assert len(run.store.state().alerts) == 1
+    assert run.do("close", "p") == closed  # tried again, it says the same
+
+
+def test_a_defect_is_asked_for_also_under_the_policy_automatic(run: Run) -> None:
+    run.policy(policy="automatic")
+    run.reconcile("rc-1", [(0, "LATE"), (1, "DEFECT")])
+    found = run.do("find", "p")
+    assert (found["asks"], found["ranges"]) == (True, hours((0, 2)))
+    assert "a DEFECT is looked at by a person before it is replaced" in found["body"].replace("A DEFECT", "a DEFECT")
+
+
+def test_late_rows_within_the_budget_are_repaired_by_themselves(run: Run) -> None:
+    run.policy(policy="automatic", budget={"windows": 1, "records": 1000})
+    run.reconcile("rc-1", [(0, "LATE")])
+    found = run.do("find", "p")
+    assert run.do("approval_wanted", found) is False
+    backfill = str(run.do("plan", "p", found))
+    run.publish((0, 1), backfill=backfill)
+    run.verified([(0, "AGREES")])
+    assert run.do("close", "p")["by"] == "Airflow, as repair: {policy: automatic} allows"
+
+
+def test_a_repair_beyond_the_budget_is_asked_for(run: Run) -> None:
+    run.policy(policy="automatic", budget={"windows": 1})
+    run.reconcile("rc-1", [(0, "LATE"), (1, "LATE")])
+    assert run.do("find", "p")["asks"] is True
+
+
+@pytest.mark.parametrize("verdicts", [[(0, "AGREES")], []])
+def test_nothing_wrong_is_nothing_to_repair(run: Run, verdicts: list[tuple[int, str]]) -> None:
+    if verdicts:
+        run.reconcile("rc-1", verdicts)
+    assert repair_steps.may_repair("p") is False
+    with pytest.raises(AirflowSkipException, match="nothing is to be repaired of p"):
+        run.do("find", "p")
+    with pytest.raises(AirflowSkipException, match="nothing was to be repaired"):
+        run.do("close", "p")
+    assert read_repairs(run.home) == []
+
+
+def test_late_rows_below_the_limit_start_no_repair(run: Run) -> None:
+    run.reconcile("rc-1", [(0, "LATE")], late_share=False)
+    assert repair_steps.may_repair("p") is False
+
+
+def test_one_repair_at_a_time_is_started(run: Run) -> None:
+    run.reconcile("rc-1", [(0, "LATE")])
+    assert repair_steps.may_repair("p") is True
+    run.active = 1
+    assert repair_steps.may_repair("p") is False
+
+
+def test_a_repair_that_somebody_made_unneeded_ends_well_and_says_so(run: Run) -> None:
+    run.reconcile("rc-1", [(0, "LATE")])
+    run.do("find", "p")
+    run.publish((0, 1))
+    assert run.answered(YES) == ""
+    assert run.do("close", "p")["outcome"] == "unneeded"
+    assert alert_of(run, LATE).resolution == "somebody published these windows meanwhile, so nothing was left to do"
+
+
+def test_a_declined_repair_is_acknowledged_and_not_asked_for_again(run: Run) -> None:
+    run.reconcile("rc-1", [(0, "LATE")])
+    run.do("find", "p")
+    run.xcoms["approve"] = NO
+    run.context["dag_run"].note = "the source sends it again tomorrow"
+    assert run.do("close", "p")["outcome"] == "declined"
+    alert = alert_of(run, LATE)
+    assert alert.resolved_at is None
+    assert (alert.acknowledged_by, alert.acknowledgement) == (
+        "ada in Airflow",
+        "declined its repair: the source sends it again tomorrow",
+    )
+    assert repair_steps.may_repair("p") is False
+    run.reconcile("rc-2", [(0, "LATE"), (3, "LATE")], minute=60)
+    assert repair_steps.may_repair("p") is True  # another window differs
+
+
+def test_a_question_that_nobody_answered_is_asked_again(run: Run) -> None:
+    run.reconcile("rc-1", [(0, "LATE")])
+    run.do("find", "p")
+    run.xcoms["approve"] = NOBODY
+    assert run.do("close", "p")["outcome"] == "unanswered"
+    assert alert_of(run, LATE).acknowledged_by == ""
+    assert repair_steps.may_repair("p") is True
+
+
+def test_a_repair_that_cured_nothing_fails_and_its_alert_stays(run: Run) -> None:
+    run.reconcile("rc-1", [(0, "DEFECT")])
+    run.do("find", "p")
+    backfill = run.answered(YES)
+    run.publish((0, 1), backfill=backfill)
+    run.verified([(0, "DEFECT")])
+    with pytest.raises(AirflowFailException, match="still finds 1 rows DEFECT") as raised:
+        run.do("close", "p")
+    assert isinstance(raised.value.__cause__, ReportedError)  # so that the failed task is no second alert
+    assert alert_of(run, DEFECT).resolved_at is None
+    assert [record.outcome for record in read_repairs(run.home)] == ["failed"]
+
+
+def test_a_repair_whose_job_failed_is_recorded_as_failed(run: Run) -> None:
+    run.reconcile("rc-1", [(0, "LATE")])
+    run.do("find", "p")
+    run.answered(YES)
+    assert run.do("close", "p")["outcome"] == "failed"
+    assert alert_of(run, LATE).resolved_at is None
+    assert json.dumps([record.to_json() for record in read_repairs(run.home)])
+
+
+def test_a_repair_without_an_approval_plans_nothing(run: Run) -> None:
+    run.reconcile("rc-1", [(0, "LATE")])
+    run.do("find", "p")
+    run.xcoms["approve"] = NO
+    with pytest.raises(AirflowFailException, match="nobody approved"):
+        run.do("plan", "p", run.xcoms["find"])
