@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -49,6 +50,7 @@ def settings(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> It
         {PIPELINE: FLIGHTS},
         links=(*TO_RUN, "plugins", "dags"),
         bootstrap=broker.bootstrap,
+        spark_ui=True,
     )
     replace_text(made.definitions / PIPELINE / "pipeline.yaml", "topic: flights", f"topic: {topic}")
     ensure_topic(made, topic, 4, {})
@@ -149,7 +151,10 @@ def test_a_log_is_searched_and_followed(settings: Settings, browser: Browser) ->
     with page_of(browser, settings, f"/rivertwice/#/p/{PIPELINE}/logs") as page:
         lines = page.get_by_role("log")
         expect(lines).to_contain_text("rivertwice agent starts a driver")
-        expect(page.get_by_text("RIVERTWICE_SPARK_UI=on")).to_be_visible()
+        address = page.get_by_role("link", name="Spark UI of the running driver").get_attribute("href")
+        assert address is not None
+        assert address.startswith("http://127.0.0.1:")
+        assert "Spark" in httpx.get(address, follow_redirects=True, trust_env=False, timeout=60).text
         with log.open("a") as file:
             file.write("2026-11-27 03:00:00,000 ERROR x: <b>hostile</b> \x1b[2J line\n")
         expect(lines).to_contain_text("<b>hostile</b> \\x1b[2J line", timeout=10_000)
