@@ -17,7 +17,7 @@ from homes.savepoint import add_timeline
 from rivertwice.alerts.model import AlertCause, Report
 from rivertwice.alerts.store import alerts_of
 from rivertwice.cockpit import overview
-from rivertwice.cockpit.facts import UnfinishedOperation, read_facts, reconcile_rhythm
+from rivertwice.cockpit.facts import UnfinishedOperation
 from rivertwice.cockpit.jobs import find_jobs
 from rivertwice.cockpit.overview import (
     describe_facts,
@@ -27,6 +27,7 @@ from rivertwice.cockpit.overview import (
     stamps_of,
     verdict_stale,
 )
+from rivertwice.cockpit.read_facts import read_facts, reconcile_rhythm
 from rivertwice.config import Settings
 from rivertwice.metrics.ring import Sample, ring_file, write_sample
 from rivertwice.pipeline.definition import Definition, load_definition
