@@ -42,6 +42,7 @@ class Settings:
         downloads: folder of what `rivertwice setup` downloaded; None: `PROJECT/.build`.
         kafka_connection: Airflow's connection that tasks read Kafka's address and login from; None: they have them as any process.
         aws_connection: the same for S3.
+        spark_ui: whether drivers show Spark's own UI, on the addresses that they listen on.
         metrics: host and port where the agent serves its figures for Prometheus; None: nowhere.
     """
 
@@ -59,10 +60,11 @@ class Settings:
     metrics: tuple[str, int] | None = None
     kafka_connection: str | None = None
     aws_connection: str | None = None
+    spark_ui: bool = False
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
-        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT, _DOWNLOADS, _METRICS, _KAFKA_CONN_ID, _AWS_CONN_ID and _KAFKA_*.
+        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT, _DOWNLOADS, _METRICS, _KAFKA_CONN_ID, _AWS_CONN_ID, _SPARK_UI and _KAFKA_*.
 
         What no variable says, `rivertwice.yaml` of the project may (`config.project_file`).
 
@@ -90,6 +92,7 @@ class Settings:
             metrics=require_address(env["RIVERTWICE_METRICS"]) if env.get("RIVERTWICE_METRICS") else None,
             kafka_connection=env.get("RIVERTWICE_KAFKA_CONN_ID") or None,
             aws_connection=env.get("RIVERTWICE_AWS_CONN_ID") or None,
+            spark_ui=_on(env, "RIVERTWICE_SPARK_UI"),
         )
 
     def to_env(self) -> dict[str, str]:
@@ -123,6 +126,8 @@ class Settings:
             env["RIVERTWICE_KAFKA_CONN_ID"] = self.kafka_connection
         if self.aws_connection:
             env["RIVERTWICE_AWS_CONN_ID"] = self.aws_connection
+        if self.spark_ui:
+            env["RIVERTWICE_SPARK_UI"] = "on"
         return env | self.kafka.to_env()
 
     @property
@@ -262,6 +267,14 @@ def _place(env: Mapping[str, str], name: str) -> Place | None:
 def _store(env: Mapping[str, str], name: str) -> str | None:
     place = _place(env, name)
     return None if place is None else str(place)
+
+
+def _on(env: Mapping[str, str], name: str) -> bool:
+    value = env.get(name) or "off"
+    if value not in ("on", "off"):
+        message = f"{name} is {value[:40]!r}, but only on and off are known; nothing was started; set it to one of them"
+        raise ConfigError(message)
+    return value == "on"
 
 
 def _days(text: str) -> timedelta:

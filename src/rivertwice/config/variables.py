@@ -40,6 +40,8 @@ VARIABLES: tuple[Variable, ...] = (
              "below `shared`, else in each pipeline's home", "leases"),
     Variable("RIVERTWICE_VERDICTS_KEPT", "how long verdicts and causes of a reconcile are kept, in days", "`90 days`", "verdicts_kept"),
     Variable("RIVERTWICE_METRICS", "`HOST:PORT` where the agent serves its figures for Prometheus", "it serves none", "metrics"),
+    Variable("RIVERTWICE_SPARK_UI", "`on`: drivers show Spark's own UI, which has no login, on a free port of the addresses they listen on",
+             "`off`"),
     Variable("RIVERTWICE_ALERTS", "file with the routes of alerts", "`alerts.yaml` of the project, if there is one", "alerts"),
     Variable("RIVERTWICE_ALERT_WEBHOOK", "address that gets every alert; a route for a home without a file of routes", "none"),
     Variable("RIVERTWICE_DOWNLOADS", "folder of Java and the jars that `rivertwice setup` fetched",

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
 from rivertwice.backfill.store import load_plan
-from rivertwice.config import PipelineHome, Place, Settings
+from rivertwice.config import PipelineHome, Place
 from rivertwice.errors import RequestError
 from rivertwice.explain.find import WindowRows
 from rivertwice.explain.history import Closing, EmittedRow, HeadMove, PublishedRow, Values
@@ -20,10 +20,9 @@ from rivertwice.explain.verdicts import judge_age
 from rivertwice.instants import to_ms
 from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.model import RowColumns
-from rivertwice.results.find import open_rows
-from rivertwice.results.judged import newest_chain
-from rivertwice.results.kinds import BY_NAME, SERVED
+from rivertwice.results.kinds import SERVED
 from rivertwice.timeline.committed import CommittedBatches, every_batch
+from rivertwice.timeline.judgements import Chain, read_verdicts
 from rivertwice.timeline.keys import key_text
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.sequence import HEAD, Entry
@@ -165,19 +164,29 @@ def head_moves(entries: Sequence[Entry]) -> list[HeadMove]:
     ]
 
 
-def judged_rows(settings: Settings, address: Address, table: str, definition: Definition) -> list[dict[str, Any]]:
-    """Return the verdicts or causes of the row that hold for the newest reconcile, and those of all rows of its window."""
-    rows = open_rows(settings, address.pipeline, BY_NAME[table])
-    if rows is None:
+def judged_rows(
+    pipeline: PipelineState, chain: Chain | None, address: Address, read: Callable[..., pa.Table | None]
+) -> list[dict[str, Any]]:
+    """Return the verdicts or causes of the row that hold for the newest reconcile, and those of all rows of its window.
+
+    Args:
+        pipeline: of the row.
+        chain: the runs that hold for the newest one; None: there is none.
+        address: of the row.
+        read: `judgements.read_verdicts` or `read_causes`; no row of another window is read.
+    """
+    if chain is None:
         return []
-    chosen = rows.choose(address.start, address.start + timedelta(microseconds=1))
-    key = key_text(definition.row_keys, [address.key[name] for name in definition.row_keys])
-    return [row for row in chosen.to_arrow().to_pylist() if row["key"] in (None, key)]
+    rows = read(pipeline.home, chain, [(to_ms(address.start), to_ms(address.start) + 1)])
+    names = pipeline.definition.row_keys
+    key = key_text(names, [address.key[name] for name in names])
+    found = [] if rows is None else rows.to_pylist()
+    return [row for row in found if row["window_start"] == address.start and row["key"] in (None, key)]
 
 
-def read_verdicts(
-    settings: Settings,
+def describe_verdicts(
     pipeline: PipelineState,
+    newest: tuple[Chain, Mapping[str, Any]] | None,
     address: Address,
     published: PublishedRow | None,
     batches: Sequence[LedgerRow],
@@ -186,18 +195,17 @@ def read_verdicts(
     """Return what the newest reconcile says of a row against the truth: of what is served first, then of the stream.
 
     Args:
-        settings: where everything is stored.
         pipeline: of the row.
+        newest: the newest reconcile, with the runs that hold for it; None: there is none.
         address: of the row.
         published: the publication that serves its window.
         batches: those that may have read records of the window.
         now: the present instant.
     """
-    newest = newest_chain(pipeline.home)
     if newest is None:
         return ()
-    _, run = newest
-    rows = judged_rows(settings, address, "verdicts", pipeline.definition)
+    chain, run = newest
+    rows = judged_rows(pipeline, chain, address, read_verdicts)
     last_move = max((entry.seq for entry in pipeline.entries if entry.kind == HEAD), default=0)
     verdicts = []
     for pair in (SERVED, "stream"):

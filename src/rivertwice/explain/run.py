@@ -29,13 +29,13 @@ from rivertwice.explain.gather import (
     PipelineState,
     amendments_of,
     covering_publications,
+    describe_verdicts,
     emitted_rows,
     emitter_of,
     find_closing,
     first_row,
     head_moves,
     judged_rows,
-    read_verdicts,
     served_publication,
 )
 from rivertwice.explain.history import (
@@ -62,6 +62,7 @@ from rivertwice.results.find import open_rows
 from rivertwice.results.judged import newest_chain
 from rivertwice.results.kinds import BY_NAME, SERVED
 from rivertwice.timeline.committed import committed_batches
+from rivertwice.timeline.judgements import read_causes
 from rivertwice.timeline.lineage import head_definition, head_path, path_semantics
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served_stamp import serving_by_stamp
@@ -172,7 +173,8 @@ def _explain(
     batches = read_batches(home, committed, address.start, address.end)
     low_ms, high_ms = to_ms(address.start), to_ms(address.end)
     reads = gather_reads(batches, read_loaded(home, low_ms, high_ms), low_ms, high_ms)
-    causes = judged_rows(settings, address, "causes", definition)
+    newest_run = newest_chain(home)
+    causes = judged_rows(pipeline, None if newest_run is None else newest_run[0], address, read_causes)
     late = late_of_causes(causes, committed)
     late += [
         row
@@ -187,7 +189,7 @@ def _explain(
         listed, total = list(truth.late), truth.late_total
     letters = read_dead(home, committed, reads)
     dead = describe_dead(letters, _dead_of_row(causes, truth, letters))
-    verdicts = read_verdicts(settings, pipeline, address, published, batches, now)
+    verdicts = describe_verdicts(pipeline, newest_run, address, published, batches, now)
     rows = {
         SERVED: served,
         "stream": None if newest is None else newest.values,

@@ -10,9 +10,11 @@ The words `airflow` and `dag` have to be in the file: Airflow looks for them bef
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from rivertwice.config import Settings
+from rivertwice.config.versions import base_of
 from rivertwice.orchestration import dags, operate_dags
 from rivertwice.orchestration.definitions import find_definitions
 
@@ -37,15 +39,19 @@ _VERBS = (
 )
 
 
-def all_dags(settings: Settings | None = None) -> dict[str, DAG]:
+def all_dags(settings: Settings | None = None, pipelines: Collection[str] | None = None) -> dict[str, DAG]:
     """Return every DAG of every pipeline and version by its id. A refused definition is logged and has none.
 
     Args:
         settings: of the project; None: those of the environment (RIVERTWICE_PROJECT, RIVERTWICE_HOME).
+        pipelines: only these, each with its versions; None: all. Airflow gives a team all DAGs of a bundle, so a team's bundle
+            names the team's pipelines.
     """
     settings = settings or Settings.from_env()
     made = {}
     for found in find_definitions(settings):
+        if pipelines is not None and base_of(found.name) not in pipelines:
+            continue
         if found.definition is None:
             log.error("pipeline %s has no DAGs: %s", found.name, found.refusal)
             continue

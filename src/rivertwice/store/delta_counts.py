@@ -9,10 +9,14 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import QueryBuilder
 
 from rivertwice.config import Place
 from rivertwice.store.delta import Table, open_table
+from rivertwice.store.delta_handle import explained
+from rivertwice.store.delta_lent import lent_handle
+from rivertwice.store.sql import quoted
 
 
 def total_rows(path: Place) -> int | None:
@@ -69,6 +73,69 @@ def rows_by(path: Place, columns: Sequence[str], *, above: tuple[str, int] | Non
     counts = pa.RecordBatchReader.from_stream(QueryBuilder().register("t", table).execute(query)).read_all()
     values = [counts.column(number).to_pylist() for number in range(len(columns))]
     return dict(zip(zip(*values, strict=True), counts.column("n").to_pylist(), strict=True))
+
+
+def group_counts(
+    path: Place,
+    columns: Sequence[str],
+    matching: str,
+    *,
+    order: Sequence[str] = (),
+    limit: int | None = None,
+    skip: int = 0,
+) -> pa.Table | None:
+    """Return the combinations of values of some columns, each with its number of rows as `n`; None without a table.
+
+    The groups are made where the files are read: what comes here does not grow with the rows.
+
+    Args:
+        path: the table.
+        columns: the columns to group by; no other column comes here.
+        matching: a condition of `store.sql`: only rows for which it is true; files that cannot have one are not read.
+        order: columns by which the groups are ordered.
+        limit: at most so many groups.
+        skip: leave out so many of them first.
+    """
+    with lent_handle(path) as table:
+        if table is None:
+            return None
+        names = ", ".join(quoted(name) for name in columns)
+        query = f"SELECT {names}, count(*) AS n FROM t WHERE {matching} GROUP BY {names}"  # noqa: S608 (columns of our own tables)
+        query += f" ORDER BY {', '.join(quoted(name) for name in order)}" if order else ""
+        query += "" if limit is None else f" LIMIT {int(limit)} OFFSET {int(skip)}"
+        schema = pa.schema(table.schema().to_arrow())
+        wanted = pa.schema([*(schema.field(name) for name in columns), pa.field("n", pa.int64())])
+        with explained(path, "reading it"):
+            stream = QueryBuilder().register("t", table).execute(query)
+            return pa.RecordBatchReader.from_stream(stream).read_all().cast(wanted)
+
+
+def bounds_in_log(path: Place, column: str) -> tuple[Any, Any] | None:
+    """Return the least and the largest value of a column by the statistics in a table's log; None: there are none.
+
+    The log has instants in whole milliseconds, rounded down.
+    """
+    with lent_handle(path) as table:
+        if table is None:
+            return None
+        actions = pa.table(table.get_add_actions(flatten=True))
+    if f"min.{column}" not in actions.column_names:
+        return None
+    least, most = pc.min(actions[f"min.{column}"]).as_py(), pc.max(actions[f"max.{column}"]).as_py()
+    return None if least is None or most is None else (least, most)
+
+
+def rows_in_range(path: Place, column: str, least: Any, most: Any) -> int:
+    """Return how many rows the files have that can hold a value of a column between two, both included, by the table's log."""
+    with lent_handle(path) as table:
+        if table is None:
+            return 0
+        actions = pa.table(table.get_add_actions(flatten=True))
+    if f"min.{column}" in actions.column_names:
+        low, high = actions[f"min.{column}"], actions[f"max.{column}"]
+        outside = pc.or_(pc.greater(low, pa.scalar(most, low.type)), pc.less(high, pa.scalar(least, high.type)))
+        actions = actions.filter(pc.invert(pc.fill_null(outside, False)))
+    return int(pc.sum(actions["num_records"]).as_py() or 0)
 
 
 def broken_files(path: Place) -> list[tuple[Path, str]]:

@@ -27,6 +27,21 @@ def is_among(column: str, values: Iterable[str]) -> str:
     return f"{quoted(column)} IN ({', '.join(text_of(value) for value in values)})"
 
 
+def text_in(column: str) -> str:
+    """Return SQL that is a column's value as text."""
+    return f"CAST({quoted(column)} AS VARCHAR)"
+
+
+def is_text_among(column: str, values: Iterable[str]) -> str:
+    """Return SQL that is true if a column's value, as text, is one of these; there must be at least one."""
+    return f"{text_in(column)} IN ({', '.join(text_of(value) for value in values)})"
+
+
+def contains(column: str, part: str) -> str:
+    """Return SQL that is true if a column's value, as text, contains a text, whatever the case of letters."""
+    return f"coalesce(strpos(lower({text_in(column)}), {text_of(part.lower())}) > 0, FALSE)"
+
+
 def is_between(column: str, first: int, last: int) -> str:
     """Return SQL that is true if a whole number is between two, both included."""
     return f"{quoted(column)} BETWEEN {int(first)} AND {int(last)}"

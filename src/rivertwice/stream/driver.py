@@ -64,6 +64,7 @@ from rivertwice.tracing import flush as flush_spans
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, though its annotation does not allow them
 _POLL_BUSY_SECONDS: Any = 0.5  # while batches run; each look is three calls to the JVM
+SPARK_UI = {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.ui.killEnabled": "false"}
 _QUIET_S = 5.0  # a batch without records, which a rising watermark causes, comes well before
 
 
@@ -85,7 +86,7 @@ class Driver:
         self._ending = threading.Event()
         self._error: BaseException | None = None
         self._explain_throw: Callable[[], str | None] = lambda: None
-        beat = Heartbeat(lease.epoch, lease.owner.pid, lease.owner.timeline, "starting", utc_now())
+        beat = Heartbeat(lease.epoch, lease.owner.pid, lease.owner.timeline, "starting", utc_now(), read=0, emitted=0)
         self.heartbeat = HeartbeatThread(
             self._home,
             beat,
@@ -281,10 +282,12 @@ class Driver:
                 "spark.sql.streaming.minBatchesToRetain": str(pins.min_batches_to_retain),
                 "spark.sql.streaming.pollingDelay": "100ms",
                 **watermark_confs(self._definition),
+                **(SPARK_UI if self._settings.spark_ui else {}),
             },
         )
         jvm: Any = spark._jvm
         self._lease.record_jvm(int(jvm.java.lang.ProcessHandle.current().pid()))
+        self.heartbeat.shows(spark.sparkContext.uiWebUrl)
         return spark
 
     def _running(self) -> StreamingQuery:

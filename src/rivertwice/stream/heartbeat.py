@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from rivertwice.config import PipelineHome
@@ -18,17 +19,27 @@ from rivertwice.timeline.ledger import LedgerRow
 _log = logging.getLogger(__name__)
 
 
+_MOST_BATCHES = 100  # batches that are held to find the slowest one
+
 LogEnds = Mapping[str, Mapping[int, int]]
 """Topic to partition to the end of Kafka's log."""
 
 
+SLOWEST_OF = timedelta(seconds=15)
+"""The heartbeat reports the slowest batch of so long, for those who look less often than batches come."""
+
+
+def lag_by_partition(end_offsets: StoredOffsets, log_ends: LogEnds) -> dict[str, dict[str, int]]:
+    """Return topic to partition to how many records of the log are after the committed offsets."""
+    return {
+        topic: {str(p): max(0, end - int(end_offsets.get(topic, {}).get(str(p), 0))) for p, end in ends.items()}
+        for topic, ends in log_ends.items()
+    }
+
+
 def lag_of(end_offsets: StoredOffsets, log_ends: LogEnds) -> int:
     """Return how many records of the log are after the committed offsets."""
-    return sum(
-        max(0, end - int(end_offsets.get(topic, {}).get(str(partition), 0)))
-        for topic, ends in log_ends.items()
-        for partition, end in ends.items()
-    )
+    return _records(lag_by_partition(end_offsets, log_ends))
 
 
 def _records(offsets: Mapping[str, Mapping[Any, int]]) -> int:
@@ -72,6 +83,7 @@ class HeartbeatThread(threading.Thread):
         self._changed = threading.Lock()
         self._ends: LogEnds = {}
         self._samples: tuple[Sample, ...] = ()
+        self._batches: deque[tuple[datetime, float]] = deque(maxlen=_MOST_BATCHES)
         self.draining = threading.Event()
         self._stopping = threading.Event()
 
@@ -89,15 +101,26 @@ class HeartbeatThread(threading.Thread):
         """Report a committed batch."""
         ends = plain_offsets(row.end_offsets)
         elapsed = max((row.committed_at.timestamp() * 1000 - row.batch_timestamp_ms) / 1000, 0.001)
+        lag_parts = lag_by_partition(ends, self._ends)
         with self._changed:
+            self._batches.append((row.committed_at, round(elapsed, 3)))
             self._beat = replace(
                 self._beat,
+                read=(self._beat.read or 0) + row.read,
+                emitted=(self._beat.emitted or 0) + row.emitted,
+                batch_s=round(elapsed, 3),
                 batch=row.batch,
                 watermark_ms=row.batch_watermark_ms,
                 end_offsets=ends,
                 rows_per_s=round(row.read / elapsed, 1),
-                lag=lag_of(ends, self._ends) if self._ends else self._beat.lag,
+                lag=_records(lag_parts) if self._ends else self._beat.lag,
+                lag_parts=lag_parts if self._ends else self._beat.lag_parts,
             )
+
+    def shows(self, ui: str | None) -> None:
+        """Report the address of the driver's Spark UI; None: it is off."""
+        with self._changed:
+            self._beat = replace(self._beat, ui=ui)
 
     def placed(self, until_ms: int | None) -> None:
         """Report up to which event time the next batch reads, epoch ms; None: batches are not placed by event time."""
@@ -114,7 +137,8 @@ class HeartbeatThread(threading.Thread):
     def caught_up(self) -> bool:
         """Read the log's ends now, and say whether every record in it is committed."""
         self._ends = self._log_ends()
-        lag = lag_of(self._beat.end_offsets, self._ends)
+        lag_parts = lag_by_partition(self._beat.end_offsets, self._ends)
+        lag = _records(lag_parts)
         committed = _records({topic: self._beat.end_offsets.get(topic, {}) for topic in self._ends})
         with self._changed:
             self._samples = keep_recent(self._samples, Sample(self._now(), committed, _records(self._ends)))
@@ -122,6 +146,7 @@ class HeartbeatThread(threading.Thread):
             self._beat = replace(
                 self._beat,
                 lag=lag,
+                lag_parts=lag_parts,
                 lag_at=self._now(),
                 arriving_per_s=None if pace is None else pace.arriving_per_s,
                 catch_up_s=None if pace is None else pace.catch_up_s,
@@ -158,5 +183,7 @@ class HeartbeatThread(threading.Thread):
             state = (
                 "draining" if self.draining.is_set() and self._beat.state in {"running", "idle"} else self._beat.state
             )
-            self._beat = replace(self._beat, at=self._now(), state=state)
+            now = self._now()
+            slowest = max((took for at, took in self._batches if now - at <= SLOWEST_OF), default=None)
+            self._beat = replace(self._beat, at=now, state=state, slowest_s=slowest)
             write_heartbeat(self._home, self._beat)

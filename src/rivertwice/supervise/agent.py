@@ -55,6 +55,7 @@ from rivertwice.supervise.memory import (
 )
 from rivertwice.supervise.metrics_http import serve_metrics
 from rivertwice.supervise.observe import observe, observe_fall_back
+from rivertwice.supervise.samples import SampleKeeper
 from rivertwice.supervise.savepoints import SavepointKeeper
 from rivertwice.supervise.served import ServedKeeper
 from rivertwice.supervise.upkeep import UpkeepKeeper
@@ -239,6 +240,7 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         leaver.start()
         alerts = AlertKeeper(settings, lambda: supervised_names(settings), stop)
         alerts.start()
+        SampleKeeper(settings, lambda: supervised_names(settings), stop, alerts.newest).start()
         end_metrics = serve_metrics(settings, alerts.newest, utc_now)
         FastKeeper(settings, lambda: supervised_names(settings), stop).start()
         delivery = DeliveryKeeper(settings, lambda: supervised_names(settings), stop)

@@ -39,6 +39,11 @@ class Heartbeat:
         catch_up_s: seconds until the lag is gone at the last minute's pace; None if it is not known, or never.
         placed_until_ms: event time up to which the running batch reads all partitions, epoch ms, while the stream catches up
             by event time; else None.
+        read, emitted: records that this driver has committed, and result rows that it has emitted, since it started.
+        batch_s: seconds of the last batch, from its plan to its commit.
+        slowest_s: seconds of the slowest batch that was committed in the last 15 s; None if there was none.
+        lag_parts: topic to partition to the records of `lag` in it.
+        ui: address of the driver's own Spark UI; None if it is off.
     """
 
     epoch: int
@@ -55,6 +60,12 @@ class Heartbeat:
     catch_up_s: float | None = None
     lag_at: datetime | None = None
     placed_until_ms: int | None = None
+    read: int | None = None
+    emitted: int | None = None
+    batch_s: float | None = None
+    slowest_s: float | None = None
+    lag_parts: dict[str, dict[str, int]] = field(default_factory=dict)
+    ui: str | None = None
 
 
 @dataclass(frozen=True)

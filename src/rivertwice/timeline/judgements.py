@@ -9,11 +9,12 @@ that judged it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -114,52 +115,106 @@ def verdicts_of(
 
 def verdicts_in(table: pa.Table, chain: Chain, wanted: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Return those rows of a table of verdicts that hold for the first run of a chain, in no order. Pure."""
-    named: set[tuple[Any, ...]] = set()
-    rows: list[dict[str, Any]] = []
-    for own, is_last in _rows_of_chain(table, chain):
-        chosen = own if wanted is None else own.filter(pc.is_in(own["verdict"], pa.array(list(wanted))))
-        rows += [row for row in chosen.to_pylist() if rows_of(row) and (not named or _address(row) not in named)]
-        if not is_last:
-            named.update(map(_address, own.to_pylist()))
+    rows = holding_verdicts(table, chain)
+    chosen = rows if wanted is None else rows.filter(pc.is_in(rows["verdict"], pa.array(list(wanted))))
+    return list(chosen.to_pylist())
+
+
+def read_verdicts(
+    home: PipelineHome, chain: Chain, ranges: Sequence[Range] | None, further: str | None = None
+) -> pa.Table | None:
+    """Return the stored verdicts that hold for the first run of a chain, in no order; None: there is no such table.
+
+    Args:
+        home: of the pipeline.
+        chain: of the run (`run_chain`).
+        ranges: starts of windows, at least one range; no row of another window is read. None: of all windows.
+        further: a condition of `store.sql` that depends on a row's address alone (pair, window, key).
+    """
+    table = _read(home.tables.verdicts, chain, ranges, further)
+    return None if table is None else holding_verdicts(table, chain)
+
+
+def holding_verdicts(table: pa.Table, chain: Chain) -> pa.Table:
+    """Return those rows of a table of verdicts that hold for the first run of a chain. Pure.
+
+    A row holds if no newer run judged its window as a whole, or its address alone.
+    """
+    rows, places = _rows_of_chain(table, chain)
+    if len(chain) > 1 and rows.num_rows:
+        newest = np.full(rows.num_rows, len(chain), dtype=np.int64)
+        addresses = _address_numbers(rows)
+        np.minimum.at(newest, addresses, places)
+        rows = rows.filter(pa.array(newest[addresses] == places))
+    if "rows" in rows.column_names:
+        rows = rows.filter(pc.fill_null(pc.not_equal(rows["rows"], 0), True))
     return rows
 
 
-def causes_of(home: PipelineHome, run: str) -> list[dict[str, Any]]:
-    """Return the stored causes that hold for a run, in no order; further causes of a row that is judged again are added to it."""
-    chain = run_chain(home, run)
-    table = _read(home.tables.causes, chain, None)
-    return [] if table is None else [row for own, _ in _rows_of_chain(table, chain) for row in own.to_pylist()]
+def causes_of(home: PipelineHome, run: str, ranges: Sequence[Range] | None = None) -> list[dict[str, Any]]:
+    """Return the stored causes that hold for a run, in no order; further causes of a row that is judged again are added to it.
+
+    Args:
+        home: of the pipeline.
+        run: its name.
+        ranges: starts of windows, at least one range; no cause of another window is read, nor one without a window. None: all.
+    """
+    table = read_causes(home, run_chain(home, run), ranges)
+    return [] if table is None else list(table.to_pylist())
 
 
-def _address(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["pair"], row["window_start"], row["window_end"], row["key"]
+def read_causes(
+    home: PipelineHome, chain: Chain, ranges: Sequence[Range] | None, further: str | None = None
+) -> pa.Table | None:
+    """Return the stored causes that hold for the first run of a chain, as `read_verdicts` returns verdicts."""
+    table = _read(home.tables.causes, chain, ranges, further)
+    return None if table is None else _rows_of_chain(table, chain)[0]
 
 
-def _read(path: Place, chain: Chain, ranges: Sequence[Range] | None) -> pa.Table | None:
+def _address_numbers(rows: pa.Table) -> npt.NDArray[np.int64]:
+    """Return a number for each row, the same for rows of the same address, below the number of rows."""
+    numbers = np.zeros(rows.num_rows, dtype=np.int64)
+    for name in ("pair", "window_start", "window_end", "key"):
+        column = rows[name].combine_chunks()
+        codes = pc.dictionary_encode(column, null_encoding="encode").indices.to_numpy().astype(np.int64)
+        numbers = np.unique(numbers * (int(codes.max()) + 1) + codes, return_inverse=True)[1].astype(np.int64)
+    return numbers
+
+
+def _read(path: Place, chain: Chain, ranges: Sequence[Range] | None, further: str | None = None) -> pa.Table | None:
     conditions = [is_among("run", [name for name, _ in chain])]
     if ranges is not None:
         conditions.append(is_within("window_start", ranges))
+    if further is not None:
+        conditions.append(further)
     return delta.read(path, matching=all_of(conditions))
 
 
-def _rows_of_chain(table: pa.Table, chain: Chain) -> Iterator[tuple[pa.Table, bool]]:
-    """Yield each run's rows of windows that no newer run judged as a whole, the newest run first, and whether it is the last."""
-    newer: list[Increment] = []
-    for name, increment in chain:
-        own = table.filter(pc.field("run") == name)
-        yield own.filter(_kept(own, newer)), increment is None
-        if increment is not None:
-            newer.append(increment)
+def _rows_of_chain(table: pa.Table, chain: Chain) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+    """Return the rows whose windows no newer run judged as a whole, and of each the place of its run in the chain.
 
-
-def _kept(rows: pa.Table, newer: Sequence[Increment]) -> pa.Array:
-    """Return for each row whether the increments keep its window; a row without a window is kept."""
+    A chain may be long: every run of a year builds on the one before it. Only runs that have a row here cost more than a step.
+    """
+    names = [name for name, _ in chain]
+    found = pc.index_in(table["run"], value_set=pa.array(names, pa.string()))
+    rows = table.filter(pc.is_valid(found))
+    places = pc.drop_null(found).to_numpy().astype(np.int64)
+    kept = np.ones(rows.num_rows, dtype=bool)
     starts = pc.cast(pc.cast(rows["window_start"], pa.timestamp("ms", "UTC"), safe=False), pa.int64())
-    kept = pa.array(np.ones(rows.num_rows, dtype=bool))
-    for increment in newer:
-        if increment.settled_ms is not None:
-            inside = pc.less_equal(starts, increment.settled_ms - increment.length_ms)
-            for low, high in increment.ranges:
-                inside = pc.and_(inside, pc.invert(pc.and_(pc.greater_equal(starts, low), pc.less(starts, high))))
-            kept = pc.and_(kept, pc.fill_null(inside, True))
-    return kept
+    is_window = pc.is_valid(starts).to_numpy()
+    starts_ms = pc.fill_null(starts, 0).to_numpy()
+    for place in np.unique(places).tolist():
+        own = places == place
+        kept[own] = ~is_window[own] | ~_judged_again(starts_ms[own], [each for _, each in chain[:place]])
+    return rows.filter(pa.array(kept)), places[kept]
+
+
+def _judged_again(starts_ms: npt.NDArray[np.int64], newer: Sequence[Increment | None]) -> npt.NDArray[np.bool_]:
+    """Return for each window whether one of some newer runs judged all of it."""
+    judging = [each for each in newer if each is not None and each.settled_ms is not None]
+    again = np.zeros(len(starts_ms), dtype=bool)
+    if judging:
+        again |= starts_ms > min((each.settled_ms or 0) - each.length_ms for each in judging)
+    for low, high in sorted({pair for each in judging for pair in each.ranges}):
+        again |= (starts_ms >= low) & (starts_ms < high)
+    return again

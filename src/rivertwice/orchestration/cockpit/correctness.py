@@ -1,7 +1,187 @@
-"""Routes of the heatmap, one number explained, and a selection of windows."""
+"""Routes of the heatmap, one number explained, a selection of windows, and the backfills.
+
+What they answer is read from the tables, for what is shown alone. None of it needs Spark: what only Spark can say (the truth of a row,
+the plan of sessions) is named as such, with the act or the command that computes it.
+"""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any
+
+from airflow.api_fastapi.common.db.common import SessionDep
+from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi.responses import Response
+
+from rivertwice.errors import ConfigError, LedgerError, RequestError, ServiceError
+from rivertwice.instants import parse_instant, utc_now
+from rivertwice.orchestration.cockpit.access import PipelineDep, SettingsDep
+from rivertwice.orchestration.cockpit.answers import answer
+from rivertwice.orchestration.cockpit.backfill_runs import add_runs
+from rivertwice.orchestration.cockpit.registry import CHOICE, FLAG, INSTANT, Act, Field, Start, register
+from rivertwice.orchestration.requests import SCOPES
 
 router = APIRouter(prefix="/api/p/{name}")
+
+Text = Annotated[str | None, Query(max_length=200)]
+Key = Annotated[str | None, Query(max_length=2000)]
+Skip = Annotated[int, Query(ge=0, le=1_000_000)]
+
+
+def _answered(request: Request, read: Callable[[], Any]) -> Response:
+    """Return what a function reads; 400 with the reason if what was asked is refused, 503 if something does not answer.
+
+    Raises:
+        HTTPException: see above.
+    """
+    try:
+        return answer(request, read())
+    except (RequestError, ConfigError, LedgerError) as error:
+        raise HTTPException(400, str(error)) from None
+    except ServiceError as error:
+        raise HTTPException(503, str(error)) from None
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else parse_instant(text)
+
+
+@router.get("/correctness")
+def correctness(request: Request, one: PipelineDep, settings: SettingsDep) -> Response:
+    """Return the newest reconcile with its balance, the trend, and what does not agree: open trouble first."""
+    from rivertwice.cockpit.trouble import describe_correctness
+
+    return _answered(request, lambda: describe_correctness(settings, one.name))
+
+
+@router.get("/heatmap")
+def heatmap(
+    request: Request,
+    one: PipelineDep,
+    settings: SettingsDep,
+    pair: Text = None,
+    start: Annotated[str | None, Query(alias="from", max_length=40)] = None,
+    end: Annotated[str | None, Query(alias="to", max_length=40)] = None,
+    level: Text = None,
+    text: Text = None,
+    skip: Skip = 0,
+    limit: Annotated[int, Query(ge=1, le=50)] = 25,
+) -> Response:
+    """Return windows and keys with the verdict of the newest reconcile on each cell."""
+    from rivertwice.cockpit.heatmap import parse_asked, read_heatmap
+
+    def read() -> dict[str, Any]:
+        given = {"pair": pair, "start": _instant(start), "end": _instant(end), "level": level, "text": text}
+        return read_heatmap(settings, one.name, parse_asked({**given, "skip": skip, "limit": limit}))
+
+    return _answered(request, read)
+
+
+@router.get("/cell")
+def cell(
+    request: Request,
+    one: PipelineDep,
+    settings: SettingsDep,
+    start: Annotated[str, Query(alias="from", max_length=40)],
+    end: Annotated[str, Query(alias="to", max_length=40)],
+    key: Key = None,
+    pair: Text = None,
+) -> Response:
+    """Return the rows of one cell of the heatmap, the worst first."""
+    from rivertwice.cockpit.cell_rows import parse_cell_key, read_cell
+
+    def read() -> dict[str, Any]:
+        low, high = parse_instant(start), parse_instant(end)
+        return read_cell(settings, one.name, pair or "served", low, high, parse_cell_key(key))
+
+    return _answered(request, read)
+
+
+@router.get("/lateness")
+def lateness(
+    request: Request,
+    one: PipelineDep,
+    settings: SettingsDep,
+    start: Annotated[str | None, Query(alias="from", max_length=40)] = None,
+    end: Annotated[str | None, Query(alias="to", max_length=40)] = None,
+) -> Response:
+    """Return how late the late records were, and how many a larger watermark would have let in."""
+    from rivertwice.cockpit.lateness import read_lateness
+
+    return _answered(request, lambda: read_lateness(settings, one.name, _instant(start), _instant(end)))
+
+
+@router.get("/explain")
+def explain(
+    request: Request,
+    one: PipelineDep,
+    settings: SettingsDep,
+    window: Annotated[str, Query(max_length=40)],
+    key: Key = None,
+) -> Response:
+    """Return one number explained, as `rivertwice explain` does, with the truth as far as a verdict gives it."""
+    from rivertwice.cockpit.explained import explain_for_page
+
+    return _answered(
+        request, lambda: explain_for_page(settings, one.name, parse_instant(window), key or None, utc_now())
+    )
+
+
+@router.get("/plan")
+def plan(
+    request: Request,
+    one: PipelineDep,
+    settings: SettingsDep,
+    start: Annotated[str | None, Query(alias="from", max_length=40)] = None,
+    end: Annotated[str | None, Query(alias="to", max_length=40)] = None,
+) -> Response:
+    """Return the plan of a backfill of some windows, without a range of those that are stale; or why there is none."""
+    from rivertwice.cockpit.selection import preview_backfill
+
+    return _answered(request, lambda: preview_backfill(settings, one.name, _instant(start), _instant(end)))
+
+
+@router.get("/backfills")
+def backfills(
+    request: Request, one: PipelineDep, settings: SettingsDep, session: SessionDep, skip: Skip = 0
+) -> Response:
+    """Return the stored backfills, newest first, each with the DAG run that made it, and the runs that have no plan yet."""
+    from rivertwice.cockpit.backfills import list_of_backfills
+
+    return _answered(
+        request, lambda: add_runs(settings, one.name, list_of_backfills(settings, one.name, skip), session)
+    )
+
+
+@router.get("/backfill")
+def backfill(
+    request: Request,
+    one: PipelineDep,
+    settings: SettingsDep,
+    id: Annotated[str, Query(max_length=80)],  # noqa: A002 (as the command line calls it)
+) -> Response:
+    """Return one backfill: plan, audit, verdicts before and after it, and how many rows it changed."""
+    from rivertwice.cockpit.one_backfill import describe_backfill
+
+    return _answered(request, lambda: describe_backfill(settings, one.name, id))
+
+
+_START, _END = Field("start", "From (event time)", INSTANT), Field("end", "To (event time)", INSTANT)
+register(
+    Act(
+        "backfill",
+        "Run the backfill",
+        "The windows are computed again from the log, audited and published; what they serve may change.",
+        "backfill",
+        Start(),
+        (
+            Field("scope", "Which windows", CHOICE, SCOPES, required=True),
+            _START,
+            _END,
+            Field("dry_run", "Only plan it", FLAG),
+        ),
+        changes_served=True,
+        preview="plan",
+    ),
+)

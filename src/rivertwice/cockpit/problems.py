@@ -1,0 +1,74 @@
+"""What can be wrong with a pipeline, as a value, and the sentence about it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+BAD, WARN, CALM, NONE, GOOD = "bad", "warn", "calm", "none", "good"
+LEVELS = (BAD, WARN, CALM, NONE, GOOD)
+"""The worst first. `bad`: a person is needed, or served numbers are wrong or get no newer. `warn`: it will be, if it lasts. `calm`:
+something is under way. `none`: nothing is wanted. `good`: nothing is wrong."""
+STREAM, DATA, ALERTS = "stream", "data", "alerts"
+
+
+def moment(at: datetime) -> str:
+    """Return an instant as a sentence contains it: in UTC, to the second."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def share(value: float) -> str:
+    """Return a share in percent, with one decimal where it has one."""
+    return f"{value * 100:.1f}".removesuffix(".0") + " %"
+
+
+def count(number: int, one: str, many: str) -> str:
+    """Return a number with its noun."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, or under way.
+
+    Attributes:
+        kind: stable word, one of `now.ORDER`.
+        level: one of `LEVELS`.
+        light: the light that shows it.
+        what: what is wrong, without a full stop.
+        since: when it began, if that is known.
+        touches: what it means for the served numbers; empty: nothing.
+        next: what to do: a command in backticks, or an act; empty: nothing.
+        tab: the tab of the page where it is seen and acted on.
+        covers: kinds of alerts that are about the same.
+        alert: the alert's kind, if `kind` is `alert`.
+    """
+
+    kind: str
+    level: str
+    light: str
+    what: str
+    since: datetime | None
+    touches: str
+    next: str
+    tab: str = ""
+    covers: frozenset[str] = field(default_factory=frozenset)
+    alert: str = ""
+
+    @property
+    def headline(self) -> str:
+        """What is wrong, as a sentence of its own."""
+        return f"{_capital(self.what).rstrip('.')}."
+
+    @property
+    def sentence(self) -> str:
+        """What, since when, which numbers, what next; each a sentence."""
+        since = "" if self.since is None else f", since {moment(self.since)}"
+        parts = [f"{_capital(self.what)}{since}"]
+        parts += [_capital(self.touches)] if self.touches else []
+        parts += [f"Next: {self.next}"] if self.next else []
+        return " ".join(f"{part.rstrip('.')}." for part in parts)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
