@@ -232,8 +232,8 @@ def test_a_wrong_name_or_no_right_starts_nothing(
 def test_a_viewer_sees_no_button_no_value_and_no_preview(world: World, browser: Browser) -> None:
     with page_of(browser, world.settings, TAB, user=VIEWER) as page:
         expect(row_of(page, savepoint_of(world, "proved"))).to_be_visible()
-        for name in ("Restore", "Rewind", "Prove", "Pin", "Unpin", "Take"):
-            expect(page.get_by_role("button", name=name)).to_have_count(0)
+        for name in ("Restore…", "Rewind…", "Prove", "Pin", "Unpin", "Take", "Take and prove", "Planned restore…"):
+            expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
     shown = data_of(world.settings, f"p/{PIPELINE}/dead-letters", user=VIEWER)
     assert (shown["values"], {row["value"] for row in shown["sample"]}) == (False, {None})
     with pytest.raises(httpx.HTTPStatusError, match="403"):
