@@ -8,29 +8,13 @@ import sys
 import threading
 
 from rich.markup import escape
-from rich.table import Table
 
 from rivertwice.config import Settings
+from rivertwice.demo.ending import ending_table
 from rivertwice.demo.narrate import Narrator
 from rivertwice.demo.stage import prepare_home, take_down
-from rivertwice.demo.story import Ending, Story
+from rivertwice.demo.story import Story, live_flights
 from rivertwice.errors import RivertwiceError
-from rivertwice.verdicts import VERDICTS
-
-
-def ending_table(ending: Ending) -> Table:
-    """Return the table the demo ends with."""
-    table = Table(title="30 June and 1 July 2013, hours per airport")
-    table.add_column("")
-    table.add_column("the stream", justify="right")
-    table.add_column("served after the backfill", justify="right")
-    for verdict in VERDICTS:
-        table.add_row(verdict, *(str(ending.verdicts[pair][verdict]) for pair in ("stream", "served")))
-    table.add_section()
-    table.add_row("flights dropped as late", str(ending.late), "0")
-    table.add_row("flights in closed hours", str(ending.stream.flights), str(ending.served.flights))
-    table.add_row("mean departure delay", f"{ending.stream.mean} min", f"{ending.served.mean} min")
-    return table
 
 
 def main() -> int:
@@ -39,7 +23,7 @@ def main() -> int:
     os.environ.update(settings.to_env())
     tell = Narrator()
     tell.console.print("[bold]rivertwice[/]: one definition, streamed and recomputed; every difference has a name.")
-    code = 0
+    code, live = 0, None
     try:
         prepare_home(settings, tell.say)
         logging.basicConfig(filename=settings.home / "demo.log", level=logging.INFO, force=True)
@@ -52,8 +36,12 @@ def main() -> int:
         )
         if os.environ.get("DEMO_EXIT") != "1":
             tell.console.print(
-                "All of it stays up until you press Ctrl-C. `rivertwice status` shows it from another shell."
+                "All of it stays up until you press Ctrl-C, and the stream goes on: from here a minute of July 2013 passes in "
+                "a second. `rivertwice status` shows it from another shell."
             )
+            live = live_flights(settings)
+            live.start()
+            tell.console.print(f"[bold]Look first at {ending.page}[/]")
             threading.Event().wait()
     except KeyboardInterrupt:
         tell.console.print("\nstopping ...")
@@ -63,6 +51,8 @@ def main() -> int:
     except Exception:
         tell.console.print_exception()
         code = 1
+    if live is not None:
+        live.stop()
     try:
         tell.console.print("taking everything down ...")
         take_down(settings)

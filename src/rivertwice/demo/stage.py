@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.embedded.airflow import AirflowInfo, start_airflow
 from rivertwice.embedded.broker import start_broker
 from rivertwice.errors import ConfigError, ServiceError
+from rivertwice.flights.replay import ReplayRequest, send_on
 from rivertwice.log import kafka
 from rivertwice.pipeline.definition import load_all
 from rivertwice.progress import Progress
@@ -24,6 +27,8 @@ from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.launch import start_agent
 from rivertwice.timeline.intent import read_exit, read_heartbeat
 from rivertwice.waits import Deadline
+
+log = logging.getLogger(__name__)
 
 MARKER = "demo.json"
 PIPELINE = "flight_delays"
@@ -89,6 +94,32 @@ class AirflowStart(threading.Thread):
             message = "Airflow's start ended without a result; look at the logs under its home"
             raise ServiceError(message)
         return self._info
+
+
+class LiveFlights(threading.Thread):
+    """Sends the flights that follow the story, a minute of July 2013 a second, so that the stream is at work until the demo ends."""
+
+    DAYS = (date(2013, 7, 2), date(2013, 7, 31))
+    SPEED = 60.0
+
+    def __init__(self, settings: Settings, topic: str, partitions: int) -> None:
+        """Create the thread; `start` begins."""
+        super().__init__(name="live-flights", daemon=True)
+        self._settings = settings
+        self._request = ReplayRequest(topic=topic, partitions=partitions, days=self.DAYS, speed=self.SPEED)
+        self._stop_asked = threading.Event()
+
+    def run(self) -> None:
+        """Send until the last flight, or until `stop`."""
+        try:
+            send_on(self._settings, self._request, self._stop_asked)
+        except ServiceError:
+            log.exception("no flights are sent any more")
+
+    def stop(self) -> None:
+        """Stop sending, and wait until what was sent is acknowledged."""
+        self._stop_asked.set()
+        self.join()
 
 
 def start_services(settings: Settings, say: Progress) -> AirflowStart:

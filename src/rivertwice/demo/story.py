@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
+from urllib.parse import urlencode
 
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.demo.figures import Delay, count_verdicts, late_addresses, mean_delay
+from rivertwice.demo.ending import Ending
+from rivertwice.demo.figures import count_verdicts, late_addresses, mean_delay
 from rivertwice.demo.narrate import Narrator
-from rivertwice.demo.stage import PIPELINE, AirflowStart, kill_driver, run_job, start_services, wait_for
-from rivertwice.embedded.airflow import AirflowInfo
+from rivertwice.demo.stage import PIPELINE, AirflowStart, LiveFlights, kill_driver, run_job, start_services, wait_for
 from rivertwice.errors import RivertwiceError
 from rivertwice.flights.replay import ReplayRequest, replay
-from rivertwice.instants import utc_now
+from rivertwice.instants import to_iso, utc_now
 from rivertwice.orchestration.airflow_api import AirflowClient
+from rivertwice.pipeline.definition import load_definition
 from rivertwice.quality.windows import standing
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 from rivertwice.savepoint.catalogue import PROVED, load_savepoint
@@ -38,24 +38,17 @@ class StoryError(RivertwiceError):
     reason = "demo"
 
 
-@dataclass
-class Ending:
-    """What the demo ends with."""
-
-    airflow: AirflowInfo
-    savepoint: str = ""
-    late: int = 0
-    batches: int = 0
-    stream: Delay = field(default_factory=lambda: Delay(0, 0, 0))
-    served: Delay = field(default_factory=lambda: Delay(0, 0, 0))
-    verdicts: dict[str, Counter[str]] = field(default_factory=dict)
-
-
 def require(holds: object, claim: str) -> None:
     """Raise StoryError unless the claim holds."""
     if not holds:
         message = f"this should hold and does not: {claim}"
         raise StoryError(message)
+
+
+def live_flights(settings: Settings) -> LiveFlights:
+    """Return the flights that follow the story; `start` begins to send them."""
+    _, source = load_definition(settings.definitions / PIPELINE).source
+    return LiveFlights(settings, source.topic, source.partitions)
 
 
 class Story:
@@ -85,17 +78,22 @@ class Story:
             self._drain_log(ending)
         with tell.step(f"Compare stream, served and truth (reconcile__{PIPELINE})"):
             self._first_reconcile(client, ending)
-        with tell.step(f"Recompute the windows that lost flights and publish them (backfill__{PIPELINE})"):
-            self._backfill(client)
+        with tell.step(
+            f"Approve the repair that the reconcile proposed: recompute the windows and publish them (repair__{PIPELINE})"
+        ):
+            self._repair(client)
         with tell.step(f"Compare again (reconcile__{PIPELINE})"):
             self._second_reconcile(client, ending)
         with tell.step("Restore the savepoint into a second timeline and move the head to it"):
             self._restore(ending)
+        with tell.step("Compare once more, on the new head, and read what the page says"):
+            self._run_dag(client, "reconcile")
+            self._page(client, ending)
         return ending
 
     def _begin(self) -> None:
         write_intent(self._home, "running", "demo", utc_now())
-        _, source = self._definition().source
+        _, source = load_definition(self._settings.definitions / PIPELINE).source
         request = ReplayRequest(topic=source.topic, partitions=source.partitions, days=DAYS)
         report = replay(self._settings, request, progress=self._tell.progress)
         require(report.sent == report.planned > 1800, f"{report.planned} flights are sent, not {report.sent}")
@@ -104,15 +102,10 @@ class Story:
             "should have left"
         )
 
-    def _definition(self) -> Any:
-        from rivertwice.pipeline.definition import load_definition
-
-        return load_definition(self._settings.definitions / PIPELINE)
-
     def _airflow(self, start: AirflowStart) -> tuple[Ending, AirflowClient]:
         info = start.info()
         client = AirflowClient(info.url, info.user, info.password)
-        verbs = ("supervise", "rotate", "archive", "reconcile", "backfill")
+        verbs = ("supervise", "rotate", "archive", "reconcile", "repair")
         client.wait_for_dags({f"{verb}__{PIPELINE}" for verb in verbs}, timeout=120.0)
         self._tell.say(f"Airflow at {info.url}, user {info.user}")
         return Ending(airflow=info), client
@@ -205,6 +198,11 @@ class Story:
         ending.late = len(late)
         require(ending.late >= 200, f"at least 200 flights are named as dropped, not {ending.late}")
         first = next(row for row in causes if row["cause"] == "late" and row["pair"] == "stream")
+        worst = max(
+            (row for row in verdict_rows(self._home, newest["run"]) if row["pair"] == "served" and row["key"]),
+            key=lambda row: int(row["late"]),
+        )
+        ending.worst = {"window": to_iso(worst["window_start"]), "key": str(worst["key"])}
         self._tell.say(
             f"{ending.late} flights were dropped as late, each named; for instance {first['topic']}/{first['partition']} "
             f"offset {first['offset']}, scheduled {first['event_time']:%d %B %H:%M} UTC, in batch {first['batch']}"
@@ -216,11 +214,38 @@ class Story:
             f"{total['dead']} dead + {total['excluded']} excluded; {total['unexplained']} unexplained"
         )
 
-    def _backfill(self, client: AirflowClient) -> None:
-        before = last_seq(self._home)
-        self._run_dag(client, "backfill", {"scope": "stale", "reason": "demo"})
-        require(last_seq(self._home) > before, "the backfill was published")
+    def _repair(self, client: AirflowClient) -> None:
+        before, dag_id = last_seq(self._home), f"repair__{PIPELINE}"
+        asked: dict[str, Any] = {}
+
+        def asks() -> bool:
+            for run in reversed(client.runs(dag_id)):
+                asked.update({"run": run, **(client.question(dag_id, run, "approve") or {})})
+            return "subject" in asked
+
+        wait_for("the question of the repair", asks, self._home, 180.0)
+        self._tell.say(f"Airflow asks: {asked['subject']} The demo approves it, as you would on the page")
+        client.answer(dag_id, asked["run"], "approve", "Approve")
+        state = client.wait(dag_id, asked["run"], timeout=600.0, progress=self._tell.progress)
+        require(state == "success", f"{dag_id} ends well, and it ended {state}")
+        require(last_seq(self._home) > before, "the repair was published")
         wait_served(self._home, last_seq(self._home), 60.0)
+
+    def _page(self, client: AirflowClient, ending: Ending) -> None:
+        path = f"/rivertwice/api/p/{PIPELINE}/summary"
+
+        def is_new() -> bool:
+            stream = client.page(path)["lights"]["stream"]
+            return bool(stream["tone"] == "good")
+
+        wait_for("a green light of the stream on the page", is_new, self._home, 60.0)
+        summary = client.page(path)
+        for name, light in summary["lights"].items():
+            self._tell.say(f"{name}: {light['word']}")
+        self._tell.say(str(summary["now"]["sentence"]))
+        require(summary["now"]["tone"] != "bad", "the page says that nothing has to be done at once")
+        base = f"{ending.airflow.url}/rivertwice/#/p/{PIPELINE}"
+        ending.page = f"{base}/correctness?{urlencode(ending.worst)}" if ending.worst else base
 
     def _second_reconcile(self, client: AirflowClient, ending: Ending) -> None:
         self._reconcile(client, ending)

@@ -184,6 +184,23 @@ def replay(
     )
 
 
+def send_on(settings: Settings, request: ReplayRequest, stop: threading.Event) -> int:
+    """Send a plan behind whatever the topic holds, and return how many records that were.
+
+    Nothing is compared, so to send it twice doubles it: for a story that goes on after another one.
+
+    Args:
+        settings: the cluster and the data.
+        request: what to send, and how quickly.
+        stop: ends it early when set.
+
+    Raises:
+        ServiceError: Kafka did not acknowledge every record.
+    """
+    records = plan_replay(settings, request).records
+    return _produce(settings, request.topic, _paced(records, request.speed, stop), len(records), None)
+
+
 def _paced(records: Sequence[LogRecord], speed: float, stop: threading.Event) -> Iterator[LogRecord | None]:
     """Yield the records, each when its time has come; None means: nothing is due, serve the producer."""
     begun = time.monotonic()

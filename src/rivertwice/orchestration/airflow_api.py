@@ -200,6 +200,10 @@ class AirflowClient:
                 parts.append(f"{task.task_id} (try {task.try_number}):\n{tail}")
         return "\n".join(parts) or "no task has failed"
 
+    def page(self, path: str) -> Any:
+        """Return what a route of a plugin answers, for instance `/rivertwice/api/overview`."""
+        return self._checked(self._request("GET", path))
+
     def task_log(self, dag_id: str, run_id: str, task: TaskState) -> list[str]:
         """Return the log of one task's last try, line by line."""
         path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task.task_id}/logs/{max(task.try_number, 1)}"

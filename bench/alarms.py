@@ -1,0 +1,306 @@
+"""What a person sees when something breaks: four faults on the running demo, each with what the page says, the alert, and seconds.
+
+`python -m bench.alarms OUT [--only driver defect late disk]`. Report only: a table, and pictures of the page in the folder OUT.
+
+The demo runs with its home on a small file system of its own, so that a disk can be full; broker and Airflow lie on another one.
+A webhook on loopback takes the alerts. For each fault:
+
+- page: seconds until the page's sentence, asked for each half second as the page would, says something else than that all is well.
+- alert: seconds until the webhook has the alert. resolved: seconds from the mend to the word that it is over.
+
+A defect and a late record are found by a reconcile; it is started right after the fault, and its time is part of the figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from homes.project import REPOSITORY
+from rivertwice.config import Settings
+from rivertwice.demo.stage import PIPELINE, LiveFlights, kill_driver, start_services, take_down
+from rivertwice.embedded.airflow import airflow_info, client
+from rivertwice.flights.replay import ReplayRequest, plan_replay, replay
+from rivertwice.instants import utc_now
+from rivertwice.orchestration.airflow_api import AirflowClient
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.testing.cases_store import fill, small_disk
+from rivertwice.testing.events import Event, produce_events
+from rivertwice.testing.foreign import commit_by_another, first_value_changed
+from rivertwice.timeline.intent import read_heartbeat, write_intent
+from rivertwice.waits import Deadline
+from servers.alert_receivers import Hook
+from servers.cockpit import chromium, page_of, token_of
+
+DISK_MB = 1024
+LEFT = 60_000
+BURST = 300
+PATIENCE_S = 600.0
+DAYS = (date(2013, 6, 30), date(2013, 7, 1))
+
+
+@dataclass
+class Watched:
+    """What was seen of one fault.
+
+    Attributes:
+        fault: its name.
+        done: what was done to the demo.
+        said: seconds after the fault, and the sentence of the page, each time it changed.
+        alerts: seconds after the fault, kind and status of each message that the webhook took.
+        mended_s: seconds after the fault at which it was mended; None if the product mends it alone.
+        well_s: seconds after the fault at which the page said again that all is well, and no alert was open.
+    """
+
+    fault: str
+    done: str
+    said: list[tuple[float, str]] = field(default_factory=list)
+    alerts: list[tuple[float, str, str, str]] = field(default_factory=list)
+    mended_s: float | None = None
+    well_s: float | None = None
+
+    def is_over(self) -> bool:
+        """Say whether every alert that was sent is resolved."""
+        newest = {kind: status for _, kind, status, _ in self.alerts}
+        return all(status == "resolved" for status in newest.values())
+
+    def row(self) -> str:
+        """Return the row of the table."""
+        said = "<br>".join(f"{after:.1f} s: {text}" for after, text in self.said[1:])
+        alerts = "<br>".join(f"{after:.1f} s: {kind} {status}" for after, kind, status, _ in self.alerts)
+        mended = "by itself" if self.mended_s is None else f"{self.mended_s:.0f} s"
+        well = "" if self.well_s is None else f"{self.well_s:.0f} s"
+        return f"| {self.fault} | {self.done} | {said} | {alerts or 'none'} | {mended} | {well} |"
+
+
+class Demo:
+    """The demo at work and repaired, and what a person sees of it."""
+
+    def __init__(self, settings: Settings, hook: Hook, out: Path, page: Any) -> None:
+        """Take what runs.
+
+        Args:
+            settings: of the demo.
+            hook: the receiver of its alerts.
+            out: folder for pictures.
+            page: the page, open in a browser.
+        """
+        self.settings = settings
+        self.hook = hook
+        self._out = out
+        self._page = page
+        self._token = token_of(settings, "admin")
+
+    @property
+    def airflow(self) -> AirflowClient:
+        return client(self.settings)
+
+    def now(self) -> dict[str, Any]:
+        """Return the page's sentence and its light, as its own poll gets them."""
+        url = f"{self.airflow_url}/rivertwice/api/p/{PIPELINE}/summary"
+        answer = httpx.get(url, headers={"Authorization": f"Bearer {self._token}"}, trust_env=False, timeout=30)
+        found: dict[str, Any] = answer.raise_for_status().json()["now"]
+        return found
+
+    @property
+    def airflow_url(self) -> str:
+        return airflow_info(self.settings).url
+
+    def picture(self, name: str) -> None:
+        self._page.wait_for_timeout(6000)  # a poll, and what it draws
+        self._page.screenshot(path=self._out / f"{name}.png")
+
+    def run(self, verb: str, conf: dict[str, Any] | None = None) -> None:
+        dag = f"{verb}__{PIPELINE}"
+        state = self.airflow.wait(dag, self.airflow.trigger(dag, conf), PATIENCE_S)
+        print(f"  {dag}: {state}", flush=True)
+
+    def watch(self, watched: Watched, until: Callable[[dict[str, Any]], bool], began: float, seen: int) -> None:
+        """Note what page and webhook say, its first `seen` messages left out, until a condition holds."""
+        deadline = Deadline.after(PATIENCE_S)
+        while True:
+            said, after = self.now(), time.monotonic() - began
+            if not watched.said or watched.said[-1][1] != said["sentence"]:
+                watched.said.append((after, said["sentence"]))
+                print(f"  {after:6.1f} s  {said['sentence']}", flush=True)
+            for message in self.hook.taken[seen + len(watched.alerts) :]:
+                watched.alerts.append((after, message["kind"], message["status"], message["message"]))
+                print(
+                    f"  {after:6.1f} s  alert {message['kind']} {message['status']}: {message['message']}", flush=True
+                )
+            if until(said):
+                return
+            if deadline.is_over():
+                print(f"  not seen within {PATIENCE_S:.0f} s", flush=True)
+                return
+            time.sleep(0.5)
+
+
+def kill(demo: Demo) -> str:
+    """Kill the driver; the agent brings it back."""
+    pid, epoch = kill_driver(demo.settings.pipeline(PIPELINE))
+    return f"SIGKILL to driver {pid} (epoch {epoch})"
+
+
+def send_late(demo: Demo) -> str:
+    """Send flights of hours that are long closed."""
+    definition = load_definition(demo.settings.definitions / PIPELINE)
+    _, source = definition.source
+    early = ReplayRequest(topic=source.topic, partitions=source.partitions, days=DAYS, limit=BURST)
+    events = [
+        Event(record.partition, record.key, record.value, record.timestamp_ms)
+        for record in plan_replay(demo.settings, early).records
+    ]
+    before = read_heartbeat(demo.settings.pipeline(PIPELINE))
+    produce_events(demo.settings, source.topic, events)
+    Deadline.after(PATIENCE_S).wait_until(
+        lambda: (
+            (beat := read_heartbeat(demo.settings.pipeline(PIPELINE))) is not None and beat != before and not beat.lag
+        )
+    )
+    return f"{len(events)} flights of 30 June, after July had been read"
+
+
+def change_a_row(demo: Demo) -> str:
+    """Change one value of what is served, in a commit of another program."""
+    return commit_by_another(Path(str(demo.settings.pipeline(PIPELINE).tables.served)), first_value_changed("flights"))
+
+
+def fill_disk(demo: Demo) -> str:
+    """Fill the disk of the home."""
+    fill(demo.settings.home, LEFT)
+    return f"the disk of the home filled up to {LEFT} bytes"
+
+
+def free_disk(demo: Demo) -> None:
+    """Make room again."""
+    (demo.settings.home / ".filler").unlink()
+
+
+def mend_by_repair(demo: Demo) -> None:
+    """Approve the repair that waits, as a person does on the page."""
+    dag, airflow = f"repair__{PIPELINE}", demo.airflow
+    deadline = Deadline.after(PATIENCE_S)
+    while not deadline.is_over():
+        for run in reversed(airflow.runs(dag)):
+            asked = airflow.question(dag, run, "approve")
+            if asked is not None:
+                print(f"  approved: {asked['subject']}", flush=True)
+                airflow.answer(dag, run, "approve", "Approve")
+                return
+        time.sleep(1)
+    print("  no repair asked within the patience", flush=True)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, and what mends it; `finds` starts what has to look before it can be known."""
+
+    name: str
+    do: Callable[[Demo], str]
+    finds: bool = False
+    mend: Callable[[Demo], None] | None = None
+
+
+FAULTS = {
+    one.name: one
+    for one in (
+        Fault("driver", kill),
+        Fault("late", send_late, finds=True, mend=mend_by_repair),
+        Fault("defect", change_a_row, finds=True, mend=mend_by_repair),
+        Fault("disk", fill_disk, mend=free_disk),
+    )
+}
+
+
+def strike(demo: Demo, fault: Fault) -> Watched:
+    """Do a fault, note what is said until it is over, and take pictures while it lasts and after it."""
+    print(f"{fault.name}:", flush=True)
+    demo.picture(f"{fault.name}-before")
+    seen = len(demo.hook.taken)
+    began = time.monotonic()
+    watched = Watched(fault.name, fault.do(demo))
+    print(f"  {time.monotonic() - began:6.1f} s  {watched.done}", flush=True)
+    looking = threading.Thread(target=lambda: demo.run("reconcile"), daemon=True)
+    if fault.finds:
+        looking.start()
+    demo.watch(watched, lambda now: now["tone"] in ("bad", "warn"), began, seen)
+    demo.picture(f"{fault.name}-said")
+    if fault.mend is not None:
+        demo.watch(watched, lambda _: bool(watched.alerts), began, seen)
+        demo.picture(f"{fault.name}-alert")
+        fault.mend(demo)
+        watched.mended_s = time.monotonic() - began
+    demo.watch(watched, lambda now: now["tone"] in ("good", "calm") and watched.is_over(), began, seen)
+    watched.well_s = time.monotonic() - began
+    demo.picture(f"{fault.name}-after")
+    if fault.finds:
+        looking.join()
+    return watched
+
+
+def begin(settings: Settings) -> LiveFlights:
+    """Bring the demo to where it is at work and repaired."""
+    airflow = start_services(settings, print)
+    home, definition = settings.pipeline(PIPELINE), load_definition(settings.definitions / PIPELINE)
+    _, source = definition.source
+    write_intent(home, "running", "bench", utc_now())
+    replay(settings, ReplayRequest(topic=source.topic, partitions=source.partitions, days=DAYS))
+    airflow.info()
+    verbs = ("supervise", "rotate", "archive", "reconcile", "backfill", "repair")
+    client(settings).wait_for_dags({f"{verb}__{PIPELINE}" for verb in verbs}, timeout=180)
+    Deadline.after(PATIENCE_S).wait_until(
+        lambda: (beat := read_heartbeat(home)) is not None and beat.lag == 0 and beat.state == "idle"
+    )
+    live = LiveFlights(settings, source.topic, source.partitions)
+    live.start()
+    return live
+
+
+def main() -> None:
+    """Run the faults and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="folder for the pictures")
+    parser.add_argument("--only", nargs="+", default=list(FAULTS), choices=list(FAULTS))
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as at_end:
+        folder = Path(at_end.enter_context(tempfile.TemporaryDirectory(prefix="rivertwice-alarms-")))
+        home = at_end.enter_context(small_disk(folder / "home", DISK_MB))
+        for service in ("broker", "airflow"):
+            (folder / service).mkdir()
+            (home / service).symlink_to(folder / service)
+        hook = Hook()
+        at_end.callback(hook.close)
+        os.environ["RIVERTWICE_ALERT_WEBHOOK"] = hook.url
+        settings = Settings(project=REPOSITORY, home=home, spark_master="local[2]")
+        os.environ.update(settings.to_env())
+        at_end.callback(take_down, settings)
+        live = begin(settings)
+        at_end.callback(live.stop)
+        browser = at_end.enter_context(chromium())
+        page = at_end.enter_context(page_of(browser, settings, f"/rivertwice/#/p/{PIPELINE}"))
+        demo = Demo(settings, hook, arguments.out, page)
+        for verb in ("rotate", "archive", "reconcile", "backfill", "reconcile"):
+            demo.run(verb, {"scope": "stale"} if verb == "backfill" else None)
+        found = [strike(demo, FAULTS[name]) for name in arguments.only]
+    print(
+        "\n| fault | done | the page said, after | the alert, after | mended | well again |\n|---|---|---|---|---|---|"
+    )
+    for one in found:
+        print(one.row())
+
+
+if __name__ == "__main__":
+    main()
