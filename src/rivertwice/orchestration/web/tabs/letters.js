@@ -11,7 +11,7 @@ const STATE_TONES = { open: "warn", amended: "good", discarded: "none", due: "wa
 
 export default function Tab({ name, stamp, api, act, query, setQuery }) {
   const acts = useActs(api), [started, onDone] = useStarted();
-  const every = started.length ? 5000 : 30000;
+  const every = started.length ? 5000 : 60000;
   const state = query.state ?? "open", kind = query.kind ?? "";
   const letters = useData(api(`dead-letters?state=${state}&kind=${encodeURIComponent(kind)}`), stamp, { every });
   const late = useData(api("late"), stamp, { every });

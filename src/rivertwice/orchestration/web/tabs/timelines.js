@@ -10,11 +10,12 @@ import { Versions } from "../versions.js";
 
 const SOME = 12;
 
-export default function Tab({ name, stamp, api, act }) {
+export default function Tab({ name, summary, stamp, api, act }) {
   const acts = useActs(api), [started, onDone] = useStarted();
-  const every = started.length ? 5000 : 30000;
+  const every = started.length ? 5000 : 120000; // the summary's stamp says when there is news; the race clock is measured without one
   const lines = useData(api("timelines"), stamp, { every }), points = useData(api("savepoints"), stamp, { every });
   const [chosen, setChosen] = useState(null), [asked, setAsked] = useState(null);
+  const switching = (summary.running ?? []).filter((run) => run.dag === `switch__${name}`).map((run) => `${run.run}:${run.state}`).join();
   const rows = points.data?.rows ?? [], spec = asked && acts.find(asked.act);
   return html`<div>
     <${Started} started=${started} />
@@ -29,7 +30,7 @@ export default function Tab({ name, stamp, api, act }) {
       actions=${html`${acts.find("restore") ? html`<button type="button" title="Take a savepoint of the drained stream and continue from it; nothing is replayed" onClick=${() => setAsked({ act: "restore", savepoint: "", planned: true })}>Planned restore…</button>` : null}<${Direct} spec=${acts.find("savepoint.take")} act=${act} onDone=${onDone} quiet=${false} /><${Direct} spec=${acts.find("rotate")} act=${act} onDone=${onDone} quiet=${false} />`}>
       <${Loaded} state=${points}>${(data) => html`<${Savepoints} data=${data} acts=${acts} act=${act} onDone=${onDone} onAsk=${setAsked} chosen=${chosen} />`}<//>
     <//>
-    <${Versions} name=${name} api=${api} stamp=${stamp} every=${every} acts=${acts} act=${act} onDone=${onDone} />
+    <${Versions} name=${name} api=${api} stamp=${`${stamp}:${switching}`} every=${switching || started.length ? 5000 : 120000} acts=${acts} act=${act} onDone=${onDone} />
     ${spec ? html`<${Operate} key=${`${asked.act}:${asked.savepoint}:${asked.planned}`} spec=${spec} asked=${asked} point=${rows.find((point) => point.id === asked.savepoint)} name=${name} api=${api} act=${act} onDone=${onDone} onClose=${() => setAsked(null)} />` : null}
   </div>`;
 }
