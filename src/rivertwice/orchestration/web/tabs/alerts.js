@@ -12,7 +12,7 @@ const title = (alert) => `${words(alert.kind)}${alert.subject ? ` (${alert.subje
 
 export default function Tab({ name, stamp, api, act }) {
   const every = stamp ? 0 : 10_000;
-  const state = useData(api("alerts"), stamp, { every }), people = useData(api("audit"), stamp, { every });
+  const state = useData(api("alerts"), stamp, { every }), people = useData(api("audit"), stamp, { every: 15_000 });
   const acts = useActs(api);
   return html`<div class="alerts"><${Loaded} state=${state}>${(data) => html`
     <h2 class="unseen">Open alerts</h2>
