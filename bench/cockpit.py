@@ -93,7 +93,7 @@ ANSWERS: dict[str, Answer] = {
     "heatmap, a year by day": _year("day"),
     "heatmap, 1,000 windows by 50 keys": _year("window"),
     "heatmap, keys by text": _heatmap(text="k00"),
-    "correctness": describe_correctness,  # type: ignore[dict-item]
+    "correctness": lambda settings, name, past: describe_correctness(settings, name),
     "lateness": lambda settings, name, past: read_lateness(settings, name, None, None),
     "lateness, a year": lambda settings, name, past: read_lateness(
         settings, name, FIRST, FIRST + timedelta(days=past.days)

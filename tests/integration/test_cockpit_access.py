@@ -186,7 +186,7 @@ def test_who_may_not_start_a_dag_cannot_act(settings: Settings, user: str, pipel
 
 
 def test_an_act_is_a_run_of_airflow_in_the_persons_name_once(settings: Settings) -> None:
-    same = {"id": uuid.uuid4().hex, "reason": "late burst of this night"}
+    same: dict[str, Any] = {"id": uuid.uuid4().hex, "reason": "late burst of this night"}
     first = act(settings, "ursula", BLUE, "repair", **same)
     assert first.status_code == 200, first.text
     assert first.json()["by"].lower() == "ursula"

@@ -77,15 +77,6 @@ def describe_alerts(
     }
 
 
-def count_open(state: State, pipeline: str) -> dict[str, int]:
-    """Return how many alerts of a pipeline last by severity, and how many of them a person has acknowledged. Pure."""
-    counts = {"critical": 0, "warning": 0, "acknowledged": 0}
-    for alert in open_alerts(state):
-        if alert.cause.pipeline in ("", pipeline) and alert.resolved_at is None:
-            counts["acknowledged" if alert.acknowledged_by else alert.severity] += 1
-    return counts
-
-
 def read_past(path: Path, most: int = MOST_READ) -> list[dict[str, Any]]:
     """Return the last lines of `alerts.jsonl`, oldest first; a line that is cut off or damaged is left out."""
     try:
@@ -129,8 +120,8 @@ def _lasting(
         "resolution": printable_line(alert.resolution),
         "times": alert.times,
         "acknowledged": known,
-        "told": sorted(alert.sent),
-        "not_told": due_to,
+        "sent_to": sorted(alert.sent),
+        "waits_for": due_to,
         "dag": alert.details.get("dag"),
         "run": alert.details.get("run"),
         "repair": alert.details.get("repair") or None,

@@ -72,7 +72,8 @@ def _defect(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
     if served:
         what = f"{count(served, 'served row is', 'served rows are')} not what the log gives ({DEFECT}){_where(verdict, DEFECT)}"
         touches = f"{served:,} of {sum(verdict.served.values()):,} served rows are wrong"
-        yield Problem("defect", BAD, DATA, what, verdict.at, touches, next_command, "correctness", covers)
+        then, tab = _waiting_repair(facts, covers) or (next_command, "correctness")
+        yield Problem("defect", BAD, DATA, what, verdict.at, touches, then, tab, covers)
     elif stream:
         what = f"the stream has emitted {count(stream, 'row', 'rows')} that the log does not give ({DEFECT})"
         yield Problem(
@@ -102,11 +103,19 @@ def _late(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
             f"{count(served, 'served row lacks', 'served rows lack')} late records, of {rows:,}{_where(verdict, LATE)}"
         )
         next_act = f"repair them by a backfill: `rivertwice backfill plan {facts.name}` shows it"
-        yield Problem("served_late", BAD, DATA, what, verdict.at, touches, next_act, "backfills", covers)
+        then, tab = _waiting_repair(facts, covers) or (next_act, "backfills")
+        yield Problem("served_late", BAD, DATA, what, verdict.at, touches, then, tab, covers)
         return
     touches = f"the stream missed them in {count(stream, 'row', 'rows')}; backfills have put right all that is served"
     next_act = "wait longer for late records: `rivertwice advise` measures what a longer watermark would cost"
     yield Problem("late_share", WARN, DATA, what, verdict.at, touches, next_act, "correctness", covers)
+
+
+def _waiting_repair(facts: Facts, kinds: frozenset[str]) -> tuple[str, str] | None:
+    """Return what to do about alerts of some kinds whose repair waits for a person, and where; None if none does."""
+    if any(alert.cause.kind in kinds and alert.details.get("repair_run") for alert in facts.alerts):
+        return "a repair is proposed: look at it, then approve or decline it", "alerts"
+    return None
 
 
 def _too_late(verdict: Verdict) -> str | None:

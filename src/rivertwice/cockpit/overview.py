@@ -285,7 +285,7 @@ def stamps_of(settings: Settings, facts: Facts, now: datetime) -> dict[str, str]
         ),
         "backfills": (sequence, newest_commit(tables.corrections), *_stats(home.backfills)),
         "letters": tuple(newest_commit(table) for table in (tables.dead_letters, tables.amendments, tables.late_rows)),
-        "alerts": (_stat(settings.home / "alerts" / "state.json"), run, sequence),
+        "alerts": (_stat(settings.home / "alerts" / "state.json"), _stat(home.repairs), run, sequence),
     }
     return {tab: hashlib.sha256(repr(each).encode()).hexdigest()[:10] for tab, each in parts.items()}
 

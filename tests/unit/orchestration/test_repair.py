@@ -40,7 +40,7 @@ class Run:
     """A run of `repair__p` as Airflow hands it to its tasks; what Spark and a person do is given."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from rivertwice.orchestration.dags import repair_dag
+        from rivertwice.orchestration.repair_dag import repair_dag
 
         monkeypatch.setattr("rivertwice.backfill.observe._in_kafka", lambda *_: {0: (0, 200)})
         self.settings, self.home, self.bundle = make_home(folder)

@@ -12,7 +12,7 @@ const title = (alert) => `${words(alert.kind)}${alert.subject ? ` (${alert.subje
 
 export default function Tab({ name, stamp, api, act }) {
   const every = stamp ? 0 : 10_000;
-  const state = useData(api("alerts"), stamp, { every }), people = useData(api("audit"), stamp, { every });
+  const state = useData(api("alerts"), stamp, { every }), people = useData(api("audit"), stamp, { every: 15_000 });
   const acts = useActs(api);
   return html`<div class="alerts"><${Loaded} state=${state}>${(data) => html`
     <h2 class="unseen">Open alerts</h2>
@@ -38,7 +38,7 @@ function Open({ alert, name, acts, act }) {
       ["Served numbers", alert.meaning],
       ["Since", html`<${Instant} at=${alert.since} />`],
       ["Reported", html`<span>last <${Ago} at=${alert.seen_at} />${alert.times > 1 ? `; it came again ${plural(alert.times - 1, "time")} before it was over` : ""}</span>`],
-      ["Sent to", `${alert.told.join(", ") || "nobody yet"}${alert.not_told.length ? `; waits for ${alert.not_told.join(", ")}` : ""}`],
+      ["Sent to", `${alert.sent_to.join(", ") || "nobody yet"}${alert.waits_for.length ? `; waits for ${alert.waits_for.join(", ")}` : ""}`],
       alert.dag && alert.run && ["Found by", html`<${AirflowLink} dag=${alert.dag} run=${alert.run}>${alert.dag}<//>`],
       alert.repair && !waits && ["Repair", alert.repair],
       alert.earlier_times ? ["Earlier", html`<span>${plural(alert.earlier_times, "time")}, last until <${Instant} at=${alert.earlier[0].until} seconds=${false} />: ${alert.earlier[0].resolution}</span>`] : null,
