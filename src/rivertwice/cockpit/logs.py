@@ -57,7 +57,7 @@ def describe_log(
         whole: whether the one who asks may read all pipelines, and so all of the agent's log.
 
     Returns:
-        lines (level, text), end, again (the log began anew, so lines shown before may be missing in between), cut (bytes before the
+        lines (level, text), end, again (the log began again, so lines shown before may be missing in between), cut (bytes before the
         first line that was looked at), left_out (lines that fit and are not shown), size, missing (there is no such log).
 
     Raises:

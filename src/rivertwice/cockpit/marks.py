@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rivertwice.cockpit.facts import known_savepoints
+from rivertwice.cockpit.read_facts import known_savepoints
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import parse_iso

@@ -18,7 +18,7 @@ from rivertwice.supervise.health import UNRESPONSIVE
 
 ORDER = (
     "disk_full", "given_up", "agent_dead", "table_damage", "defect", "served_late", "finding", "nothing_compared", "quality",
-    "unresponsive", "driver_down", "retention", "late_share", "not_comparable", "noted", "alert", "starts_again", "lag_grows",
+    "unresponsive", "driver_down", "retention", "late_share", "not_comparable", "noted", "starts_again", "alert", "lag_grows",
     "lag_unknown", "stale_verdict", "savepoint_stale", "recovery", "unread",
     "restoring", "operation", "first_load", "stream_load", "first_start", "starting", "draining", "catching_up", "not_reconciled",
     "stopped", "not_asked", "well",

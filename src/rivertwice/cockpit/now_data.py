@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from rivertwice.alerts.kinds import KINDS, PIPELINE, meaning_of
+from rivertwice.alerts.kinds import KINDS, PIPELINE, TASK_FAILED, meaning_of
 from rivertwice.alerts.model import CRITICAL, Alert
 from rivertwice.cockpit.facts import Facts, Finding, Verdict
 from rivertwice.cockpit.problems import ALERTS, BAD, DATA, NONE, WARN, Problem, count, moment, share
@@ -227,10 +227,15 @@ def _alert(facts: Facts, alert: Alert) -> Problem:
     command = "" if kind is None else f"`{_command(kind.verb, alert.cause.pipeline)}`"
     about = f" ({alert.cause.subject})" if alert.cause.subject else ""
     return Problem(
-        "table_damage" if alert.cause.kind == "table_damage" else "alert", BAD if alert.severity == CRITICAL else WARN, ALERTS,
+        "table_damage" if alert.cause.kind == "table_damage" else "alert", _gravity(alert), ALERTS,
         f"the alert {alert.cause.kind}{about} is open: {alert.message.rstrip('.')}", alert.since, meaning_of(alert.cause), command, "alerts",
         alert=alert.cause.kind,
     )  # fmt: skip
+
+
+def _gravity(alert: Alert) -> str:
+    """Return the level of an alert; no served number depends on a task that failed, so that one is less than a dead driver."""
+    return BAD if alert.severity == CRITICAL and alert.cause.kind != TASK_FAILED else WARN
 
 
 def _command(verb: tuple[str, ...], pipeline: str) -> str:

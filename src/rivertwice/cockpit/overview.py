@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from rivertwice.cockpit.facts import Facts, instant_of, read_facts
+from rivertwice.cockpit.facts import Facts, instant_of
 from rivertwice.cockpit.jobs import Job, find_jobs
 from rivertwice.cockpit.now import Light, Now, decide_now
 from rivertwice.cockpit.now_data import expected_every, why_stale
 from rivertwice.cockpit.problems import BAD, CALM, GOOD, NONE, WARN, Problem, moment, share
+from rivertwice.cockpit.read_facts import read_facts
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import from_ms, to_iso, to_ms
 from rivertwice.metrics.ring import CURVES, LEVELS, read_level, ring_file

@@ -78,7 +78,7 @@ def decide_race(savepoint: str, measured: Mapping[str, Any] | None) -> Race:
         )
     else:
         word = SOON if any(lease["level"] in _SOON_LEVELS for lease in leases) else UNTIL
-        text = f"from {deadline} on, Kafka may delete some of the {only} records that only it has; the archive keeps them if it copies them before"
+        text = f"then Kafka may delete some of the {only} records that only it has; the archive keeps what it copies before"
     return Race(word, None if lost else deadline, lost, only, str(measured["at"]), text)
 
 

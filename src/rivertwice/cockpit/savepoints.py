@@ -198,7 +198,7 @@ def _observe(settings: Settings, home: PipelineHome, savepoints: Sequence[Savepo
         committed=committed_batches(home, path),
         measured=read_json(retention_file(settings, home.root.name)),
         oldest=oldest_state(home, path[-1].timeline) if path else None,
-        protected=protected_savepoints(home, now=now),
+        protected=protected_savepoints(home, now=now, savepoints=savepoints),
         batch_s=measured_batch_s(savepoints),
     )
 

@@ -14,8 +14,9 @@ from rivertwice.deadletters.model import OPEN, STATES, DeadLetter, count_states,
 from rivertwice.deadletters.summary import find_letter, read_brief, with_bytes
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.pipeline.model import Definition
+from rivertwice.store.remembered import Remembered
 from rivertwice.timeline.committed import CommittedBatches, committed_batches
-from rivertwice.timeline.lineage import head_definition, head_path
+from rivertwice.timeline.lineage import Segment, head_definition, head_path
 
 SAMPLE = 20
 """Letters that are shown of a choice."""
@@ -25,6 +26,8 @@ WHOLE_CHARS = 20_000
 MOST_WINDOWS = 200
 """Windows of the late queue that are listed."""
 
+_LETTERS: Remembered[dict[str, Any]] = Remembered(32)
+"""Answers, each bounded by the sample; letters are counted again only after a commit."""
 _WITHOUT_QUEUE = {
     "drop": "late rows are not kept: they stay in the log, and a backfill of their windows counts them",
     "side_output": "late rows are kept in the table late_rows and queue nothing; a backfill of their windows counts them",
@@ -42,7 +45,18 @@ def describe_letters(
         reason: only letters that were rejected for this.
         values: whether the sample has the records' values, shortened; else it has their places only.
     """
-    committed = committed_batches(home, head_path(home))
+    path, tables = head_path(home), home.tables
+    return _LETTERS.get(
+        (str(home.root), tuple(path), state, reason, values),
+        (tables.ledger, tables.changelog, tables.dead_letters, tables.amendments),
+        lambda: _describe_letters(home, path, state, reason, values=values),
+    )
+
+
+def _describe_letters(
+    home: PipelineHome, path: Sequence[Segment], state: str | None, reason: str | None, *, values: bool
+) -> dict[str, Any]:
+    committed = committed_batches(home, path)
     letters = read_brief(home, committed)
     counts = count_states(letters)
     chosen = [letter for letter in letters if state in (None, letter.state) and reason in (None, letter.reason)]

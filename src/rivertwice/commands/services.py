@@ -171,9 +171,9 @@ def status(frame: Frame) -> None:
 
 def view_now(frame: Frame, name: str, now: datetime) -> dict[str, Any] | None:
     """Return the sentence about a pipeline, as the page in Airflow says it, and its lights; None if its definition cannot be read."""
-    from rivertwice.cockpit.facts import read_facts
     from rivertwice.cockpit.now import decide_now
     from rivertwice.cockpit.overview import describe_lights, describe_problem
+    from rivertwice.cockpit.read_facts import read_facts
     from rivertwice.pipeline.definition import load_definition
 
     try:

@@ -184,6 +184,17 @@ def test_the_worst_comes_first_and_nothing_else_is_hidden() -> None:
     assert all(each.sentence for each in now.others)
 
 
+def test_a_task_that_failed_is_less_than_a_driver_that_is_gone() -> None:
+    """No served number depends on it; its light is red all the same."""
+    for state in ("down", "starting"):
+        now = decide_now(with_stream({**DOWN, "state": state, "memory": failed()}, alerts=(alert("task_failed"),)), NOW)
+        assert [now.worst.kind, *(each.kind for each in now.others)] == [
+            "driver_down" if state == "down" else "starts_again",
+            "alert",
+        ]
+        assert now.lights[2].tone == BAD
+
+
 def test_an_alert_about_what_is_said_already_is_not_said_again() -> None:
     facts = with_stream({**DOWN, "memory": failed()}, alerts=(alert("killed"), alert("hung")))
     assert decide_now(facts, NOW).others == ()
@@ -197,7 +208,7 @@ def test_each_kind_of_alert_has_a_sentence_with_a_command() -> None:
     for kind in KINDS:
         facts = replace(WELL, alerts=(alert(kind),))
         worst = decide_now(facts, NOW).worst
-        assert worst.level == BAD
+        assert worst.level == (WARN if kind == "task_failed" else BAD)
         assert "`rivertwice " in worst.next, kind
 
 

@@ -49,7 +49,7 @@ def measured(*leases: dict[str, Any], begin: int = 0) -> dict[str, Any]:
     [
         ({}, KEPT, "the archive has its records"),
         ({"only_kafka": 30}, KEPT, "Kafka does not delete the 30 records"),
-        ({"only_kafka": 30, "deadline": "2013-07-03T00:00:00Z"}, UNTIL, "from 2013-07-03T00:00:00Z on"),
+        ({"only_kafka": 30, "deadline": "2013-07-03T00:00:00Z"}, UNTIL, "then Kafka may delete some of the 30"),
         (
             {"only_kafka": 30, "deadline": "2013-07-03T00:00:00Z", "level": "critical"},
             SOON,

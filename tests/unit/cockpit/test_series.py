@@ -112,7 +112,7 @@ def test_restarts_are_where_the_epoch_changes() -> None:
     assert restarts_of(pa.table({"epoch": pa.array([], pa.int64()), "batch": [], "committed_at": []})) == []
 
 
-def test_ends_of_drivers_are_those_of_the_pipeline_and_torn_lines_are_left_out() -> None:
+def test_ends_of_drivers_are_the_pipeline_s_and_torn_lines_are_left_out() -> None:
     event = {"at": to_iso(NOW), "kind": "exit", "pipeline": NAME, "class": "killed", "message": "return code -9"}
     lines = [
         't": "exit"}',

@@ -1,66 +1,56 @@
-// Doing an act: a preview, a typed name where served rows may change, a reason; then the run that does it, with its link.
+// What is done to savepoints, versions and records beside the result: at once, or after a look at what would happen.
 import { html, useState } from "./vendor/preact-htm.js";
-import { AirflowLink, Busy, Confirm, Dialog, Note, Table, Words } from "./parts.js";
-import { useData } from "./poll.js";
+import { Done } from "./acts.js";
+import { Busy, Confirm, Dialog, Note, Table, Words } from "./parts.js";
+import { newId, useData } from "./poll.js";
 
-const identity = () => (globalThis.crypto?.randomUUID ? crypto.randomUUID() : Array.from({ length: 4 }, () => Math.random().toString(36).slice(2, 10)).join("-"));
-
-// What the person may do: act -> its words.
-export function useActs(api) {
-  const state = useData(api("acts"));
-  return new Map((state.data?.acts ?? []).map((each) => [each.act, each]));
-}
-
-// Returns [do it, what was started]. `perform(name, fields, { confirm, reason })` rejects with the server's reason.
-export function usePerform(act) {
+// Returns [started, begun]: the acts that were asked for here, newest first, and what to call with the answer to one.
+export function useStarted() {
   const [started, setStarted] = useState([]);
-  async function perform(name, fields = {}, { confirm = "", reason = "" } = {}) {
-    const done = await act(name, { id: identity(), fields, confirm, reason });
-    setStarted((before) => [{ ...done, key: `${done.run}:${name}` }, ...before].slice(0, 4));
-    return done;
-  }
-  return [perform, started];
+  return [started, (done) => setStarted((before) => [done, ...before.filter((each) => each.run !== done.run)].slice(0, 4))];
 }
 
-export const Started = ({ started }) => html`<div role="status" class="started">${started.map((each) => html`<${Note} key=${each.key} tone=${each.paused ? "warn" : "good"}>
-  ${each.repeated ? "Asked for before: " : "Started: "}<${AirflowLink} dag=${each.dag} run=${each.run}>${each.dag}<//>, as ${each.by}.
-  ${each.paused ? html` The DAG is paused, so the run waits: <${AirflowLink} dag=${each.dag}>unpause it</a>.` : null}<//>`)}</div>`;
+export const Started = ({ started }) => (started.length ? html`<div class="started">${started.map((done) => html`<p key=${done.run}><${Done} done=${done} /></p>`)}</div>` : null);
 
-// A button that does an act at once: only for what changes nothing served.
-export function ActButton({ acts, name, fields, perform, title, why, quiet = true }) {
+// A button that does an act at once: only for what changes nothing that is served.
+export function Direct({ spec, act, fields = {}, onDone, why, quiet = true }) {
   const [error, setError] = useState(null), [busy, setBusy] = useState(false);
-  const known = acts.get(name);
-  if (!known) return null;
+  if (!spec) return null;
   async function press() {
     setBusy(true);
     setError(null);
     try {
-      await perform(name, fields);
+      onDone(await act(spec.act, { id: newId(), fields }));
     } catch (failure) {
       setError(failure.message);
     }
     setBusy(false);
   }
-  return html`<span><button type="button" class=${quiet ? "quiet" : ""} disabled=${busy || Boolean(why)} title=${why || known.says} onClick=${press}>${busy ? "Starting…" : title || known.title}</button>
+  return html`<span class="act"><button type="button" class=${quiet ? "quiet" : ""} disabled=${busy || Boolean(why)} title=${why || spec.says} onClick=${press}>${busy ? "Starting…" : spec.title}</button>
     ${error ? html`<span role="alert" class="t-bad act-error">${error}</span>` : null}</span>`;
 }
 
-// The dialog of an act that has a preview: what would happen, or why it is refused.
-export function PreviewDialog({ act, name, path, fields, perform, onClose, title, children }) {
+// The dialog of an act: what would happen (of `path`, if it has a preview), or why it is refused; then the reason and the typed name.
+export function ActDialog({ spec, name, act, path = null, fields = {}, title, verb, check, options = null, onDone, onClose, children }) {
+  const [id] = useState(newId); // who presses again after an answer was lost asks for the same act
   const [opened] = useState(() => Date.now());
   const state = useData(path ? `${path}${path.includes("?") ? "&" : "?"}at=${opened}` : null);
-  const shown = state.data;
-  const refusals = state.error ? [state.error] : (shown?.refusals ?? []);
+  const shown = state.data, refusals = state.error ? [state.error] : (shown?.refusals ?? []);
   if (path && !shown && !state.error) return html`<${Dialog} title=${title} onClose=${onClose}><${Busy}>Looking at what would happen…<//><//>`;
   if (refusals.length) {
     return html`<${Dialog} title=${title} onClose=${onClose}>
       <${Note} tone="bad"><b>This would be refused.</b>${refusals.map((why) => html`<p key=${why}><${Words} text=${why} /></p>`)}<//>
-      ${shown?.rows ? html`<${Preview} shown=${shown} />` : null}
+      ${options}${shown?.rows ? html`<${Preview} shown=${shown} />` : null}
       <div class="buttons"><button type="button" onClick=${onClose}>Close</button></div><//>`;
   }
-  const submit = async (typed) => { await perform(act.act, fields, typed); onClose(); };
-  return html`<${Confirm} title=${title} name=${name} verb=${act.title} typed=${act.changes_served} onConfirm=${submit} onClose=${onClose}>
-    <p class="says">${act.says}</p>${children}${shown?.rows ? html`<${Preview} shown=${shown} />` : null}<//>`;
+  async function confirmed({ confirm, reason }) {
+    const wrong = check ? check() : null;
+    if (wrong) throw new Error(wrong);
+    onDone(await act(spec.act, { id, fields, confirm, reason }));
+    onClose();
+  }
+  return html`<${Confirm} title=${title} name=${name} verb=${verb || spec.title} typed=${spec.changes_served} onConfirm=${confirmed} onClose=${onClose}>
+    <p class="says">${spec.says}</p>${options}${children}${shown?.rows ? html`<${Preview} shown=${shown} />` : null}<//>`;
 }
 
 function Preview({ shown }) {

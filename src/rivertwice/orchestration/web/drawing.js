@@ -1,9 +1,10 @@
 // The drawing of a pipeline's timelines: a lane each, forks, the head in strong, savepoints, head moves and publications.
-import { html } from "./vendor/preact-htm.js";
-import { Icon } from "./parts.js";
-import { instant } from "./format.js";
+import { html, useCallback, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { Icon, Instant } from "./parts.js";
+import { duration, instant } from "./format.js";
+import { useClock } from "./poll.js";
 
-const WIDTH = 980, LEFT = 118, RIGHT = 36, TOP = 34, LANE = 58, TICK = 64;
+const LEAST = 760, LEFT = 118, RIGHT = 36, TOP = 34, LANE = 58, TICK = 64;
 
 // The horizontal place of a batch; between two batches of the scale it is linear.
 export function placeOf(scale, batch) {
@@ -17,12 +18,12 @@ export function placeOf(scale, batch) {
   return at;
 }
 
-const xOf = (scale, batch) => LEFT + placeOf(scale, batch) * (WIDTH - LEFT - RIGHT);
+const xOf = (scale, width, batch) => LEFT + placeOf(scale, batch) * (width - LEFT - RIGHT);
 
-function ticksOf(scale) {
+function ticksOf(scale, width) {
   const ticks = [];
   for (const [batch] of scale) {
-    const x = xOf(scale, batch);
+    const x = xOf(scale, width, batch);
     if (!ticks.length || x - ticks[ticks.length - 1].x >= TICK) ticks.push({ batch, x });
   }
   return ticks;
@@ -57,7 +58,8 @@ export const raceTone = (word) => RACE_TONES[word] ?? "none";
 // A savepoint on its lane: filled with a tick if it is proved, a ring if it was only taken, crossed out if it cannot be restored.
 function Dot({ point, x, y, chosen, onChoose }) {
   const proved = point.status === "proved", lost = point.race.word === "lost";
-  const label = `Savepoint ${point.id}, ${point.status}${point.pinned ? ", pinned" : ""}, batch ${point.batch} of ${point.timeline}; ${point.race.text}`;
+  const until = point.race.deadline ? `until ${instant(point.race.deadline)}, ` : "";
+  const label = `Savepoint ${point.id}, ${point.status}${point.pinned ? ", pinned" : ""}, batch ${point.batch} of ${point.timeline}; ${until}${point.race.text}`;
   const press = (event) => {
     if (event.key === "Enter" || event.key === " ") { event.preventDefault(); onChoose(point.id); }
   };
@@ -80,20 +82,34 @@ function spread(points, x) {
 }
 
 export function Drawing({ drawing, savepoints, chosen, onChoose }) {
+  const box = useRef(null), [room, setRoom] = useState(LEAST);
+  useEffect(() => {
+    const seen = new ResizeObserver(([entry]) => setRoom(Math.max(LEAST, Math.floor(entry.contentRect.width))));
+    seen.observe(box.current);
+    return () => seen.disconnect();
+  }, []);
   const rows = new Map(drawing.lanes.map((lane, index) => [lane.timeline, TOP + LANE * index + LANE / 2]));
-  const x = (batch) => xOf(drawing.scale, batch);
+  const x = (batch) => xOf(drawing.scale, room, batch);
   const height = TOP + LANE * drawing.lanes.length + 34;
   const dots = spread(savepoints.filter((point) => rows.has(point.timeline)), x);
-  const width = Math.max(WIDTH, ...dots.map((dot) => dot.x + RIGHT));
+  const width = Math.max(room, ...dots.map((dot) => dot.x + RIGHT));
   const words = `Timelines: ${drawing.lanes.map((lane) => `${lane.timeline}${lane.is_head ? ", the head," : ""} ${lane.text}`).join("; ")}`;
-  return html`<div class="scroll timelines-box" tabindex="0" role="region" aria-label="Drawing of the timelines">
+  return html`<div class="scroll timelines-box" tabindex="0" role="region" aria-label="Drawing of the timelines" ref=${box}>
     <svg class="timelines" viewBox="0 0 ${width} ${height}" width=${width} height=${height} role="group" aria-label=${words}>
-      ${ticksOf(drawing.scale).map((tick) => html`<g class="tick" key=${tick.batch}><path d=${`M${tick.x} ${TOP - 8}V${height - 30}`} /><text x=${tick.x} y=${height - 12}>${tick.batch}</text></g>`)}
+      ${ticksOf(drawing.scale, room).map((tick) => html`<g class="tick" key=${tick.batch}><path d=${`M${tick.x} ${TOP - 8}V${height - 30}`} /><text x=${tick.x} y=${height - 12}>${tick.batch}</text></g>`)}
       <text class="axis" x="8" y=${height - 12}>batch</text>
       ${drawing.lanes.map((lane) => html`<${Lane} key=${lane.timeline} lane=${lane} y=${rows.get(lane.timeline)} x=${x} parentY=${lane.parent && rows.has(lane.parent) ? rows.get(lane.parent) : null} />`)}
       ${drawing.marks.filter((mark) => rows.has(mark.timeline)).map((mark) => html`<${Mark} key=${mark.seq} mark=${mark} x=${x(mark.batch)} y=${rows.get(mark.timeline)} />`)}
       ${dots.map((dot) => html`<${Dot} key=${dot.point.id} point=${dot.point} x=${dot.x} y=${rows.get(dot.point.timeline)} chosen=${dot.point.id === chosen} onChoose=${onChoose} />`)}
     </svg></div>`;
+}
+
+const RACE_WORDS = { lost: "lost", soon: "soon", until: "racing", kept: "safe", unknown: "not measured" };
+// Until when a savepoint can be restored; the time that is left counts down.
+export function Race({ race }) {
+  const left = useCallback((now) => (race.deadline ? `${duration((Date.parse(race.deadline) - now) / 1000)} left` : ""), [race.deadline]);
+  const shown = useClock(left), tone = raceTone(race.word);
+  return html`<span><span class="light t-${tone}"><${Icon} tone=${tone} /><span>${RACE_WORDS[race.word] ?? race.word}${shown ? `, ${shown}` : ""}</span></span><br /><span class="soft">${race.deadline ? html`Until <${Instant} at=${race.deadline} />, ` : null}${race.text}</span></span>`;
 }
 
 export const Legend = () => html`<ul class="legend">

@@ -61,7 +61,7 @@ export function Table({ caption, heads, rows, rowHead = false, showCaption = fal
   const columns = heads.map((head) => (typeof head === "string" ? { text: head } : head));
   const kind = (column) => [column.num && "num", column.mono && "mono", column.wide && "wide"].filter(Boolean).join(" ") || null;
   const role = (name) => (stack ? name : undefined); // blocks lose the roles that a table has of itself
-  const table = html`<table role=${role("table")} class=${`${stack ? "stack" : ""} ${className}`}>
+  const table = html`<table role=${role("table")} class=${`${stack ? "stacked" : ""} ${className}`}>
     <caption class=${showCaption ? "" : "unseen"}>${caption}</caption>
     <thead role=${role("rowgroup")}><tr role=${role("row")}>${columns.map((column) => html`<th scope="col" role=${role("columnheader")} class=${kind(column)}>${column.hidden ? html`<span class="unseen">${column.text}</span>` : column.text}</th>`)}</tr></thead>
     <tbody role=${role("rowgroup")}>${rows.map((row, number) => {

@@ -36,7 +36,7 @@ function TabList({ route, counts, go }) {
   const address = (key) => ({ page: "pipeline", name: route.name, tab: key });
   useEffect(() => {
     const tab = list.current.children[selected], box = list.current;
-    const left = tab.offsetLeft - box.offsetLeft;
+    const left = tab.offsetLeft; // from the box, which is positioned
     if (left < box.scrollLeft || left + tab.offsetWidth > box.scrollLeft + box.clientWidth) box.scrollLeft = left - 40;
   }, [selected]);
   function pressed(event) {

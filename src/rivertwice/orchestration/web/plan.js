@@ -21,7 +21,7 @@ export function PlanDialog({ name, range, api, act, onClose }) {
   }
   if (state.data === null) return html`<${Dialog} title=${title} onClose=${onClose}>${state.error ? html`<${Note} tone="bad">${state.error}<//>` : html`<${Busy}>Planning: the tables and Kafka's offsets are read…<//>`}<//>`;
   const it = state.data;
-  if (acts.known && !may && it.state !== "refused") return html`<${Dialog} title=${title} onClose=${onClose}>${it.plan ? html`<${Plan} it=${it} />` : null}<${Note} tone="none">You may look, and not start it: that needs the right to trigger <code>backfill__${name}</code> in Airflow.<//><//>`;
+  if (acts.known && !may && it.state !== "refused") return html`<${Dialog} title=${title} onClose=${onClose}>${it.plan ? html`<${Plan} it=${it} />` : html`<${Note} tone="calm">${it.why}.<//><${Changes} changes=${it.changes} />`}<${Note} tone="none">You may look, and not start it: that needs the right to trigger <code>backfill__${name}</code> in Airflow.<//><//>`;
   if (it.state === "planned") return html`<${Confirm} title=${title} name=${name} verb="Run the backfill" onConfirm=${start({})} onClose=${onClose}><${Plan} it=${it} /><//>`;
   if (it.state === "refused") return html`<${Dialog} title=${title} onClose=${onClose}><${Note} tone="warn">There is no plan: ${it.why}<//><//>`;
   return html`<${Confirm} title=${title} name=${name} verb="Start the dry run" onConfirm=${start({ dry_run: true })} onClose=${onClose}>

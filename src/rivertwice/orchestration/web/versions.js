@@ -1,28 +1,28 @@
 // Versions of a pipeline side by side, how they compare, and what a switch asks a person.
 import { html, useState } from "./vendor/preact-htm.js";
-import { PreviewDialog } from "./acting.js";
+import { ActDialog } from "./acting.js";
 import { number, plural } from "./format.js";
 import { Ago, AirflowLink, Bar, Card, Empty, Instant, Loaded, Note, Table, Tag, Words } from "./parts.js";
 import { useData } from "./poll.js";
 
 const BUTTONS = { compare: "Compare and ask…", serve: "Compare and ask…", back: "Roll back to it…" };
 
-export function Versions({ name, api, stamp, every, acts, perform }) {
+export function Versions({ name, api, stamp, every, acts, act, onDone }) {
   const state = useData(api("versions"), stamp, { every });
   const [asked, setAsked] = useState(null);
-  const known = asked && acts.get(asked.act);
+  const known = asked && acts.find(asked.act);
   return html`<${Card} title="Versions" wide>
     <${Loaded} state=${state}>${({ versions, question }) => html`<div>
       ${question ? html`<${Question} question=${question} acts=${acts} onAsk=${setAsked} />` : null}
       ${versions.length ? html`<${Side} versions=${versions} acts=${acts} onAsk=${setAsked} />` : html`<${Empty}>One definition serves, and none runs beside it. <code>rivertwice upgrade ${name} --new-version</code> begins one.<//>`}
     </div>`}<//>
-    ${known ? html`<${PreviewDialog} key=${asked.act} act=${known} name=${name} path=${null} fields=${asked.fields} perform=${perform} title=${asked.title} onClose=${() => setAsked(null)}>${asked.body ? html`<${Body} text=${asked.body} />` : null}<//>` : null}
+    ${known ? html`<${ActDialog} key=${asked.act} spec=${known} name=${name} act=${act} fields=${asked.fields} onDone=${onDone} title=${asked.title} onClose=${() => setAsked(null)}>${asked.body ? html`<${Body} text=${asked.body} />` : null}<//>` : null}
   <//>`;
 }
 
 function Question({ question, acts, onAsk }) {
   const fields = { run: question.run };
-  const ask = (act, title) => (acts.get(act) ? html`<button type="button" class=${act === "switch.approve" ? "primary" : ""} onClick=${() => onAsk({ act, fields, title, body: question.body })}>${acts.get(act).title}…</button>` : null);
+  const ask = (verb, title) => (acts.find(verb) ? html`<button type="button" class=${verb === "switch.approve" ? "primary" : ""} onClick=${() => onAsk({ act: verb, fields, title, body: question.body })}>${acts.find(verb).title}…</button>` : null);
   return html`<section class="question" aria-label="A run waits for an answer"><h3>Waits for an answer <${Ago} at=${question.at} before="since " after="" /></h3>
     <p><b>${question.subject}</b> <span class="soft">in <${AirflowLink} dag=${question.dag} run=${question.run}>${question.dag}<//></span></p>
     <${Body} text=${question.body} />
@@ -30,7 +30,7 @@ function Question({ question, acts, onAsk }) {
 }
 
 function Side({ versions, acts, onAsk }) {
-  const next = (version) => (BUTTONS[version.next.act] && acts.get("switch")
+  const next = (version) => (BUTTONS[version.next.act] && acts.find("switch")
     ? html`<button type="button" onClick=${() => onAsk({ act: "switch", fields: { version: version.next.version }, title: `Let ${version.next.version} serve?` })}>${BUTTONS[version.next.act]}</button>` : null);
   return html`<${Table} caption="Versions side by side" rowHead heads=${["Version", "State", { text: "Batches", num: true }, "Proved up to", { text: "Newest comparison", wide: true }, { text: "Next", wide: true }]}
     rows=${versions.map((version) => ({ key: version.name, cells: [

@@ -2,7 +2,7 @@
 import { html } from "../vendor/preact-htm.js";
 import { ActButton, useActs } from "../acts.js";
 import { number, plural } from "../format.js";
-import { Ago, AirflowLink, Card, Copyable, Empty, Facts, Instant, Light, Loaded, Note, Table, Tag } from "../parts.js";
+import { Ago, AirflowLink, Card, Copyable, Empty, Facts, Instant, Light, Loaded, Note, Table, Tag, Words } from "../parts.js";
 import { useData } from "../poll.js";
 
 const TONES = { critical: "bad", warning: "warn" };
@@ -31,7 +31,7 @@ function Open({ alert, name, acts, act }) {
     <div class="card-head"><h3 class="alert-title"><${Light} tone=${TONES[alert.severity]} word=${alert.severity} /> ${title(alert)}</h3>
       ${known ? html`<${Tag} word="acknowledged" />` : null}${alert.over_at ? html`<${Tag} word="resolved" />` : null}${alert.whole_home ? html`<span class="soft">concerns all pipelines of this home</span>` : null}
       <span class="actions soft">for <${Ago} at=${alert.since} after="" /></span></div>
-    <p class="alert-message">${alert.message}</p>
+    <p class="alert-message"><${Words} text=${alert.message} /></p>
     ${alert.over_at ? html`<${Note} tone="good">Over since <${Ago} at=${alert.over_at} after="" />: ${alert.resolution} It is reported as over once that lasted.<//>` : null}
     ${known ? html`<${Note} tone="calm">${known.by} knows of it since <${Ago} at=${known.at} after="" />: ${known.why}<//>` : null}
     <${Facts} pairs=${[

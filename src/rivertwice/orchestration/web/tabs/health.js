@@ -10,10 +10,10 @@ const rate = (value) => `${number(value)}/s`;
 const seconds = (value) => (value < 90 ? `${number(Math.round(value * 100) / 100)} s` : value < 3 * 365 * 86400 ? duration(value) : `${number(Math.round(value / 365.25 / 8640) / 10)} years`);
 const whole = (value) => number(Math.round(value));
 const CHARTS = [
-  { key: "lag", title: "Lag", note: "records that wait in Kafka", format: whole, curves: [["all partitions", "lag"]], parts: true },
+  { key: "lag", title: "Lag", note: "records that wait in Kafka", format: whole, curves: [["all partitions", "lag"]], parts: true, wide: true },
   { key: "flow", title: "Records in, rows out", note: "a second", format: rate, curves: [["records in", "read_per_s"], ["rows out", "emitted_per_s"]] },
-  { key: "watermark", title: "Watermark delay", note: "how far the watermark is behind the clock", format: seconds, curves: [["", "watermark_delay_s"]] },
-  { key: "batch", title: "Batch duration", note: "from plan to commit", format: seconds, curves: [["", "batch_s"]] },
+  { key: "watermark", title: "Watermark delay", note: "the clock less the watermark", format: seconds, isTime: true, curves: [["", "watermark_delay_s"]] },
+  { key: "batch", title: "Batch duration", note: "from plan to commit", format: seconds, isTime: true, curves: [["", "batch_s"]] },
   { key: "state", title: "State", note: "bytes in the live checkpoint", format: bytes, curves: [["", "state_bytes"]] },
 ];
 
@@ -38,7 +38,7 @@ function States({ data }) {
   const sums = {};
   for (const { state, count } of runs) sums[state || "not known"] = (sums[state || "not known"] || 0) + count;
   const words = Object.entries(sums).map(([state, count]) => `${state} for ${duration(count * data.step_s)}`);
-  return html`<${Card} title="Driver" note="the worst state of each step"><div class="strip" role="img" aria-label=${words.join(", ")}>${runs.map((run, place) => html`<i key=${place} class=${run.state ? `fill-${toneOf(run.state)}${run.state === "down" ? " fill-down" : ""}` : "fill-gap"} style=${{ width: `${(100 * run.count) / total}%` }} title=${`${run.state || "not known"}, ${duration(run.count * data.step_s)}`}></i>`)}</div>
+  return html`<${Card} title="Driver" wide note="the worst state of each step"><div class="strip" role="img" aria-label=${words.join(", ")}>${runs.map((run, place) => html`<i key=${place} class=${run.state ? `fill-${toneOf(run.state)}${run.state === "down" ? " fill-down" : ""}` : "fill-gap"} style=${{ width: `${(100 * run.count) / total}%` }} title=${`${run.state || "not known"}, ${duration(run.count * data.step_s)}`}></i>`)}</div>
     <ul class="legend">${Object.entries(sums).map(([state, count]) => html`<li key=${state}><${Tag} word=${state} tone=${state === "down" ? "bad" : undefined} /> ${duration(count * data.step_s)}</li>`)}</ul><//>`;
 }
 
@@ -54,7 +54,7 @@ export default function Tab({ api, stamp, query, setQuery }) {
       ${Object.keys(data.curves).length ? null : html`<${Note} tone="none">Nothing is known in this range. The agent keeps samples while it runs: <code>rivertwice agent start</code>.<//>`}
       <div class="grid curves">
         <${States} data=${data} />
-        ${charts.filter((chart) => chart.lines.length).map((chart) => html`<${Curve} key=${chart.key} title=${chart.title} note=${chart.note} times=${data.times} lines=${chart.lines} marks=${marks} format=${chart.format} range=${range} />`)}
+        ${charts.filter((chart) => chart.lines.length).map((chart) => html`<${Curve} key=${chart.key} title=${chart.title} note=${chart.note} times=${data.times} lines=${chart.lines} marks=${marks} format=${chart.format} range=${range} isTime=${chart.isTime} wide=${chart.wide} />`)}
         <${Card} title="What happened" wide note=${marks.length ? plural(marks.length, "mark") : null}><div class="tall"><${Table} caption="What happened in this range, newest first" rowHead heads=${["When", { text: "Mark", hidden: true }, { text: "What", wide: true }, { text: "In the curves", hidden: true }]}
           rows=${[...marks].reverse().map((mark) => ({ key: `${mark.at}${mark.text}`, cells: [html`<${Instant} at=${mark.at} />`, html`<b class="letter" title=${data.kinds[mark.kind]}>${LETTERS[mark.kind]}</b>`, mark.text, html`<button type="button" class="quiet" onClick=${() => pointAt(mark.seconds)}>Show in the curves<span class="unseen">: ${mark.text}</span></button>`] }))} empty="Nothing happened in this range." /></div><//>
       </div>
