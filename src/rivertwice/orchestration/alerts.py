@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,10 @@ GATE_KINDS = (
 )  # fmt: skip
 _VERDICTS = {"defect": DEFECT, "late_share": LATE, "not_comparable": NOT_COMPARABLE}
 """The kinds that a backfill repairs: they are over once `served` has no row of the verdict, whatever the stream emitted."""
+
+
+CURABLE = frozenset({"defect", "late_share"})
+"""The kinds that a repair is about."""
 
 
 class ReportedError(Exception):
@@ -94,7 +98,16 @@ def report_success(settings: Settings, pipeline: str, place: Place, *, watched: 
     alerts_of(settings).resolve(lambda alert: alert.cause in faults | {failed}, why, utc_now())
 
 
-def report_gate(settings: Settings, pipeline: str, place: Place, newest: Mapping[str, Any], *, whole: bool) -> None:
+def report_gate(
+    settings: Settings,
+    pipeline: str,
+    place: Place,
+    newest: Mapping[str, Any],
+    *,
+    whole: bool,
+    repair: Callable[[], Mapping[str, str]] = dict,
+    left: Collection[str] = (),
+) -> None:
     """Report what a reconcile's gate found, one alert of each kind, and the end of each kind that it no longer found.
 
     Args:
@@ -103,6 +116,8 @@ def report_gate(settings: Settings, pipeline: str, place: Place, newest: Mapping
         place: the place of the gate's task.
         newest: the reconcile, as stored.
         whole: it compared everything; a reconcile of a range cannot end an alert.
+        repair: gives the details of the repair that cures a late share or a defect; only called if there is one.
+        left: kinds whose end is left to a repair that is at work, which knows the numbers of before and after.
     """
     findings = judge_gate(newest["gate"]["alerts"], newest["counts"])
     now = utc_now()
@@ -110,14 +125,19 @@ def report_gate(settings: Settings, pipeline: str, place: Place, newest: Mapping
         why = f"reconcile {newest['run']} found it no more"
         alerts_of(settings).resolve(
             lambda alert: (
-                alert.cause.pipeline == pipeline and alert.cause.kind in GATE_KINDS and alert.cause.kind not in findings
+                alert.cause.pipeline == pipeline
+                and alert.cause.kind in GATE_KINDS
+                and alert.cause.kind not in findings
+                and alert.cause.kind not in left
             ),
             why,
             now,
         )
-    details = place.details
+    cure = dict(repair()) if findings.keys() & CURABLE else {}
     reports = [
-        Report(AlertCause(pipeline, kind), severity, message, "airflow", details)
+        Report(
+            AlertCause(pipeline, kind), severity, message, "airflow", place.details | (cure if kind in CURABLE else {})
+        )
         for kind, (severity, message) in findings.items()
     ]
     _send(settings, reports)
