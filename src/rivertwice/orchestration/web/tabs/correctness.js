@@ -10,7 +10,7 @@ import { useData } from "../poll.js";
 import { Differing, Newest, Trend, staleOf } from "../verdicts.js";
 
 const iso = (ms) => new Date(ms).toISOString().replace(".000Z", "Z");
-const PAGE = 25;
+const PAGE = 50;
 
 export default function Tab({ name, stamp, query, setQuery, api, act }) {
   const [plan, setPlan] = useState(null);
