@@ -20,7 +20,10 @@ from rivertwice.config import Settings
 
 pytestmark = pytest.mark.airflow
 
-VERBS = ("archive", "backfill", "reconcile", "reconcile_full", "repair", "rotate", "supervise", "switch")
+VERBS = (
+    "archive", "backfill", "operate", "reconcile", "reconcile_full", "repair", "restore", "rewind", "rotate",
+    "supervise", "switch",
+)  # fmt: skip
 HEAVY = (
     "pyspark",
     "pandas",
@@ -49,7 +52,7 @@ import importlib, json, os, sys, time
 import airflow.sdk
 import psutil
 from airflow.dag_processing.dagbag import DagBag
-stems = ("types", "kafka", "archive", "backfill", "reconcile", "repair", "rotate", "supervise", "switch", "definitions", "core", "store", "log")
+stems = ("types", "kafka", "archive", "backfill", "operate", "reconcile", "repair", "restore", "rewind", "rotate", "supervise", "switch", "definitions", "core", "store", "log")
 
 def load(folder):
     os.environ["RIVERTWICE_PROJECT"], os.environ["RIVERTWICE_HOME"] = folder, folder + "/.home"
@@ -168,7 +171,14 @@ def test_every_dag_runs_once_at_a_time_and_reports_its_failure(loaded: dict[str,
 def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict[str, Any]) -> None:
     dags = loaded["dags"]
     first = {"archive": "check", "backfill": "plan", "reconcile": "validate", "rotate": "take", "supervise": "watch"}
-    first |= {"reconcile_full": "validate", "switch": "choose", "repair": "find"}
+    first |= {
+        "reconcile_full": "validate",
+        "switch": "choose",
+        "restore": "check",
+        "rewind": "check",
+        "operate": "check",
+        "repair": "find",
+    }
     for dag_id, dag in dags.items():
         verb = dag_id.partition("__")[0]
         assert dag["tasks"][0] == first[verb]
@@ -185,6 +195,9 @@ def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict
     switch = ["choose", "comparison_wanted", "compare", "gate", "approval_wanted", "approve", "serve", "report"]
     assert dags["switch__flight_delays"]["tasks"] == switch
     assert dags["switch__flight_delays"]["params"] == ["reason", "version"]
+    assert dags["restore__flight_delays"]["tasks"] == ["check", "restore", "report"]
+    assert dags["rewind__flight_delays"]["tasks"] == ["check", "rewind"]
+    assert set(dags["operate__flight_delays"]["tasks"]) == {"check", "choose", "prove", "amend", "act", "report"}
 
 
 def test_a_question_that_airflow_lost_is_asked_again(loaded: dict[str, Any]) -> None:
@@ -281,7 +294,7 @@ def test_one_file_of_a_users_dag_folder_has_the_same_dags(parsed: dict[str, Any]
 def test_a_version_beside_has_dags_of_its_own_but_for_archive_and_switch(second: dict[str, Any]) -> None:
     own = {dag_id: dag for dag_id, dag in second["dags"].items() if dag_id.endswith(".v2")}
     assert sorted(dag_id.partition("__")[0] for dag_id in own) == [
-        "backfill", "reconcile", "reconcile_full", "repair", "rotate", "supervise",
+        "backfill", "operate", "reconcile", "reconcile_full", "repair", "restore", "rewind", "rotate", "supervise",
     ]  # fmt: skip
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+", dag_id) for dag_id in own)
     assert own["reconcile__flight_delays.v2"]["tasks"] == second["dags"]["reconcile__flight_delays"]["tasks"]
@@ -289,10 +302,10 @@ def test_a_version_beside_has_dags_of_its_own_but_for_archive_and_switch(second:
 
 def test_a_switch_is_scheduled_only_while_a_version_may_switch_by_itself(second: dict[str, Any]) -> None:
     scheduled = {dag_id for dag_id, dag in second["dags"].items() if dag["scheduled"]}
-    assert set(second["dags"]) - scheduled == {
-        "switch__user_sessions", "archive__user_sessions",
-        "repair__user_sessions", "repair__flight_delays", "repair__flight_delays.v2",
-    }  # fmt: skip
+    asked_for = {
+        dag_id for dag_id in second["dags"] if dag_id.startswith(("restore__", "rewind__", "operate__", "repair__"))
+    }
+    assert set(second["dags"]) - scheduled == {"switch__user_sessions", "archive__user_sessions"} | asked_for
     assert "switch__flight_delays" in scheduled
 
 

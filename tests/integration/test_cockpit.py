@@ -1,4 +1,4 @@
-"""The cockpit of a real Airflow in a real browser, over pipelines that have not run: its frame, and who sees what."""
+"""The cockpit of a real Airflow in a real browser, over a home of a few days: its frame, what each part keeps to, and who sees what."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Response, Route, expect
 
-from homes.project import FLIGHTS, edit_yaml, make_project, rename
+from homes.cockpit import Past, make_past
+from homes.project import FLIGHTS, edit_yaml, link, rename, write_definition
 from rivertwice.config import Settings
-from rivertwice.embedded.airflow import stop_airflow
-from servers.airflow import ready_client, start_quiet_airflow
+from rivertwice.embedded.airflow import airflow_info, client, stop_airflow
+from rivertwice.reconcile.results import newest_reconcile
+from servers.airflow import start_quiet_airflow
 from servers.browser import find_chromium
 from servers.cockpit import WIDTHS, axe_findings, chromium, page_of, sideways, token_of
 
@@ -20,7 +22,7 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
 ]
-PIPELINE = "flight_delays"
+PIPELINE = "past"
 OTHER = "other_delays"
 BROKEN = "broken"
 HOSTILE = '<img src=x onerror="document.title=1"> is text'
@@ -28,18 +30,17 @@ HOSTILE = '<img src=x onerror="document.title=1"> is text'
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """An Airflow over three pipelines that have never run, one of them with a broken definition; it has a viewer, too."""
-    folder = tmp_path_factory.mktemp("cockpit")
-    made = make_project(
-        folder, {PIPELINE: FLIGHTS, OTHER: FLIGHTS, BROKEN: FLIGHTS}, links=("plugins", "dags", "expectations")
-    )
-    rename(made, PIPELINE, OTHER)
-    rename(made, PIPELINE, BROKEN)
+    """An Airflow over a pipeline with eight days behind it, one that has never run, and one that is refused; it has a viewer, too."""
+    made = make_past(tmp_path_factory.mktemp("cockpit"), Past(days=8, keys=4), (PIPELINE,))
+    for name in (OTHER, BROKEN):
+        write_definition(made.definitions / name, FLIGHTS)
+        rename(made, FLIGHTS.name, name)
     edit_yaml(made.definitions / OTHER, lambda document: document.update(description=HOSTILE))
     edit_yaml(made.definitions / BROKEN, lambda document: document.pop("window"))
+    link(made.project, ("plugins", "dags", "expectations"))
     try:
         start_quiet_airflow(made, users=("vera:viewer",))
-        ready_client(made)
+        client(made).wait_for_dags({f"reconcile__{name}" for name in (PIPELINE, OTHER)}, timeout=180)
         yield made
     finally:
         stop_airflow(made)
@@ -56,27 +57,51 @@ def test_a_viewer_finds_each_pipeline_and_a_broken_one_says_why(settings: Settin
         table = page.get_by_role("table", name="Pipelines")
         expect(table.get_by_role("row")).to_have_count(4)
         expect(table.get_by_role("row", name=BROKEN)).to_contain_text("window")
-        expect(table.get_by_role("row", name=OTHER)).to_contain_text(HOSTILE)
-        assert page.title() == "rivertwice"
         page.get_by_role("searchbox").fill("other")
         expect(table.get_by_role("row")).to_have_count(2)
         page.get_by_role("link", name=OTHER).click()
         expect(page.get_by_role("heading", level=1)).to_have_text(OTHER)
         expect(page.get_by_role("tab", name="Now")).to_have_attribute("aria-selected", "true")
+        expect(page.get_by_text(HOSTILE)).to_be_visible()
+        assert page.title().endswith(f"{OTHER} · rivertwice")
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
-def test_the_overview_fits_and_axe_finds_nothing(settings: Settings, browser: Browser, width: int, dark: bool) -> None:
+QUICK = {(1440, False), (390, True)}
+LOOKS = [
+    pytest.param(width, dark, marks=[] if (width, dark) in QUICK else pytest.mark.faults)
+    for width in WIDTHS
+    for dark in (False, True)
+]
+
+
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
+def test_every_part_fits_the_width_and_axe_finds_nothing(
+    settings: Settings, browser: Browser, width: int, dark: bool
+) -> None:
     with page_of(browser, settings, "/rivertwice/", width=width, dark=dark) as page:
         expect(page.get_by_role("link", name=OTHER)).to_be_visible()
-        assert axe_findings(page) == []
-        assert sideways(page) <= 0
+        expect(page.locator("html")).to_have_css("color-scheme", "dark" if dark else "light")
+        assert (axe_findings(page), sideways(page)) == ([], 0)
+        page.get_by_role("link", name=PIPELINE, exact=True).click()
+        for tab in page.get_by_role("tab").all():
+            tab.click()
+            page.wait_for_load_state("networkidle")
+            expect(page.locator("#panel .busy")).to_have_count(0)
+            found = (axe_findings(page), sideways(page))
+            assert found == ([], 0), tab.inner_text()
+
+
+def test_the_report_of_a_run_is_shown_above_the_parts(settings: Settings, browser: Browser) -> None:
+    run = newest_reconcile(settings.pipeline(PIPELINE))
+    with page_of(browser, settings, f"/rivertwice/?pipeline={PIPELINE}&run={run['run']}") as page:
+        expect(page.get_by_role("heading", name=f"Report of {run['run']}")).to_be_visible()
+        expect(page.get_by_text("served against truth")).to_be_visible()
+        page.get_by_role("button", name="Close").click()
+        expect(page.get_by_role("heading", name=f"Report of {run['run']}")).to_have_count(0)
+        assert page.url.endswith(f"#/p/{PIPELINE}")
 
 
 def test_data_need_a_login_and_the_page_holds_none(settings: Settings) -> None:
-    from rivertwice.embedded.airflow import airflow_info
-
     url = f"{airflow_info(settings).url}/rivertwice/"
     page = httpx.get(url, trust_env=False, timeout=60)
     assert page.status_code == 200
@@ -122,9 +147,7 @@ def test_beside_a_dag_it_opens_in_airflow_in_its_colours(settings: Settings, bro
             expect(frame.locator("html")).to_have_css("color-scheme", scheme)
 
 
-def test_in_the_navigation_the_address_names_the_place_and_links_leave_the_frame(
-    settings: Settings, browser: Browser
-) -> None:
+def test_in_the_navigation_the_address_names_the_place_and_links_leave(settings: Settings, browser: Browser) -> None:
     with page_of(browser, settings, "/plugin/rivertwice") as page:
         frame = page.frame_locator("iframe")
         frame.get_by_role("link", name=OTHER).click()

@@ -17,7 +17,7 @@ from rivertwice.embedded.airflow_config import airflow_options
 from rivertwice.orchestration.airflow_api import AirflowClient
 
 PIPELINE = "flight_delays"
-VERBS = ("archive", "backfill", "reconcile", "repair", "rotate", "supervise", "switch")
+VERBS = ("archive", "backfill", "operate", "reconcile", "repair", "restore", "rewind", "rotate", "supervise", "switch")
 QUIET = {
     "dag_processor": {"min_file_process_interval": "600", "refresh_interval": "600"},  # no test changes a definition
 }

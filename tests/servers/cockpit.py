@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from rivertwice.config import Settings
 from rivertwice.embedded.airflow import airflow_info
 from rivertwice.embedded.airflow_config import airflow_home
 from servers.browser import find_chromium
 
+expect.set_options(timeout=30_000)  # a machine that others use, too
 AXE = Path(__file__).parent.parent / "vendor" / "axe.min.js"
 WIDTHS = (390, 1024, 1440)
 LAUNCH = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server")

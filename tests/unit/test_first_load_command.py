@@ -19,12 +19,12 @@ from homes.ledger import NOW
 from homes.project import make_project
 from rivertwice.backfill.load_state import ARCHIVE, LOOK, hold_load, note_step
 from rivertwice.cli import cli
+from rivertwice.cockpit.read_facts import read_facts
 from rivertwice.commands.first_load import describe, finish
 from rivertwice.commands.frame import Frame
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
 from rivertwice.log import kafka
-from rivertwice.orchestration.page_data import describe_pipeline
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.timeline.first_load import record_load
 from rivertwice.timeline.intent import read_intent
@@ -111,7 +111,7 @@ def test_status_page_and_start_name_a_load_that_is_not_done(tmp_path: Path) -> N
     shown = unfinished_by_status(settings)
     assert {key: shown[key] for key in expected} == expected
     assert shown["command"] == "rivertwice start p --from-batch"
-    assert describe_pipeline(settings, bundle.definition, NOW)["first_load"] == shown
+    assert read_facts(settings, bundle.definition, NOW).first_load == shown
     started = start(settings, "p")
     assert started.exit_code == 0
     assert f"{text}: backfills publish the windows (0 of 4 are published)" in started.output

@@ -32,7 +32,7 @@ from rivertwice.alerts.model import (
     resolve,
 )
 from rivertwice.config import Settings
-from rivertwice.errors import RivertwiceError
+from rivertwice.errors import RequestError, RivertwiceError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.locks import lock
 from rivertwice.store.files import replace_json
@@ -94,9 +94,13 @@ class AlertStore:
         """Note that a person cares for an alert, and return it.
 
         Raises:
-            RequestError: no such alert lasts.
+            RequestError: no such alert lasts, or the home takes no write: then nobody else would know.
         """
         state = self.apply(lambda state: acknowledge(state, alert_id, by, why, now))
+        if self._unwritten:
+            self._unwritten = self._unwritten[:-1]  # this process would say otherwise than all others
+            message = f"{self._path} cannot be written, so the acknowledgement is not kept ({self._error}); make room, then try again"
+            raise RequestError(message)
         return next(alert for alert in state.alerts if alert.id == alert_id)
 
     def amend(self, concerns: Callable[[Alert], bool], details: Mapping[str, str]) -> None:

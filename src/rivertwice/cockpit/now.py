@@ -7,7 +7,7 @@ no ages, so it stays the same while nothing changes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rivertwice.cockpit.facts import Facts
@@ -18,7 +18,7 @@ from rivertwice.supervise.health import UNRESPONSIVE
 
 ORDER = (
     "disk_full", "given_up", "agent_dead", "table_damage", "defect", "served_late", "finding", "nothing_compared", "quality",
-    "unresponsive", "driver_down", "retention", "late_share", "not_comparable", "noted", "alert", "starts_again", "lag_grows",
+    "unresponsive", "driver_down", "retention", "late_share", "not_comparable", "noted", "starts_again", "alert", "lag_grows",
     "lag_unknown", "stale_verdict", "savepoint_stale", "recovery", "unread",
     "restoring", "operation", "first_load", "stream_load", "first_start", "starting", "draining", "catching_up", "not_reconciled",
     "stopped", "not_asked", "well",
@@ -59,6 +59,7 @@ class Now:
         return self.worst.sentence
 
 
+NOT_SERVED = "no served number depends on it: another version of the pipeline serves"
 RULES = {
     STREAM: "Red: no driver, a silent one, no agent, given up, or a full disk. Yellow: it starts again, its lag does not shrink or is not known, "
     "or what a restart needs is too old. Green: a driver runs. Grey: the stream is not wanted.",
@@ -71,8 +72,11 @@ RULES = {
 
 def decide_now(facts: Facts, now: datetime) -> Now:
     """Return what is wrong with a pipeline, the worst first, and its lights."""
+    found = [*find_stream_problems(facts, now), *find_data_problems(facts, now), *_unread(facts)]
+    if facts.stream.get("serves") is False:
+        found = [replace(each, touches=NOT_SERVED if each.touches else "") for each in found]
     problems = sorted(
-        [*find_stream_problems(facts, now), *find_data_problems(facts, now), *_unread(facts)],
+        found,
         key=lambda each: (LEVELS.index(each.level), ORDER.index(each.kind)),
     )
     covered = {kind for each in problems for kind in each.covers}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from rivertwice.alerts.kinds import KINDS, PIPELINE, meaning_of
+from rivertwice.alerts.kinds import KINDS, PIPELINE, TASK_FAILED, meaning_of
 from rivertwice.alerts.model import CRITICAL, Alert
 from rivertwice.cockpit.facts import Facts, Finding, Verdict
 from rivertwice.cockpit.problems import ALERTS, BAD, DATA, NONE, WARN, Problem, count, moment, share
@@ -72,7 +72,8 @@ def _defect(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
     if served:
         what = f"{count(served, 'served row is', 'served rows are')} not what the log gives ({DEFECT}){_where(verdict, DEFECT)}"
         touches = f"{served:,} of {sum(verdict.served.values()):,} served rows are wrong"
-        yield Problem("defect", BAD, DATA, what, verdict.at, touches, next_command, "correctness", covers)
+        then, tab = _waiting_repair(facts, covers) or (next_command, "correctness")
+        yield Problem("defect", BAD, DATA, what, verdict.at, touches, then, tab, covers)
     elif stream:
         what = f"the stream has emitted {count(stream, 'row', 'rows')} that the log does not give ({DEFECT})"
         yield Problem(
@@ -89,22 +90,39 @@ def _defect(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
 
 
 def _late(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
-    if verdict.late_share is None or verdict.late_share <= verdict.limit:
+    what = _too_late(verdict)
+    if what is None:
         return
     served, stream = verdict.served.get(LATE, 0), verdict.stream.get(LATE, 0)
-    what = f"{share(verdict.late_share)} of the records came too late, above the limit of {share(verdict.limit)}"
-    covers = frozenset({"late_share"})
+    covers = frozenset(
+        {"late_share"} | {alert.cause.kind for alert in facts.alerts if _repeats_late(alert.cause.kind, alert.message)}
+    )
     if served:
         rows = sum(verdict.served.values())
         touches = (
             f"{count(served, 'served row lacks', 'served rows lack')} late records, of {rows:,}{_where(verdict, LATE)}"
         )
         next_act = f"repair them by a backfill: `rivertwice backfill plan {facts.name}` shows it"
-        yield Problem("served_late", BAD, DATA, what, verdict.at, touches, next_act, "backfills", covers)
+        then, tab = _waiting_repair(facts, covers) or (next_act, "backfills")
+        yield Problem("served_late", BAD, DATA, what, verdict.at, touches, then, tab, covers)
         return
     touches = f"the stream missed them in {count(stream, 'row', 'rows')}; backfills have put right all that is served"
     next_act = "wait longer for late records: `rivertwice advise` measures what a longer watermark would cost"
     yield Problem("late_share", WARN, DATA, what, verdict.at, touches, next_act, "correctness", covers)
+
+
+def _waiting_repair(facts: Facts, kinds: frozenset[str]) -> tuple[str, str] | None:
+    """Return what to do about alerts of some kinds whose repair waits for a person, and where; None if none does."""
+    if any(alert.cause.kind in kinds and alert.details.get("repair_run") for alert in facts.alerts):
+        return "a repair is proposed: look at it, then approve or decline it", "alerts"
+    return None
+
+
+def _too_late(verdict: Verdict) -> str | None:
+    """Return that more records came too late than the limit allows, in all or in one partition; None if they did not."""
+    if verdict.late_share is not None and verdict.late_share > verdict.limit:
+        return f"{share(verdict.late_share)} of the records came too late, above the limit of {share(verdict.limit)}"
+    return next((each.message for each in verdict.findings if each.kind == "late_share"), None)
 
 
 def _not_comparable(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
@@ -127,7 +145,9 @@ def _not_comparable(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
 def _findings(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
     """Yield what the gate found beyond rows: of each kind one, the critical ones first."""
     others = [
-        each for each in verdict.findings if each.kind not in (*_OWN, "nothing_compared") and not _repeats_late(each)
+        each
+        for each in verdict.findings
+        if each.kind not in (*_OWN, "nothing_compared") and not _repeats_late(each.kind, each.message)
     ]
     seen: set[str] = set()
     for each in sorted(others, key=lambda one: one.severity != CRITICAL):
@@ -138,9 +158,9 @@ def _findings(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
         yield _finding(facts, verdict, each, alike)
 
 
-def _repeats_late(found: Finding) -> bool:
-    """Say whether a suite found what `_late` says with more detail."""
-    return found.kind == "suite" and "late_share" in found.message
+def _repeats_late(kind: str, message: str) -> bool:
+    """Say whether a suite found what `_late` says with more detail: the gate judges the same share by the same limit."""
+    return kind == "suite" and "late_share" in message
 
 
 def _finding(facts: Facts, verdict: Verdict, found: Finding, alike: int) -> Problem:
@@ -207,10 +227,15 @@ def _alert(facts: Facts, alert: Alert) -> Problem:
     command = "" if kind is None else f"`{_command(kind.verb, alert.cause.pipeline)}`"
     about = f" ({alert.cause.subject})" if alert.cause.subject else ""
     return Problem(
-        "table_damage" if alert.cause.kind == "table_damage" else "alert", BAD if alert.severity == CRITICAL else WARN, ALERTS,
+        "table_damage" if alert.cause.kind == "table_damage" else "alert", _gravity(alert), ALERTS,
         f"the alert {alert.cause.kind}{about} is open: {alert.message.rstrip('.')}", alert.since, meaning_of(alert.cause), command, "alerts",
         alert=alert.cause.kind,
     )  # fmt: skip
+
+
+def _gravity(alert: Alert) -> str:
+    """Return the level of an alert; no served number depends on a task that failed, so that one is less than a dead driver."""
+    return BAD if alert.severity == CRITICAL and alert.cause.kind != TASK_FAILED else WARN
 
 
 def _command(verb: tuple[str, ...], pipeline: str) -> str:

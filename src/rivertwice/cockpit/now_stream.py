@@ -17,7 +17,7 @@ from rivertwice.supervise.lag_words import is_lag_fresh
 CATCHES_UP_S = 60.0
 """A lag that is gone sooner is no news."""
 ARRIVALS_S = 10.0
-"""A lag of fewer records than arrive in so many seconds is what any batch leaves behind it."""
+"""A lag of fewer records than arrive in so many seconds is what any batch leaves."""
 FULL = frozenset({"disk_full", "disk"})
 STREAM_ALERTS = frozenset(STREAM_KINDS)
 

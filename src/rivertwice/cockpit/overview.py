@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from rivertwice.cockpit.facts import Facts, instant_of, read_facts
+from rivertwice.cockpit.facts import Facts, instant_of
 from rivertwice.cockpit.jobs import Job, find_jobs
 from rivertwice.cockpit.now import Light, Now, decide_now
 from rivertwice.cockpit.now_data import expected_every, why_stale
 from rivertwice.cockpit.problems import BAD, CALM, GOOD, NONE, WARN, Problem, moment, share
+from rivertwice.cockpit.read_facts import read_facts
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import from_ms, to_iso, to_ms
 from rivertwice.metrics.ring import CURVES, LEVELS, read_level, ring_file
@@ -284,7 +285,7 @@ def stamps_of(settings: Settings, facts: Facts, now: datetime) -> dict[str, str]
         ),
         "backfills": (sequence, newest_commit(tables.corrections), *_stats(home.backfills)),
         "letters": tuple(newest_commit(table) for table in (tables.dead_letters, tables.amendments, tables.late_rows)),
-        "alerts": (_stat(settings.home / "alerts" / "state.json"), run, sequence),
+        "alerts": (_stat(settings.home / "alerts" / "state.json"), _stat(home.repairs), run, sequence),
     }
     return {tab: hashlib.sha256(repr(each).encode()).hexdigest()[:10] for tab, each in parts.items()}
 

@@ -9,6 +9,7 @@ import click
 from rivertwice.commands import candidates
 from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
+from rivertwice.commands.options import reason_option
 from rivertwice.errors import ConfigError, RequestError, ServiceError
 
 if TYPE_CHECKING:
@@ -83,6 +84,35 @@ def alerts_test(frame: Frame, name: str | None) -> None:
         raise ServiceError(message)
 
 
+@alerts.command(
+    "acknowledge",
+    epilog=example("rivertwice alerts acknowledge al-1f0c22d38b1a9e07 --reason 'the source is loaded again'"),
+)
+@click.argument("alert_id", metavar="ID")
+@reason_option()
+@changes_unasked("an acknowledgement", because="the alert still fires")
+@pass_frame
+def alerts_acknowledge(frame: Frame, alert_id: str, reason: str | None) -> None:
+    """Say that you know of an alert, and why.
+
+    It still fires; the cockpit shows your name and the reason. The first who does so stays.
+    """
+    import getpass
+
+    from rivertwice.alerts.messages import body_of
+    from rivertwice.alerts.store import alerts_of
+    from rivertwice.instants import utc_now
+
+    if not reason:
+        message = "give --reason: it is recorded with your name"
+        raise click.UsageError(message)
+    noted = alerts_of(frame.settings).acknowledge(alert_id, getpass.getuser(), reason, utc_now())
+    frame.emit(
+        body_of(frame.settings, noted),
+        f"{noted.id} is acknowledged by {noted.acknowledged_by}: {noted.acknowledgement}",
+    )
+
+
 def _try_route(frame: Frame, route: Route, alert: Alert, env: dict[str, str]) -> str | None:
     from rivertwice.alerts.channels import send_message
 
@@ -113,6 +143,12 @@ def _routes(config: Routes, state: State) -> list[dict[str, Any]]:
     return states
 
 
+def _known(alert: Alert) -> str:
+    if not alert.acknowledged_by:
+        return ""
+    return f"\n  acknowledged by {alert.acknowledged_by}: {alert.acknowledgement}"
+
+
 def _text(firing: list[Alert], bodies: list[dict[str, Any]], routes: list[dict[str, Any]]) -> str:
     from rivertwice.alerts.messages import title_of
 
@@ -120,8 +156,8 @@ def _text(firing: list[Alert], bodies: list[dict[str, Any]], routes: list[dict[s
     for alert, body in zip(firing, bodies, strict=True):
         over = "" if alert.resolved_at is None else "\n  over, not yet for long enough to say so"
         parts.append(
-            f"{title_of(alert)}\n  since {body['since']}: {body['message']}\n  served numbers: {body['meaning']}\n"
-            f"  next: {body['next']}\n  told: {', '.join(body['told']) or 'nobody yet'}{over}"
+            f"{title_of(alert)}, {alert.id}\n  since {body['since']}: {body['message']}\n  served numbers: {body['meaning']}\n"
+            f"  next: {body['next']}\n  told: {', '.join(body['told']) or 'nobody yet'}{_known(alert)}{over}"
         )
     headers = ("route", "to", "severities", "waiting", "failures", "error")
     rows = [[", ".join(route[key]) if key == "severities" else route[key] for key in headers] for route in routes]

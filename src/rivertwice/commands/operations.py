@@ -48,16 +48,6 @@ def give_up(frame: Frame, name: str, plan: Plan[Any], consent: Consent, *, other
         frame.emit(report, lambda: as_fields(report))
 
 
-def describe_base(savepoint: str | None, origin: str | None) -> str:
-    """Return for people what an operation is built on; a planned one takes its savepoint itself."""
-    if savepoint != "checkpoint":
-        return savepoint or "no proved savepoint"
-    after = (
-        "not proved afterwards: there is no proved savepoint" if origin is None else f"proved afterwards from {origin}"
-    )
-    return f"a savepoint of the drained checkpoint, {after}"
-
-
 def describe_steps(steps: Sequence[ShownStep], resumes: str | None) -> str:
     """Return the steps of an operation for people, in order."""
     title = "steps" if resumes is None else f"steps; {resumes} was cut off and is resumed"

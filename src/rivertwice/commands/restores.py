@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.cockpit.previews import damage_of, restore_rows
 from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import Frame, as_fields, as_table, example, pass_frame, to_plain
 from rivertwice.commands.operations import (
     abandon_option,
-    describe_base,
     describe_steps,
     give_up,
     unproved_option,
@@ -132,22 +132,14 @@ def fall_back(frame: Frame, name: str, consent: Consent, abandon: bool) -> None:
 
 def describe_restore(plan: RestorePlan) -> str:
     """Return what a restore would do, for people."""
-    source = {None: "", "kafka": ", from Kafka"}.get(plan.source, ", from the archive: Kafka lacks some")
-    rows: list[list[Any]] = [
-        ["savepoint", _describe_savepoint(plan)],
-        ["position", f"batch {plan.batch} of timeline {plan.timeline}"],
-        ["new timeline", f"leaves {plan.parent} after its last batch, now {plan.forks_at}"],
-        ["replayed and compared", f"{plan.replay} recorded batches{source}"],
-        ["served", "as now"],
-    ]
+    rows: list[list[Any]] = [list(row) for row in restore_rows(plan)]
     parts = [
         as_table(("what", "how much"), rows, title=f"restore of {plan.pipeline}: nothing was changed"),
         describe_steps(plan.steps, plan.resumes),
     ]
-    if plan.damage is not None:
-        parts.append(
-            f"the checkpoint is damaged: {plan.damage}; {plan.origin or 'no proved savepoint'} would be replayed instead"
-        )
+    damage = damage_of(plan)
+    if damage is not None:
+        parts.append(damage)
     named = plan.savepoint if plan.savepoint.startswith("sp-") else _WORDS[plan.savepoint]
     if plan.refusal is not None:
         parts.append(f"refused: {plan.refusal}")
@@ -157,12 +149,6 @@ def describe_restore(plan: RestorePlan) -> str:
 
 
 _WORDS = {"beginning": "--from-beginning", "checkpoint": "--planned"}
-
-
-def _describe_savepoint(plan: RestorePlan) -> str:
-    if plan.savepoint == "checkpoint":
-        return describe_base(plan.savepoint, plan.origin)
-    return f"{plan.savepoint} ({'proved' if plan.proved else 'taken, not proved'})"
 
 
 def describe_fall_back(plan: FallBackPlan) -> str:

@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.cockpit.previews import reread_rows, rewind_rows
 from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import Frame, as_fields, as_table, example, pass_frame, to_plain
 from rivertwice.commands.operations import abandon_option, describe_steps, give_up, unproved_option
 from rivertwice.commands.options import name_argument, savepoint_argument
-from rivertwice.log.addresses import Part, key_parts
 
 if TYPE_CHECKING:
     from rivertwice.savepoint.operations.rewind import RewindReport
     from rivertwice.savepoint.operations.rewind_plan import RewindPlan
-
-_UNKNOWN = "not known: no reconcile of this head yet"
 
 
 @click.command(
@@ -66,22 +64,8 @@ def show_plan(frame: Frame, name: str, savepoint_id: str | None, *, unproved: bo
     from rivertwice.savepoint.operations.rewind import show_rewind
 
     plan = show_rewind(frame.settings, name, savepoint_id, unproved=unproved)
-    value = {**to_plain(plan), "reread": plain_reread(plan)}
+    value = {**to_plain(plan), "reread": reread_rows(plan)}
     return Preview(value, lambda: describe_plan(plan), refused=bool(plan.refusals))
-
-
-def plain_reread(plan: RewindPlan) -> list[dict[str, Any]]:
-    """Return what is read again, by partition, or by `topic/partition` if there are several topics."""
-    keys = key_parts(Part(part.topic, part.partition) for part in plan.reread)
-    return [
-        {
-            "partition": keys[Part(part.topic, part.partition)],
-            "start": part.start,
-            "end": part.end,
-            "log_begins": part.log_begins,
-        }
-        for part in plan.reread
-    ]
 
 
 def confirm_rewind(
@@ -103,27 +87,14 @@ def confirm_rewind(
 
 def describe_plan(plan: RewindPlan) -> str:
     """Return a plan for people."""
-    remaining = [publication for publication in plan.publications if publication.keeps]
-    where = "on the head's path" if plan.on_path else f"off the head's path; {plan.regained} batches count again"
-    rows: list[list[Any]] = [
-        ["savepoint", f"{plan.savepoint} ({'proved' if plan.proved else 'taken, not proved'})"],
-        ["fork", f"batch {plan.batch} of timeline {plan.timeline}, {where}"],
-        ["would no longer count", f"{plan.batches} batches, up to batch {plan.head_batch} of timeline {plan.head}"],
-        ["may change", f"{plan.windows} closed windows, {plan.rows} rows"],
-        ["late records in them", _UNKNOWN if plan.late is None else plan.late],
-        ["dead letters in them", plan.dead],
-        ["keep serving", f"{len(remaining)} of {len(plan.publications)} publications"],
-        ["read again, from Kafka", f"{plan.records} records"],
-        ["definition", "the savepoint's" if not plan.changed else f"changed in {', '.join(plan.changed)}"],
-        ["takes about", "not known" if plan.estimate_s is None else f"{plan.estimate_s} s, and a driver's start"],
-    ]
+    rows: list[list[Any]] = [list(row) for row in rewind_rows(plan)]
     parts = [
         as_table(("what", "how much"), rows, title=f"rewind of {plan.pipeline}: nothing was changed"),
         as_table(
             ("partition", "from", "to", "records", "Kafka begins at"),
             [
                 [shown["partition"], part.start, part.end, part.records, part.log_begins]
-                for shown, part in zip(plain_reread(plan), plan.reread, strict=True)
+                for shown, part in zip(reread_rows(plan), plan.reread, strict=True)
             ],
         ),
     ]

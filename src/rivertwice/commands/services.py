@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -157,11 +158,35 @@ def status(frame: Frame) -> None:
         else {"pid": agent.pid, "beat_age_s": round((now - agent.beat_at).total_seconds(), 1)},
         "airflow": _ask(frame, "airflow"),
         "pipelines": [
-            {**view_pipeline(settings, name, now), "versions": view_versions(settings, name)}
+            {
+                **view_pipeline(settings, name, now),
+                "versions": view_versions(settings, name),
+                "now": view_now(frame, name, now),
+            }
             for name in settings.pipeline_names()
         ],
     }
     frame.emit(view, lambda: _status_text(view))
+
+
+def view_now(frame: Frame, name: str, now: datetime) -> dict[str, Any] | None:
+    """Return the sentence about a pipeline, as the page in Airflow says it, and its lights; None if its definition cannot be read."""
+    from rivertwice.cockpit.now import decide_now
+    from rivertwice.cockpit.overview import describe_lights, describe_problem
+    from rivertwice.cockpit.read_facts import read_facts
+    from rivertwice.pipeline.definition import load_definition
+
+    try:
+        definition = load_definition(frame.settings.definition_folder(name))
+    except RivertwiceError:
+        return None
+    decided = decide_now(read_facts(frame.settings, definition, now), now)
+    return {
+        **describe_problem(decided.worst),
+        "text": decided.sentence,
+        "others": [{**describe_problem(each), "text": each.sentence} for each in decided.others],
+        "lights": describe_lights(decided.lights, rules=False),
+    }
 
 
 def _ask(frame: Frame, service: str) -> dict[str, Any] | None:
@@ -207,7 +232,7 @@ def _status_text(view: dict[str, Any]) -> str:
         for item in view["pipelines"]
     ]
     lines.append(as_table(headers, rows))
-    lines += [f"{item['name']}: given up: {item['given_up']}" for item in view["pipelines"] if item["given_up"]]
+    lines += [text for item in view["pipelines"] for text in now_texts(item)]
     lines += [patience for item in view["pipelines"] if (patience := _patience_text(item))]
     lines += [f"{item['name']}: {text}" for item in view["pipelines"] if (text := _quality_text(item["quality"]))]
     lines += [
@@ -232,6 +257,14 @@ def _status_text(view: dict[str, Any]) -> str:
         summary = (item["retention"] or {}).get("summary")
         lines += [f"{item['name']}: retention: {summary}"] if summary else []
     return "\n".join(lines)
+
+
+def now_texts(item: dict[str, Any]) -> list[str]:
+    """Return the sentence about a pipeline, and one for each further thing that is wrong. Pure."""
+    now = item["now"]
+    if now is None:
+        return [f"{item['name']}: given up: {item['given_up']}"] if item["given_up"] else []
+    return [f"{item['name']}: {now['text']}", *(f"{item['name']}: also: {each['text']}" for each in now["others"])]
 
 
 def version_texts(item: dict[str, Any]) -> list[str]:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.cockpit.previews import describe_base
 from rivertwice.commands import candidates
 from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import Frame, as_fields, as_table, example, pass_frame, to_plain
 from rivertwice.commands.operations import (
     abandon_option,
-    describe_base,
     describe_steps,
     give_up,
     unproved_option,

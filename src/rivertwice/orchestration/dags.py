@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
-from airflow.providers.standard.exceptions import HITLTimeoutError
-from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk import DAG, ExceptionRetryPolicy, Param, RetryAction, RetryRule, task
+from airflow.sdk import DAG, Param
 
 from rivertwice.config import Settings
 from rivertwice.config.versions import base_of
 from rivertwice.orchestration import announce_steps, repair_steps, steps, switch_steps
 from rivertwice.orchestration.assets import reconciled_asset, served_asset, stream_asset
-from rivertwice.orchestration.connections import connected
 from rivertwice.orchestration.dag_names import dag_id
 from rivertwice.orchestration.dag_options import common, instant_param, reason_param, schedule
+from rivertwice.orchestration.dag_parts import approval, gate, is_planned_by_job, planned_by_job, run_plan, step
 from rivertwice.orchestration.notifiers import RecoveryNotifier
 from rivertwice.orchestration.operators import (
-    BackfillOperator,
     CompareOperator,
     ReconcileOperator,
     RivertwiceSparkOperator,
     SuperviseEpoch,
 )
+from rivertwice.orchestration.repair_dag import can_repair
 from rivertwice.orchestration.requests import DEFAULT_SCOPE, OLD_SCOPES, SCOPES, VERSION_PATTERN
 from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.repair_policy import OFF
-
-APPROVAL_PATIENCE = timedelta(days=3)
 
 # A continuous schedule needs a start; the others begin at their next tick, not at the one that was missed last.
 _CONTINUOUS_START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -74,8 +68,8 @@ def rotate_dag(settings: Settings, definition: Definition) -> DAG:
         params=params,
         **common(definition, "rotate", "Takes a savepoint while the stream runs, proves it, prunes."),
     ) as dag:
-        savepoint = _step("take", steps.take_savepoint)(name)
-        wanted = _gate("proof_wanted", steps.is_proof_wanted, ignore_downstream_trigger_rules=False)(savepoint)
+        savepoint = step("take", steps.take_savepoint)(name)
+        wanted = gate("proof_wanted", steps.is_proof_wanted, ignore_downstream_trigger_rules=False)(savepoint)
         prove = RivertwiceSparkOperator(
             task_id="prove",
             settings=settings,
@@ -84,8 +78,8 @@ def rotate_dag(settings: Settings, definition: Definition) -> DAG:
             arguments=["--pipeline", name, "--savepoint", savepoint],
         )
         # A proof that failed must not keep prune from its work: savepoints would pile up for as long as proofs fail.
-        prune = _step("prune", steps.prune_savepoints, trigger_rule="all_done")(name)
-        report = _step("report", steps.report_rotation, trigger_rule="none_failed_min_one_success")(name, savepoint)
+        prune = step("prune", steps.prune_savepoints, trigger_rule="all_done")(name)
+        report = step("report", steps.report_rotation, trigger_rule="none_failed_min_one_success")(name, savepoint)
         wanted >> prove
         savepoint >> prune
         prove >> prune >> report
@@ -101,7 +95,7 @@ def archive_dag(settings: Settings, definition: Definition) -> DAG:
         schedule=schedule(definition, "archive"),
         **common(definition, "archive", "Copies new records from Kafka into the archive, each offset once."),
     ) as dag:
-        arguments = _step("check", steps.check_archive)(name)
+        arguments = step("check", steps.check_archive)(name)
         RivertwiceSparkOperator(
             task_id="extend",
             settings=settings,
@@ -125,7 +119,7 @@ def reconcile_dag(settings: Settings, definition: Definition) -> DAG:
         params=params,
         **common(definition, "reconcile", "Compares stream, served and truth; every differing row gets a named cause."),
     ) as dag:
-        _run_reconcile(settings, definition, _step("validate", steps.check_reconcile)(name))
+        _run_reconcile(settings, definition, step("validate", steps.check_reconcile)(name))
     return dag
 
 
@@ -137,7 +131,7 @@ def reconcile_full_dag(settings: Settings, definition: Definition) -> DAG:
         schedule=schedule(definition, "reconcile_full"),
         **common(definition, "reconcile", "Compares everything from the first batch on, and checks all seals."),
     ) as dag:
-        _run_reconcile(settings, definition, _step("validate", steps.check_reconcile_full)(name))
+        _run_reconcile(settings, definition, step("validate", steps.check_reconcile_full)(name))
     return dag
 
 
@@ -168,27 +162,12 @@ def backfill_dag(settings: Settings, definition: Definition) -> DAG:
             "Recomputes closed windows from the log, audits them and publishes them in one commit.",
         ),
     ) as dag:
-        if not definition.window.kind.is_aligned:
-            _run_plan(settings, definition, _planned_by_job(settings, definition))
+        if is_planned_by_job(definition):
+            arguments = gate("validate", steps.check_backfill)(name)
+            run_plan(settings, definition, planned_by_job(settings, definition, arguments))
         else:
-            _run_plan(settings, definition, _gate("plan", steps.plan_backfill)(name))
+            run_plan(settings, definition, gate("plan", steps.plan_backfill)(name))
     return dag
-
-
-def _planned_by_job(settings: Settings, definition: Definition) -> Any:
-    """Return the task that gives the id of a plan which a Spark job made: sessions are only known from their records."""
-    name = definition.name
-    arguments = _gate("validate", steps.check_backfill)(name)
-    look = RivertwiceSparkOperator(
-        task_id="look",
-        settings=settings,
-        definition=definition,
-        job="plan",
-        arguments=arguments,
-    )
-    planned = _gate("plan", steps.find_planned)(name)
-    look >> planned
-    return planned
 
 
 def correct_dag(settings: Settings, definition: Definition) -> DAG:
@@ -199,7 +178,7 @@ def correct_dag(settings: Settings, definition: Definition) -> DAG:
         schedule=schedule(definition, "correct"),
         **common(definition, "correct", "Corrects the closed windows that late rows came for, and publishes them."),
     ) as dag:
-        _run_plan(settings, definition, _gate("plan", steps.plan_correction)(name))
+        run_plan(settings, definition, gate("plan", steps.plan_correction)(name))
     return dag
 
 
@@ -224,8 +203,8 @@ def switch_dag(settings: Settings, definition: Definition) -> DAG:
             definition, "switch", "Compares a version with the one that serves, asks a person, and lets it serve."
         ),
     ) as dag:
-        choice = _step("choose", switch_steps.choose)(name)
-        arguments = _gate("comparison_wanted", switch_steps.compare_arguments, ignore_downstream_trigger_rules=False)(
+        choice = step("choose", switch_steps.choose)(name)
+        arguments = gate("comparison_wanted", switch_steps.compare_arguments, ignore_downstream_trigger_rules=False)(
             choice
         )
         compare = CompareOperator(
@@ -236,69 +215,14 @@ def switch_dag(settings: Settings, definition: Definition) -> DAG:
             arguments=arguments,
         )
         # A version that served before is not compared: its task `compare` is skipped, and the gate has nothing to read.
-        found = _step("gate", switch_steps.gate, trigger_rule="none_failed_min_one_success")(choice)
-        wanted = _gate("approval_wanted", switch_steps.is_approval_wanted, ignore_downstream_trigger_rules=False)(found)
-        approve = _approval("gate")
-        serve = _step("serve", switch_steps.serve, trigger_rule="none_failed_min_one_success")(found)
+        found = step("gate", switch_steps.gate, trigger_rule="none_failed_min_one_success")(choice)
+        wanted = gate("approval_wanted", switch_steps.is_approval_wanted, ignore_downstream_trigger_rules=False)(found)
+        approve = approval("gate")
+        serve = step("serve", switch_steps.serve, trigger_rule="none_failed_min_one_success")(found)
         compare >> found
         wanted >> approve >> serve
-        _step("report", switch_steps.report)(name, serve)
+        step("report", switch_steps.report)(name, serve)
     return dag
-
-
-def repair_dag(settings: Settings, definition: Definition) -> DAG:
-    """Repair what a reconcile found wrong in what is served: the smallest backfill, approved, verified, with before and after."""
-    name = definition.name
-    with DAG(
-        dag_id=dag_id("repair", name),
-        schedule=None,  # a reconcile starts it, or a person
-        params={"reason": reason_param()},
-        **common(
-            definition,
-            "repair",
-            "Finds the smallest backfill that cures what the newest reconcile found, asks a person, runs it and verifies it.",
-        ),
-    ) as dag:
-        found = _step("find", repair_steps.find)(name)
-        wanted = _gate("approval_wanted", repair_steps.is_approval_wanted, ignore_downstream_trigger_rules=False)(found)
-        approve = _approval("find", defaults="Reject")
-        if definition.window.kind.is_aligned:
-            planned = _gate(
-                "plan",
-                repair_steps.plan,
-                ignore_downstream_trigger_rules=False,
-                trigger_rule="none_failed_min_one_success",
-            )(name, found)
-            approve >> planned
-        else:
-            arguments = _gate(
-                "validate",
-                repair_steps.plan_arguments,
-                ignore_downstream_trigger_rules=False,
-                trigger_rule="none_failed_min_one_success",
-            )(name, found)
-            approve >> arguments
-            look = RivertwiceSparkOperator(
-                task_id="look", settings=settings, definition=definition, job="plan", arguments=arguments
-            )
-            planned = _gate("plan", steps.find_planned, ignore_downstream_trigger_rules=False)(name)
-            look >> planned
-        served = _run_plan(settings, definition, planned)
-        verify = ReconcileOperator(
-            task_id="verify",
-            settings=settings,
-            definition=definition,
-            job="reconcile",
-            arguments=["--pipeline", name],
-        )
-        wanted >> approve
-        served >> verify >> _step("close", repair_steps.close, trigger_rule="all_done")(name)
-    return dag
-
-
-def can_repair(definition: Definition) -> bool:
-    """Say whether a backfill can cure rows of a definition, and the definition wants that."""
-    return definition.compare and definition.repair.policy != OFF and not definition.window.kind.has_newest_rows
 
 
 def queues_late_windows(definition: Definition) -> bool:
@@ -324,11 +248,11 @@ def _run_reconcile(settings: Settings, definition: Definition, arguments: Any) -
         job="reconcile",
         arguments=arguments,
     )
-    passed = _step("gate", steps.gate_reconcile, retries=0)(name)
+    passed = step("gate", steps.gate_reconcile, retries=0)(name)
     compare >> passed
     if can_repair(definition):
         # After the gate, also after one that failed: then there is something to repair.
-        wanted = _gate("repair_wanted", repair_steps.may_repair, trigger_rule="all_done")(name)
+        wanted = gate("repair_wanted", repair_steps.may_repair, trigger_rule="all_done")(name)
         (
             passed
             >> wanted
@@ -340,48 +264,5 @@ def _run_reconcile(settings: Settings, definition: Definition, arguments: Any) -
                 skip_when_already_exists=True,
             )
         )
-    _step("announce", announce_steps.announce_reconcile, outlets=[served_asset(name)])(name, passed)
-    _step("announce_days", announce_steps.announce_days, outlets=[reconciled_asset(name)])(name, passed)
-
-
-def _approval(asked_by: str, **options: Any) -> ApprovalOperator:
-    """Return the task in which a person approves what a task returned as `subject` and `body`."""
-    return ApprovalOperator(
-        task_id="approve",
-        subject=f"{{{{ ti.xcom_pull(task_ids='{asked_by}')['subject'] }}}}",
-        body=f"{{{{ ti.xcom_pull(task_ids='{asked_by}')['body'] }}}}",
-        response_timeout=APPROVAL_PATIENCE,
-        # Airflow takes a task for lost that is answered in the second in which it begins to wait, or whose process is killed
-        # before: it asks again. Nobody's answer in time is an answer.
-        retry_policy=ExceptionRetryPolicy([RetryRule(exception=HITLTimeoutError, action=RetryAction.FAIL)]),
-        **options,
-    )
-
-
-def _run_plan(settings: Settings, definition: Definition, backfill: Any) -> Any:
-    """Compute, publish and await the plan whose id a task returns; return the task that awaits it."""
-    name = definition.name
-    compute = BackfillOperator(
-        task_id="compute",
-        settings=settings,
-        definition=definition,
-        job="backfill",
-        arguments=["--pipeline", name, "--backfill", backfill],
-    )
-    sequence = _step("publish", steps.publish_backfill)(name, backfill)
-    compute >> sequence
-    served = _step("await_served", steps.await_served)(name, sequence)
-    served >> _step("announce", announce_steps.announce_publication, outlets=[served_asset(name)])(name, sequence)
-    return served
-
-
-def _step(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Return the task that does `work`; calling it with another task's output makes it depend on that task."""
-    made: Callable[..., Any] = task(task_id=task_id, **options)(connected(work))
-    return made
-
-
-def _gate(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Return the task that does `work` and skips what comes after it if the result is empty or false."""
-    made: Callable[..., Any] = task.short_circuit(task_id=task_id, **options)(connected(work))
-    return made
+    step("announce", announce_steps.announce_reconcile, outlets=[served_asset(name)])(name, passed)
+    step("announce_days", announce_steps.announce_days, outlets=[reconciled_asset(name)])(name, passed)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rivertwice.config import Settings
 from rivertwice.config.versions import base_of
-from rivertwice.orchestration import dags
+from rivertwice.orchestration import dags, operate_dags, repair_dag
 from rivertwice.orchestration.definitions import find_definitions
 
 if TYPE_CHECKING:
@@ -31,8 +31,11 @@ _VERBS = (
     (dags.reconcile_full_dag, None),
     (dags.backfill_dag, None),
     (dags.correct_dag, dags.queues_late_windows),
-    (dags.repair_dag, dags.can_repair),
+    (repair_dag.repair_dag, repair_dag.can_repair),
     (dags.switch_dag, dags.is_first_version),
+    (operate_dags.restore_dag, None),
+    (operate_dags.rewind_dag, None),
+    (operate_dags.operate_dag, None),
 )
 
 

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 LONGEST_BODY = 1 << 20
 ROOT_APP = "rivertwice.root_app"
 """Where Airflow's own app is in the scope of each request; an app that is mounted below it would not know it otherwise."""
-_TRIGGER = re.compile(r"/api/v2/dags/(?P<verb>[a-z]+(?:_[a-z]+)*)__[a-z0-9._-]+/dagRuns/?$")
+_TRIGGER = re.compile(r"/api/v2/dags/(?P<verb>[a-z]+(?:_[a-z]+)*)__(?P<pipeline>[a-z0-9._-]+)/dagRuns/?$")
 
 
 class FormCheck:
@@ -51,7 +51,7 @@ class FormCheck:
             await self._app(scope, receive, send)
             return
         messages = await _read(receive)
-        refusal = find_refusal(wanted["verb"], _body(messages), self._now())
+        refusal = find_refusal(wanted["verb"], _body(messages), self._now(), wanted["pipeline"])
         if refusal is None:
             await self._app(scope, _again(messages, receive), send)
             return
@@ -59,7 +59,7 @@ class FormCheck:
         await JSONResponse({"detail": refusal}, status_code=400)(scope, receive, send)
 
 
-def find_refusal(verb: str, body: bytes, now: datetime) -> str | None:
+def find_refusal(verb: str, body: bytes, now: datetime, pipeline: str | None = None) -> str | None:
     """Return why the run that `body` asks for is invalid; None if it is valid, or if Airflow itself refuses the body. Pure."""
     try:
         asked = json.loads(body)
@@ -69,7 +69,7 @@ def find_refusal(verb: str, body: bytes, now: datetime) -> str | None:
     if conf is not None and not isinstance(conf, dict):
         return None
     try:
-        check_form(verb, conf or {}, now)
+        check_form(verb, conf or {}, now, pipeline)
     except RequestError as error:
         return str(error)
     return None

@@ -66,12 +66,20 @@ class SwitchForm:
     reason: str
 
 
-def check_form(verb: str, conf: Mapping[str, Any], now: datetime) -> None:
+def check_form(verb: str, conf: Mapping[str, Any], now: datetime, pipeline: str | None = None) -> None:
     """Check the request for a run of a verb's DAG; a field that is left out has its default. A verb without a form passes.
+
+    Args:
+        verb: of the DAG.
+        conf: the values that were sent.
+        now: the time by which a range is in the future.
+        pipeline: name of the pipeline, as a DAG's id has it; None: what has to be typed to confirm is checked by the first task.
 
     Raises:
         RequestError: the form is invalid.
     """
+    from rivertwice.orchestration import operate_forms
+
     if verb == "backfill":
         read_backfill(conf, {"scope": DEFAULT_SCOPE, **conf}, now)
     elif verb == "reconcile":
@@ -82,6 +90,12 @@ def check_form(verb: str, conf: Mapping[str, Any], now: datetime) -> None:
         read_repair(conf, conf)
     elif verb == "switch":
         read_switch(conf, conf)
+    elif verb == "restore":
+        operate_forms.read_restore(conf, conf, pipeline)
+    elif verb == "rewind":
+        operate_forms.read_rewind(conf, conf, pipeline)
+    elif verb == "operate":
+        operate_forms.read_operate(conf, {"act": operate_forms.ACTS[0], **conf})
     elif verb in ("archive", "correct", "reconcile_full"):
         read_nothing(conf)
 
@@ -92,8 +106,8 @@ def read_backfill(conf: Mapping[str, Any], params: Mapping[str, Any], now: datet
     Raises:
         RequestError: an unknown key, a value of another type, or an invalid range.
     """
-    _refuse_unknown(conf, ("scope", "start", "end", "reason", "dry_run"))
-    scope = _choice(params, "scope", SCOPES, OLD_SCOPES)
+    refuse_unknown(conf, ("scope", "start", "end", "reason", "dry_run"))
+    scope = choice_of(params, "scope", SCOPES, OLD_SCOPES)
     asked = read_range(params, now)
     if scope == "range" and asked is None:
         message = "scope is range but neither start nor end is given; give both, or ask for scope stale"
@@ -104,7 +118,7 @@ def read_backfill(conf: Mapping[str, Any], params: Mapping[str, Any], now: datet
             "leave them empty, or ask for scope range"
         )
         raise RequestError(message)
-    return BackfillForm(asked, _reason(params), _flag(params, "dry_run"))
+    return BackfillForm(asked, reason_of(params), flag_of(params, "dry_run"))
 
 
 def read_reconcile(conf: Mapping[str, Any], params: Mapping[str, Any], now: datetime) -> TimeRange | None:
@@ -113,7 +127,7 @@ def read_reconcile(conf: Mapping[str, Any], params: Mapping[str, Any], now: date
     Raises:
         RequestError: an unknown key, or an invalid range.
     """
-    _refuse_unknown(conf, ("start", "end"))
+    refuse_unknown(conf, ("start", "end"))
     return read_range(params, now)
 
 
@@ -123,8 +137,8 @@ def read_rotate(conf: Mapping[str, Any], params: Mapping[str, Any]) -> RotateFor
     Raises:
         RequestError: an unknown key or a value of another type.
     """
-    _refuse_unknown(conf, ("prove", "reason"))
-    return RotateForm(_flag(params, "prove"), _reason(params))
+    refuse_unknown(conf, ("prove", "reason"))
+    return RotateForm(flag_of(params, "prove"), reason_of(params))
 
 
 def read_repair(conf: Mapping[str, Any], params: Mapping[str, Any]) -> RepairForm:
@@ -133,8 +147,8 @@ def read_repair(conf: Mapping[str, Any], params: Mapping[str, Any]) -> RepairFor
     Raises:
         RequestError: an unknown key, or a reason that cannot be kept.
     """
-    _refuse_unknown(conf, ("reason",))
-    return RepairForm(_reason(params))
+    refuse_unknown(conf, ("reason",))
+    return RepairForm(reason_of(params))
 
 
 def read_switch(conf: Mapping[str, Any], params: Mapping[str, Any]) -> SwitchForm:
@@ -143,14 +157,14 @@ def read_switch(conf: Mapping[str, Any], params: Mapping[str, Any]) -> SwitchFor
     Raises:
         RequestError: an unknown key, or a text that names no version.
     """
-    _refuse_unknown(conf, ("version", "reason"))
+    refuse_unknown(conf, ("version", "reason"))
     version = params.get("version") or ""
     if version and not (isinstance(version, str) and re.fullmatch(VERSION_PATTERN, version)):
         message = (
             f"version {str(version)[:60]!r} is no name of a version; write it as NAME@v2, or NAME for the first one"
         )
         raise RequestError(message)
-    return SwitchForm(version, _reason(params))
+    return SwitchForm(version, reason_of(params))
 
 
 def read_nothing(conf: Mapping[str, Any]) -> None:
@@ -159,7 +173,7 @@ def read_nothing(conf: Mapping[str, Any]) -> None:
     Raises:
         RequestError: values were given.
     """
-    _refuse_unknown(conf, ())
+    refuse_unknown(conf, ())
 
 
 def read_range(params: Mapping[str, Any], now: datetime) -> TimeRange | None:
@@ -189,7 +203,12 @@ def read_range(params: Mapping[str, Any], now: datetime) -> TimeRange | None:
     return asked
 
 
-def _refuse_unknown(conf: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def refuse_unknown(conf: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Refuse a key that a DAG does not take.
+
+    Raises:
+        RequestError: there is one.
+    """
     unknown = sorted(str(key)[:60] for key in conf if key not in known)
     if unknown:
         allowed = ", ".join(known) or "none"
@@ -207,7 +226,12 @@ def _instant(params: Mapping[str, Any], key: str) -> datetime | None:
     return parse_iso(value)
 
 
-def _reason(params: Mapping[str, Any]) -> str:
+def reason_of(params: Mapping[str, Any]) -> str:
+    """Return the reason of a form, "" if there is none.
+
+    Raises:
+        RequestError: it cannot be kept.
+    """
     value = params.get("reason")
     if value is None:
         return ""
@@ -220,7 +244,12 @@ def _reason(params: Mapping[str, Any]) -> str:
     return value
 
 
-def _flag(params: Mapping[str, Any], key: str) -> bool:
+def flag_of(params: Mapping[str, Any], key: str) -> bool:
+    """Return a field that is true or false; one that is left out is false.
+
+    Raises:
+        RequestError: it is neither.
+    """
     value = params.get(key, False)
     if not isinstance(value, bool):
         message = f"{key} {str(value)[:60]!r} is neither true nor false"
@@ -228,7 +257,14 @@ def _flag(params: Mapping[str, Any], key: str) -> bool:
     return value
 
 
-def _choice(params: Mapping[str, Any], key: str, allowed: tuple[str, ...], old: Mapping[str, str] | None = None) -> str:
+def choice_of(
+    params: Mapping[str, Any], key: str, allowed: tuple[str, ...], old: Mapping[str, str] | None = None
+) -> str:
+    """Return a field that has one of some values; `old` is old words to those of now.
+
+    Raises:
+        RequestError: it has another.
+    """
     value = params.get(key)
     if isinstance(value, str) and old is not None and value in old:
         log.warning("%s %r is the old word for %r; it is still taken", key, value, old[value])

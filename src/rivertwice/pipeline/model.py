@@ -165,6 +165,12 @@ class DefinitionFile(Strict):
         return self.emit == "updates"
 
     @property
+    def has_windows_of_their_own(self) -> bool:
+        """Whether a window can be computed again alone; each row of a fold depends on all records of its key before it."""
+        kind = self.window.kind
+        return not kind.has_newest_rows
+
+    @property
     def output_mode(self) -> Literal["append", "update"]:
         """Spark's output mode."""
         return "update" if self.has_updates else "append"

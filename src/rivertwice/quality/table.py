@@ -193,4 +193,4 @@ def read_results(home: PipelineHome, subject: str | None = None) -> list[dict[st
     return sorted(found, key=lambda row: (row["created_at"], row["run"]), reverse=True)
 
 
-_NEWEST: Remembered[QualityRun | None] = Remembered(32)  # the newest run of so many pipelines and subjects
+_NEWEST: Remembered[QualityRun | None] = Remembered(256)  # the newest run of so many pipelines and subjects

@@ -310,4 +310,4 @@ def cause_rows(home: PipelineHome, run: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda r: (r["pair"], r["cause"], r["topic"] or "", r["partition"] or 0, r["offset"] or 0))
 
 
-_NEWEST: Remembered[dict[str, Any] | None] = Remembered(16)  # the newest run of so many pipelines
+_NEWEST: Remembered[dict[str, Any] | None] = Remembered(256)  # the newest run of so many pipelines

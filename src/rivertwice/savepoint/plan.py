@@ -14,7 +14,7 @@ from rivertwice.timeline.lineage import Segment
 
 KAFKA = "kafka"
 REPLAY_TOPIC = "replay topic"
-_MARGIN = 2  # batches kept away from what a live checkpoint purges next
+MARGIN = 2  # batches kept away from what a live checkpoint purges next
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def select_proof_end(batch: int, *, wanted: int, committed: int, retained: int) 
         committed: last batch of the second copy.
         retained: first batch whose files the second copy still holds; 0 if nothing was purged.
     """
-    oldest = retained + _MARGIN if retained > 0 else 0
+    oldest = retained + MARGIN if retained > 0 else 0
     return min(max(batch + wanted, oldest), committed)
 
 

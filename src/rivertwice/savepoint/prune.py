@@ -148,9 +148,17 @@ def prune_savepoints(home: PipelineHome, *, keep: int, now: datetime) -> PruneRe
         return _prune(home, savepoint_store(home), keep=keep, now=now)
 
 
-def protected_savepoints(home: PipelineHome, *, now: datetime) -> dict[str, str]:
-    """Return savepoint id to the reason why a prune would keep it now, whatever is asked for."""
-    savepoints = list_savepoints(home)
+def protected_savepoints(
+    home: PipelineHome, *, now: datetime, savepoints: Sequence[Savepoint] | None = None
+) -> dict[str, str]:
+    """Return savepoint id to the reason why a prune would keep it now, whatever is asked for.
+
+    Args:
+        home: the pipeline's home.
+        now: the present instant.
+        savepoints: all that exist, for a caller that has listed them.
+    """
+    savepoints = list_savepoints(home) if savepoints is None else savepoints
     awaiting = _awaiting(home, savepoints)
     return select_protected(savepoints, now=now, needed=_needed(home), path=head_path(home), awaiting=awaiting)
 

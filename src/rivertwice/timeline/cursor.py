@@ -1,6 +1,6 @@
 """A cursor over the ledger's table: its rows in a few columns, of which each look reads only what was appended since the last.
 
-It holds about 80 bytes for a batch, in Arrow's columns. It is right whatever was done to the table meanwhile: data files never
+It holds about 90 bytes for a batch, in Arrow's columns. It is right whatever was done to the table meanwhile: data files never
 change, so a table whose files are all there that were there has all rows that it had. If one of them is gone (small files were
 merged, an older version was restored, an erasure rewrote rows), the cursor starts over.
 """
@@ -20,7 +20,16 @@ from rivertwice.store.remembered import Mark, mark_of
 from rivertwice.timeline.ledger import MOST, SCHEMA
 
 SUMMED = ("read", "bad", "accepted", "emitted")
-COLUMNS = ("timeline", "batch", *SUMMED, "late_rows", "epoch", "batch_watermark_ms", "committed_at")
+COLUMNS = (
+    "timeline",
+    "batch",
+    *SUMMED,
+    "late_rows",
+    "epoch",
+    "batch_watermark_ms",
+    "batch_timestamp_ms",
+    "committed_at",
+)
 ROWS = pa.schema([SCHEMA.field(name) for name in COLUMNS])
 MOST_CURSORS = 16
 _MOST_CHUNKS = 64

@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
 )
 
 
-_MOST_HELD = 16  # sequences of pipelines
+_MOST_HELD = 256  # sequences of pipelines; an overview looks at all of them in turn
 
 
 @dataclass(frozen=True)

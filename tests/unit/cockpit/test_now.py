@@ -10,7 +10,7 @@ import pytest
 
 from rivertwice.alerts.kinds import KINDS
 from rivertwice.cockpit.facts import Facts, Finding, Savepoints, UnfinishedOperation, Windows
-from rivertwice.cockpit.now import ORDER, decide_now
+from rivertwice.cockpit.now import NOT_SERVED, ORDER, decide_now
 from rivertwice.cockpit.problems import BAD, CALM, GOOD, LEVELS, NONE, WARN
 from rivertwice.stream.lease import Owner
 from rivertwice.supervise.classify import FailureClass
@@ -61,6 +61,8 @@ CASES: list[tuple[str, Facts, str, tuple[str, ...]]] = [
       "70 served rows lack late records, of 400, in the window of 2026-11-26 22:00:00 UTC", "`rivertwice backfill plan flights`")),
     ("late and repaired", replace(WELL, verdict=replace(LATE, stream={"AGREES": 330, "LATE": 70})), WARN,
      ("15.9 % of the records came too late", "missed them in 70 rows; backfills have put right all that is served")),
+    ("late in one partition", replace(WELL, verdict=replace(VERDICT, findings=(Finding("warning", "late_share", "7 % of partition 0 came too late"),))), WARN,
+     ("7 % of partition 0 came too late", "missed them in 0 rows")),
     ("not comparable", replace(WELL, verdict=replace(VERDICT, served={"AGREES": 1, "NOT_COMPARABLE": 9},
                                                      findings=(Finding("warning", "not_comparable", "9 rows"),))), WARN,
      ("9 served rows cannot be compared", "--verdict NOT_COMPARABLE")),
@@ -182,18 +184,37 @@ def test_the_worst_comes_first_and_nothing_else_is_hidden() -> None:
     assert all(each.sentence for each in now.others)
 
 
+def test_a_task_that_failed_is_less_than_a_driver_that_is_gone() -> None:
+    """No served number depends on it; its light is red all the same."""
+    for state in ("down", "starting"):
+        now = decide_now(with_stream({**DOWN, "state": state, "memory": failed()}, alerts=(alert("task_failed"),)), NOW)
+        assert [now.worst.kind, *(each.kind for each in now.others)] == [
+            "driver_down" if state == "down" else "starts_again",
+            "alert",
+        ]
+        assert now.lights[2].tone == BAD
+
+
+def test_a_version_that_does_not_serve_touches_no_served_number() -> None:
+    facts = with_stream({**DOWN, "memory": failed()}, {"serves": False}, verdict=replace(LATE, served={"LATE": 9}))
+    now = decide_now(facts, NOW)
+    assert {each.touches for each in (now.worst, *now.others)} == {NOT_SERVED}
+
+
 def test_an_alert_about_what_is_said_already_is_not_said_again() -> None:
     facts = with_stream({**DOWN, "memory": failed()}, alerts=(alert("killed"), alert("hung")))
     assert decide_now(facts, NOW).others == ()
     late = replace(WELL, verdict=LATE, alerts=(alert("late_share", "warning"),))
     assert decide_now(late, NOW).others == ()
+    by_suite = replace(late, alerts=(alert("suite", "warning", message="stays below [late_share: 5 rows do not]"),))
+    assert decide_now(by_suite, NOW).others == ()
 
 
 def test_each_kind_of_alert_has_a_sentence_with_a_command() -> None:
     for kind in KINDS:
         facts = replace(WELL, alerts=(alert(kind),))
         worst = decide_now(facts, NOW).worst
-        assert worst.level == BAD
+        assert worst.level == (WARN if kind == "task_failed" else BAD)
         assert "`rivertwice " in worst.next, kind
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+
+import pytest
 
 from homes.project import REPOSITORY
 from rivertwice.config.project_file import KAFKA, KAFKA_PATHS, KAFKA_TEXTS, PATHS, TEXTS
 from rivertwice.config.settings import Settings
 from rivertwice.config.variables import VARIABLES
+from rivertwice.errors import ConfigError
 
 NAMES = {each.name for each in VARIABLES}
 OF_EXAMPLES = {"RIVERTWICE_SMTP_PASSWORD", "RIVERTWICE_KAFKA_CONNECTED"}
@@ -39,3 +43,13 @@ def test_settings_read_no_variable_that_the_table_lacks() -> None:
     Settings.from_env(Noted())
     assert {name for name in read if name.startswith("RIVERTWICE")} <= NAMES
     assert "RIVERTWICE_HOME" in read
+
+
+def test_spark_s_ui_is_on_or_off_and_a_child_has_the_same(tmp_path: Path) -> None:
+    project = {"RIVERTWICE_PROJECT": str(tmp_path)}
+    assert not Settings.from_env(project).spark_ui
+    own = Settings.from_env({**project, "RIVERTWICE_SPARK_UI": "on"})
+    assert own.spark_ui
+    assert Settings.from_env(own.to_env()).spark_ui
+    with pytest.raises(ConfigError, match="RIVERTWICE_SPARK_UI is 'yes', but only on and off are known"):
+        Settings.from_env({**project, "RIVERTWICE_SPARK_UI": "yes"})

@@ -24,7 +24,20 @@ from rivertwice.orchestration.cockpit.known import known_pipelines
 from rivertwice.orchestration.dag_names import dag_id
 from rivertwice.pipeline.definition import Definition
 
-VERBS = ("supervise", "reconcile", "reconcile_full", "backfill", "correct", "rotate", "archive", "repair", "switch")
+VERBS = (
+    "supervise",
+    "reconcile",
+    "reconcile_full",
+    "backfill",
+    "correct",
+    "rotate",
+    "archive",
+    "repair",
+    "switch",
+    "restore",
+    "rewind",
+    "operate",
+)
 """The verbs of a pipeline's DAGs; `supervise`, which each pipeline has, comes first."""
 
 

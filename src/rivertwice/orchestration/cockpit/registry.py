@@ -16,6 +16,7 @@ from typing import Any
 
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
+from rivertwice.orchestration.operate_forms import PLACE_LENGTH, PLACE_PATTERN, VALUE_LENGTH
 from rivertwice.orchestration.requests import (
     INSTANT_LENGTH,
     INSTANT_PATTERN,
@@ -24,8 +25,11 @@ from rivertwice.orchestration.requests import (
     VERSION_PATTERN,
 )
 
-TEXT, INSTANT, FLAG, CHOICE, NAME, RUN = "text", "instant", "flag", "choice", "name", "run"
-"""Kinds of fields. A name is that of a version or a savepoint, a run that of a DAG run."""
+TEXT, INSTANT, FLAG, CHOICE, NAME, RUN, PLACE, RECORD = (
+    "text", "instant", "flag", "choice", "name", "run", "place", "record",
+)  # fmt: skip
+"""Kinds of fields. A name is that of a version or a savepoint, a run that of a DAG run, a place that of a dead letter; a record is a
+record's value, in which any character may be."""
 ID_PATTERN = r"^[A-Za-z0-9-]{8,64}$"
 RUN_PATTERN = r"^[A-Za-z0-9_.~:+-]{1,250}$"
 NAME_PATTERN = rf"{VERSION_PATTERN[:-1]}$"
@@ -59,10 +63,12 @@ class Start:
     Attributes:
         fixed: values of the conf that the browser cannot choose.
         takes_reason: whether the DAG's form has a reason. It is the run's note in any case.
+        takes_confirm: whether the DAG's form has the typed name of the pipeline, too.
     """
 
     fixed: Mapping[str, Any] = field(default_factory=dict)
     takes_reason: bool = True
+    takes_confirm: bool = False
 
 
 @dataclass(frozen=True)
@@ -215,7 +221,8 @@ def check_act(act: Act, pipeline: str, asked: Mapping[str, Any], by: str) -> Ask
 def conf_of(start: Start, asked: Asked) -> dict[str, Any]:
     """Return the conf of the DAG run that an act starts."""
     reason = {"reason": asked.reason} if start.takes_reason and asked.reason else {}
-    return {**asked.fields, **start.fixed, **reason}
+    confirm = {"confirm": asked.pipeline} if start.takes_confirm else {}
+    return {**asked.fields, **start.fixed, **confirm, **reason}
 
 
 def run_of(asked: Asked) -> str:
@@ -247,6 +254,8 @@ _PATTERNS = {
     INSTANT: (INSTANT_PATTERN, INSTANT_LENGTH),
     NAME: (NAME_PATTERN, 80),
     RUN: (RUN_PATTERN, 250),
+    PLACE: (PLACE_PATTERN, PLACE_LENGTH),
+    RECORD: (r"(?s).*", VALUE_LENGTH),
 }
 
 

@@ -29,9 +29,9 @@ MOST = 40
 def runs_at_work(names: Iterable[str], session: Session) -> dict[str, list[dict[str, Any]]]:
     """Return name of a pipeline to its runs at work: title, dag, run, state, since, done and total (tasks).
 
-    A supervise run lasts as long as its epoch, so it has no progress.
+    The run of supervise is left out: there is one at any time, and the light of the stream says what it finds.
     """
-    owners = {dag_id(verb, name): (name, verb) for name in set(names) for verb in VERBS}
+    owners = {dag_id(verb, name): (name, verb) for name in set(names) for verb in VERBS[1:]}
     columns = (DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.start_date, DagRun.queued_at)
     wanted = select(*columns).where(DagRun.dag_id.in_(owners), DagRun.state.in_(AT_WORK)).order_by(DagRun.queued_at)
     rows = session.execute(wanted.limit(MOST)).all()
@@ -48,8 +48,8 @@ def runs_at_work(names: Iterable[str], session: Session) -> dict[str, list[dict[
                 "run": row.run_id,
                 "state": _words(str(row.state), states),
                 "since": None if since is None else to_iso(since),
-                "done": None if verb == VERBS[0] else sum(state in OVER for _, state in states),
-                "total": None if verb == VERBS[0] else len(states),
+                "done": sum(state in OVER for _, state in states),
+                "total": len(states),
                 "of": "tasks",
             }
         )

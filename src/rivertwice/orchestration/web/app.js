@@ -23,7 +23,6 @@ function App() {
   const main = useRef(null), last = useRef(null);
   const place = `${route.page}:${route.name ?? ""}`;
   useEffect(() => {
-    document.title = route.page === "pipeline" ? `${route.name} · rivertwice` : "rivertwice";
     if (last.current !== null && last.current !== place) main.current.focus(); // a new page: its start is read, not the old link
     last.current = place;
   }, [place]);

@@ -3,7 +3,7 @@ import { html, useEffect, useMemo } from "./vendor/preact-htm.js";
 import { Banner, Checked } from "./banner.js";
 import { number } from "./format.js";
 import { LIGHTS, Running, WORST } from "./now.js";
-import { Ago, Busy, Empty, Light, Note, Sparkline, Stale, Words, pipelineHref } from "./parts.js";
+import { Ago, Busy, Empty, Light, Note, Sparkline, Stale, Table, Words, pipelineHref } from "./parts.js";
 import { useData } from "./poll.js";
 
 const EVERY = 5000;
@@ -31,16 +31,18 @@ export function select(rows, { q = "", show = "all", sort = "worst" }) {
   return rows.filter((row) => words.every((word) => text(row).includes(word))).filter(KEEPS[show] || KEEPS.all).sort(ORDER[sort] || ORDER.worst);
 }
 
-function Row({ row }) {
+const HEADS = ["Pipeline", ...LIGHTS.map(([, title]) => title), "Lag, last 6 h", "Last verdict", "Running"];
+
+function cellsOf(row) {
   const lag = row.lag || {};
-  return html`<tr role="row">
-    <th scope="row" role="rowheader" class="name-cell"><a href=${pipelineHref(row.name)}>${row.name}</a>
-      ${row.error ? html`<div class="t-bad row-words">${row.error}</div>` : row.now ? html`<div class="row-words t-${row.now.tone}"><${Words} text=${row.now.sentence} /></div>` : html`<div class="row-words soft">${row.description}</div>`}</th>
-    ${LIGHTS.map(([key, title]) => html`<td role="cell" key=${key} data-label=${title}>${row.lights?.[key] ? html`<${Light} ...${row.lights[key]} />` : html`<span class="soft">–</span>`}</td>`)}
-    <td role="cell" data-label="Lag" class="lag-cell">${lag.points ? html`<${Sparkline} points=${lag.points} label=${`lag of ${row.name}: ${lag.text || "not known"}`} />` : null}<span class="lag-now">${lag.text || (lag.newest === undefined ? "–" : number(lag.newest))}</span><${Stale} why=${lag.stale} /></td>
-    <td role="cell" data-label="Last verdict">${row.verdict ? html`<span><${Ago} at=${row.verdict.at} /><${Stale} why=${row.verdict.stale} /></span>` : html`<span class="soft">none yet</span>`}</td>
-    <td role="cell" data-label="Running"><${Running} running=${row.running} empty="–" /></td>
-  </tr>`;
+  return [
+    html`<a class="row-name" href=${pipelineHref(row.name)}>${row.name}</a>
+      ${row.error ? html`<div class="t-bad row-words">${row.error}</div>` : row.now ? html`<div class="row-words t-${row.now.tone}"><${Words} text=${row.now.sentence} /></div>` : html`<div class="row-words soft">${row.description}</div>`}`,
+    ...LIGHTS.map(([key]) => (row.lights?.[key] ? html`<${Light} ...${row.lights[key]} />` : html`<span class="soft">–</span>`)),
+    html`${lag.points?.length ? html`<${Sparkline} points=${lag.points} label=${`lag of ${row.name} over the last 6 hours, now ${lag.text || "not known"}`} />` : null}<span class="lag-now">${lag.text || (lag.newest === undefined || lag.newest === null ? "–" : number(lag.newest))}</span><${Stale} short why=${lag.stale} />`,
+    row.verdict ? html`<span><${Ago} at=${row.verdict.at} /><${Stale} short why=${row.verdict.stale} /></span>` : html`<span class="soft">none yet</span>`,
+    html`<${Running} running=${row.running} empty="–" />`,
+  ];
 }
 
 export function Overview({ route, go }) {
@@ -48,9 +50,8 @@ export function Overview({ route, go }) {
   const { query } = route;
   const rows = state.data ? state.data.pipelines : [];
   const shown = useMemo(() => select(rows, query), [rows, query.q, query.show, query.sort]);
-  useEffect(() => { // one pipeline and nothing asked for: the table has nothing to compare
-    document.documentElement.dataset.page = "overview";
-  }, []);
+  const wrong = rows.filter(KEEPS.attention).length;
+  useEffect(() => { document.title = `${wrong ? `(${wrong}) ` : ""}rivertwice`; }, [wrong]);
   const change = (part) => go({ page: "overview", query: { ...query, ...part } }, { push: false });
   const count = (key) => rows.filter(KEEPS[key]).length;
   return html`<div>
@@ -64,10 +65,8 @@ export function Overview({ route, go }) {
         <label class="field sort"><span>Sort by</span><select value=${query.sort || "worst"} onChange=${(event) => change({ sort: event.target.value === "worst" ? "" : event.target.value })}>${Object.entries(SORTS).map(([key, text]) => html`<option key=${key} value=${key}>${text}</option>`)}</select></label>
       </div>
       <p class="unseen" role="status">${shown.length} of ${rows.length} pipelines shown</p>
-      ${shown.length ? html`<div class="card flush"><table role="table" class="overview">
-        <caption class="unseen">Pipelines</caption>
-        <thead role="rowgroup"><tr role="row">${["Pipeline", ...LIGHTS.map(([, title]) => title), "Lag, last 6 h", "Last verdict", "Running"].map((title) => html`<th scope="col" role="columnheader" key=${title}>${title}</th>`)}</tr></thead>
-        <tbody role="rowgroup">${shown.map((row) => html`<${Row} key=${row.name} row=${row} />`)}</tbody></table></div>`
+      ${shown.length
+        ? html`<div class="card flush"><${Table} stack caption="Pipelines" className="overview" rowHead heads=${HEADS} rows=${shown.map((row) => ({ key: row.name, cells: cellsOf(row) }))} /></div>`
         : html`<${Empty}>${rows.length ? "No pipeline fits what you asked for." : "There is no pipeline that you may read. A project's pipelines lie in its folder pipelines/; rivertwice init makes one."}<//>`}`}
   </div>`;
 }

@@ -33,8 +33,8 @@ export function Ago({ at, before = "", after = " ago" }) {
 }
 export const Instant = ({ at, seconds = true }) => (isMissing(at) ? html`<span class="soft">–</span>` : html`<time datetime=${at}>${instant(at, { seconds })}</time>`);
 
-// `stale`: why the fact is older than it should be; null if it is not.
-export const Stale = ({ why }) => (why ? html` <span class="stale"><span class="tag t-warn">stale</span> <span class="soft">${why}</span></span>` : null);
+// `why`: why the fact is older than it should be; null if it is not. `short`: the reason is read out and on the pointer alone.
+export const Stale = ({ why, short = false }) => (why ? html` <span class="stale" title=${short ? why : null}><span class="tag t-warn">stale</span> <span class=${short ? "unseen" : "soft"}>${why}</span></span>` : null);
 
 const root = () => new URL("../", document.baseURI.split("#")[0].split("?")[0]);
 // To a page of Airflow; it opens in the whole window, also out of the frame.
@@ -53,21 +53,24 @@ export const pipelineHref = (name, tab = "", query = {}) => {
 // Plain text in which `commands` stand in backticks.
 export const Words = ({ text }) => html`<span>${pieces(text).map((part) => (part.code ? html`<code>${part.text}</code>` : part.text))}</span>`;
 
-// heads: text or { text, num, mono, wide, hidden }; rows: arrays of cells, or { key, cells, tone }. `rowHead`: the number of the cell that names its row, true for the first.
-export function Table({ caption, heads, rows, rowHead = false, showCaption = false, empty = "None." }) {
+// heads: text or { text, num, mono, wide, hidden }; rows: arrays of cells, or { key, cells, tone }. `rowHead`: the number of the cell
+// that names its row, true for the first. `stack`: on a phone each row is a block of lines, so nothing is scrolled sideways.
+export function Table({ caption, heads, rows, rowHead = false, showCaption = false, stack = false, empty = "None.", className = "" }) {
   if (!rows.length) return html`<${Empty}>${empty}<//>`;
   const named = rowHead === true ? 0 : rowHead;
   const columns = heads.map((head) => (typeof head === "string" ? { text: head } : head));
   const kind = (column) => [column.num && "num", column.mono && "mono", column.wide && "wide"].filter(Boolean).join(" ") || null;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}><table>
+  const role = (name) => (stack ? name : undefined); // blocks lose the roles that a table has of itself
+  const table = html`<table role=${role("table")} class=${`${stack ? "stacked" : ""} ${className}`}>
     <caption class=${showCaption ? "" : "unseen"}>${caption}</caption>
-    <thead><tr>${columns.map((column) => html`<th scope="col" class=${kind(column)}>${column.hidden ? html`<span class="unseen">${column.text}</span>` : column.text}</th>`)}</tr></thead>
-    <tbody>${rows.map((row, number) => {
+    <thead role=${role("rowgroup")}><tr role=${role("row")}>${columns.map((column) => html`<th scope="col" role=${role("columnheader")} class=${kind(column)}>${column.hidden ? html`<span class="unseen">${column.text}</span>` : column.text}</th>`)}</tr></thead>
+    <tbody role=${role("rowgroup")}>${rows.map((row, number) => {
       const cells = Array.isArray(row) ? row : row.cells;
-      return html`<tr key=${row.key ?? number} class=${row.tone ? `row-${row.tone}` : null}>${cells.map((cell, index) => (index === named
-        ? html`<th scope="row" class=${kind(columns[index])}>${cell}</th>`
-        : html`<td class=${kind(columns[index])}>${cell}</td>`))}</tr>`;
-    })}</tbody></table></div>`;
+      return html`<tr key=${row.key ?? number} role=${role("row")} class=${row.tone ? `row-${row.tone}` : null}>${cells.map((cell, index) => (index === named
+        ? html`<th scope="row" role=${role("rowheader")} class=${kind(columns[index])}><div>${cell}</div></th>`
+        : html`<td role=${role("cell")} class=${kind(columns[index])} data-label=${columns[index].hidden ? null : columns[index].text}><div>${cell}</div></td>`))}</tr>`;
+    })}</tbody></table>`;
+  return stack ? table : html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>${table}</div>`;
 }
 
 export const Card = ({ title, note, wide, actions, children }) => html`<section class="card ${wide ? "wide-card" : ""}">

@@ -36,7 +36,7 @@ function TabList({ route, counts, go }) {
   const address = (key) => ({ page: "pipeline", name: route.name, tab: key });
   useEffect(() => {
     const tab = list.current.children[selected], box = list.current;
-    const left = tab.offsetLeft - box.offsetLeft;
+    const left = tab.offsetLeft; // from the box, which is positioned
     if (left < box.scrollLeft || left + tab.offsetWidth > box.scrollLeft + box.clientWidth) box.scrollLeft = left - 40;
   }, [selected]);
   function pressed(event) {
@@ -63,13 +63,15 @@ export function Pipeline({ route, go }) {
   const state = useData(`${base}/summary`, "", { every: EVERY });
   const { Tab, error } = useTab(tab);
   const summary = state.data;
+  const mark = { bad: "✖ ", warn: "▲ " }[summary?.now?.tone] ?? "";
+  useEffect(() => { document.title = `${mark}${name} · rivertwice`; }, [mark, name]);
   const setQuery = (part, { push = false } = {}) => go({ page: "pipeline", name, tab, query: part }, { push });
   const close = () => { const { report, dag, run, ...rest } = query; setQuery(rest); };
   return html`<div>
     <${Banner} state=${state} />
     ${summary === null ? html`<div class="page-head"><h1>${name}</h1></div>${state.error ? null : html`<${Busy} />`}` : html`
       <div class="page-head"><h1>${name}</h1>${summary.lights ? html`<${Lights} lights=${summary.lights} />` : null}<${Checked} state=${state} /></div>
-      <${Now} name=${name} now=${summary.now} />
+      <${Now} name=${name} now=${summary.now} tab=${tab} />
       ${query.report ? html`<${Report} base=${base} run=${query.report} onClose=${close} />` : null}
       ${query.dag && query.run ? html`<${Note} tone="calm">You came from the run <${AirflowLink} dag=${query.dag} run=${query.run} /> of ${query.dag}. <button type="button" class="quiet" onClick=${close}>Close</button><//>` : null}
       <${TabList} route=${route} counts=${summary.counts || {}} go=${go} />

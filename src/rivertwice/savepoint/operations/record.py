@@ -24,6 +24,7 @@ COPIED, BRANCHED, COMPARED = 4, 5, 6
 """Steps of a rewind."""
 MOVED, DONE, ABANDONED = 7, 8, 9
 Found = TypeVar("Found")
+R = TypeVar("R", bound="Restore | Rewind")
 
 
 @dataclass(frozen=True)

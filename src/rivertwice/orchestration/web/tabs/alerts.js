@@ -1,8 +1,8 @@
 // Alerts of a pipeline: what lasts and what to do next, what a repair changed, what was over, who did what.
 import { html } from "../vendor/preact-htm.js";
 import { ActButton, useActs } from "../acts.js";
-import { plural } from "../format.js";
-import { Ago, AirflowLink, Card, Copyable, Empty, Facts, Instant, Light, Loaded, Note, Table, Tag } from "../parts.js";
+import { number, plural } from "../format.js";
+import { Ago, AirflowLink, Card, Copyable, Empty, Facts, Instant, Light, Loaded, Note, Table, Tag, Words } from "../parts.js";
 import { useData } from "../poll.js";
 
 const TONES = { critical: "bad", warning: "warn" };
@@ -12,7 +12,7 @@ const title = (alert) => `${words(alert.kind)}${alert.subject ? ` (${alert.subje
 
 export default function Tab({ name, stamp, api, act }) {
   const every = stamp ? 0 : 10_000;
-  const state = useData(api("alerts"), stamp, { every }), people = useData(api("audit"), stamp, { every });
+  const state = useData(api("alerts"), stamp, { every }), people = useData(api("audit"), stamp, { every: 15_000 });
   const acts = useActs(api);
   return html`<div class="alerts"><${Loaded} state=${state}>${(data) => html`
     <h2 class="unseen">Open alerts</h2>
@@ -25,20 +25,20 @@ export default function Tab({ name, stamp, api, act }) {
 }
 
 function Open({ alert, name, acts, act }) {
-  const known = alert.acknowledged, waits = alert.repair_waits;
+  const known = alert.acknowledged, waits = alert.repair_under_way;
   const next = waits ? [] : alert.acts.map(acts.find).filter(Boolean);
   return html`<section class="card alert-card" aria-label=${`${alert.severity}: ${title(alert)}`}>
     <div class="card-head"><h3 class="alert-title"><${Light} tone=${TONES[alert.severity]} word=${alert.severity} /> ${title(alert)}</h3>
       ${known ? html`<${Tag} word="acknowledged" />` : null}${alert.over_at ? html`<${Tag} word="resolved" />` : null}${alert.whole_home ? html`<span class="soft">concerns all pipelines of this home</span>` : null}
       <span class="actions soft">for <${Ago} at=${alert.since} after="" /></span></div>
-    <p class="alert-message">${alert.message}</p>
+    <p class="alert-message"><${Words} text=${alert.message} /></p>
     ${alert.over_at ? html`<${Note} tone="good">Over since <${Ago} at=${alert.over_at} after="" />: ${alert.resolution} It is reported as over once that lasted.<//>` : null}
     ${known ? html`<${Note} tone="calm">${known.by} knows of it since <${Ago} at=${known.at} after="" />: ${known.why}<//>` : null}
     <${Facts} pairs=${[
       ["Served numbers", alert.meaning],
       ["Since", html`<${Instant} at=${alert.since} />`],
       ["Reported", html`<span>last <${Ago} at=${alert.seen_at} />${alert.times > 1 ? `; it came again ${plural(alert.times - 1, "time")} before it was over` : ""}</span>`],
-      ["Sent to", `${alert.told.join(", ") || "nobody yet"}${alert.not_told.length ? `; waits for ${alert.not_told.join(", ")}` : ""}`],
+      ["Sent to", `${alert.sent_to.join(", ") || "nobody yet"}${alert.waits_for.length ? `; waits for ${alert.waits_for.join(", ")}` : ""}`],
       alert.dag && alert.run && ["Found by", html`<${AirflowLink} dag=${alert.dag} run=${alert.run}>${alert.dag}<//>`],
       alert.repair && !waits && ["Repair", alert.repair],
       alert.earlier_times ? ["Earlier", html`<span>${plural(alert.earlier_times, "time")}, last until <${Instant} at=${alert.earlier[0].until} seconds=${false} />: ${alert.earlier[0].resolution}</span>`] : null,
@@ -55,9 +55,10 @@ function Open({ alert, name, acts, act }) {
 function Waiting({ repair, name, acts, act }) {
   const dag = `repair__${name.replace("@", ".")}`, approve = acts.find("repair.approve");
   const preview = html`<div><${Facts} pairs=${[
-    ["Served now", repair.before], ["Windows", repair.windows], ["Records to read", repair.records ?? "known once it is planned"],
+    ["Served now", repair.before], ["Windows", number(repair.windows)], ["Records to read", repair.records === null ? "known once it is planned" : number(repair.records)],
     ["Found by", html`<code>${repair.reconcile}</code>`], ["Run", html`<${AirflowLink} dag=${dag} run=${repair.run} />`],
   ]} /><p class="soft">${repair.what}</p></div>`;
+  if (repair.outcome === "running") return html`<div class="note t-calm repair-waits"><div><b>A repair runs</b>, approved by ${repair.by}: ${repair.what}. <${AirflowLink} dag=${dag} run=${repair.run}>Look at its run<//>.</div></div>`;
   return html`<div class="note t-warn repair-waits"><div><p><b>A repair waits for a person</b> since <${Ago} at=${repair.at} after="" />. The smallest backfill that cures this: ${repair.what}.</p>
     ${acts.known && !approve ? html`<p class="soft">You may look at it, and may not approve it.</p>` : null}
     <div class="buttons"><${ActButton} spec=${acts.find("repair.decline")} name=${name} act=${act} fields=${{ run: repair.run }}>${preview}<//>

@@ -18,7 +18,7 @@ export default function Tab({ name, stamp, query, setQuery, api, act }) {
   const set = (part, push = false) => setQuery({ ...query, ...part }, { push });
   const explain = (window, key) => set({ window, key, cell: null }, true);
   const pair = query.pair || "served";
-  return html`<div class="stack">
+  return html`<div class="column">
     <${Windows} name=${name} stamp=${stamp} query=${query} set=${set} api=${api} onPlan=${setPlan} onExplain=${explain} />
     <${Loaded} state=${state}>${(data) => (data.run === null ? html`<${Card} title="Newest reconcile" wide><${Empty}>No reconcile has run yet. <${Copyable} text=${`rivertwice reconcile ${name}`} /><//><//>` : html`
       <${Differing} data=${data} onExplain=${explain} /><div class="grid"><${Newest} data=${data} actions=${html`<${ActButton} spec=${acts.find("reconcile")} name=${name} act=${act} label="Reconcile now" />`} /><${Trend} data=${data} pair=${pair} /></div>`)}<//>

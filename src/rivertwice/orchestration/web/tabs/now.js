@@ -1,14 +1,25 @@
-// The facts behind the sentence, each with its age, and what runs.
+// The facts behind the sentence, each with its age, what else is wrong, and what runs.
 import { html } from "../vendor/preact-htm.js";
-import { Running } from "../now.js";
-import { Ago, Card, Icon, Stale, Table, Words } from "../parts.js";
+import { LIGHTS, Others, Running } from "../now.js";
+import { Ago, Card, Empty, Icon, Light, Stale, Table, Words } from "../parts.js";
 
-export default function Tab({ summary }) {
-  const facts = summary.facts || [];
-  return html`<div class="grid">
-    <p class="lead">${summary.description}</p>
-    <${Card} title="Facts" wide><${Table} caption="Facts, with their age" rowHead=${1} heads=${[{ text: "State", hidden: true }, "Fact", { text: "Value", wide: true }, "Age"]}
-      rows=${facts.map((fact) => ({ key: fact.name, cells: [html`<${Icon} tone=${fact.tone || "none"} />`, fact.name, html`<${Words} text=${fact.text} />`, html`<span><${Ago} at=${fact.at} /><${Stale} why=${fact.stale} /></span>`] }))} empty="Nothing is known yet." /><//>
-    <${Card} title="Running now"><${Running} running=${summary.running} /><//>
+const HEADS = [{ text: "State", hidden: true }, "Fact", { text: "Value", wide: true }, { text: "Age", wide: true }];
+const cellsOf = (fact) => [
+  html`<${Icon} tone=${fact.tone || "none"} />`, fact.name, html`<${Words} text=${fact.text} />`,
+  html`<${Ago} at=${fact.at} /><${Stale} why=${fact.stale} />`,
+];
+
+export default function Tab({ name, summary }) {
+  const facts = summary.facts || [], others = summary.now?.others || [];
+  return html`<div class="sided">
+    <div class="beside">
+      <${Card} title="What else">${others.length ? html`<${Others} name=${name} others=${others} />` : html`<${Empty}>Nothing else is wrong.<//>`}<//>
+      <${Card} title="Running now"><${Running} running=${summary.running} /><//>
+    </div>
+    <div>
+      <${Card} title="Facts" note="each with the age of what is known"><${Table} stack caption="Facts, with their age" className="fact-table" rowHead=${1} heads=${HEADS} rows=${facts.map((fact) => ({ key: fact.name, cells: cellsOf(fact) }))} empty="Nothing is known yet." /><//>
+      <${Card} title="About"><p class="soft">${summary.description}</p>
+        <details><summary>What makes a light red, yellow, green or grey</summary><dl class="rules">${LIGHTS.filter(([key]) => summary.lights?.[key]).map(([key, title]) => html`<div key=${key}><dt>${title} <${Light} tone=${summary.lights[key].tone} word=${summary.lights[key].word} /></dt><dd class="soft">${summary.lights[key].title}</dd></div>`)}</dl></details><//>
+    </div>
   </div>`;
 }

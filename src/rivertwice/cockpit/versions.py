@@ -1,4 +1,4 @@
-"""What the page shows of a pipeline's versions: plain values, for a pipeline that has more than one."""
+"""The versions of a pipeline side by side: what each serves, how far it is proved, how it compares, and what to do next."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ from datetime import datetime
 from typing import Any
 
 from rivertwice.config import Settings
-from rivertwice.instants import to_iso
-from rivertwice.orchestration.dag_names import dag_id
+from rivertwice.instants import iso_of_ms, to_iso
 from rivertwice.supervise.health import observe_stream
 from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.lineage import head_path
 from rivertwice.versions.comparisons import StoredComparison
-from rivertwice.versions.view import BACK, COMPARE, RECONCILE, SERVE, Step, VersionView, view_versions
+from rivertwice.versions.view import VersionView, view_versions
 
 
 def describe_versions(settings: Settings, pipeline: str, now: datetime) -> list[dict[str, Any]]:
     """Return a row for each open version, the first one too; none if there is no other."""
     if not settings.pipeline(pipeline).is_first_version:
         return []
-    return [_row(settings, pipeline, view, now) for view in view_versions(settings, pipeline)]
+    return [_row(settings, view, now) for view in view_versions(settings, pipeline)]
 
 
-def _row(settings: Settings, pipeline: str, view: VersionView, now: datetime) -> dict[str, Any]:
+def _row(settings: Settings, view: VersionView, now: datetime) -> dict[str, Any]:
     home = settings.pipeline(view.name)
     return {
         "name": view.name,
@@ -33,12 +32,12 @@ def _row(settings: Settings, pipeline: str, view: VersionView, now: datetime) ->
         "batches": len(committed_batches(home, head_path(home))),
         "proved_until": view.proved_until,
         "comparison": None if view.comparison is None else describe_comparison(view.comparison),
-        "next": {"text": view.next.text, "dag": dag_of(pipeline, view.next)},
+        "next": {"act": view.next.act, "text": view.next.text, "version": view.next.version},
     }
 
 
 def describe_comparison(stored: StoredComparison) -> dict[str, Any]:
-    """Return what the page shows of a comparison. Pure."""
+    """Return what is shown of a comparison. Pure; rows without a cause are named by their window and kind, not by their values."""
     return {
         "run": stored.run,
         "at": to_iso(stored.created_at),
@@ -53,13 +52,11 @@ def describe_comparison(stored: StoredComparison) -> dict[str, Any]:
         "expected": [{"reason": rule["reason"], "rows": rule["rows"]} for rule in stored.expected],
         "reasons": list(stored.reasons),
         "warnings": list(stored.warnings),
+        "proofs": [
+            {"version": proof.version, "run": proof.run, "until": proof.run and iso_of_ms(proof.until_ms)}
+            for proof in stored.proofs
+        ],
+        "examples": [
+            {"start": row["window_start"], "end": row["window_end"], "kind": row["kind"]} for row in stored.examples[:5]
+        ],
     }
-
-
-def dag_of(pipeline: str, step: Step) -> str | None:
-    """Return the DAG that does a step, with the value for its form, or None. Pure."""
-    if step.act == RECONCILE:
-        return dag_id("reconcile", step.version)
-    if step.act not in (COMPARE, SERVE, BACK):
-        return None
-    return f"{dag_id('switch', pipeline)}, version {step.version}"

@@ -1,0 +1,90 @@
+"""Parts that several DAGs of a pipeline share: tasks that do a step, a person's approval, a plan that is made and run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.exceptions import HITLTimeoutError
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule, task
+
+from rivertwice.config import Settings
+from rivertwice.orchestration import announce_steps, steps
+from rivertwice.orchestration.assets import served_asset
+from rivertwice.orchestration.connections import connected
+from rivertwice.orchestration.operators import BackfillOperator, RivertwiceSparkOperator
+from rivertwice.pipeline.definition import Definition
+
+APPROVAL_PATIENCE = timedelta(days=3)
+
+
+def is_planned_by_job(definition: Definition) -> bool:
+    """Say whether a backfill of a definition is only planned from its records, as of sessions."""
+    return not definition.window.kind.is_aligned
+
+
+def planned_by_job(settings: Settings, definition: Definition, arguments: Any, **options: Any) -> Any:
+    """Return the task that gives the id of a plan which a Spark job made: sessions are only known from their records.
+
+    Args:
+        settings: where things lie.
+        definition: of the pipeline.
+        arguments: the task that returns those of the job.
+        options: of the task.
+    """
+    name = definition.name
+    look = RivertwiceSparkOperator(
+        task_id="look",
+        settings=settings,
+        definition=definition,
+        job="plan",
+        arguments=arguments,
+    )
+    planned = gate("plan", steps.find_planned, **options)(name)
+    look >> planned
+    return planned
+
+
+def approval(asked_by: str, **options: Any) -> ApprovalOperator:
+    """Return the task in which a person approves what a task returned as `subject` and `body`."""
+    return ApprovalOperator(
+        task_id="approve",
+        subject=f"{{{{ ti.xcom_pull(task_ids='{asked_by}')['subject'] }}}}",
+        body=f"{{{{ ti.xcom_pull(task_ids='{asked_by}')['body'] }}}}",
+        response_timeout=APPROVAL_PATIENCE,
+        # Airflow takes a task for lost that is answered in the second in which it begins to wait, or whose process is killed
+        # before: it asks again. Nobody's answer in time is an answer.
+        retry_policy=ExceptionRetryPolicy([RetryRule(exception=HITLTimeoutError, action=RetryAction.FAIL)]),
+        **options,
+    )
+
+
+def run_plan(settings: Settings, definition: Definition, backfill: Any) -> Any:
+    """Compute, publish and await the plan whose id a task returns; return the task that awaits it."""
+    name = definition.name
+    compute = BackfillOperator(
+        task_id="compute",
+        settings=settings,
+        definition=definition,
+        job="backfill",
+        arguments=["--pipeline", name, "--backfill", backfill],
+    )
+    sequence = step("publish", steps.publish_backfill)(name, backfill)
+    compute >> sequence
+    served = step("await_served", steps.await_served)(name, sequence)
+    served >> step("announce", announce_steps.announce_publication, outlets=[served_asset(name)])(name, sequence)
+    return served
+
+
+def step(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Return the task that does `work`; calling it with another task's output makes it depend on that task."""
+    made: Callable[..., Any] = task(task_id=task_id, **options)(connected(work))
+    return made
+
+
+def gate(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Return the task that does `work` and skips what comes after it if the result is empty or false."""
+    made: Callable[..., Any] = task.short_circuit(task_id=task_id, **options)(connected(work))
+    return made

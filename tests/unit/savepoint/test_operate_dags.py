@@ -1,0 +1,252 @@
+"""Runs of restore__p, rewind__p and operate__p, task by task: shown, confirmed, done once however often they are repeated."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from homes.operations import Crash, die_around
+from homes.project import REPOSITORY
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.instants import utc_now
+from rivertwice.orchestration import operate_steps
+from rivertwice.savepoint.catalogue import list_savepoints
+from rivertwice.savepoint.operations import record as steps
+from rivertwice.savepoint.operations.record import read_restores, read_rewinds
+from rivertwice.savepoint.take import take_savepoint
+from rivertwice.timeline.sequence import HEAD, head, read_sequence
+
+pytestmark = pytest.mark.airflow
+SURE = {"confirm": "p", "reason": "the disk was replaced"}
+
+
+class Run:
+    """One run of a DAG as Airflow hands it to its tasks; the worker's process may die in any of them."""
+
+    def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in settings.to_env().items():
+            monkeypatch.setenv(name, value)
+        self.context: dict[str, Any] = {
+            "dag_run": SimpleNamespace(run_id="manual__1", run_type="manual", conf={}, triggering_user_name="ada"),
+            "params": {},
+        }
+        monkeypatch.setattr(operate_steps, "get_current_context", lambda: self.context)
+
+    def asks(self, **conf: Any) -> None:
+        self.context["dag_run"].conf, self.context["params"] = conf, conf
+
+
+def job(name: str) -> ModuleType:
+    """Return the program of a Spark job, to be called in this process."""
+    spec = importlib.util.spec_from_file_location(f"job_{name}", REPOSITORY / "spark_jobs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def events(settings: Settings) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (settings.home / "agent" / "events.jsonl").read_text().splitlines()]
+
+
+def die_before(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any], effect: str = "move_head") -> None:
+    """Do work in a process that dies right before an effect."""
+    with monkeypatch.context() as patch:
+        die_around(patch, effect)
+        with pytest.raises(Crash):
+            work()
+
+
+def moves(home: PipelineHome) -> int:
+    return len([entry for entry in read_sequence(home) if entry.kind == HEAD])
+
+
+@pytest.fixture
+def run(world: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(world[0], monkeypatch)
+
+
+def test_a_restore_is_shown_recorded_with_the_person_and_done(
+    world: Any, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings, home, taken, _ = world
+    caplog.set_level("INFO")
+    run.asks(savepoint=taken.id, **SURE)
+    arguments = operate_steps.check_restore("p")
+    assert f"savepoint: {taken.id} (proved)" in caplog.text
+    assert "replayed and compared: 3 recorded batches, from Kafka" in caplog.text
+    assert head(home) == "t1"
+    (event,) = events(settings)
+    assert (event["by"], event["reason"]) == ("ada in Airflow", "the disk was replaced")
+    assert event["message"] == "savepoint restore by ada in Airflow: the disk was replaced"
+    assert job("restore").main(arguments) == 0
+    report = operate_steps.report_restore("p")
+    assert (report["head"], report["parent"], report["forked_at"], report["replayed"]) == ("t2", "t1", 6, 3)
+
+
+def test_a_restore_that_its_run_has_done_is_not_begun_again(world: Any, run: Run) -> None:
+    _, home, taken, _ = world
+    for named in ({"savepoint": taken.id}, {}):
+        before = moves(home)
+        run.asks(**named, **SURE)
+        arguments = operate_steps.check_restore("p")
+        for _ in range(3):  # the worker died after the job was done, twice
+            assert job("restore").main(arguments) == 0
+        assert moves(home) == before + 1
+
+
+def test_a_restore_that_was_cut_off_is_resumed_by_the_retry(
+    world: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, home, taken, _ = world
+    run.asks(savepoint=taken.id, **SURE)
+    arguments = operate_steps.check_restore("p")
+    die_before(monkeypatch, lambda: job("restore").main(arguments))
+    assert head(home) == "t1"
+    assert job("restore").main(arguments) == 0
+    assert job("restore").main(arguments) == 0
+    assert (head(home), moves(home), len(read_restores(home))) == ("t2", 2, 1)
+
+
+def test_a_run_that_resumes_an_old_restore_does_no_second_one(
+    world: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, home, taken, _ = world
+    run.asks(savepoint=taken.id, **SURE)
+    first = operate_steps.check_restore("p")
+    die_before(monkeypatch, lambda: job("restore").main(first))
+    run.asks(**SURE)
+    arguments = operate_steps.check_restore("p")
+    assert "--resumes" in arguments
+    for _ in range(2):
+        assert job("restore").main(arguments) == 0
+    assert (moves(home), len(read_restores(home))) == (2, 1)
+
+
+def test_a_restore_that_was_given_up_is_not_begun_by_a_retry(
+    world: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, home, taken, _ = world
+    run.asks(savepoint=taken.id, **SURE)
+    arguments = operate_steps.check_restore("p")
+    die_before(monkeypatch, lambda: job("restore").main(arguments), "create_timeline")
+    run.asks(act="operation.abandon", reason="another way")
+    asked = operate_steps.check_operate("p")
+    assert operate_steps.act("p", asked)["given_up"]
+    assert operate_steps.act("p", asked)["given_up"]  # the retry of that
+    assert job("restore").main(arguments) == 1
+    assert (head(home), read_restores(home)[-1].step) == ("t1", steps.ABANDONED)
+
+
+@pytest.mark.parametrize(
+    ("conf", "said"),
+    [
+        ({"reason": "no name"}, "the pipeline's name, p, has to be typed .* nothing was"),
+        ({"confirm": "q"}, "'q' was; nothing was done"),
+        ({"confirm": "p", "savepoint": "../x"}, "is no savepoint id"),
+        ({"confirm": "p", "planned": True, "savepoint": "sp-t1-3-00000003"}, "leave one of them out"),
+        ({"confirm": "p", "other": 1}, "does not know 'other'"),
+        ({"confirm": "p", "savepoint": "sp-t1-3-00000003"}, "does not exist"),
+    ],
+)
+def test_a_restore_is_refused_before_anything_starts(world: Any, run: Run, conf: dict[str, Any], said: str) -> None:
+    settings, home, *_ = world
+    run.asks(**conf)
+    with pytest.raises(AirflowFailException, match=said):
+        operate_steps.check_restore("p")
+    assert moves(home) == 1
+    assert not (settings.home / "agent" / "events.jsonl").exists()
+
+
+def test_a_savepoint_that_cannot_be_restored_is_refused_by_its_first_task(world: Any, run: Run) -> None:
+    settings, home, _, begin = world
+    unproved = take_savepoint(settings, "p", now=utc_now())
+    run.asks(savepoint=unproved.id, **SURE)
+    with pytest.raises(AirflowFailException, match="never proved"):
+        operate_steps.check_restore("p")
+    begin[0] = 1000
+    run.asks(**SURE)
+    with pytest.raises(AirflowFailException, match="records are gone"):
+        operate_steps.check_restore("p")
+    assert moves(home) == 1
+
+
+def test_a_dry_run_needs_no_confirmation_and_starts_nothing(world: Any, run: Run) -> None:
+    run.asks(dry_run=True)
+    assert operate_steps.check_restore("p") == []
+    assert moves(world[1]) == 1
+
+
+def test_a_rewind_is_confirmed_done_once_and_reports_counts_alone(
+    rewind_world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(rewind_world.settings, monkeypatch)
+    run.asks(dry_run=True)
+    assert operate_steps.check_rewind("p") == {}
+    run.asks(savepoint=rewind_world.taken.id, confirm="q")
+    with pytest.raises(AirflowFailException, match="lets other rows of its windows serve"):
+        operate_steps.check_rewind("p")
+    run.asks(savepoint=rewind_world.taken.id, **SURE)
+    asked = operate_steps.check_rewind("p")
+    die_before(monkeypatch, lambda: operate_steps.rewind("p", asked))
+    for _ in range(2):
+        done = operate_steps.rewind("p", asked)
+    assert (done["head"], head(rewind_world.home)) == ("t2", "t2")
+    assert done["comparison"]["differs"] == 1
+    assert all(isinstance(count, int) for count in done["comparison"].values())
+    assert len(read_rewinds(rewind_world.home)) == 1
+
+
+def test_pin_and_unpin_carry_the_name_of_the_person(world: Any, run: Run) -> None:
+    settings, home, taken, _ = world
+    run.asks(act="savepoint.pin", savepoint=taken.id, reason="for the audit")
+    asked = operate_steps.check_operate("p")
+    assert operate_steps.choose_task(asked) == "act"
+    for _ in range(2):
+        assert operate_steps.act("p", asked)["pinned"]
+    assert json.loads(taken.store.get(f"{taken.id}/pin.json"))["by"] == "ada in Airflow"
+    assert events(settings)[-1]["message"] == "savepoint pin by ada in Airflow: for the audit"
+    assert operate_steps.report_operate("p", asked)["pinned"]
+    run.asks(act="savepoint.unpin", savepoint=taken.id, reason="done")
+    operate_steps.act("p", operate_steps.check_operate("p"))
+    assert not list_savepoints(home)[0].pinned
+
+
+def test_to_prove_one_savepoint_proves_no_older_one_instead(world: Any, run: Run) -> None:
+    run.asks(act="savepoint.prove", savepoint=world[2].id)
+    asked = operate_steps.check_operate("p")
+    assert operate_steps.choose_task(asked) == "prove"
+    assert operate_steps.prove_arguments("p", asked) == ["--pipeline", "p", "--savepoint", world[2].id, "--only"]
+
+
+def test_an_act_on_what_does_not_exist_is_refused_at_once(world: Any, run: Run) -> None:
+    run.asks(act="savepoint.pin", savepoint="sp-t1-9-00000009")
+    with pytest.raises(AirflowFailException, match="does not exist"):
+        operate_steps.check_operate("p")
+    run.asks(act="operation.abandon", reason="x")
+    with pytest.raises(AirflowFailException, match="nothing to give up"):
+        operate_steps.act("p", operate_steps.check_operate("p"))
+
+
+def test_an_amended_value_is_in_no_argument_and_no_result(world: Any, run: Run) -> None:
+    _, home, *_ = world
+    run.asks(act="dead.amend", place="0@7", value='{"secret": 1}', reason="field was missing")
+    asked = operate_steps.check_operate("p")
+    assert operate_steps.choose_task(asked) == "amend"
+    assert "secret" not in json.dumps(asked) + str(operate_steps.amend_arguments("p", asked))
+    (draft,) = home.operations.glob("amend-*.json")
+    assert draft.stat().st_mode & 0o077 == 0
+    operate_steps.report_operate("p", asked)
+    assert not draft.exists()
+
+
+def test_the_jobs_lie_where_airflow_finds_them() -> None:
+    assert all(Path(REPOSITORY / "spark_jobs" / f"{name}.py").is_file() for name in ("restore", "prove", "amend"))
