@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from histories.kinds import make_definition
-from rivertwice.deadletters.cure import amended_rows, cure_applies, problem_with, with_cures
+from rivertwice.deadletters.cure import amended_rows, problem_with, with_cures
+from rivertwice.deadletters.decide import cure_applies
 from rivertwice.deadletters.model import Cure, DeadLetter, RecordAddress
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.testing.lab_project import DEFINITION

@@ -7,7 +7,7 @@ no ages, so it stays the same while nothing changes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rivertwice.cockpit.facts import Facts
@@ -59,6 +59,7 @@ class Now:
         return self.worst.sentence
 
 
+NOT_SERVED = "no served number depends on it: another version of the pipeline serves"
 RULES = {
     STREAM: "Red: no driver, a silent one, no agent, given up, or a full disk. Yellow: it starts again, its lag does not shrink or is not known, "
     "or what a restart needs is too old. Green: a driver runs. Grey: the stream is not wanted.",
@@ -71,8 +72,11 @@ RULES = {
 
 def decide_now(facts: Facts, now: datetime) -> Now:
     """Return what is wrong with a pipeline, the worst first, and its lights."""
+    found = [*find_stream_problems(facts, now), *find_data_problems(facts, now), *_unread(facts)]
+    if facts.stream.get("serves") is False:
+        found = [replace(each, touches=NOT_SERVED if each.touches else "") for each in found]
     problems = sorted(
-        [*find_stream_problems(facts, now), *find_data_problems(facts, now), *_unread(facts)],
+        found,
         key=lambda each: (LEVELS.index(each.level), ORDER.index(each.kind)),
     )
     covered = {kind for each in problems for kind in each.covers}

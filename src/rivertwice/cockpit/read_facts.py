@@ -26,7 +26,6 @@ from rivertwice.savepoint.operations.record import ABANDONED, DONE, Operation, r
 from rivertwice.savepoint.operations.steps import plan_of
 from rivertwice.savepoint.recovery_view import RecoveryView, view_recovery
 from rivertwice.store.files import read_json
-from rivertwice.store.remembered import Remembered
 from rivertwice.store.room import has_room
 from rivertwice.supervise.archiver import last_retention, retention_file
 from rivertwice.supervise.health import observe_stream
@@ -154,11 +153,12 @@ def _verdict(home: PipelineHome, definition: Definition) -> Verdict | None:
     counts, gate = run["counts"], run["gate"]
     served = counts.get("served", {})
     differs = [verdict for verdict in DIFFERING if served.get(verdict)]
-    windows = _WINDOWS.get(
-        (str(home.root), run["run"]),
-        (home.tables.reconciles, home.tables.verdicts),
-        lambda: _windows(home, run["run"], differs) if differs else {},
-    )
+    key = (home.root, str(run["run"]))
+    windows = _WINDOWS.get(key)  # the verdicts of a run do not change once it is stored
+    if windows is None:
+        windows = _windows(home, run["run"], differs) if differs else {}
+        _WINDOWS.pop(_NEWEST_RUN.get(home.root, key), None)
+        _NEWEST_RUN[home.root], _WINDOWS[key] = key, windows
     return Verdict(
         run=run["run"],
         at=run["created_at"],
@@ -243,5 +243,6 @@ def _operation(home: PipelineHome) -> UnfinishedOperation | None:
 
 _NO_RETENTION: tuple[datetime | None, Mapping[str, Any] | None] = (None, None)
 _BEGAN: dict[tuple[Path, int, datetime], datetime] = {}
-_WINDOWS: Remembered[dict[str, Windows]] = Remembered(256)
+_WINDOWS: dict[tuple[Path, str], dict[str, Windows]] = {}
+_NEWEST_RUN: dict[Path, tuple[Path, str]] = {}
 _RECOVERY: dict[Path, tuple[tuple[int, ...], float, RecoveryView]] = {}

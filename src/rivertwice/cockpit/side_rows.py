@@ -10,6 +10,7 @@ from typing import Any
 from rivertwice.backfill.late_queue import QueuedWindow, describe_queue
 from rivertwice.backfill.observe import CORRECT, observe_late_queue
 from rivertwice.config import PipelineHome
+from rivertwice.deadletters.decide import cure_applies
 from rivertwice.deadletters.model import OPEN, STATES, DeadLetter, count_states, parse_place
 from rivertwice.deadletters.summary import find_letter, read_brief, with_bytes
 from rivertwice.instants import from_ms, to_iso
@@ -81,8 +82,7 @@ def describe_one(home: PipelineHome, place: str, definition: Definition, *, valu
     name = home.root.name
     letter = find_letter(read_brief(home, committed_batches(home, head_path(home))), parse_place(place), name)
     shown = with_bytes(home, [letter])[0] if values else letter
-    view_and_source = definition.by_topic.get(letter.topic)
-    applies = view_and_source is not None and definition.window.kind.takes_cures and not view_and_source[1].is_table
+    applies = cure_applies(definition, letter.topic)
     return {
         **describe_letter(shown, WHOLE_CHARS),
         "values": values,

@@ -161,7 +161,8 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
     It is decoded at once, and refused if it is still not acceptable. Key, headers and timestamp stay the record's own. The stream is not touched; what is served changes with the next
     backfill of the record's window, which the next reconcile finds stale.
     """
-    from rivertwice.deadletters.cure import cure_applies, problem_with
+    from rivertwice.deadletters.cure import problem_with
+    from rivertwice.deadletters.decide import cure_applies
     from rivertwice.deadletters.summary import amend as decide
     from rivertwice.instants import utc_now
     from rivertwice.pipeline.definition import load_definition

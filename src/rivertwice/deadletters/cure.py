@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from rivertwice.deadletters.decide import cure_applies
 from rivertwice.deadletters.model import Cure, DeadLetter
 from rivertwice.pipeline.cases import RAW_SCHEMA
 from rivertwice.pipeline.decode import decode
@@ -27,15 +28,6 @@ def problem_with(spark: SparkSession, definition: Definition, letter: DeadLetter
     raw = spark.createDataFrame([raw_record(letter, value)], RAW_SCHEMA)
     (row,) = decode(raw, source).select("_reason", "_detail").toArrow().to_pylist()
     return None if row["_reason"] is None else f"{row['_reason']}: {row['_detail']}"
-
-
-def cure_applies(definition: Definition, topic: str) -> bool:
-    """Say whether a cure of a record of `topic` is applied: only for streams in windows, sessions and intervals.
-
-    A cure would change a fold, or a table, from its record on: no rule explains that yet.
-    """
-    view_and_source = definition.by_topic.get(topic)
-    return view_and_source is not None and definition.window.kind.takes_cures and not view_and_source[1].is_table
 
 
 def amended_rows(spark: SparkSession, definition: Definition, cures: Sequence[Cure]) -> dict[str, DataFrame]:

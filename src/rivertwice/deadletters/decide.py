@@ -12,6 +12,7 @@ from datetime import datetime
 
 from rivertwice.deadletters.model import AMEND, DISCARD, OPEN, DeadLetter
 from rivertwice.errors import RequestError
+from rivertwice.pipeline.model import Definition
 
 
 @dataclass(frozen=True)
@@ -56,3 +57,12 @@ def select_discards(
         return left
     message = f"no open dead letter has the reason {str(reason)[:80]!r}, so nothing was discarded; `rivertwice dead list` shows them"
     raise RequestError(message)
+
+
+def cure_applies(definition: Definition, topic: str) -> bool:
+    """Say whether a cure of a record of `topic` is applied: only for streams in windows, sessions and intervals.
+
+    A cure would change a fold, or a table, from its record on: no rule explains that yet.
+    """
+    view_and_source = definition.by_topic.get(topic)
+    return view_and_source is not None and definition.window.kind.takes_cures and not view_and_source[1].is_table

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rivertwice.config import Settings
 from rivertwice.demo.narrate import Narrator
-from rivertwice.demo.stage import prepare_home, take_down
+from rivertwice.demo.stage import PIPELINE, prepare_home, take_down
 from rivertwice.demo.story import Ending, Story
 from rivertwice.errors import RivertwiceError
 from rivertwice.verdicts import VERDICTS
@@ -53,6 +53,10 @@ def main() -> int:
         if os.environ.get("DEMO_EXIT") != "1":
             tell.console.print(
                 "All of it stays up until you press Ctrl-C. `rivertwice status` shows it from another shell."
+            )
+            tell.console.print(
+                f"Look first at {ending.airflow.url}/rivertwice/#/p/{PIPELINE}: it says what is true now and what to do next; its tab "
+                "Correctness has the hours that were late and are repaired."
             )
             threading.Event().wait()
     except KeyboardInterrupt:

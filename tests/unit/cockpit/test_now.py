@@ -10,7 +10,7 @@ import pytest
 
 from rivertwice.alerts.kinds import KINDS
 from rivertwice.cockpit.facts import Facts, Finding, Savepoints, UnfinishedOperation, Windows
-from rivertwice.cockpit.now import ORDER, decide_now
+from rivertwice.cockpit.now import NOT_SERVED, ORDER, decide_now
 from rivertwice.cockpit.problems import BAD, CALM, GOOD, LEVELS, NONE, WARN
 from rivertwice.stream.lease import Owner
 from rivertwice.supervise.classify import FailureClass
@@ -193,6 +193,12 @@ def test_a_task_that_failed_is_less_than_a_driver_that_is_gone() -> None:
             "alert",
         ]
         assert now.lights[2].tone == BAD
+
+
+def test_a_version_that_does_not_serve_touches_no_served_number() -> None:
+    facts = with_stream({**DOWN, "memory": failed()}, {"serves": False}, verdict=replace(LATE, served={"LATE": 9}))
+    now = decide_now(facts, NOW)
+    assert {each.touches for each in (now.worst, *now.others)} == {NOT_SERVED}
 
 
 def test_an_alert_about_what_is_said_already_is_not_said_again() -> None:
