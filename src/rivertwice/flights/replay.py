@@ -185,7 +185,7 @@ def replay(
 
 
 def send_on(settings: Settings, request: ReplayRequest, stop: threading.Event) -> int:
-    """Send a plan behind whatever the topic holds, and return how many records that were.
+    """Send a plan after whatever the topic holds, and return how many records that were.
 
     Nothing is compared, so to send it twice doubles it: for a story that goes on after another one.
 

@@ -27,7 +27,7 @@ class GateAlert:
         kind: stable word: defect, finding, gap, balance, late_share, not_comparable, nothing_compared, suite,
             suite_errored, quality.
         pair: the pair whose rows it is about, `stream` or `served`; empty: it is about no single pair.
-        repeats: kind of the gate's own alert that says the same; a person is told once.
+        repeats: kind of the gate's own alert that says the same; a person hears of it once.
     """
 
     severity: str
