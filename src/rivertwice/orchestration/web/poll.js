@@ -39,8 +39,8 @@ async function request(path, options) {
   }
 }
 
-// The data of a path; the copy we have, if the server says that it still holds.
-export async function get(path) {
+// The data of a path; the copy we have, if the server says that it still holds. `keep`: whether a copy is of use later.
+export async function get(path, { keep = true } = {}) {
   const copy = kept.get(path);
   const answer = await request(path, { headers: copy ? { "If-None-Match": copy.tag } : {} });
   if (answer.status === 304 && copy) {
@@ -48,6 +48,7 @@ export async function get(path) {
     return copy.data;
   }
   const data = await read(answer);
+  if (!keep) return data;
   kept.delete(path);
   kept.set(path, { tag: answer.headers.get("ETag") || "", data, at: serverNow() });
   if (kept.size > 100) kept.delete(kept.keys().next().value); // the oldest

@@ -20,7 +20,7 @@ function useFollowed(api, asked, first, on) { // lines after those of `first`, w
     async function ask() {
       if (!document.hidden) {
         try {
-          const data = await get(api(`logs?${asked}&after=${encodeURIComponent(end.current)}`));
+          const data = await get(api(`logs?${asked}&after=${encodeURIComponent(end.current)}`), { keep: false });
           if (!live) return;
           end.current = data.end;
           if (data.lines.length || data.again) setMore((before) => ({ of: first, lines: data.again ? data.lines : [...before.lines, ...data.lines].slice(-MOST), again: before.again || data.again, error: null }));
