@@ -42,7 +42,8 @@ def switch(world: World, conf: dict[str, object], option: str) -> str:
     asked = await_question(world.settings, SWITCH, run)
     assert world.airflow.state(SWITCH, run) == "running"
     answer(world.settings, SWITCH, run, option)
-    await_success(world.airflow, SWITCH, run, 120)
+    answer_until_it_ends(world.settings, SWITCH, run, option)
+    await_success(world.airflow, SWITCH, run, 1)
     assert world.states("switch", run)["serve"] == ("success" if option == "Approve" else "skipped")
     return f"{asked['subject']} {asked['body']}"
 
@@ -59,6 +60,17 @@ def await_question(settings: Settings, dag_id: str, run: str, task: str = "appro
 
     wait_for(f"the question of {dag_id}", asks, 300, every=0.5)
     return asked
+
+
+def answer_until_it_ends(settings: Settings, dag_id: str, run: str, option: str, task: str = "approve") -> None:
+    """Wait for the end of a run; answer again if its task asks again, because Airflow lost the first answer."""
+
+    def ended() -> bool:
+        if client(settings).question(dag_id, run, task) is not None:
+            answer(settings, dag_id, run, option, task)
+        return client(settings).state(dag_id, run) in ("success", "failed")
+
+    wait_for(f"the end of {dag_id}", ended, 300, every=1.0)
 
 
 def answer(settings: Settings, dag_id: str, run: str, option: str, task: str = "approve") -> None:

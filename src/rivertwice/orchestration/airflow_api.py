@@ -6,11 +6,13 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import httpx
 
 from rivertwice.errors import RequestError, ServiceError
+from rivertwice.instants import parse_iso, utc_now
 from rivertwice.progress import Progress, report_nothing
 from rivertwice.retry import retry
 from rivertwice.waits import Deadline
@@ -19,6 +21,8 @@ _FINAL = frozenset({"success", "failed"})
 _TRIES = 8
 _PAUSE_SECONDS = 0.5
 _WAITS_FOR_A_PERSON = "awaiting_input"
+_SETTLED = timedelta(seconds=8)
+"""An answer is lost that comes before the scheduler has seen that the task's process ended: it takes the task for killed (Airflow 3.3)."""
 _NOISE = ("at ", "... ", "::group::", "::endgroup::")
 
 
@@ -136,7 +140,8 @@ class AirflowClient:
             if state in _FINAL:
                 return state
             if deadline.is_over():
-                message = f"{dag_id} {run_id} is still {state} after {timeout:.0f} s"
+                where = ", ".join(f"{task} {word}" for (task, _), word in reported.items() if word not in _FINAL)
+                message = f"{dag_id} {run_id} is still {state} after {timeout:.0f} s ({where or 'no task has begun'})"
                 raise ServiceError(message)
             time.sleep(interval)
 
@@ -158,12 +163,16 @@ class AirflowClient:
     def question(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any] | None:
         """Return what a task of a run asks a person (`subject`, `body`, `options`), or None if it does not wait for an answer.
 
-        Airflow stores the question before the task waits, and loses an answer that comes in between.
+        A question of the last seconds is none yet, for Airflow would lose its answer and ask again.
         """
         tasks = self.tasks(dag_id, run_id)
-        waits = any(task.task_id == task_id and task.state == _WAITS_FOR_A_PERSON for task in tasks)
-        answer = self._request("GET", _question(dag_id, run_id, task_id)) if waits else None
-        return dict(answer.json()) if answer is not None and answer.is_success else None
+        if not any(task.task_id == task_id and task.state == _WAITS_FOR_A_PERSON for task in tasks):
+            return None
+        answer = self._request("GET", _question(dag_id, run_id, task_id))
+        asked = dict(answer.json()) if answer.is_success else None
+        if asked is None or asked["response_received"]:
+            return None
+        return asked if utc_now() - parse_iso(asked["created_at"]) >= _SETTLED else None
 
     def answer(self, dag_id: str, run_id: str, task_id: str, option: str) -> None:
         """Answer what a task of a run asks, as the person who is logged in.

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from rivertwice.errors import RequestError, ServiceError
+from rivertwice.instants import to_iso, utc_now
 from rivertwice.orchestration import airflow_api
 from rivertwice.orchestration.airflow_api import AirflowClient
 
@@ -76,7 +77,7 @@ def test_a_refusal_and_a_server_that_stays_broken_are_told_apart(connect: Connec
 
 
 def test_a_question_is_one_once_the_task_waits_for_its_answer(connect: Connect) -> None:
-    state, answers = ["running"], []
+    state, answers, created = ["running"], [], [to_iso(utc_now())]
 
     def ask(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/auth/token":
@@ -85,7 +86,8 @@ def test_a_question_is_one_once_the_task_waits_for_its_answer(connect: Connect) 
             answers.append(json.loads(request.content))
             return httpx.Response(200 if len(answers) == 1 else 409, json={"detail": "answered already"})
         if request.url.path.endswith("/-1/hitlDetails"):
-            return httpx.Response(200, json={"subject": "Let p@v2 serve?"})
+            asked = {"subject": "Let p@v2 serve?", "created_at": created[0], "response_received": bool(answers)}
+            return httpx.Response(200, json=asked)
         task = {"task_id": "approve", "state": state[0], "try_number": 1, "map_index": -1}
         return httpx.Response(200, json={"task_instances": [task]})
 
@@ -93,8 +95,29 @@ def test_a_question_is_one_once_the_task_waits_for_its_answer(connect: Connect) 
     assert airflow.question("switch__p", "r1", "approve") is None
     state[0] = "awaiting_input"
     assert airflow.question("switch__p", "r1", "report") is None
-    assert airflow.question("switch__p", "r1", "approve") == {"subject": "Let p@v2 serve?"}
+    assert airflow.question("switch__p", "r1", "approve") is None  # an answer in these seconds is lost
+    created[0] = "2026-01-01T00:00:00.123Z"
+    asked = airflow.question("switch__p", "r1", "approve")
+    assert asked is not None
+    assert asked["subject"] == "Let p@v2 serve?"
     airflow.answer("switch__p", "r1", "approve", "Approve")
     assert answers == [{"chosen_options": ["Approve"], "params_input": {}}]
+    assert airflow.question("switch__p", "r1", "approve") is None
     with pytest.raises(ServiceError, match="answered already"):
         airflow.answer("switch__p", "r1", "approve", "Approve")
+
+
+def test_a_wait_that_ends_too_early_names_the_tasks_it_waits_for(connect: Connect) -> None:
+    def ask(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/auth/token":
+            return httpx.Response(201, json={"access_token": "t"})
+        if request.url.path.endswith("/taskInstances"):
+            states = {"gate": "success", "approve": "awaiting_input", "serve": None}
+            rows = [
+                {"task_id": task, "state": state, "try_number": 1, "map_index": -1} for task, state in states.items()
+            ]
+            return httpx.Response(200, json={"task_instances": rows})
+        return httpx.Response(200, json={"state": "running"})
+
+    with pytest.raises(ServiceError, match=r"r1 is still running after 0 s \(approve awaiting_input\)"):
+        connect(ask).wait("switch__p", "r1", 0)
