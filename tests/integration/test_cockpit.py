@@ -147,9 +147,7 @@ def test_beside_a_dag_it_opens_in_airflow_in_its_colours(settings: Settings, bro
             expect(frame.locator("html")).to_have_css("color-scheme", scheme)
 
 
-def test_in_the_navigation_the_address_names_the_place_and_links_leave_the_frame(
-    settings: Settings, browser: Browser
-) -> None:
+def test_in_the_navigation_the_address_names_the_place_and_links_leave(settings: Settings, browser: Browser) -> None:
     with page_of(browser, settings, "/plugin/rivertwice") as page:
         frame = page.frame_locator("iframe")
         frame.get_by_role("link", name=OTHER).click()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import uuid
@@ -92,8 +93,14 @@ def _bundle(folder: Path, team: str | None, pipeline: str) -> dict[str, Any]:
     )
 
 
+@functools.cache
+def token(settings: Settings, user: str) -> str:
+    """Log a user in, once."""
+    return token_of(settings, user)
+
+
 def ask(settings: Settings, user: str | None, method: str, path: str, **options: Any) -> httpx.Response:
-    login = {} if user is None else {"Authorization": f"Bearer {token_of(settings, user)}"}
+    login = {} if user is None else {"Authorization": f"Bearer {token(settings, user)}"}
     headers = {**login, **options.pop("headers", {})}
     url = f"{airflow_info(settings).url}/rivertwice{path}"
     return httpx.request(method, url, headers=headers, trust_env=False, timeout=60, **options)

@@ -20,6 +20,7 @@ BROUGHT_BY = {
     "fastapi": "apache-airflow",
     "starlette": "apache-airflow",
     "sqlalchemy": "apache-airflow",
+    "itsdangerous": "apache-airflow",
     "openlineage": "openlineage-python",
 }
 """Module to the package that has it as a part, or that always installs it."""

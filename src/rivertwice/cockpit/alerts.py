@@ -12,7 +12,7 @@ from typing import Any
 from rivertwice.alerts.kinds import meaning_of, next_command
 from rivertwice.alerts.model import RESOLVED, Alert, AlertCause, RouteState, State, due, open_alerts
 from rivertwice.alerts.routes import Routes
-from rivertwice.cockpit.repairs import WAITING, RepairRecord, count_rows, describe
+from rivertwice.cockpit.repairs import RUNNING, WAITING, RepairRecord, count_rows, describe
 from rivertwice.config import Settings
 from rivertwice.instants import to_iso
 from rivertwice.printable import printable_line
@@ -56,8 +56,8 @@ def describe_alerts(
     """
     episodes = _episodes(past, pipeline)
     lasting = [alert for alert in open_alerts(state) if alert.cause.pipeline in ("", pipeline)]
-    waiting = [record for record in repairs if record.outcome == WAITING]
-    opened = [_lasting(settings, alert, routes, episodes[_key(alert.cause)], waiting) for alert in lasting]
+    under_way = [record for record in repairs if record.outcome in (WAITING, RUNNING)]
+    opened = [_lasting(settings, alert, routes, episodes[_key(alert.cause)], under_way) for alert in lasting]
     lasting_keys = {_key(alert.cause) for alert in lasting}
     over = [
         {
@@ -102,13 +102,13 @@ def _lasting(
     alert: Alert,
     routes: Routes,
     earlier: Sequence[Mapping[str, Any]],
-    waiting: Sequence[RepairRecord],
+    under_way: Sequence[RepairRecord],
 ) -> dict[str, Any]:
     due_to = [name for name, route in routes.routes.items() if due([alert], name, route.severities)]
     known = None
     if alert.acknowledged_by:
         known = {"by": alert.acknowledged_by, "at": _iso(alert.acknowledged_at), "why": alert.acknowledgement}
-    repair = next((record for record in waiting if alert.cause.kind in record.proposal.kinds), None)
+    repair = next((record for record in under_way if alert.cause.kind in record.proposal.kinds), None)
     return {
         **_cause(alert.cause),
         "id": alert.id,
@@ -125,7 +125,7 @@ def _lasting(
         "dag": alert.details.get("dag"),
         "run": alert.details.get("run"),
         "repair": alert.details.get("repair") or None,
-        "repair_waits": None if repair is None else _repair(repair),
+        "repair_under_way": None if repair is None else _repair(repair),
         "command": next_command(settings, alert.cause),
         "acts": list(NEXT_ACTS.get(alert.cause.kind, ())) if alert.cause.pipeline else [],
         "earlier": list(reversed(earlier))[:MOST_EARLIER],

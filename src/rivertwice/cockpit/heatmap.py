@@ -135,7 +135,7 @@ def key_label(key: str) -> str:
 
 def _has_known_starts(definition: Definition) -> bool:
     """Say whether a column can be one window: not for sessions, which their records begin."""
-    return definition.window.kind.is_aligned or not definition.window.kind.has_watermark
+    return definition.session_keys is None
 
 
 def _extent(serving: Serving, definition: Definition) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """How late the late records were, and how many of them a larger watermark would have let in.
 
-A record is late by the time from the end of its window to the watermark that its batch judged it by. With a watermark that stays
-further behind by more than that, the window would still have been open.
+A record is late by the time from the end of its window to the watermark that its batch judged it by. With a watermark that is held
+back by more than that, the window would still have been open.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _of_causes(
         return np.zeros(0)
     rows = rows.filter(pc.is_valid(rows["late_watermark_ms"]))
     length_ms = definition.window.length // timedelta(milliseconds=1)
-    if definition.window.kind.is_aligned:
+    if definition.session_keys is None:
         ends = to_epoch_ms(rows["window_start"]) + length_ms
     else:  # a session of this record alone; it is late if that had closed
         rows = rows.filter(pc.is_valid(rows["event_time"]))

@@ -21,8 +21,9 @@ DECLINED_FOR = timedelta(days=7)
 """A repair that a person declined is not proposed again for so long, unless other windows differ."""
 VERDICT_OF = {"defect": DEFECT, "late_share": LATE}
 """Kind of a gate's alert to the verdict of the rows that it is about."""
-WAITING, DONE, DECLINED, UNANSWERED, UNNEEDED, FAILED = (
+WAITING, RUNNING, DONE, DECLINED, UNANSWERED, UNNEEDED, FAILED = (
     "waiting",
+    "running",
     "done",
     "declined",
     "unanswered",

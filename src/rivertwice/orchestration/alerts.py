@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,11 @@ GATE_KINDS = (
 )  # fmt: skip
 _VERDICTS = {"defect": DEFECT, "late_share": LATE, "not_comparable": NOT_COMPARABLE}
 """The kinds that a backfill repairs: they are over once `served` has no row of the verdict, whatever the stream emitted."""
+
+
+CURABLE = frozenset({"defect", "late_share"})
+"""The kinds that a repair is about."""
+_LATE_AGAIN = re.compile(r"balance: .* on late_share\b")
 
 
 class ReportedError(Exception):
@@ -94,7 +100,16 @@ def report_success(settings: Settings, pipeline: str, place: Place, *, watched: 
     alerts_of(settings).resolve(lambda alert: alert.cause in faults | {failed}, why, utc_now())
 
 
-def report_gate(settings: Settings, pipeline: str, place: Place, newest: Mapping[str, Any], *, whole: bool) -> None:
+def report_gate(
+    settings: Settings,
+    pipeline: str,
+    place: Place,
+    newest: Mapping[str, Any],
+    *,
+    whole: bool,
+    repair: Callable[[], Mapping[str, str]] = dict,
+    left: Collection[str] = (),
+) -> None:
     """Report what a reconcile's gate found, one alert of each kind, and the end of each kind that it no longer found.
 
     Args:
@@ -103,6 +118,8 @@ def report_gate(settings: Settings, pipeline: str, place: Place, newest: Mapping
         place: the place of the gate's task.
         newest: the reconcile, as stored.
         whole: it compared everything; a reconcile of a range cannot end an alert.
+        repair: gives the details of the repair that cures a late share or a defect; only called if there is one.
+        left: kinds whose end is left to a repair that is at work, which knows the numbers of before and after.
     """
     findings = judge_gate(newest["gate"]["alerts"], newest["counts"])
     now = utc_now()
@@ -110,14 +127,19 @@ def report_gate(settings: Settings, pipeline: str, place: Place, newest: Mapping
         why = f"reconcile {newest['run']} found it no more"
         alerts_of(settings).resolve(
             lambda alert: (
-                alert.cause.pipeline == pipeline and alert.cause.kind in GATE_KINDS and alert.cause.kind not in findings
+                alert.cause.pipeline == pipeline
+                and alert.cause.kind in GATE_KINDS
+                and alert.cause.kind not in findings
+                and alert.cause.kind not in left
             ),
             why,
             now,
         )
-    details = place.details
+    cure = dict(repair()) if findings.keys() & CURABLE else {}
     reports = [
-        Report(AlertCause(pipeline, kind), severity, message, "airflow", details)
+        Report(
+            AlertCause(pipeline, kind), severity, message, "airflow", place.details | (cure if kind in CURABLE else {})
+        )
         for kind, (severity, message) in findings.items()
     ]
     _send(settings, reports)
@@ -129,11 +151,15 @@ def judge_gate(
     """Return kind to (severity, message) of what a person should know now. Pure.
 
     Several alerts of one kind (a late share per partition) are one. What a backfill has repaired is no alert: the stream's
-    own rows keep their verdict for ever, but it affects no served number any more.
+    own rows keep their verdict for ever, but it affects no served number any more. The suite that compares the late share with the
+    same limit says again what `late_share` says, so it is no alert of its own beside that one.
     """
     served = counts.get(SERVED, {})
     by_kind: dict[str, list[Mapping[str, str]]] = {}
+    is_late = any(alert["kind"] == "late_share" for alert in alerts)
     for alert in alerts:
+        if is_late and alert["kind"] == "suite" and _LATE_AGAIN.match(alert["message"]):
+            continue
         verdict = _VERDICTS.get(alert["kind"])
         is_repaired = verdict is not None and sum(served.values()) > 0 and not served.get(verdict)
         if not is_repaired:

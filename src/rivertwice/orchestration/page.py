@@ -9,7 +9,7 @@ from rivertwice.orchestration.form_check import middleware
 
 PREFIX = "/rivertwice"
 HERE = "rivertwice/"
-"""The address of the page from Airflow's own pages, which name their base: it holds behind a proxy that adds a path, too."""
+"""The address of the page from Airflow's own pages, which name their base: it holds also where a proxy adds a path."""
 
 
 class RivertwicePlugin(AirflowPlugin):

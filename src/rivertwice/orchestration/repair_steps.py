@@ -33,21 +33,13 @@ BY_DEFINITION = "Airflow, as repair: {policy: automatic} allows"
 
 def may_repair(pipeline: str) -> bool:
     """Say, after a reconcile, whether a repair is to be started: something is wrong that one cures, and none is under way."""
-    context = get_current_context()
-    try:
-        found = _find(Settings.from_env(), pipeline)
-    except (
-        RivertwiceError
-    ) as error:  # the gate has reported what is wrong; that no backfill cures it is no second failure
-        log.warning("no backfill of %s can be planned for what the gate found: %s", pipeline, error)
-        return False
+    found = _find_if_possible(Settings.from_env(), pipeline)
     if found is None or not found[2].wanted:
         log.info(
             "no repair of %s is started: %s", pipeline, "no backfill cures anything" if found is None else found[2].why
         )
         return False
-    ti: Any = context["ti"]
-    active = ti.get_dr_count(dag_id=dag_id("repair", pipeline), states=["queued", "running"])
+    active = _active(pipeline)
     if active:
         log.info("a repair of %s is under way, or waits for a person; no other is started", pipeline)
     return not active
@@ -97,6 +89,7 @@ def plan(pipeline: str, found: dict[str, Any]) -> str:
     from rivertwice.cockpit.repair_plan import explain, plan_approved
 
     settings, proposal = Settings.from_env(), _approved(found)
+    _begin(settings, pipeline, found)
     with refusals():
         made = plan_approved(settings, pipeline, proposal, _reason(found))
     if made is None:
@@ -112,6 +105,7 @@ def plan_arguments(pipeline: str, found: dict[str, Any]) -> list[str]:
     from rivertwice.cockpit.repair_plan import sessions_still_differ
 
     settings, proposal = Settings.from_env(), _approved(found)
+    _begin(settings, pipeline, found)
     with refusals():
         if not sessions_still_differ(settings, pipeline, proposal):
             log.info("the sessions were published since, so nothing is left to repair")
@@ -227,6 +221,43 @@ def who_decided(found: dict[str, Any], answer: dict[str, Any] | None) -> str:
     return f"{user.get('name') or user.get('id')} in Airflow" if user else ""
 
 
+def propose(settings: Settings, pipeline: str) -> dict[str, str]:
+    """Return what a gate's message says about the repair of what it found, as details of an alert; empty: no backfill cures it."""
+    from rivertwice.cockpit.repairs import describe
+
+    found = _find_if_possible(settings, pipeline)
+    return {"repair": describe(found[0])} if found is not None and found[2].wanted else {}
+
+
+def under_repair(settings: Settings, pipeline: str) -> frozenset[str]:
+    """Return the kinds of alerts that a repair at work will end itself, with the numbers of before and after."""
+    from rivertwice.cockpit.repair_plan import read_repairs
+    from rivertwice.cockpit.repairs import RUNNING
+
+    kinds = {
+        kind
+        for record in read_repairs(settings.pipeline(pipeline))
+        if record.outcome == RUNNING
+        for kind in record.proposal.kinds
+    }
+    return frozenset(kinds) if kinds and _active(pipeline) else frozenset()
+
+
+def _active(pipeline: str) -> int:
+    """Return how many runs of the repair's DAG are at work, or wait."""
+    ti: Any = get_current_context()["ti"]
+    return int(ti.get_dr_count(dag_id=dag_id("repair", pipeline), states=["queued", "running"]))
+
+
+def _find_if_possible(settings: Settings, pipeline: str) -> tuple[Proposal, BackfillPlan | None, Decision] | None:
+    """Return what `_find` does; what no backfill cures was reported by the gate, so it is no failure of its own."""
+    try:
+        return _find(settings, pipeline)
+    except RivertwiceError as error:
+        log.warning("no backfill of %s can be planned for what the gate found: %s", pipeline, error)
+        return None
+
+
 def _find(settings: Settings, pipeline: str) -> tuple[Proposal, BackfillPlan | None, Decision] | None:
     from rivertwice.cockpit.repair_plan import find_proposal, read_repairs
     from rivertwice.cockpit.repairs import curable, decide
@@ -264,6 +295,23 @@ def _approved(found: dict[str, Any]) -> Proposal:
         message = "nobody approved the repair, so nothing is computed; start the DAG again"
         raise AirflowFailException(message)
     return _proposal(found)
+
+
+def _begin(settings: Settings, pipeline: str, found: dict[str, Any]) -> None:
+    """Record that a repair runs now, and who approved it."""
+    from rivertwice.cockpit.repair_plan import write_repair
+    from rivertwice.cockpit.repairs import RUNNING, RepairRecord, describe
+
+    context, proposal = get_current_context(), _proposal(found)
+    run, by = context["dag_run"].run_id, who_decided(found, context["ti"].xcom_pull(task_ids="approve"))
+    write_repair(
+        settings.pipeline(pipeline),
+        run,
+        lambda known: replace(known or RepairRecord(run, proposal, utc_now()), outcome=RUNNING, by=by),
+    )
+    _amend(
+        settings, pipeline, proposal, {"repair": f"{describe(proposal)}; it runs, approved by {by}", "repair_run": ""}
+    )
 
 
 def _reason(found: dict[str, Any]) -> str:

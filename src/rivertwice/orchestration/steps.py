@@ -113,6 +113,7 @@ def gate_reconcile(pipeline: str) -> dict[str, Any]:
     Raises:
         AirflowFailException: the gate has not passed; the message names each critical alert.
     """
+    from rivertwice.orchestration.repair_steps import propose, under_repair
     from rivertwice.reconcile.results import reconcile_runs
 
     settings, context = Settings.from_env(), get_current_context()
@@ -138,7 +139,16 @@ def gate_reconcile(pipeline: str) -> dict[str, Any]:
             critical.append(f"{alert['kind']}: {alert['message']}")
     params = context["params"]
     is_whole = not params.get("start") and not params.get("end")
-    report_gate(settings, pipeline, Place(run.dag_id, run.run_id, "gate"), newest, whole=is_whole)
+    place, repaired = Place(run.dag_id, run.run_id, "gate"), under_repair(settings, pipeline)
+    report_gate(
+        settings,
+        pipeline,
+        place,
+        newest,
+        whole=is_whole,
+        repair=lambda: propose(settings, pipeline),
+        left=repaired,
+    )
     if critical or not gate["passed"]:
         message = f"reconcile {newest['run']} of {pipeline}: " + "; ".join(critical or ["the gate has not passed"])
         raise AirflowFailException(message) from (ReportedError(message) if critical else None)

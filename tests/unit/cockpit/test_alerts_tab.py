@@ -65,8 +65,8 @@ def test_a_repair_that_waits_is_with_the_alert_that_it_cures() -> None:
     done = RepairRecord("run-1", PROPOSAL, NOW, outcome=DONE, by="ada", backfill="bf-1", after={})
     found = shown(State((alert("late_share"), alert("lag"))), repairs=[done, waiting])
     by_kind = {each["kind"]: each for each in found["open"]}
-    assert by_kind["late_share"]["repair_waits"]["run"] == "run-2"
-    assert by_kind["lag"]["repair_waits"] is None
+    assert by_kind["late_share"]["repair_under_way"]["run"] == "run-2"
+    assert by_kind["lag"]["repair_under_way"] is None
     newest, oldest = found["repairs"]
     assert (newest["outcome"], newest["before"], newest["after"], newest["records"]) == (
         "waiting",

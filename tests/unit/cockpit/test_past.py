@@ -93,7 +93,7 @@ def test_what_is_unknown_is_refused_with_what_there_is(settings: Settings) -> No
         read_heatmap(settings, "p", Asked(level="year"))
 
 
-def test_the_list_has_open_trouble_with_its_causes_and_counts_what_was_repaired(settings: Settings) -> None:
+def test_the_list_has_causes_and_counts_what_was_repaired(settings: Settings) -> None:
     shown = describe_correctness(settings, "p")
     open_late = [row for row in shown["open"] if row["pairs"]["served"] == "LATE"]
     assert [row["pairs"]["served"] for row in shown["open"]][:2] == ["DEFECT", "NOT_COMPARABLE"]
@@ -103,7 +103,7 @@ def test_the_list_has_open_trouble_with_its_causes_and_counts_what_was_repaired(
     assert shown["totals"] == {"open": 2 + served, "repaired": stream - served, "waiting": 3}
 
 
-def test_a_row_that_agrees_has_its_truth_from_the_verdict_and_a_late_one_has_none(settings: Settings) -> None:
+def test_a_row_that_agrees_has_its_truth_and_a_late_one_has_none(settings: Settings) -> None:
     now = FIRST + timedelta(days=PAST.days)
     start, key = PAST.late_of(3)[0]
     repaired = explain_for_page(settings, "p", from_ms(start), key, now)
@@ -140,7 +140,7 @@ def test_backfills_are_listed_with_whether_they_serve(settings: Settings) -> Non
     assert (row["state"], row["done"], row["chunks"], row["windows"]) == ("published", 1, 1, 3 * 30)
 
 
-def test_a_backfill_has_the_verdicts_before_and_after_it_and_what_it_changed(settings: Settings) -> None:
+def test_a_backfill_has_verdicts_before_and_after_and_its_changes(settings: Settings) -> None:
     (row,) = list_of_backfills(settings, "p")["backfills"]
     shown = describe_backfill(settings, "p", row["id"])
     late = sum(len(PAST.late_of(day)) for day in range(30))

@@ -39,7 +39,7 @@ def test_open_trouble_is_ordered_by_the_verdict_then_by_late_records() -> None:
     assert [row["start"].hour for row in sort_trouble(rows, []).open] == [3, 4, 2, 1]
 
 
-def test_a_row_that_only_the_stream_has_is_repaired_if_the_window_s_others_agree() -> None:
+def test_a_row_of_the_stream_alone_is_repaired_if_others_agree() -> None:
     found = sort_trouble([verdict(5, "stream", "LATE", 2)], [])
     assert (found.open, len(found.repaired)) == ((), 1)
 

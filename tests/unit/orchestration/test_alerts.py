@@ -91,6 +91,21 @@ def gate_of(alerts: list[dict[str, str]], **served: int) -> dict[str, Any]:
     }
 
 
+def test_the_suite_that_repeats_the_late_share_is_no_second_alert() -> None:
+    text = "balance: the late share stays below the pipeline's limit [expect_column_values_to_be_between on late_share: 5 rows do not]"
+    again = {"severity": "warning", "kind": "suite", "message": text}
+    other = {
+        "severity": "warning",
+        "kind": "suite",
+        "message": "balance: no record is unexplained [on unexplained: 1 row]",
+    }
+    late = {"severity": "warning", "kind": "late_share", "message": "8.0% of the records came too late"}
+    assert set(judge_gate([again, late], {"served": {"LATE": 3}})) == {"late_share"}
+    assert judge_gate([again, late], {"served": {"AGREES": 3}}) == {}  # a backfill has repaired it
+    assert judge_gate([again, other, late], {"served": {"LATE": 3}})["suite"] == ("warning", other["message"])
+    assert set(judge_gate([again], {"served": {"LATE": 3}})) == {"suite"}
+
+
 @pytest.mark.airflow
 def test_a_task_that_fails_repeatedly_is_one_message_and_one_at_its_end(settings: Settings, hook: Hook) -> None:
     for _ in range(6):

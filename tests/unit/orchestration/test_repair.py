@@ -18,9 +18,10 @@ from rivertwice.alerts.model import AlertCause, Report
 from rivertwice.alerts.store import alerts_of
 from rivertwice.backfill.store import load_plan
 from rivertwice.cockpit.repair_plan import read_repairs
+from rivertwice.errors import LogGapError
 from rivertwice.instants import utc_now
 from rivertwice.orchestration import repair_steps
-from rivertwice.orchestration.alerts import ReportedError
+from rivertwice.orchestration.alerts import Place, ReportedError, report_gate
 from rivertwice.orchestration.run_names import reconcile_of
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run
@@ -134,6 +135,9 @@ def test_a_late_burst_is_repaired_as_approved_and_its_alert_ends(run: Run) -> No
     backfill = run.answered(YES)
     plan = load_plan(run.home, backfill)
     assert plan.ranges == hours((0, 2))
+    (record,) = read_repairs(run.home)
+    assert (record.outcome, record.by) == ("running", "ada in Airflow")
+    assert alert_of(run, LATE).details["repair"].endswith("it runs, approved by ada in Airflow")
     assert "approved by ada in Airflow" in plan.reason
     run.publish((0, 2), backfill=backfill)
     run.verified([(0, "AGREES"), (1, "AGREES")])
@@ -190,6 +194,42 @@ def test_nothing_wrong_is_nothing_to_repair(run: Run, verdicts: list[tuple[int, 
     with pytest.raises(AirflowSkipException, match="nothing was to be repaired"):
         run.do("close", "p")
     assert read_repairs(run.home) == []
+
+
+def test_the_alert_itself_has_the_smallest_backfill_from_its_first_message_on(run: Run) -> None:
+    run.reconcile("rc-1", [(0, "LATE")])
+    proposed = repair_steps.propose(run.settings, "p")["repair"]
+    assert proposed.startswith("1 rows LATE are served in 1 windows: [1970-01-01T00:00:00Z")
+    run.policy(policy="off")
+    assert repair_steps.propose(run.settings, "p") == {}
+
+
+def test_a_reconcile_beside_a_repair_at_work_leaves_the_alerts_end_to_it(run: Run) -> None:
+    run.reconcile("rc-1", [(0, "LATE")])
+    run.do("find", "p")
+    run.active = 1
+    assert repair_steps.under_repair(run.settings, "p") == frozenset()  # it waits: whoever backfills ends the alert
+    run.answered(YES)
+    left = repair_steps.under_repair(run.settings, "p")
+    assert left == {"late_share"}
+    passed = {"run": "rc-2", "gate": {"alerts": []}, "counts": {"served": {"AGREES": 1}}}
+    place = Place("reconcile__p", "r", "gate")
+    report_gate(run.settings, "p", place, passed, whole=True, left=left)
+    assert alert_of(run, LATE).resolved_at is None
+    run.active = 0  # its run was deleted: nothing else will end the alert
+    assert repair_steps.under_repair(run.settings, "p") == frozenset()
+    report_gate(run.settings, "p", place, passed, whole=True)
+    assert alert_of(run, LATE).resolution == "reconcile rc-2 found it no more"
+
+
+def test_what_no_backfill_cures_is_no_failure_of_its_own(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: Any) -> None:
+        raise LogGapError("the records are gone")
+
+    run.reconcile("rc-1", [(0, "LATE")])
+    monkeypatch.setattr(repair_steps, "_find", lost)
+    assert repair_steps.propose(run.settings, "p") == {}
+    assert repair_steps.may_repair("p") is False
 
 
 def test_late_rows_below_the_limit_start_no_repair(run: Run) -> None:

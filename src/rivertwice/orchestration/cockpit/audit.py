@@ -80,14 +80,15 @@ def _started(session: Session, dags: Collection[str], acts: Mapping[str, Act]) -
 
 def _answered(session: Session, dags: Collection[str]) -> list[dict[str, Any]]:
     rows = session.execute(
-        select(HITLDetail, TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id)
+        select(HITLDetail, DagRun, TaskInstance.task_id)
         .join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
+        .join(DagRun, (DagRun.dag_id == TaskInstance.dag_id) & (DagRun.run_id == TaskInstance.run_id))
         .where(TaskInstance.dag_id.in_(dags), HITLDetail.responded_at.is_not(None))
         .order_by(HITLDetail.responded_at.desc())
         .limit(MOST)
     )
     found = []
-    for detail, dag, run, task in rows:
+    for detail, run, task in rows:
         user = detail.responded_by or {}
         if not user:
             continue  # nobody answered in time
@@ -95,12 +96,12 @@ def _answered(session: Session, dags: Collection[str]) -> list[dict[str, Any]]:
             {
                 "at": _iso(detail.responded_at),
                 "by": user.get("name") or user.get("id"),
-                "act": f"{dag.partition('__')[0]}: {' '.join(detail.chosen_options or [])}",
+                "act": f"{run.dag_id.partition('__')[0]}: {' '.join(detail.chosen_options or [])}",
                 "how": "answer",
                 "fields": {"task": task},
-                "reason": "",
-                "dag": dag,
-                "run": run,
+                "reason": _line(run.note),
+                "dag": run.dag_id,
+                "run": run.run_id,
                 "outcome": "answered",
                 "ended_at": _iso(detail.responded_at),
             }

@@ -1,7 +1,7 @@
 // Alerts of a pipeline: what lasts and what to do next, what a repair changed, what was over, who did what.
 import { html } from "../vendor/preact-htm.js";
 import { ActButton, useActs } from "../acts.js";
-import { plural } from "../format.js";
+import { number, plural } from "../format.js";
 import { Ago, AirflowLink, Card, Copyable, Empty, Facts, Instant, Light, Loaded, Note, Table, Tag, Words } from "../parts.js";
 import { useData } from "../poll.js";
 
@@ -25,7 +25,7 @@ export default function Tab({ name, stamp, api, act }) {
 }
 
 function Open({ alert, name, acts, act }) {
-  const known = alert.acknowledged, waits = alert.repair_waits;
+  const known = alert.acknowledged, waits = alert.repair_under_way;
   const next = waits ? [] : alert.acts.map(acts.find).filter(Boolean);
   return html`<section class="card alert-card" aria-label=${`${alert.severity}: ${title(alert)}`}>
     <div class="card-head"><h3 class="alert-title"><${Light} tone=${TONES[alert.severity]} word=${alert.severity} /> ${title(alert)}</h3>
@@ -55,9 +55,10 @@ function Open({ alert, name, acts, act }) {
 function Waiting({ repair, name, acts, act }) {
   const dag = `repair__${name.replace("@", ".")}`, approve = acts.find("repair.approve");
   const preview = html`<div><${Facts} pairs=${[
-    ["Served now", repair.before], ["Windows", repair.windows], ["Records to read", repair.records ?? "known once it is planned"],
+    ["Served now", repair.before], ["Windows", number(repair.windows)], ["Records to read", repair.records === null ? "known once it is planned" : number(repair.records)],
     ["Found by", html`<code>${repair.reconcile}</code>`], ["Run", html`<${AirflowLink} dag=${dag} run=${repair.run} />`],
   ]} /><p class="soft">${repair.what}</p></div>`;
+  if (repair.outcome === "running") return html`<div class="note t-calm repair-waits"><div><b>A repair runs</b>, approved by ${repair.by}: ${repair.what}. <${AirflowLink} dag=${dag} run=${repair.run}>Look at its run<//>.</div></div>`;
   return html`<div class="note t-warn repair-waits"><div><p><b>A repair waits for a person</b> since <${Ago} at=${repair.at} after="" />. The smallest backfill that cures this: ${repair.what}.</p>
     ${acts.known && !approve ? html`<p class="soft">You may look at it, and may not approve it.</p>` : null}
     <div class="buttons"><${ActButton} spec=${acts.find("repair.decline")} name=${name} act=${act} fields=${{ run: repair.run }}>${preview}<//>
