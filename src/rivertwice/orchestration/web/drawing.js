@@ -107,8 +107,12 @@ export function Drawing({ drawing, savepoints, chosen, onChoose }) {
 const RACE_WORDS = { lost: "lost", soon: "soon", until: "racing", kept: "safe", unknown: "not measured" };
 // Until when a savepoint can be restored; the time that is left counts down.
 export function Race({ race }) {
-  const left = useCallback((now) => (race.deadline ? `${duration((Date.parse(race.deadline) - now) / 1000)} left` : ""), [race.deadline]);
-  const shown = useClock(left), tone = raceTone(race.word);
+  const left = useCallback((now) => {
+    if (!race.deadline) return "";
+    const seconds = (Date.parse(race.deadline) - now) / 1000;
+    return seconds > 0 ? `${duration(seconds)} left` : "may be gone";
+  }, [race.deadline]);
+  const shown = useClock(left), tone = shown === "may be gone" ? "bad" : raceTone(race.word);
   return html`<span><span class="light t-${tone}"><${Icon} tone=${tone} /><span>${RACE_WORDS[race.word] ?? race.word}${shown ? `, ${shown}` : ""}</span></span><br /><span class="soft">${race.deadline ? html`Until <${Instant} at=${race.deadline} />, ` : null}${race.text}</span></span>`;
 }
 

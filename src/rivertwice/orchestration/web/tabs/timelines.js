@@ -83,7 +83,7 @@ function Savepoints({ data, acts, act, onDone, onAsk, chosen }) {
         html`<span class="mono">${point.id}</span><br /><span class="tags"><${Tag} word=${point.status} />${point.pinned ? html`<${Tag} word="pinned" tone="calm" />` : null}${point.on_path ? null : html`<${Tag} word="off the path" tone="none" />`}</span>
           <span class="soft">batch ${number(point.batch)} of ${point.timeline}, <${Ago} at=${point.at} />; ${point.reason}${point.kept && point.kept !== "pinned" ? `; kept: ${point.kept}` : ""}</span>`,
         html`<${Proof} point=${point} />`, replayText(point.replay), html`<${Race} race=${point.race} />`, bytes(point.bytes),
-        html`<span class="stack acts">${ask(point, "restore")}${ask(point, "rewind")}
+        html`<span class="act-list">${ask(point, "restore")}${ask(point, "rewind")}
           ${point.status === "proved" ? null : html`<${Direct} spec=${acts.find("savepoint.prove")} act=${act} fields=${{ savepoint: point.id }} onDone=${onDone} why=${point.obstacles.prove} />`}
           <${Direct} spec=${acts.find(point.pinned ? "savepoint.unpin" : "savepoint.pin")} act=${act} fields=${{ savepoint: point.id }} onDone=${onDone} /></span>`,
       ] }))} />
