@@ -105,6 +105,7 @@ def test_a_late_record_is_seen_explained_planned_and_repaired(settings: Settings
         dialog.get_by_role("button", name="Plan this backfill").click()
         plan = run_command_warm(settings, "backfill", "plan", NAME, "--from", WINDOW, "--to", END)
         asked = page.get_by_role("dialog", name="Backfill")
+        expect(asked).to_contain_text("records of the log", timeout=30_000)
         asked.get_by_text("The plan as the command prints it").click()
         expect(asked.locator("pre")).to_contain_text(plan["id"])
         expect(asked.get_by_role("row", name="in LATE")).to_be_visible()

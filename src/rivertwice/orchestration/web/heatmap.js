@@ -7,7 +7,7 @@ export const WORDS = { DEFECT: "defect", NOT_COMPARABLE: "not comparable", LATE:
 const ORDER = ["DEFECT", "NOT_COMPARABLE", "LATE", "OPEN", "AGREES", "UNJUDGED"];
 const LETTER_OF = Object.fromEntries(Object.entries(LETTERS).map(([letter, word]) => [word, letter]));
 const CLASSES = { D: "bad", N: "none", L: "warn", O: "calm", A: "good", "-": "unjudged", " ": "blank" };
-const CELL = 26, SPARE = 12, DAY = 86_400_000, HOUR = 3_600_000;
+const CELL = 26, SPARE = 8, DAY = 86_400_000, HOUR = 3_600_000;
 
 export const columnStart = (map, column) => map.start_ms + column * map.step_ms;
 export const columnName = (map, column) => {
@@ -35,9 +35,10 @@ export function describeRows(rows) {
   return parts.join(", ");
 }
 
-function labelOf(map, row, column, changed) {
+function labelOf(map, row, column, changed, names) {
   const cell = cellOf(map, row, column), key = row === 0 ? "all keys" : map.keys[row - 1].label;
-  const head = `${columnName(map, column)}, ${key}: `;
+  if (!names.has(column)) names.set(column, columnName(map, column));
+  const head = `${names.get(column)}, ${key}: `;
   if (cell.letter === " ") return `${head}no row`;
   const total = cell.rows ? Object.values(cell.rows).reduce((sum, count) => sum + count, 0) : 1;
   const word = WORDS[LETTERS[cell.letter]];
@@ -59,6 +60,7 @@ export function Heatmap({ map, label, selection, onSelect, onOpen }) {
   const [active, setActive] = useState({ row: 0, column: Math.max(0, map.count - 1) });
   const [view, setView] = useState({ left: 0, width: 1200 });
   const changed = useMemo(() => new Set([...map.run.published, ...map.run.read]), [map]);
+  const names = useMemo(() => new globalThis.Map(), [map]); // of the columns, each made once
   const rows = map.keys.length + 1;
   const row = Math.min(active.row, rows - 1), column = Math.min(active.column, Math.max(0, map.count - 1));
 
@@ -126,6 +128,7 @@ export function Heatmap({ map, label, selection, onSelect, onOpen }) {
   }
   function over(event) {
     const at = placeOf(event);
+    if (at && at.row >= 0 && !event.target.title) event.target.title = event.target.getAttribute("aria-label") || ""; // only where it is read
     if (!drag.current?.from || !at || !(event.buttons & 1)) return;
     if (at.column !== drag.current.anchor) drag.current.moved = true;
     if (drag.current.moved) onSelect([Math.min(drag.current.anchor, at.column), Math.max(drag.current.anchor, at.column)]);
@@ -153,8 +156,8 @@ export function Heatmap({ map, label, selection, onSelect, onOpen }) {
     <div role="rowheader" aria-colindex="1" class="heat-name" title=${number ? map.keys[number - 1].label : "all keys"}>${number ? map.keys[number - 1].label : "all keys"}</div>
     <div class="heat-cells" role="presentation" style=${{ width: `${map.count * CELL}px` }}>${shown.map((each) => {
       const cell = cellOf(map, number, each), isActive = number === row && each === column;
-      const text = labelOf(map, number, each, changed);
-      return html`<div role="gridcell" key=${each} aria-colindex=${each + 2} aria-label=${text} title=${text} aria-selected=${isChosen(each) ? "true" : "false"}
+      const text = labelOf(map, number, each, changed, names);
+      return html`<div role="gridcell" key=${each} aria-colindex=${each + 2} aria-label=${text} aria-selected=${isChosen(each) ? "true" : "false"}
         tabindex=${isActive ? 0 : -1} data-active=${isActive ? "true" : null} data-row=${number} data-column=${each}
         class="heat-cell c-${CLASSES[cell.letter]} ${changed.has(each) && cell.letter !== " " ? "changed" : ""} ${isChosen(each) ? "chosen" : ""}" style=${{ left: `${each * CELL}px` }}>${cell.letter === " " ? "" : cell.letter}</div>`;
     })}</div></div>`;
