@@ -57,7 +57,7 @@ def test_what_does_not_last_cannot_be_acknowledged() -> None:
             acknowledge(state, name, "ada", "why", NOW)
 
 
-def test_an_alert_counts_how_often_it_came_again_and_not_how_often_it_is_seen() -> None:
+def test_an_alert_counts_how_often_it_came_again() -> None:
     state = begun(times=3)
     assert state.alerts[0].times == 3
     state = report(state, Report(LAG, WARNING, "lag is 10", "agent"), NOW)[0]

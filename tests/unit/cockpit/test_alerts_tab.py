@@ -52,7 +52,7 @@ def test_alerts_of_other_pipelines_are_not_shown_and_those_of_the_home_are() -> 
     assert "q" not in json.dumps(found["open"]).replace("'", '"').split('"')
 
 
-def test_an_alert_has_its_next_act_or_its_command_and_says_who_was_informed() -> None:
+def test_an_alert_has_its_next_act_or_command_and_says_who_was_informed() -> None:
     (late, lag) = shown(State((alert("late_share", severity=CRITICAL, sent={"ops": "firing"}), alert("lag"))))["open"]
     assert (late["acts"], late["sent_to"], late["waits_for"]) == (["repair"], ["ops"], ["pager"])
     assert lag["acts"] == []

@@ -196,7 +196,7 @@ def test_nothing_wrong_is_nothing_to_repair(run: Run, verdicts: list[tuple[int, 
     assert read_repairs(run.home) == []
 
 
-def test_the_alert_itself_has_the_smallest_backfill_from_its_first_message_on(run: Run) -> None:
+def test_the_first_message_of_the_alert_has_the_smallest_backfill(run: Run) -> None:
     run.reconcile("rc-1", [(0, "LATE")])
     proposed = repair_steps.propose(run.settings, "p")["repair"]
     assert proposed.startswith("1 rows LATE are served in 1 windows: [1970-01-01T00:00:00Z")
