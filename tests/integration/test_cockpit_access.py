@@ -33,15 +33,18 @@ DAG_FILE = '''"""Airflow DAGs of a team's pipelines."""
 from rivertwice.orchestration.factory import all_dags
 globals().update(all_dags(pipelines=({name!r},)))
 '''
-OPEN, LOGIN, PIPELINE, ACT = "open", "login", "pipeline", "act"
+OPEN, LOGIN, PIPELINE, PREVIEW, ACT = "open", "login", "pipeline", "preview", "act"
 ROUTES = {
     ("GET", "/"): OPEN,
     ("GET", "/web"): OPEN,
     ("GET", "/api/me"): LOGIN,
     ("GET", "/api/overview"): LOGIN,
+    ("GET", "/api/p/{name}/preview/restore"): PREVIEW,
+    ("GET", "/api/p/{name}/preview/rewind"): PREVIEW,
+    ("GET", "/api/p/{name}/preview/discard"): PREVIEW,
     ("POST", "/api/p/{name}/acts/{act}"): ACT,
 }
-"""Who may ask for a route: everybody, whoever is logged in, whoever may act. All others are of a pipeline that one may read."""
+"""Who may ask for a route: everybody, whoever is logged in, whoever may act (a preview of an act, too). All others are of a pipeline that one may read."""
 MAY_READ = {
     None: (),
     "nina": (NOBODYS,),
@@ -164,6 +167,8 @@ def test_each_route_answers_who_may_ask_and_nobody_else(settings: Settings, user
                 assert (seen.status_code, HIDDEN in seen.text) == (404, True), where
             elif kind == ACT:
                 assert seen.status_code == 403, where  # no token of the page
+            elif kind == PREVIEW and pipeline not in MAY_ACT[user]:
+                assert seen.status_code == 403, where
             else:
                 assert seen.status_code not in (401, 403, 405, 500), where
                 assert HIDDEN not in seen.text, where

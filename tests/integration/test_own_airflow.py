@@ -38,7 +38,10 @@ from servers.secure_kafka import CORE, PASSWORD, USER, SecureListeners, create_u
 from streams.flights import StreamedRun
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
-VERBS = ("archive", "backfill", "reconcile", "reconcile_full", "repair", "rotate", "supervise", "switch")
+VERBS = (
+    "archive", "backfill", "operate", "reconcile", "reconcile_full", "repair", "restore", "rewind", "rotate",
+    "supervise", "switch",
+)  # fmt: skip
 WAITING = "after_reconcile"
 FIRST, SECOND = "2013-06-30", "2013-07-01"
 BUCKET = "river"

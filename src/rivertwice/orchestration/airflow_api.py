@@ -21,7 +21,7 @@ _FINAL = frozenset({"success", "failed"})
 _TRIES = 8
 _PAUSE_SECONDS = 0.5
 _WAITS_FOR_A_PERSON = "awaiting_input"
-_SETTLED = timedelta(seconds=8)
+SETTLED = timedelta(seconds=8)
 """An answer is lost that comes before the scheduler has seen that the task's process ended: it takes the task for killed (Airflow 3.3)."""
 _NOISE = ("at ", "... ", "::group::", "::endgroup::")
 
@@ -172,7 +172,7 @@ class AirflowClient:
         asked = dict(answer.json()) if answer.is_success else None
         if asked is None or asked["response_received"]:
             return None
-        return asked if utc_now() - parse_iso(asked["created_at"]) >= _SETTLED else None
+        return asked if utc_now() - parse_iso(asked["created_at"]) >= SETTLED else None
 
     def answer(self, dag_id: str, run_id: str, task_id: str, option: str) -> None:
         """Answer what a task of a run asks, as the person who is logged in.

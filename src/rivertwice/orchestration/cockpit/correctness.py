@@ -149,9 +149,7 @@ def backfills(
     """Return the stored backfills, newest first, each with the DAG run that made it, and the runs that have no plan yet."""
     from rivertwice.cockpit.backfills import list_of_backfills
 
-    return _answered(
-        request, lambda: add_runs(settings, one.name, list_of_backfills(settings, one.name, skip), session)
-    )
+    return _answered(request, lambda: add_runs(one.name, list_of_backfills(settings, one.name, skip), session))
 
 
 @router.get("/backfill")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import HTTPException
 
+from rivertwice.instants import parse_iso, utc_now
+from rivertwice.orchestration.airflow_api import SETTLED
 from rivertwice.orchestration.cockpit.as_user import AirflowAsUser, checked, detail_of
 from rivertwice.orchestration.cockpit.registry import Answer, Asked, Start, conf_of, run_of
 
@@ -56,6 +59,7 @@ async def answer_run(airflow: AirflowAsUser, dag: str, wanted: Answer, asked: As
             "if it begins only now, try again in some seconds"
         )
         raise HTTPException(_CONFLICT, message)
+    await _settle(checked(await airflow.get(question)))
     checked(await airflow.send("PATCH", question, {"chosen_options": [wanted.option], "params_input": {}}))
     if asked.reason:
         checked(
@@ -64,6 +68,12 @@ async def answer_run(airflow: AirflowAsUser, dag: str, wanted: Answer, asked: As
             )
         )
     return {**made, "repeated": False}
+
+
+async def _settle(question: dict[str, Any]) -> None:
+    """Wait until Airflow will not lose the answer to a question, which it does in its first seconds."""
+    age = utc_now() - parse_iso(question["created_at"])
+    await asyncio.sleep(max((SETTLED - age).total_seconds(), 0.0))
 
 
 def _is_same(run: dict[str, Any], conf: dict[str, Any], note: str | None, by: str) -> bool:

@@ -26,13 +26,13 @@ export default function Tab({ name, stamp, api, act }) {
 
 function Open({ alert, name, acts, act }) {
   const known = alert.acknowledged, waits = alert.repair_under_way;
-  const next = waits ? [] : alert.acts.map(acts.find).filter(Boolean);
+  const next = waits || alert.over_at ? [] : alert.acts.map(acts.find).filter(Boolean);
   return html`<section class="card alert-card" aria-label=${`${alert.severity}: ${title(alert)}`}>
     <div class="card-head"><h3 class="alert-title"><${Light} tone=${TONES[alert.severity]} word=${alert.severity} /> ${title(alert)}</h3>
       ${known ? html`<${Tag} word="acknowledged" />` : null}${alert.over_at ? html`<${Tag} word="resolved" />` : null}${alert.whole_home ? html`<span class="soft">concerns all pipelines of this home</span>` : null}
       <span class="actions soft">for <${Ago} at=${alert.since} after="" /></span></div>
     <p class="alert-message"><${Words} text=${alert.message} /></p>
-    ${alert.over_at ? html`<${Note} tone="good">Over since <${Ago} at=${alert.over_at} after="" />: ${alert.resolution} It is reported as over once that lasted.<//>` : null}
+    ${alert.over_at ? html`<${Note} tone="good">Over since <${Ago} at=${alert.over_at} after="" />: ${alert.resolution}. It is reported as over once that lasted.<//>` : null}
     ${known ? html`<${Note} tone="calm">${known.by} knows of it since <${Ago} at=${known.at} after="" />: ${known.why}<//>` : null}
     <${Facts} pairs=${[
       ["Served numbers", alert.meaning],
@@ -40,15 +40,15 @@ function Open({ alert, name, acts, act }) {
       ["Reported", html`<span>last <${Ago} at=${alert.seen_at} />${alert.times > 1 ? `; it came again ${plural(alert.times - 1, "time")} before it was over` : ""}</span>`],
       ["Sent to", `${alert.sent_to.join(", ") || "nobody yet"}${alert.waits_for.length ? `; waits for ${alert.waits_for.join(", ")}` : ""}`],
       alert.dag && alert.run && ["Found by", html`<${AirflowLink} dag=${alert.dag} run=${alert.run}>${alert.dag}<//>`],
-      alert.repair && !waits && ["Repair", alert.repair],
+      alert.repair && !waits && !alert.over_at && ["Repair", alert.repair],
       alert.earlier_times ? ["Earlier", html`<span>${plural(alert.earlier_times, "time")}, last until <${Instant} at=${alert.earlier[0].until} seconds=${false} />: ${alert.earlier[0].resolution}</span>`] : null,
     ]} />
     ${waits ? html`<${Waiting} repair=${waits} name=${name} acts=${acts} act=${act} />` : null}
     <div class="buttons alert-next">
       ${next.map((spec) => html`<${ActButton} key=${spec.act} spec=${spec} name=${name} act=${act} primary><p class="soft">${alert.message}</p><//>`)}
-      ${known ? null : html`<${ActButton} spec=${acts.find("alert.acknowledge")} name=${name} act=${act} fields=${{ alert: alert.id }}><p class="soft">${title(alert)}: ${alert.message}</p><//>`}
+      ${known || alert.over_at ? null : html`<${ActButton} spec=${acts.find("alert.acknowledge")} name=${name} act=${act} fields=${{ alert: alert.id }}><p class="soft">${title(alert)}: ${alert.message}</p><//>`}
     </div>
-    ${!next.length && !waits ? html`<p class="next-command"><b>Next:</b> <${Copyable} text=${alert.command} /></p>` : null}
+    ${!next.length && !waits && !alert.over_at ? html`<p class="next-command"><b>Next:</b> <${Copyable} text=${alert.command} /></p>` : null}
   </section>`;
 }
 
