@@ -143,7 +143,9 @@ def test_a_frozen_driver_is_unresponsive_and_its_pace_is_not_shown(
     assert item["state"] == "unresponsive"
     assert (item["rows_per_s"], item["arriving_per_s"], item["catch_up_s"]) == (None, None, None)
     shown = run("status").output
-    assert re.search(r"the driver \(pid 4711\) lives but has said nothing for (1[5-9]|[2-9]\d) s: look at its log", shown)
+    assert re.search(
+        r"the driver \(pid 4711\) lives but has said nothing for (1[5-9]|[2-9]\d) s: look at its log", shown
+    )
     assert "gone in about" not in shown
     spoken(tmp_path, 2, lag=900, lag_at=utc_now())
     assert json.loads(run("status", output="json").stdout)["pipelines"][0]["state"] == "running"
