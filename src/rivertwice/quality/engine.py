@@ -5,8 +5,11 @@ The library is imported when the first suite is loaded (seconds), with its logge
 
 from __future__ import annotations
 
+import importlib
 import logging
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.errors import SuiteError
@@ -23,9 +26,16 @@ SQL_ONLY = frozenset({
 _PLACE = "rivertwice_place"
 
 
-def warm_up() -> None:
-    """Import Great Expectations; called from a thread, its seconds pass while Spark works."""
-    _great_expectations()
+def warm_up_beside() -> None:
+    """Begin to import Great Expectations in a thread, so that its seconds pass while Spark works.
+
+    PySpark and Great Expectations both import IPython where it is installed, PySpark at the first column that is named. Two threads
+    that import it at one time end in a deadlock (seen on a busy machine), so it is there before the thread begins.
+    """
+    for name in ("IPython", "ipykernel"):
+        with suppress(ImportError):
+            importlib.import_module(name)
+    threading.Thread(target=_great_expectations, daemon=True).start()
 
 
 def known_types() -> list[str]:

@@ -7,7 +7,6 @@ and settled ones that changed. With nothing new, no log is read and no Spark job
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -98,7 +97,7 @@ def reconcile(
     phases.done("look", decision.reason)
     if decision.mode == UNCHANGED:
         return keep_as_sealed(settings, home, look, decision, now=now, run=run, phases=phases)
-    threading.Thread(target=suites.warm_up, daemon=True).start()
+    suites.warm_up_beside()
     view, why = _observe(home, settings, look, decision)
     seal = None if view.prefix is None else look.seal
     phases.done("observe", f"{len(view.rows)} batches up to {view.last.timeline}/{view.last.batch}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rivertwice.config import Settings
 from rivertwice.errors import SuiteError
 from rivertwice.quality.engine import exception_of, judge_pandas, load_expectations, severity_of
-from rivertwice.quality.engine import warm_up as warm_up
+from rivertwice.quality.engine import warm_up_beside as warm_up_beside
 from rivertwice.reconcile.gate import CRITICAL, WARNING, GateAlert, SuiteOutcome
 
 if TYPE_CHECKING:
