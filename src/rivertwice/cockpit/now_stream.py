@@ -16,8 +16,8 @@ from rivertwice.supervise.lag_words import is_lag_fresh
 
 CATCHES_UP_S = 60.0
 """A lag that is gone sooner is no news."""
-ARRIVALS_S = 10.0
-"""A lag of fewer records than arrive in so many seconds is what any batch leaves."""
+ARRIVALS_S = 60.0
+"""A lag of fewer records than arrive in so many seconds is what any batch leaves, and its trend over a few batches is chance."""
 FULL = frozenset({"disk_full", "disk"})
 STREAM_ALERTS = frozenset(STREAM_KINDS)
 
@@ -194,14 +194,15 @@ def _with_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
 
 def _lag(facts: Facts) -> Iterator[Problem]:
     view = facts.stream
-    lag, arriving = view["lag"], view["arriving_per_s"]
-    if view["placed_until"] or (lag and view["catch_up_s"] is not None and view["catch_up_s"] > CATCHES_UP_S):
-        gone = "" if view["catch_up_s"] is None else f", gone in about {_rough(view['catch_up_s'])}"
+    lag, arriving, gone_in_s = view["lag"], view["arriving_per_s"], view["catch_up_s"]
+    is_long = bool(lag) and (arriving is None or lag > ARRIVALS_S * arriving)
+    if view["placed_until"] or (is_long and gone_in_s is not None and gone_in_s > CATCHES_UP_S):
+        gone = "" if gone_in_s is None else f", gone in about {_rough(gone_in_s)}"
         what = f"the stream catches up: {count(lag or 0, 'record waits', 'records wait')}{gone}"
         yield Problem(
             "catching_up", CALM, STREAM, what, None, "newer windows are served later than usual", "", "health"
         )
-    elif lag and arriving is not None and view["catch_up_s"] is None and lag > ARRIVALS_S * arriving:
+    elif is_long and arriving is not None and gone_in_s is None:
         what = f"{count(lag, 'record waits', 'records wait')} and the lag does not shrink, while {arriving:.0f} a second arrive"
         touches = "what is served is right, and newer windows come later than usual"
         covers = frozenset({"lag", "latency", "backpressure"})

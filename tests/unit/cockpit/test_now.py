@@ -224,3 +224,11 @@ def test_a_driver_of_another_epoch_is_not_taken_for_the_present_one() -> None:
     )
     assert decide_now(facts, NOW).worst.kind == "starting"
     assert STREAM["batch"] == 120
+
+
+@pytest.mark.parametrize("gone_in_s", [None, 300.0])
+def test_what_a_few_batches_leave_is_no_news(gone_in_s: float | None) -> None:
+    few = with_stream({}, {"lag": 17, "arriving_per_s": 0.6, "catch_up_s": gone_in_s})
+    assert decide_now(few, NOW).worst.kind == "well"
+    many = with_stream({}, {"lag": 90, "arriving_per_s": 0.6, "catch_up_s": gone_in_s})
+    assert decide_now(many, NOW).worst.kind == ("lag_grows" if gone_in_s is None else "catching_up")

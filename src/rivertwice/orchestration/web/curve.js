@@ -93,7 +93,7 @@ export function Curve({ title, note, times, lines, marks, format, range, isTime 
   useEffect(() => {
     const made = new uPlot(options({ width: Math.max(box.current.clientWidth, 200), lines, format, isTime, marks, onCursor: (index) => {
       spot.current = index;
-      if (readout.current) readout.current.textContent = shown(isMissing(index) ? newest : index);
+      if (readout.current) readout.current.firstChild.data = shown(isMissing(index) ? newest : index);
     } }), data, box.current);
     chart.current = made;
     cursors.sub(made);
