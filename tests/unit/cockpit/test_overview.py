@@ -17,16 +17,10 @@ from homes.savepoint import add_timeline
 from rivertwice.alerts.model import AlertCause, Report
 from rivertwice.alerts.store import alerts_of
 from rivertwice.cockpit import overview
+from rivertwice.cockpit.fact_lines import describe_facts, verdict_stale
 from rivertwice.cockpit.facts import UnfinishedOperation
 from rivertwice.cockpit.jobs import find_jobs
-from rivertwice.cockpit.overview import (
-    describe_facts,
-    describe_row,
-    describe_summary,
-    spark_points,
-    stamps_of,
-    verdict_stale,
-)
+from rivertwice.cockpit.overview import describe_row, describe_summary, spark_points, stamps_of
 from rivertwice.cockpit.read_facts import read_facts, reconcile_rhythm
 from rivertwice.config import Settings
 from rivertwice.metrics.ring import Sample, ring_file, write_sample

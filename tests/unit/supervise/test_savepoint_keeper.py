@@ -11,7 +11,7 @@ import pytest
 
 from homes.savepoint import NOW, make_home
 from rivertwice.alerts.store import alerts_of
-from rivertwice.commands.services import recovery_texts
+from rivertwice.commands.status_text import recovery_texts
 from rivertwice.savepoint.operations import record as steps
 from rivertwice.savepoint.operations.record import Restore, write_operation
 from rivertwice.savepoint.proof import record_attempt
