@@ -7,8 +7,8 @@ does, and starts it; Airflow runs it, and a reconcile finds that what is served 
 from __future__ import annotations
 
 import json
-import re
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from typing import Any
