@@ -27,11 +27,11 @@ from deltalake import DeltaTable
 
 from homes.backfill import HOUR, add_timeline, make_home
 from homes.ledger import NOW, ledger_row
+from rivertwice.cockpit.overview import describe_summary
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import EPOCH
 from rivertwice.metrics.figures import batch_figures
 from rivertwice.metrics.measure import NEWEST
-from rivertwice.orchestration.page_data import describe_pipeline
 from rivertwice.pipeline.bundle import Bundle, load_bundle
 from rivertwice.retention.claims import observe_claims
 from rivertwice.store import delta
@@ -118,7 +118,7 @@ class Acts:
         view_pipeline(self.settings, "p", NOW)
 
     def page(self) -> None:
-        describe_pipeline(self.settings, self.bundle.definition, NOW)
+        describe_summary(self.settings, self.bundle.definition, NOW)
 
     def metrics(self) -> None:
         path = head_path(self.home)
