@@ -5,7 +5,7 @@
 The demo runs with its home on a small file system of its own, so that a disk can be full; broker and Airflow lie on another one.
 A webhook on loopback takes the alerts. For each fault:
 
-- page: seconds until the page's sentence, asked for each half second as the page would, says something else than that all is well.
+- page: seconds until the page's sentence, asked for each half second as the page would, says something else than before.
 - alert: seconds until the webhook has the alert. resolved: seconds from the mend to the word that it is over.
 
 A defect and a late record are found by a reconcile; it is started right after the fault, and its time is part of the figure.
@@ -228,21 +228,21 @@ def strike(demo: Demo, fault: Fault) -> Watched:
     """Do a fault, note what is said until it is over, and take pictures while it lasts and after it."""
     print(f"{fault.name}:", flush=True)
     demo.picture(f"{fault.name}-before")
-    seen = len(demo.hook.taken)
+    seen, usual = len(demo.hook.taken), demo.now()["kind"]
     began = time.monotonic()
     watched = Watched(fault.name, fault.do(demo))
     print(f"  {time.monotonic() - began:6.1f} s  {watched.done}", flush=True)
     looking = threading.Thread(target=lambda: demo.run("reconcile"), daemon=True)
     if fault.finds:
         looking.start()
-    demo.watch(watched, lambda now: now["tone"] in ("bad", "warn"), began, seen)
+    demo.watch(watched, lambda now: now["kind"] not in (usual, "well") and now["tone"] in ("bad", "warn"), began, seen)
     demo.picture(f"{fault.name}-said")
     if fault.mend is not None:
         demo.watch(watched, lambda _: bool(watched.alerts), began, seen)
         demo.picture(f"{fault.name}-alert")
         fault.mend(demo)
         watched.mended_s = time.monotonic() - began
-    demo.watch(watched, lambda now: now["tone"] in ("good", "calm") and watched.is_over(), began, seen)
+    demo.watch(watched, lambda now: now["kind"] in (usual, "well") and watched.is_over(), began, seen)
     watched.well_s = time.monotonic() - began
     demo.picture(f"{fault.name}-after")
     if fault.finds:

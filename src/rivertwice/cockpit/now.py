@@ -18,8 +18,8 @@ from rivertwice.supervise.health import UNRESPONSIVE
 
 ORDER = (
     "disk_full", "given_up", "agent_dead", "table_damage", "defect", "served_late", "finding", "nothing_compared", "quality",
-    "unresponsive", "driver_down", "retention", "late_share", "not_comparable", "noted", "starts_again", "alert", "lag_grows",
-    "lag_unknown", "stale_verdict", "savepoint_stale", "recovery", "unread",
+    "unresponsive", "driver_down", "retention", "not_comparable", "noted", "starts_again", "alert", "lag_grows",
+    "lag_unknown", "stale_verdict", "savepoint_stale", "recovery", "unread", "late_share",
     "restoring", "operation", "first_load", "stream_load", "first_start", "starting", "draining", "catching_up", "not_reconciled",
     "stopped", "not_asked", "well",
 )  # fmt: skip

@@ -232,3 +232,12 @@ def test_what_a_few_batches_leave_is_no_news(gone_in_s: float | None) -> None:
     assert decide_now(few, NOW).worst.kind == "well"
     many = with_stream({}, {"lag": 90, "arriving_per_s": 0.6, "catch_up_s": gone_in_s})
     assert decide_now(many, NOW).worst.kind == ("lag_grows" if gone_in_s is None else "catching_up")
+
+
+def test_what_is_put_right_comes_after_what_is_not() -> None:
+    """Late records that backfills have put right stay above the limit for days; they must not hide a driver that is killed."""
+    lag = with_stream({}, {"lag": 9_000, "catch_up_s": None})
+    right = replace(LATE, served={**VERDICT.served}, stream={"LATE": 70})
+    now = decide_now(replace(lag, verdict=right), NOW)
+    assert now.worst.kind == "lag_grows"
+    assert "late_share" in [each.kind for each in now.others]
