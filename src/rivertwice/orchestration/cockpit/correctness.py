@@ -25,6 +25,8 @@ from rivertwice.orchestration.requests import SCOPES
 router = APIRouter(prefix="/api/p/{name}")
 
 Text = Annotated[str | None, Query(max_length=200)]
+From = Annotated[str | None, Query(alias="from", max_length=40)]
+Until = Annotated[str | None, Query(alias="to", max_length=40)]
 Key = Annotated[str | None, Query(max_length=2000)]
 Skip = Annotated[int, Query(ge=0, le=1_000_000)]
 
@@ -61,8 +63,8 @@ def heatmap(
     one: PipelineDep,
     settings: SettingsDep,
     pair: Text = None,
-    start: Annotated[str | None, Query(alias="from", max_length=40)] = None,
-    end: Annotated[str | None, Query(alias="to", max_length=40)] = None,
+    start: From = None,
+    end: Until = None,
     level: Text = None,
     text: Text = None,
     skip: Skip = 0,
@@ -103,8 +105,8 @@ def lateness(
     request: Request,
     one: PipelineDep,
     settings: SettingsDep,
-    start: Annotated[str | None, Query(alias="from", max_length=40)] = None,
-    end: Annotated[str | None, Query(alias="to", max_length=40)] = None,
+    start: From = None,
+    end: Until = None,
 ) -> Response:
     """Return how late the late records were, and how many a larger watermark would have let in."""
     from rivertwice.cockpit.lateness import read_lateness
@@ -133,8 +135,8 @@ def plan(
     request: Request,
     one: PipelineDep,
     settings: SettingsDep,
-    start: Annotated[str | None, Query(alias="from", max_length=40)] = None,
-    end: Annotated[str | None, Query(alias="to", max_length=40)] = None,
+    start: From = None,
+    end: Until = None,
 ) -> Response:
     """Return the plan of a backfill of some windows, without a range of those that are stale; or why there is none."""
     from rivertwice.cockpit.selection import preview_backfill
