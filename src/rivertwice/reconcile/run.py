@@ -91,7 +91,7 @@ def reconcile(
     phases = Phases(progress)
     home = settings.pipeline(pipeline)
     look = look_at_changes(home)
-    decision = decide_mode(pipeline, look, full=full, has_range=range is not None)
+    decision = decide_mode(look, full=full, has_range=range is not None)
     if decision.mode != FULL:
         require_files(home)
     phases.done("look", decision.reason)
@@ -108,7 +108,7 @@ def reconcile(
     verdicts = [*judged.verdicts, *touched.verdicts]
     if range is not None:
         verdicts = [verdict for verdict in verdicts if _inside(verdict.row, range)]
-    findings = [*judged.findings, *decision.foreign]
+    findings = [*judged.findings]
     findings += check_seals(view, read_seals(home)) if seal is None else check_served_total(view, seal)
     totals = add_up(view, judged, verdicts, seal, settled, touched)
     dirty = judged.dirty

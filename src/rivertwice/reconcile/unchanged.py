@@ -32,7 +32,7 @@ def reconcile_unchanged(
     phases = Phases(progress)
     home = settings.pipeline(pipeline)
     look = look_at_changes(home)
-    decision = decide_mode(pipeline, look)
+    decision = decide_mode(look)
     if decision.mode != UNCHANGED:
         return None
     require_files(home)
