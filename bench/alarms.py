@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
+import sys
 import tempfile
 import threading
 import time
@@ -31,12 +33,11 @@ from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.demo.stage import PIPELINE, LiveFlights, kill_driver, start_services, take_down
 from rivertwice.embedded.airflow import airflow_info, client
-from rivertwice.flights.replay import ReplayRequest, plan_replay, replay
+from rivertwice.flights.replay import ReplayRequest, replay, send_on
 from rivertwice.instants import utc_now
 from rivertwice.orchestration.airflow_api import AirflowClient
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.testing.cases_store import fill, small_disk
-from rivertwice.testing.events import Event, produce_events
 from rivertwice.testing.foreign import commit_by_another, first_value_changed
 from rivertwice.timeline.intent import read_heartbeat, write_intent
 from rivertwice.waits import Deadline
@@ -87,16 +88,18 @@ class Watched:
 class Demo:
     """The demo at work and repaired, and what a person sees of it."""
 
-    def __init__(self, settings: Settings, hook: Hook, out: Path, page: Any) -> None:
+    def __init__(self, settings: Settings, live: LiveFlights, hook: Hook, out: Path, page: Any) -> None:
         """Take what runs.
 
         Args:
             settings: of the demo.
+            live: sends the flights of July.
             hook: the receiver of its alerts.
             out: folder for pictures.
             page: the page, open in a browser.
         """
         self.settings = settings
+        self.live = live
         self.hook = hook
         self._out = out
         self._page = page
@@ -116,6 +119,11 @@ class Demo:
     @property
     def airflow_url(self) -> str:
         return airflow_info(self.settings).url
+
+    def hook_is_calm(self) -> bool:
+        """Say whether the newest word on each alert is that it is resolved."""
+        newest = {(message["kind"], message["subject"]): message["status"] for message in self.hook.taken}
+        return all(status == "resolved" for status in newest.values())
 
     def picture(self, name: str) -> None:
         self._page.wait_for_timeout(6000)  # a poll, and what it draws
@@ -155,21 +163,16 @@ def kill(demo: Demo) -> str:
 
 def send_late(demo: Demo) -> str:
     """Send flights of hours that are long closed."""
-    definition = load_definition(demo.settings.definitions / PIPELINE)
-    _, source = definition.source
+    _, source = load_definition(demo.settings.definitions / PIPELINE).source
     early = ReplayRequest(topic=source.topic, partitions=source.partitions, days=DAYS, limit=BURST)
-    events = [
-        Event(record.partition, record.key, record.value, record.timestamp_ms)
-        for record in plan_replay(demo.settings, early).records
-    ]
     before = read_heartbeat(demo.settings.pipeline(PIPELINE))
-    produce_events(demo.settings, source.topic, events)
+    sent = send_on(demo.settings, early, threading.Event())
     Deadline.after(PATIENCE_S).wait_until(
         lambda: (
             (beat := read_heartbeat(demo.settings.pipeline(PIPELINE))) is not None and beat != before and not beat.lag
         )
     )
-    return f"{len(events)} flights of 30 June, after July had been read"
+    return f"{sent} flights of 30 June, after July had been read"
 
 
 def change_a_row(demo: Demo) -> str:
@@ -205,12 +208,18 @@ def mend_by_repair(demo: Demo) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, and what mends it; `finds` starts what has to look before it can be known."""
+    """A fault, and what mends it.
+
+    Attributes:
+        finds: it starts what has to look before the fault can be known.
+        alone: flights pause before it, and what came late is repaired, so that what is found is the fault's.
+    """
 
     name: str
     do: Callable[[Demo], str]
     finds: bool = False
     mend: Callable[[Demo], None] | None = None
+    alone: bool = False
 
 
 FAULTS = {
@@ -218,15 +227,26 @@ FAULTS = {
     for one in (
         Fault("driver", kill),
         Fault("late", send_late, finds=True, mend=mend_by_repair),
-        Fault("defect", change_a_row, finds=True, mend=mend_by_repair),
         Fault("disk", fill_disk, mend=free_disk),
+        Fault("defect", change_a_row, finds=True, mend=mend_by_repair, alone=True),
     )
 }
+
+
+def repair_all(demo: Demo) -> None:
+    """Reconcile, and repair what lacks late records, until no alert is open."""
+    demo.run("reconcile")
+    if not demo.hook_is_calm():
+        mend_by_repair(demo)
+        Deadline.after(PATIENCE_S).wait_until(demo.hook_is_calm)
 
 
 def strike(demo: Demo, fault: Fault) -> Watched:
     """Do a fault, note what is said until it is over, and take pictures while it lasts and after it."""
     print(f"{fault.name}:", flush=True)
+    if fault.alone:
+        demo.live.stop()
+        repair_all(demo)
     demo.picture(f"{fault.name}-before")
     seen, usual = len(demo.hook.taken), demo.now()["kind"]
     began = time.monotonic()
@@ -275,6 +295,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=list(FAULTS), choices=list(FAULTS))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that what was started is taken down
     with ExitStack() as at_end:
         folder = Path(at_end.enter_context(tempfile.TemporaryDirectory(prefix="rivertwice-alarms-")))
         home = at_end.enter_context(small_disk(folder / "home", DISK_MB))
@@ -291,9 +312,10 @@ def main() -> None:
         at_end.callback(live.stop)
         browser = at_end.enter_context(chromium())
         page = at_end.enter_context(page_of(browser, settings, f"/rivertwice/#/p/{PIPELINE}"))
-        demo = Demo(settings, hook, arguments.out, page)
-        for verb in ("rotate", "archive", "reconcile", "backfill", "reconcile"):
-            demo.run(verb, {"scope": "stale"} if verb == "backfill" else None)
+        demo = Demo(settings, live, hook, arguments.out, page)
+        for verb in ("rotate", "archive"):
+            demo.run(verb)
+        repair_all(demo)
         found = [strike(demo, FAULTS[name]) for name in arguments.only]
     print(
         "\n| fault | done | the page said, after | the alert, after | mended | well again |\n|---|---|---|---|---|---|"
