@@ -75,7 +75,7 @@ def test_an_alert_is_paged_once_while_it_fires_and_its_end_is_an_event(waiting: 
     thread.look(PIPELINE, utc_now())
     lines = [json.loads(line) for line in (waiting.home / "alerts.jsonl").read_text().splitlines()]
     assert [(line["kind"], line["severity"]) for line in lines] == [("lag", "warning"), ("latency", "critical")]
-    assert lines[0]["message"].startswith("lag_records is 8 (limit 7): ")
+    assert lines[0]["message"].startswith("8 records wait to be read (limit 7); ")
     write_intent(waiting.pipeline(PIPELINE), "stopped", "test", utc_now())
     thread.look(PIPELINE, utc_now())
     events = [json.loads(line) for line in (waiting.home / "agent" / "events.jsonl").read_text().splitlines()]

@@ -58,7 +58,7 @@ class Problem:
     @property
     def headline(self) -> str:
         """What is wrong, as a sentence of its own."""
-        return f"{_capital(self.what).rstrip('.')}."
+        return _ended(_capital(self.what))
 
     @property
     def sentence(self) -> str:
@@ -67,7 +67,11 @@ class Problem:
         parts = [f"{_capital(self.what)}{since}"]
         parts += [_capital(self.touches)] if self.touches else []
         parts += [f"Next: {self.next}"] if self.next else []
-        return " ".join(f"{part.rstrip('.')}." for part in parts)
+        return " ".join(_ended(part) for part in parts)
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith(("?", "!")) else f"{text.rstrip('.')}."
 
 
 def _capital(text: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from rivertwice.metrics.model import Measures
 from rivertwice.pipeline.limits import AlertLimits
 
+SHORT_S = 120
 FIRING, OK, UNKNOWN, OFF = "firing", "ok", "unknown", "off"
 
 
@@ -20,7 +22,8 @@ class AlertRule:
         figure: attribute of `Measures`, and metric `rivertwice_<figure>`.
         limit: attribute of `AlertLimits`; empty if `limit_figure` has the limit.
         severity: `critical` needs a person now.
-        meaning: what it means for the results.
+        says: the fact, with {value} and {limit}.
+        meaning: the same without figures, for rules that are written before there are any.
         remedy: what to look at first.
         limit_figure: attribute of `Measures` that has the limit.
     """
@@ -29,6 +32,7 @@ class AlertRule:
     figure: str
     limit: str
     severity: str
+    says: str
     meaning: str
     remedy: str
     limit_figure: str = ""
@@ -40,6 +44,7 @@ RULES: tuple[AlertRule, ...] = (
         "backpressure_s",
         "backpressure",
         "warning",
+        "every batch for {value} was as full as max_offsets_per_trigger allows (limit {limit}): records come faster than they are read",
         "every batch has been as full as max_offsets_per_trigger allows: records come faster than they are read",
         "`rivertwice diagnose` names the narrow place; raise the cap, add partitions or cores",
     ),
@@ -48,6 +53,7 @@ RULES: tuple[AlertRule, ...] = (
         "savepoint_age_s",
         "savepoint_age",
         "critical",
+        "the newest proved savepoint is {value} old (limit {limit}): a damaged checkpoint would cost all batches since",
         "no savepoint was proved for so long: a damaged checkpoint would cost all batches since",
         "look at the runs of rotate__PIPELINE, or `rivertwice savepoint take` and `prove`",
     ),
@@ -56,6 +62,7 @@ RULES: tuple[AlertRule, ...] = (
         "recovery_s",
         "",
         "warning",
+        "a fall-back to the newest proved savepoint would take {value} (limit {limit}, by stream.recovery)",
         "a fall-back to the newest proved savepoint would take longer than stream.recovery allows",
         "look at `rivertwice agent events` (savepoint_due, savepoint_failed) and logs/savepoints.log; batches that are fewer and "
         "larger are replayed faster",
@@ -66,6 +73,7 @@ RULES: tuple[AlertRule, ...] = (
         "lag_records",
         "lag",
         "warning",
+        "{value} records wait to be read (limit {limit})",
         "so many records of the log wait to be read",
         "`rivertwice diagnose`; `rivertwice status` shows when the lag will be gone",
     ),
@@ -74,6 +82,7 @@ RULES: tuple[AlertRule, ...] = (
         "latency_s",
         "latency",
         "critical",
+        "a record waits {value} until it is committed (limit {limit})",
         "a record waits longer than was promised",
         "`rivertwice diagnose`; is the driver running, are the batches slow, is the log uneven",
     ),
@@ -82,6 +91,7 @@ RULES: tuple[AlertRule, ...] = (
         "dead_share",
         "dead_share",
         "warning",
+        "{value} of the newest records cannot be decoded or break a rule (limit {limit})",
         "so large a share of the newest records cannot be decoded or breaks a rule",
         "`rivertwice dead list` names each with its reason; has a producer changed its schema?",
     ),
@@ -90,6 +100,7 @@ RULES: tuple[AlertRule, ...] = (
         "dead_oldest_s",
         "dead_age",
         "warning",
+        "a dead letter waits {value} for a decision (limit {limit}): what it should have been is missing from the truth",
         "a dead letter waits for a decision so long: what it should have been is missing from the truth",
         "`rivertwice dead list --state open`, then amend or discard",
     ),
@@ -111,10 +122,22 @@ class AlertState:
 
     @property
     def message(self) -> str:
-        """Fact, value, consequence and remedy in one sentence."""
-        shown = "not known" if self.value is None else f"{self.value:g}"
-        bound = "no limit is set" if self.limit is None else f"limit {self.limit:g}"
-        return f"{self.rule.figure} is {shown} ({bound}): {self.rule.meaning}; {self.rule.remedy}"
+        """Fact, value, consequence and remedy."""
+        fact = self.rule.says.format(
+            value=_figure(self.rule.figure, self.value), limit=_figure(self.rule.figure, self.limit)
+        )
+        return f"{fact}; {self.rule.remedy}"
+
+
+def _figure(name: str, number: float | None) -> str:
+    """Return a figure as a sentence contains it: a share in percent, a time in seconds or as h:mm:ss, else a count."""
+    if number is None:
+        return "not known"
+    if name.endswith("_share"):
+        return f"{number * 100:.3g} %"
+    if name.endswith("_s"):
+        return f"{number:.3g} s" if number < SHORT_S else f"{timedelta(seconds=round(number))}"
+    return f"{number:,.0f}"
 
 
 def judge_alerts(measures: Measures, limits: AlertLimits) -> list[AlertState]:

@@ -27,7 +27,7 @@ from servers.secure_kafka import make_files
 pytestmark = pytest.mark.long
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-WORDS = "latency_s is 93 (limit 30): a record waits longer than was promised"
+WORDS = "a record waits 93 s until it is committed (limit 30 s)"
 
 
 class World:

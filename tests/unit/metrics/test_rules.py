@@ -92,8 +92,22 @@ def test_a_stream_that_nobody_wants_running_fires_nothing() -> None:
 
 def test_the_message_names_fact_value_limit_and_remedy() -> None:
     (found,) = firing(judge_alerts(replace(QUIET, lag_records=5000), LIMITS))
-    assert found.message.startswith("lag_records is 5000 (limit 100): ")
+    assert found.message.startswith("5,000 records wait to be read (limit 100); ")
     assert "rivertwice diagnose" in found.message
+
+
+@pytest.mark.parametrize(
+    ("figure", "value", "says"),
+    [
+        ("dead_share", 0.329932, "33 % of the newest records cannot be decoded or break a rule (limit 1 %)"),
+        ("savepoint_age_s", 7265.4, "the newest proved savepoint is 2:01:05 old (limit 2:00:00): a damaged"),
+        ("latency_s", 93.04, "a record waits 93 s until it is committed (limit 30 s)"),
+    ],
+)
+def test_figures_are_shown_as_people_say_them(figure: str, value: float, says: str) -> None:
+    limits = AlertLimits.model_validate({"latency": "30 s"})
+    (found,) = firing(judge_alerts(replace(QUIET, **{figure: value}), limits))
+    assert found.message.startswith(says)
 
 
 def test_an_alert_begins_once_and_ends_once() -> None:
