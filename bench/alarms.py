@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date
@@ -35,6 +35,7 @@ from rivertwice.demo.stage import PIPELINE, LiveFlights, kill_driver, start_serv
 from rivertwice.embedded.airflow import airflow_info, client
 from rivertwice.flights.replay import ReplayRequest, replay, send_on
 from rivertwice.instants import utc_now
+from rivertwice.log import kafka
 from rivertwice.orchestration.airflow_api import AirflowClient
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.testing.cases_store import fill, small_disk
@@ -165,14 +166,16 @@ def send_late(demo: Demo) -> str:
     """Send flights of hours that are long closed."""
     _, source = load_definition(demo.settings.definitions / PIPELINE).source
     early = ReplayRequest(topic=source.topic, partitions=source.partitions, days=DAYS, limit=BURST)
-    before = read_heartbeat(demo.settings.pipeline(PIPELINE))
     sent = send_on(demo.settings, early, threading.Event())
-    Deadline.after(PATIENCE_S).wait_until(
-        lambda: (
-            (beat := read_heartbeat(demo.settings.pipeline(PIPELINE))) is not None and beat != before and not beat.lag
-        )
-    )
+    ends = kafka.end_offsets(demo.settings, source.topic)
+    Deadline.after(PATIENCE_S).wait_until(lambda: _has_read(demo, source.topic, ends))
     return f"{sent} flights of 30 June, after July had been read"
+
+
+def _has_read(demo: Demo, topic: str, ends: Mapping[int, int]) -> bool:
+    beat = read_heartbeat(demo.settings.pipeline(PIPELINE))
+    read = {} if beat is None else beat.end_offsets.get(topic, {})
+    return all(int(read.get(str(partition), 0)) >= end for partition, end in ends.items())
 
 
 def change_a_row(demo: Demo) -> str:
