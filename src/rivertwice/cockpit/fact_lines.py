@@ -12,6 +12,7 @@ from rivertwice.cockpit.problems import BAD, CALM, GOOD, NONE, WARN, moment, sha
 from rivertwice.instants import from_ms, to_iso, to_ms
 from rivertwice.supervise.health import AGENT_SILENT, SPEAKS_WITHIN
 from rivertwice.supervise.lag_words import is_lag_fresh
+from rivertwice.verdicts import LATE
 
 BEATS = timedelta(seconds=10)
 """What changes every second is shown to this precision."""
@@ -26,10 +27,10 @@ def describe_facts(facts: Facts, now: datetime) -> Iterator[dict[str, Any]]:
         yield _fact("Wanted", f"{seen.intent.desired}, by {seen.intent.by}", seen.intent.updated_at, NONE)
     silent = wanted and (seen.agent_at is None or now - seen.agent_at > AGENT_SILENT)
     text = "never ran here" if seen.agent_at is None else "reports each second" if not silent else "does not report"
-    yield _fact(
+    yield _beat(
         "Agent",
         text,
-        _rounded(seen.agent_at),
+        seen.agent_at,
         BAD if silent else GOOD,
         "it should report each second" if silent else None,
     )
@@ -42,17 +43,17 @@ def describe_facts(facts: Facts, now: datetime) -> Iterator[dict[str, Any]]:
         )
         tone = {"running": GOOD, "idle": GOOD, "down": BAD if wanted else NONE, "unresponsive": BAD, "given_up": BAD}
         why = "it should report each second" if is_silent else None
-        yield _fact("Driver", driver, _rounded(beat.at), tone.get(seen.state, CALM), why)
-        yield _fact(
+        yield _beat("Driver", driver, beat.at, tone.get(seen.state, CALM), why)
+        yield _beat(
             "Lag",
             lag_count(facts) or "not known",
-            _rounded(instant_of(view["lag_at"])),
+            instant_of(view["lag_at"]),
             GOOD if is_lag_fresh(view) else NONE,
             why_lag_is_stale(facts),
         )
     watermark = instant_of(view["watermark"])
     if watermark is not None and beat is not None:
-        yield _fact("Watermark", f"windows that ended by {moment(watermark)} are closed", _rounded(beat.at), NONE)
+        yield _beat("Watermark", f"windows that ended by {moment(watermark)} are closed", beat.at, NONE)
     if facts.head is not None:
         yield _fact(
             "Timeline",
@@ -91,7 +92,8 @@ def _judged(facts: Facts, now: datetime) -> Iterator[dict[str, Any]]:
             if verdict.late_share is None
             else f"; {share(verdict.late_share)} of the records came too late, the limit is {share(verdict.limit)}"
         )
-        tone = BAD if not verdict.passed else WARN if verdict.findings else GOOD
+        lacks = verdict.late_share is not None and verdict.late_share > verdict.limit and verdict.served.get(LATE, 0)
+        tone = BAD if not verdict.passed or lacks else WARN if verdict.findings else GOOD
         stale = verdict_stale(facts, now)
         yield _fact("Verdict on what is served", f"{served or 'no rows'}{late}", verdict.at, tone, stale)
         stream = ", ".join(f"{word} {number}" for word, number in verdict.stream.items() if number)
@@ -124,10 +126,11 @@ def _fact(name: str, text: str, at: datetime | None, tone: str, stale: str | Non
     return {"name": name, "text": text, "at": None if at is None else to_iso(at), "tone": tone, "stale": stale}
 
 
-def _rounded(at: datetime | None) -> datetime | None:
-    """Return an instant that moves each second, to ten seconds: so an unchanged answer stays the same for as long."""
+def _beat(name: str, text: str, at: datetime | None, tone: str, stale: str | None = None) -> dict[str, Any]:
+    """Return a fact whose instant moves each second; it is given to ten seconds: an unchanged answer stays the same for as long."""
     step = BEATS // timedelta(milliseconds=1)
-    return None if at is None else from_ms(to_ms(at) // step * step)
+    rounded = None if at is None else from_ms(to_ms(at) // step * step)
+    return {**_fact(name, text, rounded, tone, stale), "to_s": BEATS // timedelta(seconds=1)}
 
 
 def lag_count(facts: Facts) -> str | None:

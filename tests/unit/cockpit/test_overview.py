@@ -141,6 +141,19 @@ def test_facts_that_are_older_than_they_should_be_are_marked() -> None:
     assert all(fact["stale"] is None for fact in describe_facts(WELL, NOW))
 
 
+@pytest.mark.parametrize(("late", "tone"), [(3, "bad"), (0, "good")])
+def test_the_verdict_is_red_where_served_rows_lack_too_many_late_records(late: int, tone: str) -> None:
+    verdict = replace(VERDICT, served={"AGREES": 9, "LATE": late}, late_share=0.2, limit=0.05)
+    facts = {fact["name"]: fact for fact in describe_facts(replace(WELL, verdict=verdict), NOW)}
+    assert facts["Verdict on what is served"]["tone"] == tone
+
+
+def test_instants_that_move_each_second_are_given_to_ten() -> None:
+    facts = {fact["name"]: fact for fact in describe_facts(WELL, NOW)}
+    assert {name for name, fact in facts.items() if fact.get("to_s") == 10} == {"Agent", "Driver", "Lag", "Watermark"}
+    assert int(facts["Agent"]["at"][17:19]) % 10 == 0
+
+
 def test_work_outside_airflow_has_its_progress(settings: Settings) -> None:
     operation = UnfinishedOperation("restore-1", "restore", ago(minutes=2), 3, 7, "parent drained", "rivertwice ...")
     load = {

@@ -25,9 +25,12 @@ export const Icon = ({ tone }) => html`<svg class="icon t-${tone}" viewBox="0 0 
 export const Light = ({ tone = "none", word, title }) => html`<span class="light t-${tone}" title=${title}><${Icon} tone=${tone} /><span>${word}</span></span>`;
 export const Tag = ({ word, tone }) => html`<span class="tag t-${tone || toneOf(word)}">${word}</span>`;
 
-// An instant, and its age by the server's clock.
-export function Ago({ at, before = "", after = " ago" }) {
-  const text = useCallback((now) => (isMissing(at) ? "never" : `${before}${duration((now - Date.parse(at)) / 1000)}${after}`), [at, before, after]);
+// An instant, and its age by the server's clock. `toS`: the instant is given to so many seconds, so a smaller age means nothing.
+export function Ago({ at, before = "", after = " ago", toS = 0 }) {
+  const text = useCallback((now) => {
+    const age = isMissing(at) ? 0 : (now - Date.parse(at)) / 1000;
+    return isMissing(at) ? "never" : age < 2 * toS ? "just now" : `${before}${duration(age)}${after}`;
+  }, [at, before, after, toS]);
   const shown = useClock(text);
   return isMissing(at) ? html`<span class="soft">never</span>` : html`<time datetime=${at} title=${instant(at)}>${shown}</time>`;
 }

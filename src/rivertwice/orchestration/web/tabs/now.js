@@ -6,7 +6,7 @@ import { Ago, Card, Empty, Icon, Light, Stale, Table, Words } from "../parts.js"
 const HEADS = [{ text: "State", hidden: true }, "Fact", { text: "Value", wide: true }, { text: "Age", wide: true }];
 const cellsOf = (fact) => [
   html`<${Icon} tone=${fact.tone || "none"} />`, fact.name, html`<${Words} text=${fact.text} />`,
-  html`<${Ago} at=${fact.at} /><${Stale} why=${fact.stale} />`,
+  html`<${Ago} at=${fact.at} toS=${fact.to_s} /><${Stale} why=${fact.stale} />`,
 ];
 
 export default function Tab({ name, summary }) {
