@@ -190,6 +190,7 @@ def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict
     ]  # fmt: skip
     assert dags["repair__flight_delays"]["tasks"] == [
         "find", "approval_wanted", "approve", "plan", "compute", "publish", "await_served", "announce", "verify", "close",
+        "more", "again",
     ]  # fmt: skip
     assert dags["repair__flight_delays"]["params"] == ["reason"]
     switch = ["choose", "comparison_wanted", "compare", "gate", "approval_wanted", "approve", "serve", "report"]

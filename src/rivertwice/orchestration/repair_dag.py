@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG
 
 from rivertwice.config import Settings
@@ -48,7 +49,16 @@ def repair_dag(settings: Settings, definition: Definition) -> DAG:
             arguments=["--pipeline", name],
         )
         wanted >> approve
-        served >> verify >> step("close", repair_steps.close, trigger_rule="all_done")(name)
+        closed = step("close", repair_steps.close, trigger_rule="all_done")(name)
+        served >> verify >> closed
+        again = TriggerDagRunOperator(
+            task_id="again",
+            trigger_dag_id=dag.dag_id,
+            trigger_run_id="repair__{{ ti.xcom_pull(task_ids='close')['reconcile'] }}",
+            conf={"reason": "the reconcile after a repair found it"},
+            skip_when_already_exists=True,
+        )
+        gate("more", repair_steps.may_ask_again)(name, closed) >> again
     return dag
 
 

@@ -45,6 +45,19 @@ def may_repair(pipeline: str) -> bool:
     return not active
 
 
+def may_ask_again(pipeline: str, closed: dict[str, Any]) -> bool:
+    """Say, after a repair that ended well, whether a person is asked for what its reconcile found beyond it.
+
+    What runs by itself waits for the next reconcile: else a stream that is late all the time would be repaired all the time.
+    """
+    from rivertwice.cockpit.repairs import DONE, UNNEEDED
+
+    found = _find_if_possible(Settings.from_env(), pipeline)
+    if closed["outcome"] not in (DONE, UNNEEDED) or found is None or not found[2].wanted or not found[2].asks:
+        return False
+    return _active(pipeline) <= 1  # this run is the one
+
+
 def find(pipeline: str) -> dict[str, Any]:
     """Return the smallest backfill that cures what the newest reconcile found, and what is asked of a person.
 
@@ -172,6 +185,7 @@ def close(pipeline: str) -> dict[str, Any]:
         "backfill": record.backfill,
         "before": dict(proposal.rows),
         "after": after,
+        "reconcile": own[-1]["run"] if own else proposal.reconcile,
     }
 
 

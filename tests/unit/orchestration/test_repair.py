@@ -148,6 +148,7 @@ def test_a_late_burst_is_repaired_as_approved_and_its_alert_ends(run: Run) -> No
         "backfill": backfill,
         "before": {"LATE": 2},
         "after": {},
+        "reconcile": reconcile_of(RUN, 1),
     }
     over = alert_of(run, LATE)
     assert over.resolved_at is not None
@@ -268,6 +269,45 @@ def test_a_declined_repair_is_acknowledged_and_not_asked_for_again(run: Run) -> 
     assert repair_steps.may_repair("p") is False
     run.reconcile("rc-2", [(0, "LATE"), (3, "LATE")], minute=60)
     assert repair_steps.may_repair("p") is True  # another window differs
+
+
+@pytest.mark.parametrize(
+    ("found", "policy", "active", "asks"),
+    [
+        ([(0, "AGREES"), (3, "LATE")], "ask", 1, True),
+        ([(0, "AGREES"), (3, "AGREES")], "ask", 1, False),
+        (
+            [(0, "AGREES"), (3, "LATE")],
+            "automatic",
+            1,
+            False,
+        ),  # else it would never end where records are late all the time
+        ([(0, "AGREES"), (3, "DEFECT")], "automatic", 1, True),
+        ([(0, "AGREES"), (3, "LATE")], "ask", 2, False),
+    ],
+)
+def test_what_the_reconcile_of_a_repair_found_beyond_it_is_asked_for(
+    run: Run, found: list[tuple[int, str]], policy: str, active: int, asks: bool
+) -> None:
+    run.reconcile("rc-1", [(0, "LATE")])
+    run.do("find", "p")
+    backfill = run.answered(YES)
+    run.publish((0, 1), backfill=backfill)
+    run.verified(found)
+    closed = run.do("close", "p")
+    assert closed["outcome"] == "done"
+    run.policy(policy=policy)
+    run.active = active
+    assert repair_steps.may_ask_again("p", closed) is asks
+
+
+def test_a_repair_that_did_not_end_well_asks_for_nothing_more(run: Run) -> None:
+    run.reconcile("rc-1", [(0, "LATE")])
+    run.do("find", "p")
+    run.xcoms["approve"] = NOBODY
+    closed = run.do("close", "p")
+    assert closed["reconcile"] == "rc-1"
+    assert repair_steps.may_ask_again("p", closed) is False
 
 
 def test_a_question_that_nobody_answered_is_asked_again(run: Run) -> None:
