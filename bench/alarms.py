@@ -14,6 +14,7 @@ A defect and a late record are found by a reconcile; it is started right after t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -46,7 +47,6 @@ from servers.alert_receivers import Hook
 from servers.cockpit import chromium, page_of, token_of
 
 DISK_MB = 1024
-LEFT = 60_000
 BURST = 300
 PATIENCE_S = 600.0
 DAYS = (date(2013, 6, 30), date(2013, 7, 1))
@@ -101,6 +101,7 @@ class Demo:
         """
         self.settings = settings
         self.live = live
+        self.filler = threading.Thread()
         self.hook = hook
         self._out = out
         self._page = page
@@ -184,14 +185,28 @@ def change_a_row(demo: Demo) -> str:
 
 
 def fill_disk(demo: Demo) -> str:
-    """Fill the disk of the home."""
-    fill(demo.settings.home, LEFT)
-    return f"the disk of the home filled up to {LEFT} bytes"
+    """Let another program fill the disk of the home, and take each byte that becomes free, until `free_disk`."""
+    filler = demo.settings.home / ".filler"
+    filler.touch()
+
+    def take_all() -> None:
+        fill(demo.settings.home, 0)
+        with contextlib.suppress(FileNotFoundError), (demo.settings.home / ".more").open("ab", buffering=0) as more:
+            while filler.stat():
+                with contextlib.suppress(OSError):
+                    more.write(bytes(4096))
+                time.sleep(0.05)
+        (demo.settings.home / ".more").unlink()
+
+    demo.filler = threading.Thread(target=take_all, daemon=True)
+    demo.filler.start()
+    return "another program fills the disk of the home and takes each byte that becomes free"
 
 
 def free_disk(demo: Demo) -> None:
     """Make room again."""
     (demo.settings.home / ".filler").unlink()
+    demo.filler.join()
 
 
 def mend_by_repair(demo: Demo) -> None:

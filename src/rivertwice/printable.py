@@ -51,3 +51,8 @@ def _written_out(match: re.Match[str]) -> str:
     character = match.group()
     number = ord(character)
     return _SHORT.get(character) or (f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}")
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number with its noun: `1 row`, `1,200 rows`."""
+    return f"{number:,} {one if number == 1 else many}"

@@ -15,12 +15,13 @@ from rivertwice.timeline.sequence import Entry
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the gate of a reconcile found."""
+    """One thing that the gate of a reconcile found; `repeats` is the kind of another one that says the same."""
 
     severity: str
     kind: str
     message: str
     pair: str = ""
+    repeats: str = ""
 
 
 @dataclass(frozen=True)

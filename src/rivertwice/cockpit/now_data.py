@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from rivertwice.alerts.kinds import KINDS, PIPELINE, TASK_FAILED, meaning_of
 from rivertwice.alerts.model import CRITICAL, Alert
 from rivertwice.cockpit.facts import Facts, Finding, Verdict
-from rivertwice.cockpit.problems import ALERTS, BAD, DATA, NONE, WARN, Problem, count, moment, share
+from rivertwice.cockpit.problems import ALERTS, BAD, DATA, NONE, WARN, Problem, moment, share
+from rivertwice.printable import counted
 from rivertwice.verdicts import DEFECT, LATE, NOT_COMPARABLE
 
 UNSCHEDULED = timedelta(days=1)
@@ -70,12 +71,12 @@ def _defect(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
     )
     covers = frozenset({"defect"})
     if served:
-        what = f"{count(served, 'served row is', 'served rows are')} not what the log gives ({DEFECT}){_where(verdict, DEFECT)}"
+        what = f"{counted(served, 'served row is', 'served rows are')} not what the log gives ({DEFECT}){_where(verdict, DEFECT)}"
         touches = f"{served:,} of {sum(verdict.served.values()):,} served rows are wrong"
         then, tab = _waiting_repair(facts, covers) or (next_command, "correctness")
         yield Problem("defect", BAD, DATA, what, verdict.at, touches, then, tab, covers)
     elif stream:
-        what = f"the stream has emitted {count(stream, 'row', 'rows')} that the log does not give ({DEFECT})"
+        what = f"the stream has emitted {counted(stream, 'row', 'rows')} that the log does not give ({DEFECT})"
         yield Problem(
             "defect",
             BAD,
@@ -94,19 +95,15 @@ def _late(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
     if what is None:
         return
     served, stream = verdict.served.get(LATE, 0), verdict.stream.get(LATE, 0)
-    covers = frozenset(
-        {"late_share"} | {alert.cause.kind for alert in facts.alerts if _repeats_late(alert.cause.kind, alert.message)}
-    )
+    covers = frozenset({"late_share"})
     if served:
         rows = sum(verdict.served.values())
-        touches = (
-            f"{count(served, 'served row lacks', 'served rows lack')} late records, of {rows:,}{_where(verdict, LATE)}"
-        )
+        touches = f"{counted(served, 'served row lacks', 'served rows lack')} late records, of {rows:,}{_where(verdict, LATE)}"
         next_act = f"repair them by a backfill: `rivertwice backfill plan {facts.name}` shows it"
         then, tab = _waiting_repair(facts, covers) or (next_act, "backfills")
         yield Problem("served_late", BAD, DATA, what, verdict.at, touches, then, tab, covers)
         return
-    touches = f"the stream missed them in {count(stream, 'row', 'rows')}; backfills have put right all that is served"
+    touches = f"the stream missed them in {counted(stream, 'row', 'rows')}; backfills have put right all that is served"
     next_act = "wait longer for late records: `rivertwice advise` measures what a longer watermark would cost"
     yield Problem("late_share", WARN, DATA, what, verdict.at, touches, next_act, "correctness", covers)
 
@@ -144,11 +141,8 @@ def _not_comparable(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
 
 def _findings(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
     """Yield what the gate found beyond rows: of each kind one, the critical ones first."""
-    others = [
-        each
-        for each in verdict.findings
-        if each.kind not in (*_OWN, "nothing_compared") and not _repeats_late(each.kind, each.message)
-    ]
+    said = (*_OWN, "nothing_compared")
+    others = [each for each in verdict.findings if each.kind not in said and each.repeats not in said]
     seen: set[str] = set()
     for each in sorted(others, key=lambda one: one.severity != CRITICAL):
         if each.kind in seen:
@@ -156,11 +150,6 @@ def _findings(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
         seen.add(each.kind)
         alike = sum(one.kind == each.kind for one in others)
         yield _finding(facts, verdict, each, alike)
-
-
-def _repeats_late(kind: str, message: str) -> bool:
-    """Say whether a suite found what `_late` says with more detail: the gate judges the same share by the same limit."""
-    return kind == "suite" and "late_share" in message
 
 
 def _finding(facts: Facts, verdict: Verdict, found: Finding, alike: int) -> Problem:

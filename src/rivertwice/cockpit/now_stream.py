@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 
 from rivertwice.alerts.kinds import AGENT_DEAD, KINDS, STREAM_KINDS
 from rivertwice.cockpit.facts import Facts, instant_of
-from rivertwice.cockpit.problems import BAD, CALM, NONE, STREAM, WARN, Problem, count, moment
+from rivertwice.cockpit.problems import BAD, CALM, NONE, STREAM, WARN, Problem, moment
+from rivertwice.printable import counted
 from rivertwice.supervise.backoff import next_attempt
 from rivertwice.supervise.classify import REACTIONS
 from rivertwice.supervise.decide import HUNG_AFTER
@@ -198,12 +199,12 @@ def _lag(facts: Facts) -> Iterator[Problem]:
     is_long = bool(lag) and (arriving is None or lag > ARRIVALS_S * arriving)
     if view["placed_until"] or (is_long and gone_in_s is not None and gone_in_s > CATCHES_UP_S):
         gone = "" if gone_in_s is None else f", gone in about {_rough(gone_in_s)}"
-        what = f"the stream catches up: {count(lag or 0, 'record waits', 'records wait')}{gone}"
+        what = f"the stream catches up: {counted(lag or 0, 'record waits', 'records wait')}{gone}"
         yield Problem(
             "catching_up", CALM, STREAM, what, None, "newer windows are served later than usual", "", "health"
         )
     elif is_long and arriving is not None and gone_in_s is None:
-        what = f"{count(lag, 'record waits', 'records wait')} and the lag does not shrink, while {arriving:.0f} a second arrive"
+        what = f"{counted(lag, 'record waits', 'records wait')} and the lag does not shrink, while {arriving:.0f} a second arrive"
         touches = "what is served is right, and newer windows come later than usual"
         covers = frozenset({"lag", "latency", "backpressure"})
         yield Problem(

@@ -22,11 +22,6 @@ def share(value: float) -> str:
     return f"{value * 100:.1f}".removesuffix(".0") + " %"
 
 
-def count(number: int, one: str, many: str) -> str:
-    """Return a number with its noun."""
-    return f"{number:,} {one if number == 1 else many}"
-
-
 @dataclass(frozen=True)
 class Problem:
     """One thing that is wrong, or under way.

@@ -171,7 +171,8 @@ def _verdict(home: PipelineHome, definition: Definition) -> Verdict | None:
         limit=definition.late.alert_share,
         windows=windows,
         findings=tuple(
-            Finding(each["severity"], each["kind"], each["message"], each.get("pair", "")) for each in gate["alerts"]
+            Finding(each["severity"], each["kind"], each["message"], each.get("pair", ""), each.get("repeats", ""))
+            for each in gate["alerts"]
         ),
         passed=gate["passed"],
     )

@@ -15,6 +15,7 @@ from typing import Any
 from rivertwice.backfill.ranges import HalfOpenRange, merge, subtract
 from rivertwice.instants import iso_of_ms, parse_iso, to_iso
 from rivertwice.pipeline.repair_policy import AUTOMATIC, OFF, RepairPolicy
+from rivertwice.printable import counted
 from rivertwice.verdicts import DEFECT, LATE
 
 DECLINED_FOR = timedelta(days=7)
@@ -174,20 +175,22 @@ def decide(policy: RepairPolicy, proposal: Proposal | None, earlier: Sequence[Re
 
 def headline(pipeline: str, proposal: Proposal) -> str:
     """Return what is asked of a person, in a line."""
-    return f"Repair {proposal.windows} windows of {pipeline}?"
+    return f"Repair {counted(proposal.windows, 'window', 'windows')} of {pipeline}?"
 
 
 def describe(proposal: Proposal) -> str:
     """Return the smallest backfill in a line."""
     shown = ", ".join(f"[{iso_of_ms(start)}, {iso_of_ms(end)})" for start, end in proposal.ranges[:SHOWN])
     more = f" and {len(proposal.ranges) - SHOWN} more" if len(proposal.ranges) > SHOWN else ""
-    cost = "" if proposal.records is None else f", reads {proposal.records} records"
-    return f"{count_rows(proposal.rows)} are served in {proposal.windows} windows: {shown}{more}{cost}"
+    cost = "" if proposal.records is None else f", reads {counted(proposal.records, 'record', 'records')}"
+    is_one = sum(proposal.rows.values()) == 1
+    where = counted(proposal.windows, "window", "windows")
+    return f"{count_rows(proposal.rows)} {'is' if is_one else 'are'} served in {where}: {shown}{more}{cost}"
 
 
 def count_rows(rows: Mapping[str, int]) -> str:
     """Return verdicts and their numbers of rows, the graver first."""
-    parts = [f"{rows[verdict]} rows {verdict}" for verdict in (DEFECT, LATE) if rows.get(verdict)]
+    parts = [f"{counted(rows[verdict], 'row', 'rows')} {verdict}" for verdict in (DEFECT, LATE) if rows.get(verdict)]
     return " and ".join(parts) or "no row DEFECT or LATE"
 
 
@@ -195,7 +198,7 @@ def before_and_after(record: RepairRecord) -> str:
     """Return what a finished repair changed."""
     return (
         f"backfill {record.backfill} repaired it, approved by {record.by}; before: {count_rows(record.proposal.rows)} served in "
-        f"{record.proposal.windows} windows; after: {count_rows(record.after or {})}"
+        f"{counted(record.proposal.windows, 'window', 'windows')}; after: {count_rows(record.after or {})}"
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rivertwice.log.addresses import Part, name_parts
+from rivertwice.printable import counted
 from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.model import Finding
 from rivertwice.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE
@@ -104,14 +105,7 @@ def decide_gate(report: GateInput) -> Gate:
     alerts: list[GateAlert] = []
     for pair, counts in report.counts.items():
         if counts.get(DEFECT):
-            alerts.append(
-                GateAlert(
-                    CRITICAL,
-                    "defect",
-                    f"{counts[DEFECT]} rows of the pair {pair} are DEFECT: see `rivertwice verdicts`",
-                    pair,
-                )
-            )
+            alerts.append(_defect(pair, counts[DEFECT]))
         left_out = counts.get(NOT_COMPARABLE, 0) - report.older.get(pair, 0)
         if left_out > 0:
             alerts.append(_not_comparable(pair, left_out, counts, report))
@@ -122,6 +116,12 @@ def decide_gate(report: GateInput) -> Gate:
         alerts.extend(suite.failed)
         alerts.extend(suite.errored)
     return Gate(tuple(alerts), tuple(report.suites))
+
+
+def _defect(pair: str, rows: int) -> GateAlert:
+    which = counted(rows, f"row of the pair {pair} is", f"rows of the pair {pair} are")
+    message = f"{which} not what the log gives ({DEFECT}); `rivertwice verdicts NAME --verdict {DEFECT}` shows which"
+    return GateAlert(CRITICAL, "defect", message, pair)
 
 
 def _not_comparable(pair: str, rows: int, counts: Mapping[str, int], report: GateInput) -> GateAlert:

@@ -206,7 +206,8 @@ def test_an_alert_about_what_is_said_already_is_not_said_again() -> None:
     assert decide_now(facts, NOW).others == ()
     late = replace(WELL, verdict=LATE, alerts=(alert("late_share", "warning"),))
     assert decide_now(late, NOW).others == ()
-    by_suite = replace(late, alerts=(alert("suite", "warning", message="stays below [late_share: 5 rows do not]"),))
+    repeated = Finding("warning", "suite", "stays below [late_share: 5 rows do not]", repeats="late_share")
+    by_suite = replace(late, verdict=replace(LATE, findings=(*LATE.findings, repeated)))
     assert decide_now(by_suite, NOW).others == ()
 
 

@@ -87,7 +87,7 @@ def test_the_words_name_windows_cost_and_the_numbers_of_before_and_after() -> No
     )
     record = RepairRecord("run", LATE_ROWS, NOW, outcome=DONE, by="ada in Airflow", backfill="bf-1", after={LATE: 1})
     assert before_and_after(record) == (
-        "backfill bf-1 repaired it, approved by ada in Airflow; before: 7 rows LATE served in 2 windows; after: 1 rows LATE"
+        "backfill bf-1 repaired it, approved by ada in Airflow; before: 7 rows LATE served in 2 windows; after: 1 row LATE"
     )
     asked = ask("p", LATE_ROWS, decide(RepairPolicy(), LATE_ROWS, [], NOW), "windows    2", "late burst")
     assert "Asked for: late burst. The definition says repair: {policy: ask}." in asked

@@ -200,7 +200,7 @@ def test_nothing_wrong_is_nothing_to_repair(run: Run, verdicts: list[tuple[int, 
 def test_the_first_message_of_the_alert_has_the_smallest_backfill(run: Run) -> None:
     run.reconcile("rc-1", [(0, "LATE")])
     proposed = repair_steps.propose(run.settings, "p")["repair"]
-    assert proposed.startswith("1 rows LATE are served in 1 windows: [1970-01-01T00:00:00Z")
+    assert proposed.startswith("1 row LATE is served in 1 window: [1970-01-01T00:00:00Z")
     run.policy(policy="off")
     assert repair_steps.propose(run.settings, "p") == {}
 
@@ -325,7 +325,7 @@ def test_a_repair_that_cured_nothing_fails_and_its_alert_stays(run: Run) -> None
     backfill = run.answered(YES)
     run.publish((0, 1), backfill=backfill)
     run.verified([(0, "DEFECT")])
-    with pytest.raises(AirflowFailException, match="still finds 1 rows DEFECT") as raised:
+    with pytest.raises(AirflowFailException, match="still finds 1 row DEFECT") as raised:
         run.do("close", "p")
     assert isinstance(raised.value.__cause__, ReportedError)  # so that the failed task is no second alert
     assert alert_of(run, DEFECT).resolved_at is None
