@@ -32,7 +32,7 @@ class Draft:
 
 def save_draft(home: PipelineHome, request: str, place: str, value: bytes, *, why: str, by: str, now: datetime) -> None:
     """Put a value aside; the same request replaces its own. Those that nobody has decided for a day are removed."""
-    for left in home.operations.glob("amend-*.json"):
+    for left in _waiting(home):
         if now.timestamp() - left.stat().st_mtime > LONGEST_S:
             left.unlink(missing_ok=True)
     replace_json(
@@ -64,6 +64,18 @@ def load_draft(home: PipelineHome, request: str) -> Draft:
 def forget_draft(home: PipelineHome, request: str) -> None:
     """Remove a value that was put aside."""
     _path(home, request).unlink(missing_ok=True)
+
+
+def forget_drafts(home: PipelineHome) -> int:
+    """Remove every value that was put aside, whatever it contains, and return how many there were; each can be asked for again."""
+    left = _waiting(home)
+    for path in left:
+        path.unlink(missing_ok=True)
+    return len(left)
+
+
+def _waiting(home: PipelineHome) -> list[Path]:
+    return sorted(home.operations.glob("amend-*.json"))
 
 
 def _path(home: PipelineHome, request: str) -> Path:

@@ -15,8 +15,9 @@ from deltalake.exceptions import DeltaError
 from homes.delivery import publish_rows
 from homes.erasure import BATCHES, SECRET, TOPIC, ErasureWorld
 from homes.ledger import NOW
+from rivertwice.deadletters.drafts import load_draft, save_draft
 from rivertwice.delivery.aside import ask
-from rivertwice.errors import LeaseLostError, LostRaceError
+from rivertwice.errors import LeaseLostError, LostRaceError, RequestError
 from rivertwice.log import archive
 from rivertwice.log.archive import extend_archive
 from rivertwice.pipeline.bundle import build_bundle
@@ -213,6 +214,16 @@ def test_refused_deliveries_are_purged_and_say_what_the_destination_has(
     told = [one for body in hook.taken for one in body["records"] if one["keys"]["k"] == pseudonym]
     assert [(one["op"], one["replaces"]["values"], one["values"]) for one in told] == [("correct", {"n": 3}, {"n": 4})]
     hook.close()
+
+
+def test_values_that_wait_to_amend_dead_letters_go(world: ErasureWorld) -> None:
+    value = json.dumps({"k": SECRET}).encode()
+    save_draft(world.home, "rq-1", "t@0@5", value, why="a wrong field", by="ada", now=NOW)
+    outcome = world.erase()
+    assert outcome["masked"]["p/operations/amend"] == 1
+    assert [*world.home.operations.glob("amend-*")] == []
+    with pytest.raises(RequestError, match="ask for the amendment again"):
+        load_draft(world.home, "rq-1")
 
 
 def test_the_locks_are_given_back(world: ErasureWorld) -> None:
