@@ -41,10 +41,8 @@ def why_stale(facts: Facts) -> str | None:
     verdict = facts.verdict
     if verdict is None:
         return None
-    if facts.head is not None and verdict.sequence < facts.head.seq:
-        return (
-            f"it is from before the head moved to {facts.head.payload['timeline']} at {moment(facts.head.created_at)}"
-        )
+    if verdict.left_by is not None:
+        return f"it is from before the head moved to {verdict.left_by.payload['timeline']} at {moment(verdict.left_by.created_at)}"
     if facts.published is not None and verdict.sequence < facts.published.seq:
         return f"it is from before {facts.published.payload['backfill']} was published at {moment(facts.published.created_at)}"
     return None
@@ -183,16 +181,15 @@ def _stale(facts: Facts, now: datetime) -> Iterator[Problem]:
     verdict = facts.verdict
     if verdict is None:
         return
-    moved = facts.head is not None and verdict.sequence < facts.head.seq
     why = why_stale(facts)
-    if why is not None and moved and facts.head is not None:
+    if why is not None and verdict.left_by is not None:
         touches = "what is served now was not compared yet"
         yield Problem(
             "stale_verdict",
             WARN,
             DATA,
             f"the verdict is stale: {why}",
-            facts.head.created_at,
+            verdict.left_by.created_at,
             touches,
             _reconcile(facts),
             "correctness",

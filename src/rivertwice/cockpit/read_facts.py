@@ -32,7 +32,7 @@ from rivertwice.supervise.health import observe_stream
 from rivertwice.supervise.view import view_first_load, view_quality, view_stream, view_stream_load
 from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.judgements import verdicts_of
-from rivertwice.timeline.lineage import head_path
+from rivertwice.timeline.lineage import find_move_off, head_path
 from rivertwice.timeline.sequence import HEAD, Entry, read_sequence
 from rivertwice.verdicts import DEFECT, LATE, NOT_COMPARABLE
 
@@ -64,7 +64,7 @@ def read_facts(settings: Settings, definition: Definition, now: datetime) -> Fac
         observation=observation,
         stream=view_stream(settings, name, now, observation),
         alerts=read("alerts", lambda: lasting_alerts(settings, name), ()),
-        verdict=read("verdicts", lambda: _verdict(home, definition), None),
+        verdict=read("verdicts", lambda: _verdict(home, definition, entries), None),
         head=_newest(entries, HEAD),
         published=next((each for each in reversed(entries) if each.kind != HEAD), None),
         began_at=read("ledger", lambda: _began_at(home, entries), None),
@@ -146,7 +146,7 @@ def _retention(settings: Settings, name: str, now: datetime) -> tuple[datetime |
     return (None, None) if plain is None else (parse_iso(plain["at"]), last_retention(settings, name, now))
 
 
-def _verdict(home: PipelineHome, definition: Definition) -> Verdict | None:
+def _verdict(home: PipelineHome, definition: Definition, entries: list[Entry]) -> Verdict | None:
     run = newest_reconcile(home)
     if run is None:
         return None
@@ -175,6 +175,7 @@ def _verdict(home: PipelineHome, definition: Definition) -> Verdict | None:
             for each in gate["alerts"]
         ),
         passed=gate["passed"],
+        left_by=find_move_off(entries, head_path(home), (run["timeline"], run["batch"]), run["sequence"]),
     )
 
 

@@ -21,6 +21,7 @@ from rivertwice.instants import from_ms, to_iso, to_ms
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store.remembered import Remembered
 from rivertwice.timeline.judgements import read_causes, read_verdicts, rows_of
+from rivertwice.timeline.lineage import head_path
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served_rows import publications_of
 from rivertwice.verdicts import AGREES, BY_GRAVITY, DEFECT, LATE, NOT_COMPARABLE, OPEN
@@ -70,7 +71,7 @@ def describe_correctness(settings: Settings, name: str) -> dict[str, Any]:
             "late_by_partition": run["late_by_partition"],
             "gate": {"passed": run["gate"]["passed"], "alerts": run["gate"]["alerts"]},
             "duration_s": run["duration_s"],
-            "moved": moved_after(entries, run["sequence"]),
+            "moved": moved_after(entries, head_path(serving.home), run),
             "published": len(later),
         },
         "trend": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -15,8 +16,8 @@ from rivertwice.store import delta
 from rivertwice.store.remembered import Remembered
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.ledger import MOST
-from rivertwice.timeline.lineage import Segment, head_path, path_semantics
-from rivertwice.timeline.sequence import HEAD, Entry, read_sequence
+from rivertwice.timeline.lineage import Segment, find_move_off, head_path, path_semantics
+from rivertwice.timeline.sequence import Entry, read_sequence
 from rivertwice.timeline.served_rows import publications_of
 
 
@@ -41,7 +42,7 @@ def describe_age(serving: Serving, definition: Definition, runs: Runs, columns: 
     )
     # A record belongs to windows that start up to a window's length, less a step, before its own.
     reach = [(low - max(0, length_ms - step_ms), high + 1) for low, high in batches]
-    moved = moved_after(entries, run["sequence"])
+    moved = moved_after(entries, path, run)
     return {
         "run": run["run"],
         "at": to_iso(run["created_at"]),
@@ -55,9 +56,9 @@ def describe_age(serving: Serving, definition: Definition, runs: Runs, columns: 
     }
 
 
-def moved_after(entries: list[Entry], sequence: int) -> str | None:
-    """Return that the head moved after an entry of the sequence, and where to; None: it did not. Pure."""
-    move = next((entry for entry in reversed(entries) if entry.kind == HEAD and entry.seq > sequence), None)
+def moved_after(entries: list[Entry], path: list[Segment], run: Mapping[str, Any]) -> str | None:
+    """Return that the head left what a reconcile saw, and where to; None: it did not. Pure."""
+    move = find_move_off(entries, path, (run["timeline"], run["batch"]), run["sequence"])
     return None if move is None else f"the head moved to {move.payload['timeline']} after it (sequence {move.seq})"
 
 

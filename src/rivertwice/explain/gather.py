@@ -25,6 +25,7 @@ from rivertwice.timeline.committed import CommittedBatches, every_batch
 from rivertwice.timeline.judgements import Chain, read_verdicts
 from rivertwice.timeline.keys import key_text
 from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import find_move_off, head_path
 from rivertwice.timeline.sequence import HEAD, Entry
 from rivertwice.timeline.served import publications_of
 from rivertwice.timeline.serving import WITHDRAWN, Publication
@@ -206,7 +207,8 @@ def describe_verdicts(
         return ()
     chain, run = newest
     rows = judged_rows(pipeline, chain, address, read_verdicts)
-    last_move = max((entry.seq for entry in pipeline.entries if entry.kind == HEAD), default=0)
+    seen = (run["timeline"], run["batch"])
+    move = find_move_off(pipeline.entries, head_path(pipeline.home), seen, run["sequence"])
     verdicts = []
     for pair in (SERVED, "stream"):
         of_pair = [row for row in rows if row["pair"] == pair]
@@ -218,7 +220,7 @@ def describe_verdicts(
             row["verdict"],
             sequence=run["sequence"],
             batch=run["batch"],
-            last_move=last_move,
+            left_by=None if move is None else move.seq,
             published=None if published is None else published.sequence,
             last_read=max((batch.batch for batch in batches), default=None),
             is_closed=find_closing(pipeline, address) is not None,

@@ -11,7 +11,7 @@ def judge_age(
     *,
     sequence: int,
     batch: int,
-    last_move: int,
+    left_by: int | None,
     published: int | None,
     last_read: int | None,
     is_closed: bool,
@@ -23,13 +23,13 @@ def judge_age(
         verdict: as stored.
         sequence: the newest entry of the sequence that the reconcile saw.
         batch: the last batch that it saw.
-        last_move: number of the newest head move.
+        left_by: number of the head move that left that batch behind; None: the head's path has it.
         published: number of the publication that serves the window; None: none does.
         last_read: the last batch that may have read a record of the window.
         is_closed: whether the window is closed now.
     """
-    if last_move > sequence:
-        return f"the head moved after it (sequence {last_move})"
+    if left_by is not None:
+        return f"the head moved after it (sequence {left_by})"
     if pair == "served" and published is not None and published > sequence:
         return f"the window was published after it (sequence {published})"
     if last_read is not None and last_read > batch:

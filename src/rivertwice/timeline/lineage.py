@@ -14,7 +14,7 @@ from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store.small_records import list_records, put_record_if_absent, read_record
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.sequence import head
+from rivertwice.timeline.sequence import HEAD, Entry, head
 
 FORMAT = 1
 RECORD = "timeline.json"
@@ -170,6 +170,23 @@ def trace_path(timeline: str, load: Callable[[str], Timeline]) -> list[Segment]:
         segments.append(Segment(name, line.first_batch, last))
         name, last = (None, None) if line.parent is None else (line.parent.timeline, line.parent.batch)
     return segments[::-1]
+
+
+def find_move_off(
+    entries: Iterable[Entry], path: Iterable[Segment], batch: tuple[str, int], since: int
+) -> Entry | None:
+    """Return the newest head move that left a batch behind; None: the head's path still has it. Pure.
+
+    Args:
+        entries: the sequence.
+        path: the head's.
+        batch: timeline and number, for instance of the last batch that a reconcile saw.
+        since: moves up to this entry of the sequence were seen.
+    """
+    if any(part.contains(*batch) for part in path):
+        return None
+    moves = [entry for entry in entries if entry.kind == HEAD and entry.seq > since]
+    return moves[-1] if moves else None
 
 
 def path_until(path: Iterable[Segment], batch: int) -> list[Segment]:

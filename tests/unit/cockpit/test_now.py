@@ -85,7 +85,7 @@ CASES: list[tuple[str, Facts, str, tuple[str, ...]]] = [
      ("The restore restore-1 is not done: step 3 of 7 is (parent drained)", "`rivertwice savepoint restore flights` finishes it")),
     ("catching up", with_stream({}, {"lag": 90_000, "catch_up_s": 330.0}), CALM, ("90,000 records wait, gone in about 6 min",)),
     ("a first load", replace(WELL, first_load={"message": "first load fl-1 is under way"}), CALM, ("First load fl-1 is under way",)),
-    ("stale by a head move", replace(WELL, head=MOVED), WARN,
+    ("stale by a head move", replace(WELL, verdict=replace(VERDICT, left_by=MOVED)), WARN,
      ("The verdict is stale: it is from before the head moved to t2 at 2026-11-27 02:55:00 UTC", "`rivertwice reconcile flights`")),
     ("stale by its age", replace(WELL, verdict=replace(VERDICT, at=ago(hours=3))), WARN,
      ("older than it should be: it is of batch 118, and the stream is at batch 120", "since 2026-11-27 00:00:00 UTC")),
@@ -145,7 +145,7 @@ def test_a_late_share_above_the_limit_is_never_green() -> None:
     [
         (WELL, (GOOD, GOOD, GOOD), ("runs", "agrees", "none")),
         (with_stream({**DOWN, "memory": failed()}), (BAD, GOOD, GOOD), ("driver down", "agrees", "none")),
-        (replace(WELL, head=MOVED), (GOOD, WARN, GOOD), ("runs", "stale", "none")),
+        (replace(WELL, verdict=replace(VERDICT, left_by=MOVED)), (GOOD, WARN, GOOD), ("runs", "stale", "none")),
         (replace(WELL, alerts=(alert("lag", "warning"),)), (GOOD, GOOD, WARN), ("runs", "agrees", "1 open")),
         (
             replace(WELL, alerts=(alert("hung"), alert("lag", "warning"))),

@@ -85,7 +85,7 @@ def test_what_is_not_served_yet_comes_first() -> None:
     ("changed", "why"),
     [
         ({}, None),
-        ({"last_move": 6}, "the head moved after it (sequence 6)"),
+        ({"left_by": 6}, "the head moved after it (sequence 6)"),
         ({"published": 7}, "the window was published after it (sequence 7)"),
         ({"published": 4}, None),
         ({"last_read": 13}, "batch 13 may have read records of the window after it"),
@@ -96,7 +96,7 @@ def test_what_is_not_served_yet_comes_first() -> None:
 )
 def test_a_verdict_holds_until_something_happened_to_the_window(changed: dict[str, Any], why: str | None) -> None:
     usual: dict[str, Any] = {
-        "pair": "served", "verdict": AGREES, "sequence": 5, "batch": 12, "last_move": 1, "published": None, "last_read": 9,
+        "pair": "served", "verdict": AGREES, "sequence": 5, "batch": 12, "left_by": None, "published": None, "last_read": 9,
         "is_closed": True,
     }  # fmt: skip
     assert judge_age(**{**usual, **changed}) == why

@@ -17,6 +17,7 @@ from rivertwice.timeline.lineage import (
     Segment,
     Timeline,
     create_timeline,
+    find_move_off,
     fork_of,
     head_definition,
     head_path,
@@ -31,7 +32,7 @@ from rivertwice.timeline.lineage import (
     timeline_ledger,
     trace_path,
 )
-from rivertwice.timeline.sequence import move_head
+from rivertwice.timeline.sequence import HEAD, Entry, move_head
 
 T1 = Timeline("p", "t1", None, 0, {"flights": {"0": 0}}, "b1", {"semantics": "m"}, "c", {"flights": "id"}, NOW)
 
@@ -88,6 +89,26 @@ def test_a_path_goes_through_all_ancestors_root_first() -> None:
     }
     assert trace_path("t3", lines.__getitem__) == [Segment("t1", 0, 4), Segment("t2", 5, 6), Segment("t3", 7, None)]
     assert trace_path("t1", lines.__getitem__) == [Segment("t1", 0, None)]
+
+
+@pytest.mark.parametrize(
+    ("batch", "since", "found"),
+    [
+        (("t1", 5), 1, None),  # before the fork: what was seen of it is served still
+        (("t1", 8), 1, 3),
+        (("t1", 8), 3, None),  # seen: whoever looked at sequence 3 looked at t2
+        (("t2", 7), 3, None),
+    ],
+)
+def test_a_head_move_leaves_the_batches_after_its_fork(batch: tuple[str, int], since: int, found: int | None) -> None:
+    path = [Segment("t1", 0, 5), Segment("t2", 6, None)]
+    entries = [
+        Entry(1, HEAD, {"timeline": "t1"}, NOW),
+        Entry(2, "publication", {}, NOW),
+        Entry(3, HEAD, {"timeline": "t2"}, NOW),
+    ]
+    move = find_move_off(entries, path, batch, since)
+    assert (None if move is None else move.seq) == found
 
 
 def test_rows_are_chosen_by_the_path_and_never_twice() -> None:
