@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rivertwice.config import PipelineHome
-from rivertwice.reconcile.seals.changes import find_foreign
 from rivertwice.reconcile.seals.look import Look, find_broken, look_at_changes, new_publications
 from rivertwice.versions.model import Proof
 
@@ -23,8 +22,6 @@ def prove(name: str, look: Look) -> Proof:
     lacks = ""
     if broken:
         lacks = f"what {seal.run} proved of {name} does not hold any more: {broken}; {again}"
-    elif find_foreign(name, look.tables):
-        lacks = f"another program changed tables of {name} after {seal.run}; {again}, which names the commits"
     elif new_publications(look):
         lacks = f"{name} published backfills after {seal.run} proved what it serves; {again}"
     return Proof(name, seal.run, seal.settled_ms, lacks, seal.timeline, seal.sequence, seal.end_offsets)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rivertwice.config import PipelineHome
-from rivertwice.reconcile.model import Finding
 from rivertwice.store.delta import NONCE
 from rivertwice.store.delta_mend import OPERATION
 from rivertwice.store.delta_read import Change, changes_since, version_of
@@ -65,18 +64,17 @@ def classify_change(table: str, change: Change) -> str:
     return REPLACED if table == "served" and change.is_partial and _SERVED in change.keys else REWRITTEN
 
 
-def find_foreign(pipeline: str, tables: Sequence[TableChanges]) -> list[Finding]:
-    """Return a finding for each commit of another program."""
-    return [
-        Finding(
-            "foreign_write",
-            f"version {change.version} of the table {each.table} is a {change.operation} that no stream, backfill or "
-            f"upkeep made, so rows that were compared before may have changed; `rivertwice reconcile {pipeline} --full` compares all",
-        )
+def find_foreign(tables: Sequence[TableChanges]) -> str | None:
+    """Return which commits another program made, so rows that were compared before may have changed; None: there are none."""
+    commits = [
+        f"version {change.version} of the table {each.table} ({change.operation or 'no operation named'})"
         for each in tables
         for change in each.changes or ()
         if classify_change(each.table, change) == FOREIGN
     ]
+    if not commits:
+        return None
+    return f"another program made {commits[0]}{f' and {len(commits) - 1} more commits' if commits[1:] else ''}"
 
 
 def find_rewritten(tables: Sequence[TableChanges]) -> str | None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rivertwice.config import PipelineHome, Place
 from rivertwice.deadletters.amendments import last_amendment
 from rivertwice.errors import LostRaceError, TableDamageError
 from rivertwice.log.gaps import accepted_gaps
-from rivertwice.reconcile.model import Finding
 from rivertwice.reconcile.seals.changes import (
     TableChanges,
     find_foreign,
@@ -71,12 +70,10 @@ class Decision:
 
     Attributes:
         mode: `full`, `increment` or `unchanged`. reason: in words.
-        foreign: commits of other programs; each is a defect.
     """
 
     mode: str
     reason: str
-    foreign: Sequence[Finding] = field(default=())
 
 
 def look_at_changes(home: PipelineHome) -> Look:
@@ -150,31 +147,25 @@ def require_files(home: PipelineHome) -> None:
         raise TableDamageError(message)
 
 
-def decide_mode(pipeline: str, look: Look, *, full: bool = False, has_range: bool = False) -> Decision:
+def decide_mode(look: Look, *, full: bool = False, has_range: bool = False) -> Decision:
     """Decide whether everything is judged, only what changed since the seal, or nothing. Pure.
 
     Args:
-        pipeline: its name, for messages.
         look: what was seen.
         full: somebody asks for everything.
         has_range: somebody asks for a range of windows.
     """
     seal = look.seal
-    reason = _asked_for(full=full, has_range=has_range) or find_broken(look)
+    asked = _asked_for(full=full, has_range=has_range)
+    reason = "; ".join(filter(None, (asked, find_foreign(look.tables)))) if asked else find_broken(look)
     if seal is None or reason:
         return Decision(FULL, reason)
-    foreign = find_foreign(pipeline, look.tables)
-    is_same = (
-        look.last == (seal.timeline, seal.batch)
-        and look.sequence == seal.sequence
-        and look.stamp == seal.served
-        and not foreign
-    )
+    is_same = look.last == (seal.timeline, seal.batch) and look.sequence == seal.sequence and look.stamp == seal.served
     if is_same:
         return Decision(UNCHANGED, f"nothing new since the {seal.name}")
     if seal.whole:
         return Decision(FULL, f"there is something new since the {seal.name}, and its rows are judged as a whole")
-    return Decision(INCREMENT, f"starts at the {seal.name}", foreign)
+    return Decision(INCREMENT, f"starts at the {seal.name}")
 
 
 def _asked_for(*, full: bool, has_range: bool) -> str:
@@ -188,6 +179,9 @@ def find_broken(look: Look) -> str:
     seal = look.seal
     if seal is None:
         return "no seal is on the head's path"
+    foreign = find_foreign(look.tables)
+    if foreign:
+        return foreign
     unsealed = gaps_after(seal, look)
     if unsealed:
         return f"timeline {unsealed[0]} began after an accepted gap"

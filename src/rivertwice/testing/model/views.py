@@ -132,7 +132,7 @@ def look_at(world: World, *, full: bool) -> Generator[int, None, tuple[Looked, D
         tables=tables,
         forgotten=forgotten,
     )
-    decision = rules.decide_mode("model", looked, full=full)
+    decision = rules.decide_mode(looked, full=full)
     yield DECIDED
     return Looked(looked, seals, contents), decision
 
