@@ -21,6 +21,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import TableDamageError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.engine import FEW_RECORDS, with_confs
+from rivertwice.reconcile.gate import FOREIGN_WRITE
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.results import newest_reconcile, verdict_rows
 from rivertwice.reconcile.run import reconcile
@@ -139,27 +140,57 @@ def test_a_small_increment_is_interpreted_and_settings_are_put_back(spark: Spark
     assert interpreted == ["re-derive", "recompute", "account"]
 
 
-def alter_settled_row(made: WindowHome) -> None:
-    """Change one settled row of the changelog in place, as a person with a SQL tool does."""
+def alter_settled_row(made: WindowHome, by: int = 1) -> None:
+    """Write one settled row of the changelog in place, as a person with a SQL tool does; by 0 it stays the same."""
     first = made.world.emitted[0][1]
     where = f"k = '{first.key}' AND window_start = arrow_cast({first.start_ms * 1000}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
-    metrics = DeltaTable(str(made.home.tables.changelog)).update({"total": "total + 1"}, predicate=where)
+    metrics = DeltaTable(str(made.home.tables.changelog)).update({"total": f"total + {by}"}, predicate=where)
     assert metrics["num_updated_rows"] == 1
 
 
-def test_a_foreign_write_to_settled_rows_fails_the_gate_until_a_full_run(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_ordinary_run_names_the_settled_row_of_a_foreign_write(spark: SparkSession, tmp_path: Path) -> None:
     made = made_and_sealed(spark, tmp_path, 11, 20)
     alter_settled_row(made)
     for batches in (0, 2):
         made.commit(batches)
+        assert reconcile_unchanged(made.settings, "p", now=utc_now()) is None
         report = run(spark, made.settings)
-        assert report.increment is not None
-        assert [finding.kind for finding in report.findings] == ["foreign_write"]
+        assert report.increment is None
+        assert report.why.startswith("another program made version ")
         assert not report.gate.passed
         assert not report.sealed
-    full = run(spark, made.settings, full=True)
-    wrong = [verdict.row for verdict in full.verdicts if verdict.pair == "stream" and verdict.verdict == "DEFECT"]
-    assert [row.start_ms for row in wrong] == [made.world.emitted[0][1].start_ms]
+        kinds = {(alert.kind, alert.pair) for alert in report.gate.alerts}
+        assert ("defect", "stream") in kinds
+        assert (FOREIGN_WRITE, "") not in kinds
+        wrong = [verdict.row for verdict in report.verdicts if verdict.pair == "stream" and verdict.verdict == "DEFECT"]
+        assert [row.start_ms for row in wrong] == [made.world.emitted[0][1].start_ms]
+
+
+def test_a_foreign_write_that_changes_nothing_warns_once_and_is_sealed(spark: SparkSession, tmp_path: Path) -> None:
+    made = made_and_sealed(spark, tmp_path, 11, 20)
+    alter_settled_row(made, by=0)
+    lines: list[str] = []
+    report = reconcile(spark, made.settings, "p", now=utc_now(), progress=lines.append)
+    assert report.increment is None
+    assert report.sealed
+    made_by = "another program made version "
+    assert lines[0].startswith(f"reconcile: look: {made_by}")
+    newest = newest_reconcile(made.home)
+    assert newest is not None
+    assert newest["gate"]["reason"].startswith(made_by)
+    warned = [alert["message"] for alert in newest["gate"]["alerts"] if alert["kind"] == FOREIGN_WRITE]
+    assert [text.startswith(made_by) for text in warned] == [True]
+    again = reconcile_unchanged(made.settings, "p", now=utc_now(), progress=lambda _: None)
+    assert again is not None
+    newest = newest_reconcile(made.home)
+    assert newest is not None
+    assert newest["run"] == again.run
+    assert newest["gate"]["reason"].startswith("nothing new since the seal")
+    assert FOREIGN_WRITE not in {alert["kind"] for alert in newest["gate"]["alerts"]}
+    made.commit(2)
+    report = run(spark, made.settings)
+    assert report.increment is not None
+    assert FOREIGN_WRITE not in {alert.kind for alert in report.gate.alerts}
 
 
 def test_a_ledger_row_changed_behind_a_seal_is_found_by_a_full_run(spark: SparkSession, tmp_path: Path) -> None:

@@ -318,6 +318,8 @@ def test_a_reconcile_is_summed_up_by_pair_with_its_alerts() -> None:
     assert text[0] == "rc-1: p up to batch t1/8"
     assert text[3].split() == ["stream", "13", "37", "0", "0", "0"]
     assert text[-1] == "warning: 36 % came too late"
+    reason = "another program made version 7 of the table served (UPDATE)"
+    assert summary_text({**stored, "gate": {"reason": reason}}).splitlines()[1] == f"reason: {reason}"
 
 
 def test_values_become_plain_json() -> None:

@@ -147,6 +147,10 @@ KINDS: Mapping[str, AlertKind] = {
         "served rows are what the log gives, and not what the pipeline's own suite expects of its data",
         ("quality", PIPELINE),
     ),
+    "foreign_write": AlertKind(
+        "no served row is wrong by it: everything was judged again after another program had written to a table",
+        ("reconcile", PIPELINE),
+    ),
     TASK_FAILED: AlertKind(
         "the stream runs on; what this task does (savepoint, archive, reconcile, backfill) was not done", _STATUS
     ),

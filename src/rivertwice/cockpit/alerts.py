@@ -27,6 +27,7 @@ NEXT_ACTS: Mapping[str, tuple[str, ...]] = {
     "nothing_compared": ("reconcile",),
     "not_comparable": ("reconcile",),
     "partitions_added": ("reconcile",),
+    "foreign_write": ("reconcile",),
     "archive": ("archive",),
     "retention": ("archive",),
     "savepoint_stale": ("rotate",),

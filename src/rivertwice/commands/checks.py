@@ -69,8 +69,9 @@ def summary_text(stored: dict[str, Any]) -> str:
     counts, gate = stored.get("counts") or {}, stored.get("gate") or {}
     rows = [(pair, *(counts[pair].get(verdict, 0) for verdict in VERDICTS)) for pair in PAIRS if pair in counts]
     head = f"{stored.get('run')}: {stored.get('pipeline')} up to batch {stored.get('timeline')}/{stored.get('batch')}"
+    reason = [f"reason: {gate['reason']}"] if gate.get("reason") else []
     alerts = [f"{alert['severity']}: {alert['message']}" for alert in gate.get("alerts", [])]
-    return "\n".join([head, as_table(("pair", *VERDICTS), rows), *alerts])
+    return "\n".join([head, *reason, as_table(("pair", *VERDICTS), rows), *alerts])
 
 
 def exit_code_of_gate(gate: Mapping[str, Any]) -> int:

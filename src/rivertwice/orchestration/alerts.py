@@ -19,7 +19,7 @@ SENDER_PATIENCE_S = 5.0
 SHOWN = 3
 GATE_KINDS = (
     "defect", "finding", "gap", "balance", "late_share", "not_comparable", "nothing_compared", "suite", "suite_errored",
-    "quality",
+    "quality", "foreign_write",
 )  # fmt: skip
 _VERDICTS = {"defect": DEFECT, "late_share": LATE, "not_comparable": NOT_COMPARABLE}
 """The kinds that a backfill repairs: they are over once `served` has no row of the verdict, whatever the stream emitted."""

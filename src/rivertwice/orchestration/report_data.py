@@ -61,6 +61,8 @@ def reconcile_lines(run: Mapping[str, Any]) -> list[str]:
         for pair, counts in run["counts"].items()
     ]
     lines += [f"{alert['severity']}: {alert['kind']}: {alert['message']}" for alert in run["gate"]["alerts"]]
+    if run["gate"].get("reason"):
+        lines.append(f"reason: {run['gate']['reason']}")
     lines.append(f"as of batch {run['batch']} of {run['timeline']}, entry {run['sequence']} of the sequence")
     return lines
 

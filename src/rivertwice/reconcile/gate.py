@@ -16,6 +16,8 @@ CRITICAL = "critical"
 WARNING = "warning"
 QUALITY = "quality"
 """Kind of the alerts of users' own suites: the rows are what the log gives, the data are not what somebody expects."""
+FOREIGN_WRITE = "foreign_write"
+"""Kind of the warning that another program wrote to a table, though no row is wrong by it."""
 MOST_GAPS = 10  # each names offsets; the verdicts hold them all
 
 
@@ -26,7 +28,7 @@ class GateAlert:
     Attributes:
         severity: `critical` or `warning`.
         kind: stable word: defect, finding, gap, balance, late_share, not_comparable, nothing_compared, suite,
-            suite_errored, quality.
+            suite_errored, quality, foreign_write.
         pair: the pair whose rows it is about, `stream` or `served`; empty: it is about no single pair.
         repeats: kind of the gate's own alert that says the same; a person hears of it once.
     """
@@ -98,6 +100,17 @@ class Gate:
             "alerts": [asdict(alert) for alert in self.alerts],
             "suites": [asdict(suite) for suite in self.suites],
         }
+
+
+def warn_of_foreign(gate: Gate, foreign: str | None) -> Gate:
+    """Return the gate of a run over everything with a warning of another program's commit, if it passes all the same.
+
+    What did not pass has alerts of its own, which name what is wrong.
+    """
+    if foreign is None or not gate.passed:
+        return gate
+    message = f"{foreign}; everything was judged again, and no row is a DEFECT"
+    return gate.with_alerts([GateAlert(WARNING, FOREIGN_WRITE, message)])
 
 
 def decide_gate(report: GateInput) -> Gate:

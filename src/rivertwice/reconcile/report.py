@@ -27,7 +27,7 @@ class ReconcileReport:
         findings: defects of the ledger and the dead letters. dirty: windows whose digests differed.
         phases: seconds by phase.
         increment: what the run builds on; None: it judged everything.
-        sealed: whether the next run may build on it. why: why it judged everything, or why it is not sealed.
+        sealed: whether the next run may build on it. why: why it judged as much as it did; also in the stored gate, as `reason`.
     """
 
     stamp: Stamp

@@ -22,7 +22,7 @@ from rivertwice.reconcile import suites
 from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, select_acknowledged
 from rivertwice.reconcile.causes import dead_causes, finding_causes, row_causes, touched_causes
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
-from rivertwice.reconcile.gate import Gate, GateAlert, GateInput, decide_gate
+from rivertwice.reconcile.gate import Gate, GateAlert, GateInput, decide_gate, warn_of_foreign
 from rivertwice.reconcile.judge_head import judge_head
 from rivertwice.reconcile.judged import Judged, count_presence
 from rivertwice.reconcile.model import OLDER, Finding, RowId, Verdict
@@ -30,6 +30,7 @@ from rivertwice.reconcile.observe import has_few_records, observe_head
 from rivertwice.reconcile.quality import check_windows
 from rivertwice.reconcile.report import Phases, ReconcileReport
 from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run, stored_verdicts
+from rivertwice.reconcile.seals.changes import find_foreign
 from rivertwice.reconcile.seals.check import check_seals, check_served_total
 from rivertwice.reconcile.seals.fit import NotIncrementalError
 from rivertwice.reconcile.seals.look import (
@@ -108,13 +109,14 @@ def reconcile(
     verdicts = [*judged.verdicts, *touched.verdicts]
     if range is not None:
         verdicts = [verdict for verdict in verdicts if _inside(verdict.row, range)]
-    findings = [*judged.findings]
+    findings = list(judged.findings)
     findings += check_seals(view, read_seals(home)) if seal is None else check_served_total(view, seal)
     totals = add_up(view, judged, verdicts, seal, settled, touched)
     dirty = judged.dirty
     judged_rows = sum(sum(by.values()) for by in totals.counts.values())
     phases.done("judge", f"{judged_rows} verdicts, {dirty} windows with differing digests")
     gate = _decide(home, settings, view, judged, verdicts, findings, totals, now)
+    gate = warn_of_foreign(gate, None if range is not None else find_foreign(look.tables))
     phases.done("gate", f"{'passed' if gate.passed else 'failed'} with {len(gate.alerts)} alerts")
     stamp = _stamp(view, run, now)
     proved = gate  # what a seal says: rows that are exact stay so, however bad their data are
@@ -129,7 +131,7 @@ def reconcile(
         stored += together(judged.spread)
         write = partial(write_spread, home, stamp, judged.spread, judged.dead_rows)
     unsealed = "a range was asked for" if range is not None else why_not_sealed(judged, view, proved, totals)
-    summary = _summary(totals, gate, findings, phases.seconds)
+    summary = _summary(totals, gate, findings, why, phases.seconds)
     is_own = store_run(home, stamp, stored, causes, summary, increment, write)
     judged.release()
     if not is_own:
@@ -264,13 +266,20 @@ def _inside(row: RowId, wanted: TimeRange) -> bool:
     return to_ms(wanted.start) <= row.start_ms < to_ms(wanted.end)
 
 
-def _summary(totals: Totals, gate: Gate, findings: Sequence[Finding], phases: Mapping[str, float]) -> dict[str, object]:
+def _summary(
+    totals: Totals, gate: Gate, findings: Sequence[Finding], why: str, phases: Mapping[str, float]
+) -> dict[str, object]:
     partitions = totals.partitions
     named = {name: partitions[part].to_json() for part, name in name_parts(partitions).items()}
     return {
         "counts": totals.counts,
         "balance": {"total": totals.total.to_json(), "partitions": named},
         "late_by_partition": {name: account["late_share"] for name, account in named.items()},
-        "gate": {**gate.to_json(), "findings": [finding.message for finding in findings], "phases": dict(phases)},
+        "gate": {
+            **gate.to_json(),
+            "findings": [finding.message for finding in findings],
+            "phases": dict(phases),
+            "reason": why,
+        },
         "duration_s": sum(phases.values()),
     }

@@ -9,12 +9,15 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.log.addresses import name_parts
 from rivertwice.progress import Progress
 from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.gate import QUALITY, Gate, GateAlert
+from rivertwice.reconcile.gate import FOREIGN_WRITE, QUALITY, Gate, GateAlert
 from rivertwice.reconcile.quality import standing_alerts
 from rivertwice.reconcile.report import Phases, ReconcileReport
 from rivertwice.reconcile.results import Stamp, reconcile_runs, store_run
 from rivertwice.reconcile.seals.look import UNCHANGED, Decision, Look, decide_mode, look_at_changes, require_files
 from rivertwice.timeline.judgements import Increment
+
+_OF_THAT_RUN = frozenset({QUALITY, FOREIGN_WRITE})
+"""Kinds of alerts that do not go on: suites are asked again, and a commit is older than the seal."""
 
 
 def reconcile_unchanged(
@@ -83,9 +86,14 @@ def keep_as_sealed(
         as_of=stored["as_of"],
     )
     summary = {name: stored[name] for name in ("counts", "balance", "late_by_partition")}
-    alerts = [GateAlert(**alert) for alert in stored["gate"]["alerts"] if alert["kind"] != QUALITY]
+    alerts = [GateAlert(**alert) for alert in stored["gate"]["alerts"] if alert["kind"] not in _OF_THAT_RUN]
     gate = Gate((*alerts, *standing_alerts(settings, home)))
-    summary["gate"] = {**stored["gate"], "passed": gate.passed, "alerts": gate.to_json()["alerts"]}
+    summary["gate"] = {
+        **stored["gate"],
+        "passed": gate.passed,
+        "alerts": gate.to_json()["alerts"],
+        "reason": decision.reason,
+    }
     store_run(home, stamp, [], [], {**summary, "duration_s": sum(phases.seconds.values())}, increment)
     phases.done("store", f"run {stamp.run}: as {seal.run}")
     balance = stored["balance"]

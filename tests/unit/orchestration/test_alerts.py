@@ -187,6 +187,14 @@ def test_one_fact_of_a_reconcile_is_one_message_until_its_repair(settings: Setti
     assert len(hook.taken) == 4
 
 
+def test_a_warning_of_another_program_ends_with_the_next_reconcile(settings: Settings, hook: Hook) -> None:
+    commit = {"severity": "warning", "kind": "foreign_write", "message": "another program made version 7"}
+    report_gate(settings, P, GATE, gate_of([commit]), whole=True)
+    report_gate(settings, P, GATE, gate_of([]), whole=True)
+    Sender(settings).run_pass()
+    assert hook.told() == [("foreign_write", "firing"), ("foreign_write", "resolved")]
+
+
 def test_a_reconcile_of_a_range_ends_no_alert(settings: Settings, hook: Hook) -> None:
     report_gate(settings, P, GATE, gate_of(LATE, LATE=40), whole=True)
     report_gate(settings, P, GATE, gate_of([]), whole=False)

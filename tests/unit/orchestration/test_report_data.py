@@ -12,7 +12,11 @@ from rivertwice.orchestration.report_data import find_report, reconcile_lines
 
 RUN = {
     "counts": {"stream": {"AGREES": 10, "LATE": 2, "OPEN": 0}, "served": {"AGREES": 12}},
-    "gate": {"passed": False, "alerts": [{"severity": "critical", "kind": "defect", "message": "1 row"}]},
+    "gate": {
+        "passed": False,
+        "alerts": [{"severity": "critical", "kind": "defect", "message": "1 row"}],
+        "reason": "nothing new",
+    },
     "batch": 7,
     "timeline": "t1",
     "sequence": 3,
@@ -24,6 +28,7 @@ def test_a_reconcile_is_reported_one_fact_a_line() -> None:
         "stream against truth: 10 AGREES, 2 LATE",
         "served against truth: 12 AGREES",
         "critical: defect: 1 row",
+        "reason: nothing new",
         "as of batch 7 of t1, entry 3 of the sequence",
     ]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
-from rivertwice.reconcile.gate import Gate, GateAlert, GateInput, SuiteOutcome, decide_gate
+from rivertwice.reconcile.gate import Gate, GateAlert, GateInput, SuiteOutcome, decide_gate, warn_of_foreign
 from rivertwice.reconcile.model import Finding
 
 P0, P1 = Part("flights", 0), Part("flights", 1)
@@ -81,6 +81,17 @@ def test_a_finding_fails_the_gate() -> None:
     gate = decide_gate(replace(INPUT, findings=[Finding("ledger", "ledger of batch 4: read is 1")]))
     assert kinds(gate) == [("critical", "finding")]
     assert not gate.passed
+
+
+def test_a_foreign_commit_is_a_warning_of_a_gate_that_passes() -> None:
+    made = "another program made version 7 of the table served (UPDATE)"
+    passed = warn_of_foreign(decide_gate(INPUT), made)
+    assert passed.passed
+    assert kinds(passed) == [("warning", "foreign_write")]
+    assert made in passed.alerts[0].message
+    assert warn_of_foreign(decide_gate(INPUT), None).alerts == ()
+    failed = decide_gate(replace(INPUT, counts={"stream": {"AGREES": 1}, "served": {"DEFECT": 1}}))
+    assert warn_of_foreign(failed, made) == failed, "a DEFECT is the one alert"
 
 
 def test_one_lagging_partition_raises_the_late_alert() -> None:

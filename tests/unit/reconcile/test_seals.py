@@ -17,8 +17,16 @@ from rivertwice.reconcile.derive import read_spans
 from rivertwice.reconcile.gaps import Jump
 from rivertwice.reconcile.gate import Gate, GateAlert
 from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowId, Verdict
-from rivertwice.reconcile.seals.changes import FOREIGN, OWN, REPLACED, REWRITTEN, TableChanges, classify_change
-from rivertwice.reconcile.seals.look import FULL, INCREMENT, UNCHANGED, Look, decide_mode
+from rivertwice.reconcile.seals.changes import (
+    FOREIGN,
+    OWN,
+    REPLACED,
+    REWRITTEN,
+    TableChanges,
+    classify_change,
+    find_foreign,
+)
+from rivertwice.reconcile.seals.look import FULL, INCREMENT, UNCHANGED, Decision, Look, decide_mode
 from rivertwice.reconcile.seals.merge import merge_counts, replaced_verdicts, sealed_pairs, settled_parts
 from rivertwice.reconcile.seals.model import SealedPart, chain_hash, seal_of
 from rivertwice.reconcile.seals.scope import Scope, Zones, join_nearest, joined_runs, reaches_back, select_batches
@@ -40,6 +48,8 @@ def change(
 
 
 REPLACING = change(mode="Overwrite", keys=("served",), partial=True)
+FOREIGN_COMMIT = TableChanges("ledger", 7, 6, [change("UPDATE", "", ())])
+UPKEEP = [change("OPTIMIZE", "", ()), change("VACUUM START", "", ()), change("VACUUM END", "", ())]
 
 
 def test_a_seal_is_read_as_it_was_stored() -> None:
@@ -70,11 +80,15 @@ def test_a_seal_is_read_as_it_was_stored() -> None:
         (replace(LOOK, entries=[*LOOK.entries, Entry(2, PUBLICATION, {}, NOW)]), INCREMENT, "starts at"),
         (replace(LOOK, tables=[TableChanges("ledger", 9, 5, None)]), FULL, "not kept"),
         (replace(LOOK, tables=[TableChanges("ledger", 9, 8, [change(mode="Overwrite")])]), FULL, "replaced rows"),
-        (replace(LOOK, tables=[TableChanges("ledger", 9, 8, [change(keys=())])]), INCREMENT, "starts at"),
+        (replace(LOOK, tables=[FOREIGN_COMMIT]), FULL, "another program made version 7 of the table ledger (UPDATE)"),
+        (replace(LOOK, last=("t1", 6), tables=[FOREIGN_COMMIT]), FULL, "another program"),
+        (replace(LOOK, amendments=1, tables=[FOREIGN_COMMIT]), FULL, "another program"),
+        (replace(LOOK, tables=[TableChanges("ledger", 9, 6, UPKEEP)]), UNCHANGED, "nothing new"),
+        (replace(LOOK, last=("t1", 6), tables=[TableChanges("ledger", 9, 6, UPKEEP)]), INCREMENT, "starts at"),
     ],
 )
 def test_how_much_is_judged_follows_from_what_changed(looked: Look, mode: str, word: str) -> None:
-    decision = decide_mode("p", looked)
+    decision = decide_mode(looked)
     assert decision.mode == mode
     assert word in decision.reason
 
@@ -86,14 +100,14 @@ def test_how_much_is_judged_follows_from_what_changed(looked: Look, mode: str, w
         (replace(LOOK, last=("t1", 6)), FULL, "judged as a whole"),
         (replace(LOOK, stamp=ServedStamp(1, "t1", 6)), FULL, "judged as a whole"),
         (replace(LOOK, amendments=1), FULL, "dead letters"),
-        (replace(LOOK, tables=[TableChanges("ledger", 9, 8, [change(keys=())])]), FULL, "judged as a whole"),
+        (replace(LOOK, tables=[FOREIGN_COMMIT]), FULL, "another program"),
+        (replace(LOOK, tables=[TableChanges("ledger", 9, 6, UPKEEP)]), UNCHANGED, "nothing new"),
     ],
 )
 def test_a_seal_of_rows_judged_as_a_whole_holds_until_anything_is_new(looked: Look, mode: str, word: str) -> None:
-    decision = decide_mode("p", replace(looked, seal=replace(SEAL, whole=True)))
+    decision = decide_mode(replace(looked, seal=replace(SEAL, whole=True)))
     assert decision.mode == mode
     assert word in decision.reason
-    assert decision.foreign == ()
 
 
 @pytest.mark.parametrize(
@@ -113,16 +127,24 @@ def test_verdicts_prove_what_could_be_compared(stream: dict[str, int], served: d
 
 
 def test_a_person_who_asks_for_everything_or_a_range_gets_it() -> None:
-    assert decide_mode("p", LOOK, full=True).mode == FULL
-    assert decide_mode("p", LOOK, has_range=True).mode == FULL
+    assert decide_mode(LOOK, full=True) == Decision(FULL, "everything was asked for")
+    assert decide_mode(LOOK, has_range=True) == Decision(FULL, "a range was asked for")
 
 
-def test_a_commit_of_another_program_is_a_finding_with_the_way_on() -> None:
-    foreign = replace(LOOK, tables=[TableChanges("changelog", 7, 6, [change("DELETE", "", ())])])
-    (finding,) = decide_mode("p", foreign).foreign
-    assert finding.kind == "foreign_write"
-    assert "version 7 of the table changelog is a DELETE" in finding.message
-    assert "`rivertwice reconcile p --full`" in finding.message
+def test_the_reason_names_another_program_whatever_was_asked_for() -> None:
+    seen = replace(LOOK, tables=[FOREIGN_COMMIT])
+    made = "another program made version 7 of the table ledger (UPDATE)"
+    assert decide_mode(seen).reason == made
+    assert decide_mode(seen, full=True).reason == f"everything was asked for; {made}"
+    assert decide_mode(replace(seen, seal=None)).mode == FULL
+
+
+def test_of_several_commits_of_another_program_the_first_is_named() -> None:
+    commits = [replace(change("DELETE", "", ()), version=7), change(), replace(change("", "", ()), version=9)]
+    tables = [TableChanges("changelog", 9, 6, commits), FOREIGN_COMMIT]
+    assert find_foreign(tables) == "another program made version 7 of the table changelog (DELETE) and 2 more commits"
+    assert find_foreign([TableChanges("served", 9, 8, [REPLACING])]) is None
+    assert find_foreign([TableChanges("ledger", 9, 5, None)]) is None
 
 
 @pytest.mark.parametrize(

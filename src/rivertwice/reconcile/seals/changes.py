@@ -65,12 +65,16 @@ def classify_change(table: str, change: Change) -> str:
 
 
 def find_foreign(tables: Sequence[TableChanges]) -> str | None:
-    """Return which commit another program made, so rows that were compared before may have changed; None: there is none."""
-    for each in tables:
-        for change in each.changes or ():
-            if classify_change(each.table, change) == FOREIGN:
-                return f"version {change.version} of the table {each.table} is a {change.operation} that another program made"
-    return None
+    """Return which commits another program made, so rows that were compared before may have changed; None: there are none."""
+    commits = [
+        f"version {change.version} of the table {each.table} ({change.operation or 'no operation named'})"
+        for each in tables
+        for change in each.changes or ()
+        if classify_change(each.table, change) == FOREIGN
+    ]
+    if not commits:
+        return None
+    return f"another program made {commits[0]}{f' and {len(commits) - 1} more commits' if commits[1:] else ''}"
 
 
 def find_rewritten(tables: Sequence[TableChanges]) -> str | None:

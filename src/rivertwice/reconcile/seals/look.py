@@ -156,7 +156,8 @@ def decide_mode(look: Look, *, full: bool = False, has_range: bool = False) -> D
         has_range: somebody asks for a range of windows.
     """
     seal = look.seal
-    reason = _asked_for(full=full, has_range=has_range) or find_broken(look)
+    asked = _asked_for(full=full, has_range=has_range)
+    reason = "; ".join(filter(None, (asked, find_foreign(look.tables)))) if asked else find_broken(look)
     if seal is None or reason:
         return Decision(FULL, reason)
     is_same = look.last == (seal.timeline, seal.batch) and look.sequence == seal.sequence and look.stamp == seal.served
@@ -178,6 +179,9 @@ def find_broken(look: Look) -> str:
     seal = look.seal
     if seal is None:
         return "no seal is on the head's path"
+    foreign = find_foreign(look.tables)
+    if foreign:
+        return foreign
     unsealed = gaps_after(seal, look)
     if unsealed:
         return f"timeline {unsealed[0]} began after an accepted gap"
@@ -189,9 +193,9 @@ def find_broken(look: Look) -> str:
         return "the served table came or went since the seal"
     if look.stamp is not None and seal.served is not None and look.stamp.version != seal.served.version:
         return "another version began or ceased to serve since the seal"
-    changed = find_foreign(look.tables) or find_rewritten(look.tables)
-    if changed:
-        return changed
+    rewritten = find_rewritten(look.tables)
+    if rewritten:
+        return rewritten
     if has_replaced(look.tables) and look.sequence == seal.sequence:
         return "rows of the table served were replaced without a publication or a head move"
     return ""

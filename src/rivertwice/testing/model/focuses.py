@@ -133,7 +133,6 @@ FOREIGN_RACES = replace(
     crowd=True,
 )
 LOGS_GONE = replace(FOREIGN, stories=(("reconcile", "foreign", "upkeep", "upkeep", "reconcile", "reconcile"),))
-UPKEEPS = Focus(stories=(("reconcile", "upkeep", "reconcile", "upkeep", "reconcile"),), prelude=())
 MEANINGS = Focus(stories=(("relax", "foreign", "reconcile full", "relax", "reconcile", "reconcile"),), prelude=())
 PUBLISHED = Focus(
     stories=(

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 RIGHT = "what holds for a reconcile that passes is what judging everything says"
 NO_FALSE_ALARM = "nothing is called wrong that is right"
 EXISTS = "a seal has its run, and all its verdicts"
-FOREIGN = "no seal is written over a foreign write"
+PASSED = "a seal is of a run that passed its gate"
+FOREIGN = "no seal builds on a seal from before a foreign write"
 CHAIN = "judging everything names a ledger row that was changed since a seal"
 BALANCE = "the balance of a reconcile is that of the whole log"
 OWN_ROWS = "a reconcile judges the rows of its own version"
@@ -54,8 +55,7 @@ class SealJudge:
             return
         during = tables.history[run.contents :]
         if not run.passed:
-            is_harmed = any(contents.harmed for contents in during) or tables.foreign_writes
-            if not is_harmed and not any(contents.erasing for contents in during):
+            if not any(contents.harmed or contents.erasing for contents in during):
                 counts = count_verdicts((row["pair"], row["verdict"]) for row in known.held(run.name))
                 fail(NO_FALSE_ALARM, f"{run.name}: {[finding.message for finding in run.findings]}, {counts}")
             return
@@ -168,6 +168,8 @@ class SealJudge:
         tables, known = self.world.tables, self.world.reconciles
         if known.runs.get(run.name) is not run or (run.increment is None and run.name not in known.verdicts):
             fail(EXISTS, seal.name)
+        if not run.passed:
+            fail(PASSED, f"{seal.name}: {[finding.message for finding in run.findings]}, {seal.counts}")
         for table, versions in tables.foreign.items():
             since = -1 if run.base is None else run.base.versions[table]
             for version in versions:

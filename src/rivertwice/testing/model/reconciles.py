@@ -47,7 +47,7 @@ def run_reconcile(world: World, me: Process) -> Steps:
     seen.base = look.looked.seal if view.scope is not None else None
     seen.last, seen.stamp = (view.last.timeline, view.last.batch), view.stamp
     verdicts, counts, before = yield from _judge(world, seen, view)
-    findings = [*_compare(world, seen, view)]
+    findings = _compare(world, seen, view)
     records = _count(world, seen, view)
     seen.accounts = balance_partitions(
         records.read, records.dead, records.accepted, records.pairs, view.last.batch_watermark_ms

@@ -26,7 +26,6 @@ from rivertwice.testing.model.focuses import (
     PUBLISHED,
     PUBLISHED_AMID,
     RECONCILES,
-    UPKEEPS,
 )
 from rivertwice.testing.model.mutation import Mutation
 from rivertwice.testing.model.tables import OWN
@@ -39,8 +38,8 @@ def _nothing(*_: Any, **__: Any) -> None:
 def _deciding(change: Callable[[Look], Look]) -> Any:
     """Return the product's decision, made of a look that was changed."""
 
-    def decide(pipeline: str, seen: Look, **asked: bool) -> Any:
-        return look.decide_mode(pipeline, seen if seen.seal is None else change(seen), **asked)
+    def decide(seen: Look, **asked: bool) -> Any:
+        return look.decide_mode(seen if seen.seal is None else change(seen), **asked)
 
     return decide
 
@@ -64,10 +63,6 @@ def _as_own(table: str, commit: Change) -> Change:
 def _as_own_write(table: str, commit: Change) -> Change:
     owned = _as_own(table, commit)
     return owned if owned is commit else replace(owned, operation="WRITE")
-
-
-def _upkeep_as_foreign(_: str, commit: Change) -> Change:
-    return replace(commit, operation="UPDATE") if commit.operation == "OPTIMIZE" else commit
 
 
 def _same_amendments(seen: Look) -> Look:
@@ -118,11 +113,6 @@ SEAL_MUTATIONS: tuple[Mutation, ...] = (
         "a foreign write is taken for one of ours",
         rules={"decide_mode": _deciding(_commits(_as_own_write))},
         focus=FOREIGN,
-    ),
-    Mutation(
-        "upkeep is taken for a foreign write",
-        rules={"decide_mode": _deciding(_commits(_upkeep_as_foreign))},
-        focus=UPKEEPS,
     ),
     Mutation(
         "commits that are not kept any more are taken for none",

@@ -67,7 +67,6 @@ class Tables:
         self.gone: dict[str, int] = dict.fromkeys(WATCHED, 0)
         self.foreign: dict[str, list[int]] = {table: [] for table in WATCHED}
         self.history: list[Contents] = [Contents()]
-        self.foreign_writes = 0
 
     @property
     def now(self) -> Contents:
@@ -90,7 +89,6 @@ class Tables:
     def note_foreign(self, table: str, operation: str, contents: Contents) -> None:
         """Record a commit of another program, and what it left."""
         self.foreign[table].append(len(self.commits[table]))
-        self.foreign_writes += 1
         self.history.append(contents)
         self.note(table, operation, "", keys=NOBODY)
 
