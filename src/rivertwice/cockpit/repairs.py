@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from rivertwice.backfill.ranges import HalfOpenRange, merge, subtract
+from rivertwice.backfill.ranges import HalfOpenRange, intersect, merge, subtract
 from rivertwice.instants import iso_of_ms, parse_iso, to_iso
 from rivertwice.pipeline.repair_policy import AUTOMATIC, OFF, RepairPolicy
 from rivertwice.verdicts import DEFECT, LATE
 
 DECLINED_FOR = timedelta(days=7)
-"""A repair that a person declined is not proposed again for so long, unless other windows differ."""
+"""A repair that a person declined is not proposed again for so long. If other windows differ too, a person is asked for all."""
 VERDICT_OF = {"defect": DEFECT, "late_share": LATE}
 """Kind of a gate's alert to the verdict of the rows that it is about."""
 WAITING, RUNNING, DONE, DECLINED, UNANSWERED, UNNEEDED, FAILED = (
@@ -134,7 +134,8 @@ def curable(kinds: Collection[str]) -> tuple[str, ...]:
 def decide(policy: RepairPolicy, proposal: Proposal | None, earlier: Sequence[RepairRecord], now: datetime) -> Decision:
     """Decide whether a repair is made, and whether a person has to approve it.
 
-    A DEFECT is asked for under every policy: a row that no rule explains is looked at before it is replaced.
+    A DEFECT is asked for under every policy: a row that no rule explains is looked at before it is replaced. So are windows of
+    which a person declined the repair a short time ago: no policy overrules that person.
     """
     if policy.policy == OFF:
         return Decision(False, False, "the definition says repair: {policy: off}")
@@ -157,6 +158,10 @@ def decide(policy: RepairPolicy, proposal: Proposal | None, earlier: Sequence[Re
         return Decision(True, True, "a DEFECT is looked at by a person before it is replaced")
     if policy.policy != AUTOMATIC:
         return Decision(True, True, "the definition says repair: {policy: ask}")
+    if intersect(proposal.ranges, declined):
+        return Decision(
+            True, True, f"a person declined the repair of some of these windows less than {DECLINED_FOR.days} days ago"
+        )
     if proposal.records is None:
         return Decision(True, True, "how many records it reads is only known once it is planned")
     over = [
