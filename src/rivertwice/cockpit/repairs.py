@@ -143,13 +143,7 @@ def decide(policy: RepairPolicy, proposal: Proposal | None, earlier: Sequence[Re
         return Decision(
             False, False, "no served row is DEFECT, and no late share is above its limit; or it was published since"
         )
-    declined = merge(
-        pair
-        for record in earlier
-        if record.outcome == DECLINED and record.ended_at is not None and now - record.ended_at < DECLINED_FOR
-        if set(proposal.kinds) <= set(record.proposal.kinds)
-        for pair in record.proposal.ranges
-    )
+    declined = _declined(proposal, earlier, now)
     if not subtract(proposal.ranges, declined):
         return Decision(
             False, False, f"a person declined the repair of these windows less than {DECLINED_FOR.days} days ago"
@@ -175,6 +169,18 @@ def decide(policy: RepairPolicy, proposal: Proposal | None, earlier: Sequence[Re
     if over:
         return Decision(True, True, "it costs " + " and ".join(over))
     return Decision(True, False, "LATE rows within the budget, as the definition allows")
+
+
+def _declined(proposal: Proposal, earlier: Sequence[RepairRecord], now: datetime) -> tuple[HalfOpenRange, ...]:
+    """Return the windows of which a person declined such a repair a short time ago, and that were not repaired since."""
+    declined: tuple[HalfOpenRange, ...] = ()
+    for record in earlier:
+        ranges = record.proposal.ranges
+        if record.outcome == DONE:
+            declined = subtract(declined, ranges)
+        elif record.outcome == DECLINED and record.ended_at is not None and now - record.ended_at < DECLINED_FOR:
+            declined = merge([*declined, *ranges]) if set(proposal.kinds) <= set(record.proposal.kinds) else declined
+    return declined
 
 
 def headline(pipeline: str, proposal: Proposal) -> str:
