@@ -95,15 +95,19 @@ def result(*rows: tuple[int, str, int]) -> pa.Table:
 
 def emitted(timeline: str, batch: int, *rows: tuple[int, str, int]) -> pa.Table:
     """Rows (hour, key, n) as the changelog stores them."""
-    table = result(*rows)
-    count = table.num_rows
+    return stamped(result(*rows), timeline, batch, "1970-01-01")
+
+
+def stamped(rows: pa.Table, timeline: str, batch: int, day: str) -> pa.Table:
+    """Rows that a transform yields as the changelog stores them."""
+    count = rows.num_rows
     stamps = {
         "_format": pa.array([1] * count, pa.int32()),
         "_timeline": pa.array([timeline] * count, pa.string()),
         "_batch": pa.array([batch] * count, pa.int64()),
-        "_day": pa.array(["1970-01-01"] * count, pa.string()),
+        "_day": pa.array([day] * count, pa.string()),
     }
-    return pa.table({**stamps, **{name: table[name] for name in table.schema.names}})
+    return pa.table({**stamps, **{name: rows[name] for name in rows.schema.names}})
 
 
 def make_home(

@@ -17,7 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from homes.backfill import add_timeline
+from homes import backfill
+from homes.backfill import RESULT, add_timeline, stamped
 from homes.ledger import ledger_row
 from homes.project import make_project
 from rivertwice.backfill.corrections import ChunkRecord, app_of, stamp_rows
@@ -51,29 +52,12 @@ EACH = 10
 """Records of a row."""
 REPAIRED_EACH = 30
 TOPIC = "flights"
-YAML = """
-name: NAME
-description: windows of eight hours by key, with a long past
-sources:
-  events:
-    topic: flights
-    partitions: 1
-    schema: {k: string, at: timestamp}
-    required: [k]
-    event_time: at
-    watermark: 1 hour
-    max_future: 1 hour
-window: {size: 8 hours}
-keys: [k]
-count_column: n
-columns: {n: {compare: exact}}
-"""
-SQL = (
-    "SELECT window.start AS window_start, window.end AS window_end, k, count(*) AS n FROM events "
-    "GROUP BY window(at, '8 hours'), k\n"
+YAML = (
+    backfill.YAML.replace("name: p", "name: NAME")
+    .replace("description: test", "description: windows of eight hours by key, with a long past")
+    .replace("{size: 1 hour}", "{size: 8 hours}")
 )
-_TIME = pa.timestamp("us", "UTC")
-RESULT = pa.schema([("window_start", _TIME), ("window_end", _TIME), ("k", pa.string()), ("n", pa.int64())])
+SQL = backfill.SQL.replace("'1 hour'", "'8 hours'")
 
 
 @dataclass(frozen=True)
@@ -184,16 +168,9 @@ def _commit_batch(home: PipelineHome, bundle: Bundle, past: Past, day: int) -> N
         emitted=count,
         committed_at=FIRST + timedelta(days=day + 1),
     )
-    stamps = {
-        "_format": pa.array([1] * count, pa.int32()),
-        "_timeline": pa.array(["t1"] * count, pa.string()),
-        "_batch": pa.array([day] * count, pa.int64()),
-        "_day": pa.array([to_iso(FIRST + timedelta(days=day - 1))[:10]] * count, pa.string()),
-    }
-    rows = pa.table({**stamps, **{name: emitted[name] for name in RESULT.names}})
     delta.append(
         home.tables.changelog,
-        rows,
+        stamped(emitted, "t1", day, to_iso(FIRST + timedelta(days=day - 1))[:10]),
         transactions={f"{home.root.name}#t1": day},
         metadata={METADATA_KEY: row.to_json()},
         partition_by=["_day"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from rivertwice.timeline.served import export_sha256, served_stamp
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.versions.serve import read_switches
 from running.waiting import wait_for
-from running.warm_spark import SMALL
+from running.warm_spark import small_jobs
 from servers.airflow import (
     PIPELINE,
     World,
@@ -43,8 +42,6 @@ from streams.flights import StreamedRun
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka]
 CANARIES = {"AWS_SECRET_ACCESS_KEY": "canary-secret-2b8d", **ENV}
-SMALL_JOBS = " ".join([os.environ["SPARK_SUBMIT_OPTS"], *(f"-D{name}={value}" for name, value in SMALL.items())])
-"""The jobs that Airflow submits are as small as the runs of the tests' own Spark."""
 WAITING = "after_reconcile"
 DAYS = ["2013-06-30", "2013-07-01"]
 """The days of the log that are complete."""
@@ -62,7 +59,7 @@ MEANT: dict[str, tuple[str, dict[str, object]]] = {
 def environment() -> Iterator[None]:
     """Secrets in the environment that Airflow, the agent and all their children inherit; and options of small jobs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_SUBMIT_OPTS", SMALL_JOBS)
+        patch.setenv("SPARK_SUBMIT_OPTS", small_jobs())
         for name, value in CANARIES.items():
             patch.setenv(name, value)
         yield

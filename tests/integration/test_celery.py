@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,7 +19,7 @@ from rivertwice.pipeline.airflow_model import Schedules
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.timeline.intent import write_intent
 from running.waiting import wait_for
-from running.warm_spark import SMALL, run_command_warm
+from running.warm_spark import run_command_warm, small_jobs
 from servers import postgres, redis
 from servers.airflow import PIPELINE, await_success
 from servers.own_airflow import ONE_FILE, OwnAirflow, install_wheel, own_airflow
@@ -61,9 +60,7 @@ def own(streamed_two_days: StreamedRun, tmp_path: Path) -> Iterator[tuple[OwnAir
         broker = held.enter_context(redis.redis_server(tmp_path))
         variables = {
             **settings.to_env(),
-            "SPARK_SUBMIT_OPTS": " ".join(
-                [os.environ["SPARK_SUBMIT_OPTS"], *(f"-D{name}={value}" for name, value in SMALL.items())]
-            ),
+            "SPARK_SUBMIT_OPTS": small_jobs(),
             "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
             "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": address,

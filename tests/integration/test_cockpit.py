@@ -14,14 +14,9 @@ from rivertwice.config import Settings
 from rivertwice.embedded.airflow import airflow_info, client, stop_airflow
 from rivertwice.reconcile.results import newest_reconcile
 from servers.airflow import start_quiet_airflow
-from servers.browser import find_chromium
-from servers.cockpit import WIDTHS, axe_findings, chromium, page_of, sideways, token_of
+from servers.cockpit import MARKS, WIDTHS, axe_findings, chromium, page_of, sideways, token_of
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.browser,
-    pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
-]
+pytestmark = MARKS
 PIPELINE = "past"
 OTHER = "other_delays"
 BROKEN = "broken"

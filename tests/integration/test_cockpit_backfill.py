@@ -7,7 +7,6 @@ does, and starts it; Airflow runs it, and a reconcile finds that what is served 
 from __future__ import annotations
 
 import json
-import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -18,32 +17,22 @@ from playwright.sync_api import Page, expect
 
 from homes.project import TO_RUN, link, make_project
 from rivertwice.config import Settings
-from rivertwice.embedded.airflow import client, stop_airflow
+from rivertwice.embedded.airflow import client
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import from_ms, to_iso, utc_now
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import write_intent
-from running.warm_spark import SMALL, run_command_warm, run_driver_warm
-from servers.airflow import await_success, start_quiet_airflow
-from servers.browser import find_chromium
-from servers.cockpit import chromium, page_of
+from running.warm_spark import run_command_warm, run_driver_warm
+from servers.airflow import agent_and_airflow, await_success
+from servers.cockpit import LIVE_MARKS, chromium, page_of
 from streams.amounts import BEGIN_MS, MINUTE_MS, NAME, SQL, YAML, Amount, send
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.browser,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.faults,
-    pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
-]
+pytestmark = [*LIVE_MARKS, pytest.mark.faults]
 WINDOW = to_iso(from_ms(BEGIN_MS))
 END = to_iso(from_ms(BEGIN_MS + 10 * MINUTE_MS))
 LATE = Amount("in", BEGIN_MS + 3 * MINUTE_MS, 1_000)
 FIRST = [Amount(("in", "out")[number % 2], BEGIN_MS + number * MINUTE_MS // 2, number) for number in range(120)]
 AFTER = [Amount(("in", "out")[number % 2], BEGIN_MS + (70 + number) * MINUTE_MS, number) for number in range(20)]
-SMALL_JOBS = " ".join([os.environ["SPARK_SUBMIT_OPTS"], *(f"-D{name}={value}" for name, value in SMALL.items())])
 
 
 @pytest.fixture(scope="module")
@@ -61,16 +50,8 @@ def settings(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> It
     run_command_warm(made, "reconcile", NAME)
     write_intent(made.pipeline(NAME), "stopped", "test", utc_now())
     link(made.project, ("plugins", "spark_jobs", "dags"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_SUBMIT_OPTS", SMALL_JOBS)
-        start_agent(made)
-        try:
-            start_quiet_airflow(made)
-            client(made).wait_for_dags({f"{verb}__{NAME}" for verb in ("backfill", "reconcile")}, timeout=180)
-            yield made
-        finally:
-            stop_airflow(made)
-            stop_agent(made)
+    with agent_and_airflow(made, NAME, verbs=("backfill", "reconcile")):
+        yield made
 
 
 def explained(settings: Settings) -> dict[str, Any]:

@@ -24,14 +24,9 @@ from rivertwice.embedded.airflow import airflow_info, client, stop_airflow
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.timeline.keys import key_text
 from servers.airflow import start_quiet_airflow
-from servers.browser import find_chromium
-from servers.cockpit import WIDTHS, axe_findings, chromium, data_of, page_of, sideways, token_of
+from servers.cockpit import MARKS, WIDTHS, axe_findings, chromium, data_of, page_of, sideways, token_of
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.browser,
-    pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
-]
+pytestmark = MARKS
 NAME = "past"
 PAST = Past(days=33, keys=4, unrepaired=2)
 TAB = f"/rivertwice/#/p/{NAME}/correctness"

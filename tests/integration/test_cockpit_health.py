@@ -27,17 +27,10 @@ from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import read_heartbeat, write_intent
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, ready_client, start_quiet_airflow
-from servers.browser import find_chromium
-from servers.cockpit import axe_findings, chromium, data_of, page_of, sideways
+from servers.cockpit import LIVE_MARKS, axe_findings, chromium, data_of, page_of, sideways
 from streams.synthetic import flights, produce
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.browser,
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
-]
+pytestmark = LIVE_MARKS
 POLL_S = 5.0
 
 

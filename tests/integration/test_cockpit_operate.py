@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -14,30 +12,19 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from rivertwice.deadletters.amendments import read_amendments
-from rivertwice.embedded.airflow import airflow_info, stop_airflow
 from rivertwice.instants import utc_now
 from rivertwice.log.reader import read_exactly
-from rivertwice.orchestration.cockpit.csrf import HEADER
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store import delta
-from rivertwice.supervise.launch import start_agent, stop_agent
-from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
-from servers.airflow import PIPELINE, World, await_success, link_project, ready_client, start_quiet_airflow
-from servers.browser import find_chromium
-from servers.cockpit import axe_findings, chromium, data_of, page_of, sideways, token_of
+from servers.airflow import PIPELINE, World, agent_and_airflow, await_success, copy_world
+from servers.cockpit import LIVE_MARKS, ask_for_act, axe_findings, chromium, data_of, page_of, sideways
 from streams.flights import StreamedRun
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.browser,
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
-]
+pytestmark = LIVE_MARKS
 TAB = f"/rivertwice/#/p/{PIPELINE}/timelines"
 LETTERS = f"/rivertwice/#/p/{PIPELINE}/letters"
 VIEWER = "vera"
@@ -50,26 +37,15 @@ def world(streamed_two_days: StreamedRun, tmp_path_factory: pytest.TempPathFacto
 
     There is a savepoint that counts as proved, one that was only taken, and three dead letters of an accepted batch.
     """
-    folder = tmp_path_factory.mktemp("operate")
-    shutil.copytree(streamed_two_days.settings.project, folder / "project", symlinks=True)
-    settings = replace(streamed_two_days.settings, project=folder / "project", home=folder / "home")
-    made = World(settings)
-    shutil.copytree(streamed_two_days.home.root, made.home.root)
-    link_project(settings.project)
-    write_intent(made.home, "stopped", "test", utc_now())
+    made = copy_world(streamed_two_days, tmp_path_factory.mktemp("operate"))
+    settings = made.settings
     proved = take_savepoint(settings, PIPELINE, now=utc_now(), reason="proved")
     proof = {"proved": True, "batches": 0, "last_batch": proved.manifest.batch, "state_rows": 3, "source": "kafka"}
     proved.store.put(f"{proved.id}/proof.json", encode_record(proof))
     take_savepoint(settings, PIPELINE, now=utc_now(), reason="taken")
     _plant_letters(made)
-    start_agent(settings)
-    try:
-        start_quiet_airflow(settings, users=(f"{VIEWER}:viewer",))
-        ready_client(settings)
+    with agent_and_airflow(settings, users=(f"{VIEWER}:viewer",)):
         yield made
-    finally:
-        stop_airflow(settings)
-        stop_agent(settings)
 
 
 def _plant_letters(world: World) -> None:
@@ -105,22 +81,6 @@ def savepoint_of(world: World, reason: str) -> str:
 
 def savepoints(world: World) -> Any:
     return data_of(world.settings, f"p/{PIPELINE}/savepoints")
-
-
-def ask(world: World, act: str, fields: dict[str, Any], *, user: str = "admin", confirm: str = "") -> httpx.Response:
-    """Ask for an act as a page of that user would."""
-    url = f"{airflow_info(world.settings).url}/rivertwice/api"
-    login = {"Authorization": f"Bearer {token_of(world.settings, user)}"}
-    me = httpx.get(f"{url}/me", headers=login, trust_env=False, timeout=60).raise_for_status().json()
-    body = {
-        "id": f"test-{abs(hash((act, str(fields), confirm, user))):x}",
-        "fields": fields,
-        "confirm": confirm,
-        "reason": "a test",
-    }
-    return httpx.post(
-        f"{url}/p/{PIPELINE}/acts/{act}", json=body, headers={**login, HEADER: me["csrf"]}, trust_env=False, timeout=120
-    )
 
 
 def ended(world: World, page: Page) -> str:
@@ -223,7 +183,7 @@ def test_a_wrong_name_or_no_right_starts_nothing(
     world: World, act: str, confirm: str, user: str, status: int, said: str
 ) -> None:
     fields = {"kind": "json"} if act == "dead.discard" else {"savepoint": savepoint_of(world, "proved")}
-    answer = ask(world, act, fields, user=user, confirm=confirm)
+    answer = ask_for_act(world.settings, PIPELINE, act, fields, user=user, confirm=confirm)
     assert answer.status_code == status
     assert said in answer.json()["detail"]
     assert head(world.home) == "t1"
@@ -289,7 +249,7 @@ def test_a_dead_letter_is_amended_once_its_value_is_accepted(world: World, brows
 def test_a_value_that_is_refused_again_changes_nothing(world: World) -> None:
     open_letter = data_of(world.settings, f"p/{PIPELINE}/dead-letters", state="open")["sample"][0]
     before = read_amendments(world.home)
-    answer = ask(world, "dead.amend", {"place": open_letter["place"], "value": "{"})
+    answer = ask_for_act(world.settings, PIPELINE, "dead.amend", {"place": open_letter["place"], "value": "{"})
     run = answer.raise_for_status().json()["run"]
     assert world.airflow.wait(f"operate__{PIPELINE}", run, 600) == "failed"
     assert "would be a dead letter too" in world.airflow.failures(f"operate__{PIPELINE}", run, 60)

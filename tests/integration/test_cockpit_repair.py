@@ -2,99 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from homes.project import edit_yaml
-from rivertwice.alerts.store import alerts_of
 from rivertwice.cockpit.repair_plan import read_repairs
-from rivertwice.config import Settings
-from rivertwice.embedded.airflow import stop_airflow
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
 from rivertwice.reconcile.results import newest_reconcile
-from rivertwice.supervise.launch import start_agent, stop_agent
-from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.sequence import read_sequence
 from running.waiting import wait_for
-from running.warm_spark import SMALL
-from servers.airflow import PIPELINE, World, link_project, ready_client, start_quiet_airflow
-from servers.browser import find_chromium
-from servers.cockpit import axe_findings, chromium, data_of, page_of, sideways
+from servers.airflow import PIPELINE, World, agent_and_airflow, copy_world
+from servers.cockpit import LIVE_MARKS, axe_findings, chromium, page_of, picture, sideways
+from servers.repairs import REPAIR, known_alerts, resolution_of, started_by_tests_alone, waiting
 from streams.flights import StreamedRun
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.browser,
-    pytest.mark.faults,
-    pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
-]
-SMALL_JOBS = " ".join([os.environ["SPARK_SUBMIT_OPTS"], *(f"-D{name}={value}" for name, value in SMALL.items())])
-REPAIR = f"repair__{PIPELINE}"
-PICTURES = os.environ.get("RIVERTWICE_PICTURES")
+pytestmark = [*LIVE_MARKS, pytest.mark.faults]
 
 
 @pytest.fixture(scope="module")
-def world(
-    streamed_two_days: StreamedRun, tmp_path_factory: pytest.TempPathFactory, broker: BrokerInfo
-) -> Iterator[World]:
+def world(streamed_two_days: StreamedRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Airflow and an agent over a copy of the two stormy days, whose storm is the late burst; the stream rests."""
-    folder = tmp_path_factory.mktemp("repair")
-    shutil.copytree(streamed_two_days.settings.project, folder / "project", symlinks=True)
-    settings = replace(streamed_two_days.settings, project=folder / "project", home=folder / "home")
-    shutil.copytree(streamed_two_days.home.root, settings.pipeline(PIPELINE).root)
-    link_project(settings.project)
-    unschedule(settings)
-    write_intent(settings.pipeline(PIPELINE), "stopped", "test", utc_now())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_SUBMIT_OPTS", SMALL_JOBS)
-        start_agent(settings)
-        try:
-            start_quiet_airflow(settings, users=("vera:viewer",))
-            ready_client(settings)
-            yield World(settings)
-        finally:
-            stop_airflow(settings)
-            stop_agent(settings)
-
-
-def unschedule(settings: Settings) -> None:
-    """Let only the test start reconciles and backfills; schedules are in no fingerprint."""
-    folder = settings.definitions / PIPELINE
-    original = folder.resolve()
-    if settings.definitions.is_symlink():
-        settings.definitions.unlink()
-    elif folder.is_symlink():
-        folder.unlink()
-    if not folder.exists():
-        shutil.copytree(original, folder)
-    verbs = ("archive", "backfill", "reconcile", "reconcile_full", "rotate")
-    edit_yaml(folder, lambda document: document.update(airflow={"schedules": dict.fromkeys(verbs, "none")}))
-
-
-def waiting(world: World) -> str:
-    """Return the run of `repair__P` that waits for a person."""
-    runs = world.airflow.runs(REPAIR)
-    return runs[-1] if runs and world.airflow.question(REPAIR, runs[-1], "approve") is not None else ""
-
-
-def picture(page: Page, name: str) -> None:
-    """Keep a picture, if somebody wants them."""
-    if PICTURES:
-        page.screenshot(path=str(Path(PICTURES) / f"{name}.png"), full_page=True)
-
-
-def late_alerts(world: World) -> list[Any]:
-    return [alert for alert in alerts_of(world.settings).state().alerts if alert.cause.kind == "late_share"]
+    made = copy_world(streamed_two_days, tmp_path_factory.mktemp("repair"))
+    started_by_tests_alone(made.settings)
+    with agent_and_airflow(made.settings, users=("vera:viewer",)):
+        yield made
 
 
 def test_a_late_burst_is_one_alert_that_a_person_approves_and_that_closes(world: World) -> None:
@@ -103,12 +34,12 @@ def test_a_late_burst_is_one_alert_that_a_person_approves_and_that_closes(world:
     before = newest_reconcile(world.home)
     assert before is not None
     late = before["counts"]["served"]["LATE"]
-    assert [each.cause.kind for each in alerts_of(world.settings).state().alerts] == ["late_share"]  # one, and no other
-    (alert,) = late_alerts(world)
+    assert [each.cause.kind for each in known_alerts(world)] == ["late_share"]  # one, and no other
+    (alert,) = known_alerts(world)
     assert alert.details["repair"].startswith(f"{late} rows LATE are served in ")
     world.run("reconcile")  # what it finds again starts no second repair, and is no second alert
     assert world.airflow.runs(REPAIR) == [run]
-    assert [each.id for each in late_alerts(world)] == [alert.id]
+    assert [each.id for each in known_alerts(world)] == [alert.id]
     published = len(read_sequence(world.home))
 
     with chromium() as browser:
@@ -144,10 +75,7 @@ def test_a_late_burst_is_one_alert_that_a_person_approves_and_that_closes(world:
     assert len(read_sequence(world.home)) == published + 1
     (record,) = read_repairs(world.home)
     assert (record.outcome, record.proposal.rows, record.after) == ("done", {"LATE": late}, {})
-    over = late_alerts(world)
-    closed = [each for each in data_of(world.settings, f"p/{PIPELINE}/alerts")["over"] if each["kind"] == "late_share"]
-    said = over[0].resolution if over else closed[0]["resolution"]
-    assert said == (
+    assert resolution_of(world, "late_share") == (
         f"backfill {record.backfill} repaired it, approved by {record.by}; before: {late} rows LATE served in "
         f"{record.proposal.windows} windows; after: no row DEFECT or LATE"
     )

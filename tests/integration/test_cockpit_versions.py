@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from rivertwice.embedded.airflow import stop_airflow
-from rivertwice.instants import utc_now
-from rivertwice.supervise.launch import start_agent, stop_agent
-from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.versions.serve import read_switches
-from servers.airflow import PIPELINE, World, link_project, ready_client, run_dag, start_quiet_airflow
+from servers.airflow import PIPELINE, World, agent_and_airflow, copy_world, run_dag
 from servers.airflow_versions import BESIDE, begin_beside
-from servers.browser import find_chromium
-from servers.cockpit import axe_findings, chromium, page_of
+from servers.cockpit import LIVE_MARKS, axe_findings, chromium, page_of
 from streams.flights import StreamedRun
 
-pytestmark = [
-    pytest.mark.airflow,
-    pytest.mark.browser,
-    pytest.mark.faults,
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
-]
+pytestmark = [*LIVE_MARKS, pytest.mark.faults]
 WAIT_MS = 300_000
 
 
@@ -36,23 +22,12 @@ WAIT_MS = 300_000
 def world(streamed_two_days: StreamedRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """An Airflow over a copy of the streamed days and a version beside, both proved by a reconcile."""
     folder = tmp_path_factory.mktemp("versions")
-    shutil.copytree(streamed_two_days.settings.project, folder / "project", symlinks=True)
-    settings = replace(streamed_two_days.settings, project=folder / "project", home=folder / "home")
-    made = World(settings)
-    shutil.copytree(streamed_two_days.home.root, made.home.root)
-    link_project(settings.project)
-    write_intent(made.home, "stopped", "test", utc_now())
-    begin_beside(settings, folder / "driver.log")
-    start_agent(settings)
-    try:
-        start_quiet_airflow(settings)
-        ready_client(settings)
+    made = copy_world(streamed_two_days, folder)
+    begin_beside(made.settings, folder / "driver.log")
+    with agent_and_airflow(made.settings):
         for dag in (f"reconcile__{PIPELINE}", f"reconcile__{PIPELINE}.v2"):
             run_dag(made.airflow, dag, timeout=900)
         yield made
-    finally:
-        stop_airflow(settings)
-        stop_agent(settings)
 
 
 def ask_for(page: Page, version: str, reason: str) -> Locator:

@@ -6,7 +6,6 @@ Airflow's environment holds neither Kafka's address and login nor those of S3. T
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.testing.s3_server import S3Server, s3_server, why_not
 from rivertwice.timeline.intent import write_intent
 from running.waiting import wait_for
-from running.warm_spark import SMALL
+from running.warm_spark import small_jobs
 from servers.airflow import PIPELINE, run_dag
 from servers.own_airflow import ONE_FILE, OwnAirflow, install_wheel, own_airflow
 from servers.secure_kafka import CORE, PASSWORD, USER, SecureListeners, create_user
@@ -113,9 +112,7 @@ def world(
         "RIVERTWICE_SAVEPOINTS": f"s3://{BUCKET}/savepoints",
         "RIVERTWICE_KAFKA_CONN_ID": "kafka_of_flights",
         "RIVERTWICE_AWS_CONN_ID": "savepoints",
-        "SPARK_SUBMIT_OPTS": " ".join(
-            [os.environ["SPARK_SUBMIT_OPTS"], *(f"-D{name}={value}" for name, value in SMALL.items())]
-        ),
+        "SPARK_SUBMIT_OPTS": small_jobs(),
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps({"type": "file", "log_file_path": str(lineage), "append": True}),
         "AIRFLOW__OPENLINEAGE__NAMESPACE": "tests",
     }

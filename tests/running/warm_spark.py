@@ -39,6 +39,11 @@ SMALL = {
 }
 
 
+def small_jobs() -> str:
+    """Return the value of `SPARK_SUBMIT_OPTS` by which the jobs that Airflow submits are as small as runs in the warm Spark."""
+    return " ".join([os.environ["SPARK_SUBMIT_OPTS"], *(f"-D{name}={value}" for name, value in SMALL.items())])
+
+
 @functools.cache
 def warm_session() -> SparkSession:
     """Return the session of this process, started at the first call: two cores, loopback, the Kafka connector."""

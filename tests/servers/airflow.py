@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from homes.project import REPOSITORY, TO_RUN, link
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.embedded import airflow as services
-from rivertwice.embedded.airflow import AirflowInfo, client, start_airflow
+from rivertwice.embedded.airflow import AirflowInfo, client, start_airflow, stop_airflow
 from rivertwice.embedded.airflow_config import airflow_options
+from rivertwice.instants import utc_now
 from rivertwice.orchestration.airflow_api import AirflowClient
+from rivertwice.supervise.launch import start_agent, stop_agent
+from rivertwice.timeline.intent import write_intent
+from running.warm_spark import small_jobs
+from streams.flights import StreamedRun
 
 PIPELINE = "flight_delays"
 VERBS = ("archive", "backfill", "operate", "reconcile", "repair", "restore", "rewind", "rotate", "supervise", "switch")
@@ -62,6 +71,39 @@ def link_project(project: Path) -> None:
             (project / "dags" / file.name).symlink_to(file)
 
 
+def copy_world(run: StreamedRun, folder: Path) -> World:
+    """Return a copy of a streamed run's project and home on the same topic, for an Airflow; the stream is to rest."""
+    shutil.copytree(run.settings.project, folder / "project", symlinks=True)
+    made = World(replace(run.settings, project=folder / "project", home=folder / "home"))
+    shutil.copytree(run.home.root, made.home.root)
+    link_project(made.settings.project)
+    write_intent(made.home, "stopped", "test", utc_now())
+    return made
+
+
+@contextmanager
+def agent_and_airflow(
+    settings: Settings, pipeline: str = PIPELINE, users: Sequence[str] = (), verbs: Sequence[str] = VERBS
+) -> Iterator[AirflowClient]:
+    """Run an agent and a quiet Airflow, whose Spark jobs are small, over a home; both end with the block.
+
+    Args:
+        settings: of the home.
+        pipeline: whose DAGs Airflow has to know before the block begins.
+        users: further users, as `start_quiet_airflow` takes them.
+        verbs: of these DAGs.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", small_jobs())
+        start_agent(settings)
+        try:
+            start_quiet_airflow(settings, users)
+            yield ready_client(settings, pipeline, verbs)
+        finally:
+            stop_airflow(settings)
+            stop_agent(settings)
+
+
 def start_quiet_airflow(settings: Settings, users: Sequence[str] = (), **more: dict[str, str]) -> AirflowInfo:
     """Start what does not run of an Airflow that looks at its DAG files once.
 
@@ -81,10 +123,10 @@ def start_quiet_airflow(settings: Settings, users: Sequence[str] = (), **more: d
         return start_airflow(settings, timeout=300)
 
 
-def ready_client(settings: Settings) -> AirflowClient:
-    """Return a client of the running Airflow once it knows every DAG."""
+def ready_client(settings: Settings, pipeline: str = PIPELINE, verbs: Sequence[str] = VERBS) -> AirflowClient:
+    """Return a client of the running Airflow once it knows the DAGs of a pipeline."""
     airflow = client(settings)
-    airflow.wait_for_dags({f"{verb}__{PIPELINE}" for verb in VERBS}, timeout=180)
+    airflow.wait_for_dags({f"{verb}__{pipeline}" for verb in verbs}, timeout=180)
     return airflow
 
 

@@ -8,6 +8,7 @@ takes a picture of the whole page of the Airflow in RIVERTWICE_HOME, and says wh
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +16,25 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from rivertwice.config import Settings
 from rivertwice.embedded.airflow import airflow_info
 from rivertwice.embedded.airflow_config import airflow_home
+from rivertwice.orchestration.cockpit.csrf import HEADER
 from servers.browser import find_chromium
 
 expect.set_options(timeout=30_000)  # a machine that others use, too
+MARKS = [
+    pytest.mark.airflow,
+    pytest.mark.browser,
+    pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine"),
+]
+"""Of tests in a browser over a real Airflow."""
+LIVE_MARKS = [*MARKS, pytest.mark.kafka, pytest.mark.spark]
+"""The same, over a stream that was read from a real broker."""
+PICTURES = os.environ.get("RIVERTWICE_PICTURES")
 AXE = Path(__file__).parent.parent / "vendor" / "axe.min.js"
 WIDTHS = (390, 1024, 1440)
 LAUNCH = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server")
@@ -46,6 +58,19 @@ def data_of(settings: Settings, path: str, user: str = "admin", **params: str) -
     address = f"{airflow_info(settings).url}/rivertwice/api/{path}"
     answer = httpx.get(address, params=params, headers=bearer, trust_env=False, timeout=60)
     return answer.raise_for_status().json()
+
+
+def ask_for_act(
+    settings: Settings, pipeline: str, act: str, fields: dict[str, Any], *, user: str = "admin", confirm: str = ""
+) -> httpx.Response:
+    """Ask for an act as a page of that user would, and return the answer."""
+    url = f"{airflow_info(settings).url}/rivertwice/api"
+    login = {"Authorization": f"Bearer {token_of(settings, user)}"}
+    me = httpx.get(f"{url}/me", headers=login, trust_env=False, timeout=60).raise_for_status().json()
+    request = f"test-{abs(hash((act, str(fields), confirm, user))):x}"
+    body = {"id": request, "fields": fields, "confirm": confirm, "reason": "a test"}
+    headers = {**login, HEADER: me["csrf"]}
+    return httpx.post(f"{url}/p/{pipeline}/acts/{act}", json=body, headers=headers, trust_env=False, timeout=120)
 
 
 @contextmanager
@@ -94,6 +119,12 @@ def page_of(
         context.close()
     heard = [text for text in complaints if "Failed to load resource" not in text]
     assert heard == []
+
+
+def picture(page: Page, name: str) -> None:
+    """Keep a picture of a page, if somebody wants them."""
+    if PICTURES:
+        page.screenshot(path=str(Path(PICTURES) / f"{name}.png"), full_page=True)
 
 
 def axe_findings(page: Page) -> list[dict[str, Any]]:

@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from rivertwice.backfill.ranges import HalfOpenRange, merge, subtract
+from rivertwice.backfill.ranges import HalfOpenRange, intersect, merge, subtract
 from rivertwice.instants import iso_of_ms, parse_iso, to_iso
 from rivertwice.pipeline.repair_policy import AUTOMATIC, OFF, RepairPolicy
 from rivertwice.printable import counted
 from rivertwice.verdicts import DEFECT, LATE
 
 DECLINED_FOR = timedelta(days=7)
-"""A repair that a person declined is not proposed again for so long, unless other windows differ."""
+"""A repair that a person declined is not proposed again for so long. If other windows differ too, a person is asked for all."""
 VERDICT_OF = {"defect": DEFECT, "late_share": LATE}
 """Kind of a gate's alert to the verdict of the rows that it is about."""
 WAITING, RUNNING, DONE, DECLINED, UNANSWERED, UNNEEDED, FAILED = (
@@ -135,7 +135,8 @@ def curable(kinds: Collection[str]) -> tuple[str, ...]:
 def decide(policy: RepairPolicy, proposal: Proposal | None, earlier: Sequence[RepairRecord], now: datetime) -> Decision:
     """Decide whether a repair is made, and whether a person has to approve it.
 
-    A DEFECT is asked for under every policy: a row that no rule explains is looked at before it is replaced.
+    A DEFECT is asked for under every policy: a row that no rule explains is looked at before it is replaced. So are windows of
+    which a person declined the repair a short time ago: no policy overrules that person.
     """
     if policy.policy == OFF:
         return Decision(False, False, "the definition says repair: {policy: off}")
@@ -143,13 +144,7 @@ def decide(policy: RepairPolicy, proposal: Proposal | None, earlier: Sequence[Re
         return Decision(
             False, False, "no served row is DEFECT, and no late share is above its limit; or it was published since"
         )
-    declined = merge(
-        pair
-        for record in earlier
-        if record.outcome == DECLINED and record.ended_at is not None and now - record.ended_at < DECLINED_FOR
-        if set(proposal.kinds) <= set(record.proposal.kinds)
-        for pair in record.proposal.ranges
-    )
+    declined = _declined(proposal, earlier, now)
     if not subtract(proposal.ranges, declined):
         return Decision(
             False, False, f"a person declined the repair of these windows less than {DECLINED_FOR.days} days ago"
@@ -158,6 +153,10 @@ def decide(policy: RepairPolicy, proposal: Proposal | None, earlier: Sequence[Re
         return Decision(True, True, "a DEFECT is looked at by a person before it is replaced")
     if policy.policy != AUTOMATIC:
         return Decision(True, True, "the definition says repair: {policy: ask}")
+    if intersect(proposal.ranges, declined):
+        return Decision(
+            True, True, f"a person declined the repair of some of these windows less than {DECLINED_FOR.days} days ago"
+        )
     if proposal.records is None:
         return Decision(True, True, "how many records it reads is only known once it is planned")
     over = [
@@ -171,6 +170,18 @@ def decide(policy: RepairPolicy, proposal: Proposal | None, earlier: Sequence[Re
     if over:
         return Decision(True, True, "it costs " + " and ".join(over))
     return Decision(True, False, "LATE rows within the budget, as the definition allows")
+
+
+def _declined(proposal: Proposal, earlier: Sequence[RepairRecord], now: datetime) -> tuple[HalfOpenRange, ...]:
+    """Return the windows of which a person declined such a repair a short time ago, and that were not repaired since."""
+    declined: tuple[HalfOpenRange, ...] = ()
+    for record in earlier:
+        ranges = record.proposal.ranges
+        if record.outcome == DONE:
+            declined = subtract(declined, ranges)
+        elif record.outcome == DECLINED and record.ended_at is not None and now - record.ended_at < DECLINED_FOR:
+            declined = merge([*declined, *ranges]) if set(proposal.kinds) <= set(record.proposal.kinds) else declined
+    return declined
 
 
 def headline(pipeline: str, proposal: Proposal) -> str:

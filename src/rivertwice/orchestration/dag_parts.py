@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule, task
+from airflow.sdk import Context, ExceptionRetryPolicy, RetryAction, RetryRule, task
 
 from rivertwice.config import Settings
 from rivertwice.orchestration import announce_steps, steps
@@ -47,9 +47,23 @@ def planned_by_job(settings: Settings, definition: Definition, arguments: Any, *
     return planned
 
 
+class RecordedApproval(ApprovalOperator):
+    """A person's approval, whose answer later tasks can read also if it is a rejection.
+
+    Airflow stores no result of a task that skips what comes after it, so a rejection would be the same as no answer at all.
+    """
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Store a rejection, then do with the answer what Airflow does."""
+        if event.get("chosen_options", [self.APPROVE]) != [self.APPROVE]:
+            answer = {name: event.get(name) for name in ("chosen_options", "responded_by_user")}
+            context["ti"].xcom_push(key="return_value", value=answer)
+        return super().execute_complete(context=context, event=event)
+
+
 def approval(asked_by: str, **options: Any) -> ApprovalOperator:
     """Return the task in which a person approves what a task returned as `subject` and `body`."""
-    return ApprovalOperator(
+    return RecordedApproval(
         task_id="approve",
         subject=f"{{{{ ti.xcom_pull(task_ids='{asked_by}')['subject'] }}}}",
         body=f"{{{{ ti.xcom_pull(task_ids='{asked_by}')['body'] }}}}",

@@ -19,24 +19,9 @@ from rivertwice.pipeline.definition import Definition
 def restore_dag(settings: Settings, definition: Definition) -> DAG:
     """Continue the stream from a savepoint on a new timeline; what is served does not change."""
     name = definition.name
-    params = {
-        "savepoint": _savepoint_param(
-            "empty means the newest proved one of the head's path, or the restore that was cut off."
-        ),
-        "planned": _flag_param("Planned", "Take the savepoint now, of the drained stream: nothing is replayed."),
-        "unproved": _flag_param("Accept an unproved one", "One that was taken and never proved."),
-        "dry_run": _flag_param("Dry run", "Write what would be done into the log of the task check; do nothing."),
-        "confirm": _confirm_param(name),
-        "reason": reason_param(),
-    }
-    with DAG(
-        dag_id=dag_id("restore", name),
-        schedule=None,
-        params=params,
-        **common(
-            definition, "restore", "Continues the stream from a savepoint on a new timeline; what is served stays."
-        ),
-    ) as dag:
+    planned = _flag_param("Planned", "Take the savepoint now, of the drained stream: nothing is replayed.")
+    says = "Continues the stream from a savepoint on a new timeline; what is served stays."
+    with _dag_of_a_savepoint(definition, "restore", says, planned=planned) as dag:
         arguments = _gate("check", operate_steps.check_restore)(name)
         restore = RivertwiceSparkOperator(
             task_id="restore", settings=settings, definition=definition, job="restore", arguments=arguments
@@ -48,23 +33,8 @@ def restore_dag(settings: Settings, definition: Definition) -> DAG:
 def rewind_dag(_settings: Settings, definition: Definition) -> DAG:
     """Go back to a savepoint and compute again what followed; then every row is compared and the head moves."""
     name = definition.name
-    params = {
-        "savepoint": _savepoint_param(
-            "empty means the newest proved one of the head's path, or the rewind that was cut off."
-        ),
-        "unproved": _flag_param("Accept an unproved one", "One that was taken and never proved."),
-        "dry_run": _flag_param("Dry run", "Write what would change into the log of the task check; do nothing."),
-        "confirm": _confirm_param(name),
-        "reason": reason_param(),
-    }
-    with DAG(
-        dag_id=dag_id("rewind", name),
-        schedule=None,
-        params=params,
-        **common(
-            definition, "rewind", "Goes back to a savepoint and computes again what followed; windows may change."
-        ),
-    ) as dag:
+    says = "Goes back to a savepoint and computes again what followed; windows may change."
+    with _dag_of_a_savepoint(definition, "rewind", says) as dag:
         asked = _gate("check", operate_steps.check_rewind)(name)
         _step("rewind", operate_steps.rewind, pool=definition.airflow.pool)(name, asked)
     return dag
@@ -128,6 +98,28 @@ def operate_dag(settings: Settings, definition: Definition) -> DAG:
         report = _step("report", operate_steps.report_operate, trigger_rule="none_failed_min_one_success")(name, asked)
         chosen >> [*jobs, act] >> report
     return dag
+
+
+def _dag_of_a_savepoint(definition: Definition, verb: str, says: str, **more: Param) -> DAG:
+    """Return the DAG, still empty, of a verb that goes back to a savepoint once the pipeline's name is typed.
+
+    Args:
+        definition: of the pipeline.
+        verb: `restore` or `rewind`.
+        says: what it does.
+        more: fields of its form that the other verb does not have; they come after the savepoint.
+    """
+    params = {
+        "savepoint": _savepoint_param(
+            f"empty means the newest proved one of the head's path, or the {verb} that was cut off."
+        ),
+        **more,
+        "unproved": _flag_param("Accept an unproved one", "One that was taken and never proved."),
+        "dry_run": _flag_param("Dry run", "Write what would be done into the log of the task check; do nothing."),
+        "confirm": _confirm_param(definition.name),
+        "reason": reason_param(),
+    }
+    return DAG(dag_id=dag_id(verb, definition.name), schedule=None, params=params, **common(definition, verb, says))
 
 
 def _savepoint_param(description: str) -> Param:

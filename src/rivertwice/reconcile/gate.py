@@ -9,7 +9,7 @@ from typing import Any
 from rivertwice.log.addresses import Part, name_parts
 from rivertwice.printable import counted
 from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.model import Finding
+from rivertwice.reconcile.model import SERVED, Finding
 from rivertwice.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE
 
 CRITICAL = "critical"
@@ -122,7 +122,10 @@ def decide_gate(report: GateInput) -> Gate:
         left_out = counts.get(NOT_COMPARABLE, 0) - report.older.get(pair, 0)
         if left_out > 0:
             alerts.append(_not_comparable(pair, left_out, counts, report))
-    alerts.extend(GateAlert(CRITICAL, "finding", finding.message) for finding in report.findings)
+    alerts.extend(
+        GateAlert(CRITICAL, "finding", finding.message, repeats=_repeated_by(finding, report.counts))
+        for finding in report.findings
+    )
     alerts.extend(GateAlert(WARNING, "gap", reason) for reason in report.gaps[:MOST_GAPS])
     alerts.extend(_balance_alerts(report))
     for suite in report.suites:
@@ -135,6 +138,11 @@ def _defect(pair: str, rows: int) -> GateAlert:
     which = counted(rows, f"row of the pair {pair} is", f"rows of the pair {pair} are")
     message = f"{which} not what the log gives ({DEFECT}); `rivertwice verdicts NAME --verdict {DEFECT}` shows which"
     return GateAlert(CRITICAL, "defect", message, pair)
+
+
+def _repeated_by(finding: Finding, counts: Mapping[str, Mapping[str, int]]) -> str:
+    """Return the kind of the alert that says the same as a finding: a served row that another program changed is a DEFECT, too."""
+    return "defect" if finding.kind == SERVED and counts.get(SERVED, {}).get(DEFECT) else ""
 
 
 def _not_comparable(pair: str, rows: int, counts: Mapping[str, int], report: GateInput) -> GateAlert:

@@ -74,6 +74,25 @@ def test_what_a_person_declined_is_not_proposed_again_at_once(change: dict[str, 
     assert decide(AUTOMATIC, LATE_ROWS, [replace(declined, **change)], NOW).wanted is wanted
 
 
+@pytest.mark.parametrize("ended", [NOW - timedelta(hours=1), NOW - DECLINED_FOR])
+def test_windows_that_a_person_declined_are_not_repaired_unasked(ended: datetime) -> None:
+    """Another window differs too, so the repair is proposed; the policy may not overrule the person who declined the first."""
+    first = replace(LATE_ROWS, ranges=((0, HOUR),), windows=1)
+    declined = RepairRecord("run", first, ended, outcome=DECLINED, by="ada in Airflow", ended_at=ended)
+    decision = decide(AUTOMATIC, LATE_ROWS, [declined], NOW)
+    assert (decision.wanted, decision.asks) == (True, ended > NOW - DECLINED_FOR)
+    assert ("a person declined the repair of some of these windows" in decision.why) == decision.asks
+
+
+def test_what_was_declined_and_repaired_since_is_proposed_again() -> None:
+    """Who approved the same windows later is right: what is wrong in them now came after that."""
+    declined = RepairRecord("run", LATE_ROWS, NOW, outcome=DECLINED, by="ada in Airflow", ended_at=NOW)
+    done = replace(declined, id="run-2", outcome=DONE)
+    assert decide(AUTOMATIC, LATE_ROWS, [declined], NOW).wanted is False
+    assert decide(AUTOMATIC, LATE_ROWS, [declined, done], NOW).asks is False
+    assert decide(AUTOMATIC, LATE_ROWS, [done, declined], NOW).wanted is False
+
+
 def test_a_record_and_its_proposal_survive_their_json() -> None:
     record = RepairRecord("run", LATE_ROWS, NOW, outcome=DONE, by="ada", backfill="bf-1", after={}, ended_at=NOW)
     assert RepairRecord.from_json(record.to_json()) == record

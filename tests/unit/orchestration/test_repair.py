@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
 from homes.backfill import HOUR, hours, make_home
 from homes.ledger import NOW
@@ -51,11 +51,15 @@ class Run:
         self.dag = repair_dag(self.settings, load_definition(self.settings.definition_folder("p")))
         self.xcoms: dict[str, Any] = {}
         self.active = 0
+        self.pushed: dict[str, Any] = {}
         self.context: dict[str, Any] = {
             "dag_run": SimpleNamespace(dag_id=self.dag.dag_id, run_id=RUN, run_type="manual", conf={}, note=None),
             "params": {"reason": None},
             "ti": SimpleNamespace(
-                xcom_pull=lambda task_ids: self.xcoms.get(task_ids), get_dr_count=lambda **_: self.active
+                map_index=-1,
+                xcom_pull=lambda task_ids: self.xcoms.get(task_ids),
+                xcom_push=lambda key, value: self.pushed.update({key: value}),
+                get_dr_count=lambda **_: self.active,
             ),
         }
         monkeypatch.setattr(repair_steps, "get_current_context", lambda: self.context)
@@ -308,6 +312,19 @@ def test_a_repair_that_did_not_end_well_asks_for_nothing_more(run: Run) -> None:
     closed = run.do("close", "p")
     assert closed["reconcile"] == "rc-1"
     assert repair_steps.may_ask_again("p", closed) is False
+
+
+@pytest.mark.parametrize(("answer", "outcome"), [(NO, "declined"), (NOBODY, "unanswered")])
+def test_a_rejection_reaches_the_task_that_closes(run: Run, answer: dict[str, Any], outcome: str) -> None:
+    """Airflow skips what comes after a rejection by an exception, and keeps no result of a task that ends by one."""
+    run.reconcile("rc-1", [(0, "LATE")])
+    run.do("find", "p")
+    event = {**answer, "params_input": {}, "responded_at": utc_now(), "timedout": answer is NOBODY}
+    approve: Any = run.dag.get_task("approve")
+    with pytest.raises(DownstreamTasksSkipped):
+        approve.execute_complete({**run.context, "task": approve}, event)
+    run.xcoms["approve"] = run.pushed["return_value"]
+    assert run.do("close", "p")["outcome"] == outcome
 
 
 def test_a_question_that_nobody_answered_is_asked_again(run: Run) -> None:

@@ -94,6 +94,21 @@ def test_a_foreign_commit_is_a_warning_of_a_gate_that_passes() -> None:
     assert warn_of_foreign(failed, made) == failed, "a DEFECT is the one alert"
 
 
+def test_a_changed_served_row_is_named_twice_and_is_one_alert() -> None:
+    """A published row that another program changed is a DEFECT, and it is not what the corrections give."""
+    findings = [Finding("served", "the row k is served as 13, the corrections give 12"), Finding("ledger", "read is 1")]
+    gate = decide_gate(replace(INPUT, counts={"served": {"DEFECT": 1}}, findings=findings))
+    assert [(alert.kind, alert.repeats) for alert in gate.alerts] == [
+        ("defect", ""),
+        ("finding", "defect"),
+        ("finding", ""),
+    ]
+    alone = decide_gate(
+        replace(INPUT, counts={"served": {"AGREES": 1}, "stream": {"DEFECT": 1}}, findings=findings[:1])
+    )
+    assert [(alert.kind, alert.repeats) for alert in alone.alerts] == [("defect", ""), ("finding", "")]
+
+
 def test_one_lagging_partition_raises_the_late_alert() -> None:
     lagging = replace(FINE, late=50, emitted=45)
     gate = decide_gate(replace(INPUT, partitions={P0: FINE, Part("flights", 3): lagging}))

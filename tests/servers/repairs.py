@@ -1,0 +1,55 @@
+"""Repairs of a real Airflow: which run waits for a person, which alerts last, and how one ended."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from homes.project import edit_yaml
+from rivertwice.alerts.model import Alert
+from rivertwice.alerts.store import alerts_of
+from rivertwice.config import Settings
+from servers.airflow import PIPELINE, World
+from servers.cockpit import data_of
+
+REPAIR = f"repair__{PIPELINE}"
+_SCHEDULED = ("archive", "backfill", "reconcile", "reconcile_full", "rotate")
+
+
+def started_by_tests_alone(settings: Settings, **more: Any) -> None:
+    """Give a definition of its own no schedules, and what `more` says; neither is in a fingerprint."""
+    folder = settings.definitions / PIPELINE
+    original = folder.resolve()
+    if settings.definitions.is_symlink():
+        settings.definitions.unlink()
+    elif folder.is_symlink():
+        folder.unlink()
+    if not folder.exists():
+        shutil.copytree(original, folder)
+    schedules = dict.fromkeys(_SCHEDULED, "none")
+    edit_yaml(folder, lambda document: document.update(airflow={"schedules": schedules}, **more))
+
+
+def waiting(world: World) -> str:
+    """Return the newest run of `repair__P` if it waits for a person, else an empty text."""
+    runs = world.airflow.runs(REPAIR)
+    return runs[-1] if runs and world.airflow.question(REPAIR, runs[-1], "approve") is not None else ""
+
+
+def known_alerts(world: World) -> list[Alert]:
+    """Return the alerts that the home keeps: those that last, and those that ended a short time ago."""
+    return list(alerts_of(world.settings).state().alerts)
+
+
+def lasting(world: World) -> list[Alert]:
+    """Return the alerts whose causes last."""
+    return [alert for alert in known_alerts(world) if not alert.closed and alert.resolved_at is None]
+
+
+def resolution_of(world: World, kind: str) -> str:
+    """Return how the newest alert of a kind ended, also if the page lists it as over already."""
+    ended = [alert.resolution for alert in known_alerts(world) if alert.cause.kind == kind and alert.resolved_at]
+    if not ended:
+        over = data_of(world.settings, f"p/{PIPELINE}/alerts")["over"]
+        ended = [group["resolution"] for group in over if group["kind"] == kind]
+    return str(ended[-1])
