@@ -42,7 +42,7 @@ class Verdict:
         served, stream: verdict to rows.
         windows: verdict to the windows of served rows that have it; only of those that differ.
         late_share: late pairs of record and window among all; limit: above which it is an alert.
-        left_by: the head move that left its batch behind, so what is served now was not compared; None: the head's path has it.
+        left_by: the head move that left its batch, so what is served now was not compared; None: the head's path has it.
     """
 
     run: str

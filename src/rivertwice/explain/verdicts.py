@@ -23,7 +23,7 @@ def judge_age(
         verdict: as stored.
         sequence: the newest entry of the sequence that the reconcile saw.
         batch: the last batch that it saw.
-        left_by: number of the head move that left that batch behind; None: the head's path has it.
+        left_by: number of the head move that left that batch; None: the head's path has it.
         published: number of the publication that serves the window; None: none does.
         last_read: the last batch that may have read a record of the window.
         is_closed: whether the window is closed now.

@@ -175,7 +175,7 @@ def trace_path(timeline: str, load: Callable[[str], Timeline]) -> list[Segment]:
 def find_move_off(
     entries: Iterable[Entry], path: Iterable[Segment], batch: tuple[str, int], since: int
 ) -> Entry | None:
-    """Return the newest head move that left a batch behind; None: the head's path still has it. Pure.
+    """Return the newest head move by which the head's path lost a batch; None: it still has it. Pure.
 
     Args:
         entries: the sequence.
