@@ -102,12 +102,17 @@ class Gate:
         }
 
 
-def warn_of_foreign(gate: Gate, foreign: str | None) -> Gate:
+def warn_of_foreign(gate: Gate, foreign: str | None, before: Mapping[str, Any] | None) -> Gate:
     """Return the gate of a run over everything with a warning of another program's commit, if it passes all the same.
 
-    What did not pass has alerts of its own, which name what is wrong.
+    What did not pass has alerts of its own, which name what is wrong. Nor is it news once its rows were repaired.
+
+    Args:
+        gate: of the run.
+        foreign: the commit, in words; None: there is none.
+        before: the run before, as stored; if it saw the commit, a person has heard of it.
     """
-    if foreign is None or not gate.passed:
+    if foreign is None or not gate.passed or (before is not None and foreign in before["gate"].get("reason", "")):
         return gate
     message = f"{foreign}; everything was judged again, and no row is a DEFECT"
     return gate.with_alerts([GateAlert(WARNING, FOREIGN_WRITE, message)])

@@ -29,7 +29,7 @@ from rivertwice.reconcile.model import OLDER, Finding, RowId, Verdict
 from rivertwice.reconcile.observe import has_few_records, observe_head
 from rivertwice.reconcile.quality import check_windows
 from rivertwice.reconcile.report import Phases, ReconcileReport
-from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run, stored_verdicts
+from rivertwice.reconcile.results import Stamp, StoredVerdict, newest_reconcile, store_run, stored_verdicts
 from rivertwice.reconcile.seals.changes import find_foreign
 from rivertwice.reconcile.seals.check import check_seals, check_served_total
 from rivertwice.reconcile.seals.fit import NotIncrementalError
@@ -116,7 +116,7 @@ def reconcile(
     judged_rows = sum(sum(by.values()) for by in totals.counts.values())
     phases.done("judge", f"{judged_rows} verdicts, {dirty} windows with differing digests")
     gate = _decide(home, settings, view, judged, verdicts, findings, totals, now)
-    gate = warn_of_foreign(gate, None if range is not None else find_foreign(look.tables))
+    gate = warn_of_foreign(gate, None if range is not None else find_foreign(look.tables), newest_reconcile(home))
     phases.done("gate", f"{'passed' if gate.passed else 'failed'} with {len(gate.alerts)} alerts")
     stamp = _stamp(view, run, now)
     proved = gate  # what a seal says: rows that are exact stay so, however bad their data are

@@ -85,13 +85,15 @@ def test_a_finding_fails_the_gate() -> None:
 
 def test_a_foreign_commit_is_a_warning_of_a_gate_that_passes() -> None:
     made = "another program made version 7 of the table served (UPDATE)"
-    passed = warn_of_foreign(decide_gate(INPUT), made)
+    passed = warn_of_foreign(decide_gate(INPUT), made, {"gate": {}})
     assert passed.passed
     assert kinds(passed) == [("warning", "foreign_write")]
     assert made in passed.alerts[0].message
-    assert warn_of_foreign(decide_gate(INPUT), None).alerts == ()
+    assert warn_of_foreign(decide_gate(INPUT), None, None).alerts == ()
     failed = decide_gate(replace(INPUT, counts={"stream": {"AGREES": 1}, "served": {"DEFECT": 1}}))
-    assert warn_of_foreign(failed, made) == failed, "a DEFECT is the one alert"
+    assert warn_of_foreign(failed, made, None) == failed, "a DEFECT is the one alert"
+    repaired = warn_of_foreign(decide_gate(INPUT), made, {"gate": {"passed": False, "reason": made}})
+    assert repaired.alerts == (), "the run before has told of it"
 
 
 def test_a_changed_served_row_is_named_twice_and_is_one_alert() -> None:
