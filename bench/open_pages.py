@@ -118,7 +118,7 @@ def main() -> None:
             start_quiet_airflow(settings)
             client(settings).wait_for_dags({f"backfill__{name}"}, timeout=600)
             print("waiting until Airflow is calm", flush=True)
-            time.sleep(60)
+            time.sleep(30)
         browser = at_end.enter_context(chromium())
         print(
             f"{'page':14}{'usable s, first':>16}{'later':>8}{'CPU share':>11}{'least':>8}{'most':>8}{'304':>6}{'200':>6}{'bytes':>9}"
