@@ -73,11 +73,15 @@ def measure_pages(
         without = cpu_of(settings) - before
         with ExitStack() as opened:
             heard: list[Response] = []
+
+            def hear(response: Response, heard: list[Response] = heard) -> None:
+                heard.append(response)
+
             for _ in range(pages):
                 page = opened.enter_context(page_of(browser, settings, path.format(name=name)))
                 page.locator(there).first.wait_for()
                 page.wait_for_timeout(1500)  # what it asks for once
-                page.on("response", heard.append)
+                page.on("response", hear)
             before = cpu_of(settings)
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
