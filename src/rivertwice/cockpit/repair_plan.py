@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from rivertwice.backfill.explain import explain_plan
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest
@@ -109,6 +110,13 @@ def read_repairs(home: PipelineHome) -> list[RepairRecord]:
         message = f"{home.repairs} has format {stored.get('format')!r}, this version reads {FORMAT}; use the version that wrote it"
         raise RequestError(message)
     return [RepairRecord.from_json(record) for record in stored["repairs"]]
+
+
+def keep_answer(home: PipelineHome, run: str, reason: str) -> None:
+    """Keep why a person approved or declined the repair of a run; nothing is kept of a run that has none."""
+    stored = next((record for record in read_repairs(home) if record.id == run), None)
+    if stored is not None:
+        write_repair(home, run, lambda newer: replace(newer or stored, answer=reason))
 
 
 def write_repair(home: PipelineHome, run: str, change: Callable[[RepairRecord | None], RepairRecord]) -> RepairRecord:

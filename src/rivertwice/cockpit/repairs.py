@@ -92,7 +92,7 @@ class RepairRecord:
     Attributes:
         id: of the DAG run.
         outcome: one of the words above.
-        by: who approved or declined it. reason: why it was begun, or declined.
+        by: who approved or declined it. reason: why it was begun. answer: why it was approved or declined.
         after: verdict to rows that are served in the same windows when it ended; None before that.
         note: how it ended, in a sentence.
     """
@@ -103,6 +103,7 @@ class RepairRecord:
     outcome: str = WAITING
     by: str = ""
     reason: str = ""
+    answer: str = ""
     backfill: str = ""
     after: Mapping[str, int] | None = None
     ended_at: datetime | None = None

@@ -168,7 +168,7 @@ def close(pipeline: str) -> dict[str, Any]:
             note=_NOTES[outcome],
         ),
     )
-    _end_alert(settings, pipeline, record, note=str(getattr(context["dag_run"], "note", None) or ""))
+    _end_alert(settings, pipeline, record)
     if own:
         whole = outcome == DONE
         report_gate(settings, pipeline, Place(context["dag_run"].dag_id, run, "close"), own[-1], whole=whole)
@@ -343,7 +343,7 @@ def _amend(settings: Settings, pipeline: str, proposal: Proposal, details: dict[
     )
 
 
-def _end_alert(settings: Settings, pipeline: str, record: RepairRecord, note: str) -> None:
+def _end_alert(settings: Settings, pipeline: str, record: RepairRecord) -> None:
     """End the alerts of a repair that is over, or note who declined it."""
     from rivertwice.alerts.store import alerts_of
     from rivertwice.cockpit.repairs import DECLINED, DONE, UNNEEDED, before_and_after
@@ -357,5 +357,5 @@ def _end_alert(settings: Settings, pipeline: str, record: RepairRecord, note: st
     if record.outcome == DECLINED:
         for alert in store.state().alerts:
             if alert.cause.pipeline == pipeline and alert.cause.kind in kinds and not alert.closed:
-                why = f"declined its repair{f': {note}' if note else ''}"
+                why = f"declined its repair{f': {record.answer}' if record.answer else ''}"
                 store.acknowledge(alert.id, record.by, why, utc_now())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,8 @@ from rivertwice.errors import LogGapError
 from rivertwice.instants import utc_now
 from rivertwice.orchestration import repair_steps
 from rivertwice.orchestration.alerts import Place, ReportedError, report_gate
+from rivertwice.orchestration.cockpit.alerts import keep_why
+from rivertwice.orchestration.cockpit.registry import Asked
 from rivertwice.orchestration.run_names import reconcile_of
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run
@@ -53,7 +56,7 @@ class Run:
         self.active = 0
         self.pushed: dict[str, Any] = {}
         self.context: dict[str, Any] = {
-            "dag_run": SimpleNamespace(dag_id=self.dag.dag_id, run_id=RUN, run_type="manual", conf={}, note=None),
+            "dag_run": SimpleNamespace(dag_id=self.dag.dag_id, run_id=RUN, run_type="manual", conf={}),
             "params": {"reason": None},
             "ti": SimpleNamespace(
                 map_index=-1,
@@ -262,7 +265,10 @@ def test_a_declined_repair_is_acknowledged_and_not_asked_for_again(run: Run) -> 
     run.reconcile("rc-1", [(0, "LATE")])
     run.do("find", "p")
     run.xcoms["approve"] = NO
-    run.context["dag_run"].note = "the source sends it again tomorrow"
+    answered = Asked("p", "repair.decline", "abcdefgh", "the source sends it again tomorrow", {"run": RUN}, "ada")
+    keep_why(run.settings, answered)
+    keep_why(run.settings, replace(answered, fields={"run": "another"}))  # that of a run without a repair is not kept
+    assert [record.answer for record in read_repairs(run.home)] == ["the source sends it again tomorrow"]
     assert run.do("close", "p")["outcome"] == "declined"
     alert = alert_of(run, LATE)
     assert alert.resolved_at is None

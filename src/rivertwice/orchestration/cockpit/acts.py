@@ -104,6 +104,8 @@ async def _do(act: Act, asked: Any, request: Request, settings: Any) -> dict[str
     airflow = AirflowAsUser(request)
     if isinstance(act.effect, Answer):
         done = await answer_run(airflow, dag, act.effect, asked)
+        if act.effect.keep is not None:
+            await run_in_threadpool(act.effect.keep, settings, asked)
     else:
         done = await start_run(airflow, dag, act.effect, asked)
     return {**done, "link": f"/dags/{dag}/runs/{done['run']}"}

@@ -16,7 +16,7 @@ from sqlalchemy import select
 from rivertwice.alerts.routes import Routes, load_routes
 from rivertwice.alerts.store import alerts_of
 from rivertwice.cockpit.alerts import describe_alerts, read_past
-from rivertwice.cockpit.repair_plan import read_repairs
+from rivertwice.cockpit.repair_plan import keep_answer, read_repairs
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError, RequestError
 from rivertwice.orchestration.cockpit.access import VERBS, PipelineDep, SettingsDep
@@ -92,6 +92,11 @@ def acknowledge(settings: Settings, asked: Asked, now: datetime) -> dict[str, An
     return {"alert": noted.id, "acknowledged_by": noted.acknowledged_by, "repeated": noted.acknowledged_at != now}
 
 
+def keep_why(settings: Settings, asked: Asked) -> None:
+    """Keep why a repair was approved or declined, for the task that closes it."""
+    keep_answer(settings.pipeline(asked.pipeline), str(asked.fields["run"]), asked.reason)
+
+
 _RUN = Field("run", "Run of the repair", RUN, required=True)
 register(
     Act(
@@ -117,7 +122,7 @@ register(
         "The windows are computed again, audited and published; then a reconcile looks at them again, and the alert ends with the "
         "numbers of before and after.",
         "repair",
-        Answer("approve", "Approve"),
+        Answer("approve", "Approve", keep_why),
         (_RUN,),
         changes_served=True,
     ),
@@ -126,7 +131,7 @@ register(
         "Decline",
         "Nothing is computed. The alert stays, acknowledged by you, and this repair is not proposed again for a week.",
         "repair",
-        Answer("approve", "Reject"),
+        Answer("approve", "Reject", keep_why),
         (_RUN,),
     ),
     Act(

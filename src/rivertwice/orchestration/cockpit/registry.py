@@ -78,10 +78,12 @@ class Answer:
     Attributes:
         task: the task that waits.
         option: the answer.
+        keep: keeps what the person said, once the answer is taken; Airflow gives no task the note of its run.
     """
 
     task: str
     option: str
+    keep: Callable[[Settings, Asked], None] | None = None
 
 
 @dataclass(frozen=True)
