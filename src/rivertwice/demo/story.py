@@ -131,10 +131,15 @@ class Story:
         report = client.xcom(f"rotate__{PIPELINE}", run_id, "report")
         savepoint = load_savepoint(self._home, report["savepoint"])
         require(savepoint.status == PROVED, f"savepoint {savepoint.id} is proved")
-        require(self._batch() > before, "the stream went on while the savepoint was taken and proved")
+        went_on = self._batch() > before
+        require(went_on or self._has_read_all(), "the stream went on while the savepoint was taken and proved")
         proof = savepoint.proof or {}
         self._tell.say(f"{savepoint.id} taken at batch {savepoint.manifest.batch}, {proof.get('reason', '')}")
-        self._tell.say(f"the stream did not pause: batch {before} when asked, batch {self._batch()} when proved")
+        self._tell.say(
+            f"the stream did not pause: batch {before} when asked, batch {self._batch()} when proved"
+            if went_on
+            else f"the stream had read all that was sent before it was asked, at batch {before}"
+        )
         return str(savepoint.id)
 
     def _kill(self) -> None:
@@ -143,22 +148,26 @@ class Story:
         batch = self._batch()
         self._tell.say(f"killed driver {pid} (epoch {epoch}) at batch {batch}")
 
-        def back() -> bool:
+        def commits() -> bool:
             rows = path_ledger(self._home)
             return bool(rows) and rows[-1].epoch > epoch
 
+        def back() -> bool:
+            beat = read_heartbeat(self._home)
+            return commits() or (beat is not None and beat.epoch > epoch and self._has_read_all())
+
         wait_for("the driver's return", back, self._home, 180.0)
         owner = lease_owner(self._home)
-        self._tell.say(
-            f"driver {owner.pid if owner else '?'} (epoch {epoch + 1}) is back and has committed new batches"
-        )
+        done = "has committed new batches" if commits() else "finds nothing new: all had been read before the kill"
+        self._tell.say(f"driver {owner.pid if owner else '?'} (epoch {epoch + 1}) is back and {done}")
+
+    def _has_read_all(self) -> bool:
+        """Say whether a driver lives and waits for records."""
+        beat = read_heartbeat(self._home)
+        return beat is not None and beat.lag == 0 and beat.state == "idle"
 
     def _drain_log(self, ending: Ending) -> None:
-        def read_all() -> bool:
-            beat = read_heartbeat(self._home)
-            return beat is not None and beat.lag == 0 and beat.state == "idle"
-
-        wait_for("the end of the log", read_all, self._home, 600.0)
+        wait_for("the end of the log", self._has_read_all, self._home, 600.0)
         ending.batches = self._batch() + 1
         self._tell.say(f"{ending.batches} batches committed, lag 0")
 
