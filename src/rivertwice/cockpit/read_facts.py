@@ -175,8 +175,16 @@ def _verdict(home: PipelineHome, definition: Definition, entries: list[Entry]) -
             for each in gate["alerts"]
         ),
         passed=gate["passed"],
-        left_by=find_move_off(entries, head_path(home), (run["timeline"], run["batch"]), run["sequence"]),
+        left_by=_left_by(home, entries, run),
     )
+
+
+def _left_by(home: PipelineHome, entries: list[Entry], run: Mapping[str, Any]) -> Entry | None:
+    """Return the head move that left what a run saw; the path's records are read only if the head moved at all since."""
+    head = _newest(entries, HEAD)
+    if head is None or head.seq <= run["sequence"]:
+        return None
+    return find_move_off(entries, head_path(home), (run["timeline"], run["batch"]), run["sequence"])
 
 
 def _windows(home: PipelineHome, run: str, wanted: list[str]) -> dict[str, Windows]:
