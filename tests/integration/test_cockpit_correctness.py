@@ -110,7 +110,7 @@ def test_the_grid_is_used_by_keyboard_alone(settings: Settings, browser: Browser
         grid.locator("[tabindex='0']").focus()
         assert "all keys: open" in focused(page)
         page.keyboard.press("ArrowDown")
-        page.wait_for_function("document.activeElement.getAttribute('aria-label').includes('k000')")
+        expect(page.locator(":focus")).to_have_attribute("aria-label", re.compile("k000"))
         for _ in range(4):
             page.keyboard.press("Shift+ArrowLeft")
         expect(page.get_by_text("5 windows")).to_be_visible()
@@ -118,10 +118,10 @@ def test_the_grid_is_used_by_keyboard_alone(settings: Settings, browser: Browser
         page.keyboard.press("Escape")
         expect(page.get_by_text("5 windows")).to_have_count(0)
         page.keyboard.press("Control+Home")
-        page.wait_for_function("document.activeElement.getAttribute('aria-label').startsWith('2026-01-01 00:00 UTC')")
+        expect(page.locator(":focus")).to_have_attribute("aria-label", re.compile("^2026-01-01 00:00 UTC"))
         page.keyboard.press("ArrowDown")
         page.keyboard.press("ArrowRight")
-        page.wait_for_function("document.activeElement.getAttribute('aria-label').includes(': defect')")
+        expect(page.locator(":focus")).to_have_attribute("aria-label", re.compile(": defect"))
         page.keyboard.press("Enter")
         expect(page.get_by_role("dialog", name="k000")).to_be_visible()
 
