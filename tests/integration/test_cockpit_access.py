@@ -269,7 +269,7 @@ def test_an_alert_is_acknowledged_in_the_page_with_name_and_reason(settings: Set
     assert (refused.status_code, "nothing to acknowledge" in refused.text) == (400, True)
     with chromium() as browser:
         with page_of(browser, settings, f"/rivertwice/#/p/{BLUE}/alerts", user="vera") as page:
-            expect(page.get_by_text("lag is 9000 (limit 100)")).to_be_visible()
+            expect(page.get_by_text("lag is 9000 (limit 100)", exact=True)).to_be_visible()
             expect(page.get_by_text("of the other team")).to_have_count(0)
             expect(page.get_by_role("button", name="Acknowledge")).to_have_count(0)  # she may look alone
         with page_of(browser, settings, f"/rivertwice/#/p/{BLUE}/alerts", user="ursula") as page:
