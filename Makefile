@@ -17,7 +17,7 @@ setup: ## build .venv, fetch Java if there is none, jars and data (quick and off
 	@$(PYTHON) scripts/bootstrap.py
 
 demo: setup ## the whole loop on real flights; stays up until stopped, with DEMO_EXIT=1 takes all down
-	@$(BIN)/python -m rivertwice.demo
+	@$(BIN)/python -m lab.demo
 
 ##@ Develop
 setup-dev: ## setup, and what tests, linters and benches need
@@ -63,7 +63,7 @@ pin-images: ## write the digest of every image of others into compose, manifest 
 	@$(PYTHON) scripts/pin_images.py
 
 bench: setup-dev ## CPU and latency against hand-written Spark; report only
-	@$(BIN)/python -m bench
+	@$(BIN)/python -m lab.bench
 
 clean: ## remove what can be rebuilt: environment, jars, data, caches; the home (.rivertwice) stays
 	@rm -rf .venv .build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse

@@ -167,7 +167,7 @@ def s3_server_beside() -> Iterator[None]:
 
     A build that fails is no error: the tests that need the server skip.
     """
-    command = [sys.executable, "-m", "rivertwice.testing.versitygw", str(PROJECT / ".build")]
+    command = [sys.executable, "-m", "lab.faults.versitygw", str(PROJECT / ".build")]
     env = {**os.environ, "PYTHONPATH": str(PROJECT / "src")}
     build = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True
@@ -186,7 +186,7 @@ def add_the_rest(*, dev: bool) -> int:
     """Add what pip cannot install, the data beside Java, jars and class archive. Return the exit code."""
     lanes = [
         [["-m", "rivertwice.cli", "setup", *(["--dev"] if dev else [])], ["-m", "rivertwice.setup.class_archive"]],
-        [["-m", "rivertwice.flights.data"]],
+        [["-m", "lab.flights.data"]],
     ]
     with ThreadPoolExecutor(len(lanes)) as pool:
         return max(pool.map(run_lane, lanes))

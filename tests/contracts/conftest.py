@@ -15,8 +15,8 @@ import boto3
 import pytest
 
 from homes.project import REPOSITORY
+from lab.faults.s3_server import s3_server, why_not
 from rivertwice.config import Settings
-from rivertwice.testing.s3_server import s3_server, why_not
 from running.waiting import wait_for
 
 BUCKET = "rivertwice"

@@ -17,6 +17,8 @@ import pytest
 
 from homes.project import make_project
 from homes.savepoint import NOW, make_home
+from lab.faults.cases import LabError
+from lab.faults.cases_store import fill, small_disk
 from rivertwice.instants import utc_now
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.savepoint.take import take_savepoint
@@ -24,8 +26,6 @@ from rivertwice.store import delta
 from rivertwice.store.files import read_json
 from rivertwice.store.local import LocalStore
 from rivertwice.stream.failures import classify_failure
-from rivertwice.testing.cases import LabError
-from rivertwice.testing.cases_store import fill, small_disk
 from rivertwice.timeline.intent import write_intent
 from rivertwice.waits import Deadline
 

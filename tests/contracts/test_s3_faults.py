@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from homes.savepoint import NOW, make_home
+from lab.faults.s3_proxy import Fault, s3_proxy
 from rivertwice.errors import LostRaceError, ServiceError, UnknownOutcomeError
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.savepoint.prune import prune_savepoints
@@ -17,7 +18,6 @@ from rivertwice.store import delta
 from rivertwice.store.s3 import S3Store
 from rivertwice.store.s3_client import Patience, s3_client
 from rivertwice.stream.failures import classify_failure
-from rivertwice.testing.s3_proxy import Fault, s3_proxy
 
 BUCKET = "rivertwice"
 

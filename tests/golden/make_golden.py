@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from homes.project import REPOSITORY, TO_RUN, edit_yaml, make_project
+from lab.faults.events import EventPlan, plan_events, produce_events
+from lab.faults.lab import DEFINITION
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import start_broker, stop_broker
 from rivertwice.instants import utc_now
@@ -28,8 +30,6 @@ from rivertwice.savepoint.sessions import session_of
 from rivertwice.savepoint.state import read_state
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store import delta
-from rivertwice.testing.events import EventPlan, plan_events, produce_events
-from rivertwice.testing.lab import DEFINITION
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import stream_rows
 from streams.synthetic import DriverProcess, run_to_end, wait_for_batch

@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from lab.faults.lab_project import PIPELINE
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.reconcile.model import Finding, RowId
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.store import delta
-from rivertwice.testing.lab_project import PIPELINE
 from rivertwice.timeline.ledger import LedgerRow, from_table, to_table
 from rivertwice.timeline.served import served_stamp
 

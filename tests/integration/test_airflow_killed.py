@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from oracle.flights_oracle import consume, expect, read_batches, read_changelog
+from lab.flights.plan import STORM
+from lab.flights.replay import ReplayRequest, replay
+from lab.tests.oracle.flights_oracle import consume, expect, read_batches, read_changelog
 from rivertwice.embedded.airflow import airflow_status, start_airflow, stop_airflow
 from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.flights.plan import STORM
-from rivertwice.flights.replay import ReplayRequest, replay
 from rivertwice.instants import utc_now
 from rivertwice.processes import session_members
 from rivertwice.reconcile.results import newest_reconcile

@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lab.faults.lab import Lab
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
 from rivertwice.metrics.measure import measure
 from rivertwice.supervise.view import view_pipeline
-from rivertwice.testing.lab import Lab
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.waits import Deadline
 from running.waiting import wait_for

@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 
 from homes.project import REPOSITORY
+from lab.faults.cases_backfill import closed_ms, plan_range, published, require_truth
+from lab.faults.cases_store import environment, on_s3
+from lab.faults.events import BEGIN_MS
+from lab.faults.lab import PIPELINE, Lab
+from lab.faults.processes import start_process
+from lab.faults.s3_server import why_not
+from lab.faults.savepoint_runs import command_log, prove_listed, run_command, take
 from rivertwice.config import Settings
 from rivertwice.log import kafka
 from rivertwice.reconcile.results import newest_reconcile
-from rivertwice.testing.cases_backfill import closed_ms, plan_range, published, require_truth
-from rivertwice.testing.cases_store import environment, on_s3
-from rivertwice.testing.events import BEGIN_MS
-from rivertwice.testing.lab import PIPELINE, Lab
-from rivertwice.testing.processes import start_process
-from rivertwice.testing.s3_server import why_not
-from rivertwice.testing.savepoint_runs import command_log, prove_listed, run_command, take
 from rivertwice.timeline.served import rebuild_served
 from servers.spark_cluster import Disks, SparkCluster, disks_missing, spark_cluster
 

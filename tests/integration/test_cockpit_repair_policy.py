@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from playwright.sync_api import expect
 
+from lab.faults.foreign import commit_by_another, first_value_changed
 from rivertwice.alerts.model import Alert
 from rivertwice.cockpit.repair_plan import read_repairs
 from rivertwice.cockpit.repairs import RepairRecord
 from rivertwice.instants import to_iso
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.store import delta
-from rivertwice.testing.foreign import commit_by_another, first_value_changed
 from rivertwice.timeline.sequence import read_sequence
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, World, agent_and_airflow, copy_world

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from homes.project import EXAMPLES, TO_RUN, make_project, replace_text
+from lab.faults.events import Event, produce_events
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.fast.owner import read_fast_owner
 from rivertwice.fast.runs import committed_offsets, read_runs
 from rivertwice.log import kafka
-from rivertwice.testing.events import Event, produce_events
 from running.waiting import wait_for
 from running.warm_spark import invoke_warm
 

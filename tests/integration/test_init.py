@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from homes.project import link
+from lab.faults.events import Event
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import from_ms, parse_iso, to_ms
@@ -26,7 +27,6 @@ from rivertwice.schemas.avro_schema import parse_avro
 from rivertwice.schemas.encode import encode_avro, prefixed
 from rivertwice.schemas.registries import open_registry
 from rivertwice.store import delta
-from rivertwice.testing.events import Event
 from rivertwice.timeline.served import rebuild_served
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.trips import Trip, json_lines, make_trips, send_trips, value_of

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from lab.faults.events import Event, produce_events
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import EPOCH, to_iso
@@ -20,7 +21,6 @@ from rivertwice.pipeline.definition import load_definition
 from rivertwice.store import delta
 from rivertwice.stream.large_batch import is_noted, write_rows
 from rivertwice.stream.result_rows import changelog_rows
-from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.lineage import path_ledger
 from running.warm_spark import run_command_warm

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from lab.faults.lab_project import PIPELINE, make_project
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
@@ -19,7 +20,6 @@ from rivertwice.log import kafka
 from rivertwice.metrics.measure import measure
 from rivertwice.supervise.alerting import AlertKeeper
 from rivertwice.supervise.view import view_pipeline
-from rivertwice.testing.lab_project import PIPELINE, make_project
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.lineage import path_ledger
 from streams.flights import StreamedRun

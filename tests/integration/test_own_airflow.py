@@ -19,6 +19,7 @@ import pytest
 
 from contracts.lineage_schema import dataset_findings, findings
 from homes.project import REPOSITORY
+from lab.faults.s3_server import S3Server, s3_server, why_not
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
@@ -27,7 +28,6 @@ from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.store.s3_client import s3_client
 from rivertwice.supervise.launch import start_agent, stop_agent
-from rivertwice.testing.s3_server import S3Server, s3_server, why_not
 from rivertwice.timeline.intent import write_intent
 from running.waiting import wait_for
 from running.warm_spark import small_jobs

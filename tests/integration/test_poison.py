@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from oracle.flights_oracle import consume, expect, read_batches, read_changelog
+from lab.flights.plan import STORM
+from lab.flights.poison import KINDS, plan_poison
+from lab.flights.replay import ReplayRequest, plan_replay
+from lab.tests.oracle.flights_oracle import consume, expect, read_batches, read_changelog
 from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.flights.plan import STORM
-from rivertwice.flights.poison import KINDS, plan_poison
-from rivertwice.flights.replay import ReplayRequest, plan_replay
 from rivertwice.store import delta
 from rivertwice.timeline.lineage import path_ledger
 from streams.flights import stream_days
@@ -64,9 +64,9 @@ def test_all_poison_becomes_dead_letters_and_nothing_else_does(
 
 def test_every_kind_is_among_one_per_cent() -> None:
     from homes.project import REPOSITORY
+    from lab.flights.data import flights_csv
+    from lab.flights.plan import read_flights
     from rivertwice.config import Settings
-    from rivertwice.flights.data import flights_csv
-    from rivertwice.flights.plan import read_flights
 
     flights = read_flights(flights_csv(Settings(project=REPOSITORY, home=REPOSITORY)), STORM)
     poison = plan_poison(flights, [0] * len(flights), SHARE, ReplayRequest(topic="t").seed)

@@ -10,12 +10,12 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from lab.faults.events import Event, produce_events
 from rivertwice.config import Settings
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Part
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.log.reader import read_exactly, read_pieces
-from rivertwice.testing.events import Event, produce_events
 from rivertwice.waits import Deadline
 
 pytestmark = pytest.mark.kafka

@@ -18,12 +18,12 @@ import pytest
 
 from homes.orders import AT, ORDERS, REGISTERED, record
 from homes.project import TO_RUN, edit_yaml, make_project
+from lab.faults.events import Event, produce_events
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.schemas.encode import prefixed
 from rivertwice.store import delta
-from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.lineage import path_ledger
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

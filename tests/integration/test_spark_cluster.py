@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.faults.lab import Lab
 from rivertwice.config import Settings
-from rivertwice.testing.lab import Lab
 from servers.spark_cluster import SparkCluster, spark_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]

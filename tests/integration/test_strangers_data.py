@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 
 from homes.project import REPOSITORY, link
+from lab.faults.events import Event
 from rivertwice.config import Settings
 from rivertwice.instants import parse_iso, to_ms
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.log.send import send_records
-from rivertwice.testing.events import Event
 from running.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.faults]

@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from histories.random_histories import random_batches
+from lab.faults.events import Event, produce_events
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import EPOCH, to_iso, utc_now
 from rivertwice.log.kafka import end_offsets
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
 from running.warm_spark import run_command_warm

@@ -15,12 +15,12 @@ import pytest
 from click.testing import Result
 
 from homes.project import TO_RUN, make_project, replace_text
+from lab.faults.events import Event, produce_events
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import from_ms, parse_iso, to_iso, to_ms
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.pipeline.case_files import load_case
-from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.lineage import path_ledger
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 

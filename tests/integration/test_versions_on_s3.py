@@ -11,10 +11,10 @@ import boto3
 import pytest
 
 from homes.project import REPOSITORY, TO_RUN, make_project, replace_text
+from lab.faults.s3_server import s3_server, why_not
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
-from rivertwice.testing.s3_server import s3_server, why_not
 from rivertwice.timeline.served import export_sha256
 from rivertwice.versions.serve import read_switches
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm

@@ -16,12 +16,12 @@ import psutil
 import pytest
 from moto.server import ThreadedMotoServer
 
+from lab.faults.lab import PIPELINE, Lab
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.supervise.launch import start_agent
-from rivertwice.testing.lab import PIPELINE, Lab
 from rivertwice.timeline.intent import read_heartbeat, write_intent
 from servers.secure_kafka import CORE, ENV, SecureListeners, create_user
 

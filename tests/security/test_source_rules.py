@@ -34,7 +34,7 @@ SQL_ALLOWED = {
         "sql",
     ): "the person's own query; it reads the project's views and nothing else (tests/unit/results/test_query.py)",
     (
-        "src/rivertwice/testing/control/job.py",
+        "lab/control/job.py",
         "sql",
     ): "the control job is hand-written Spark, and its text is a constant",
 }

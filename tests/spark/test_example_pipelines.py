@@ -6,11 +6,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from homes.project import EXAMPLES
+from lab.faults.lab_project import DEFINITION
 from rivertwice.pipeline.case_files import load_cases
 from rivertwice.pipeline.cases import run_case
 from rivertwice.pipeline.checks import examine_definition
 from rivertwice.pipeline.definition import load_definition
-from rivertwice.testing.lab_project import DEFINITION
 
 pytestmark = pytest.mark.spark
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/pipeline.yaml"))

@@ -12,6 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from histories.planted import PLANTS, WINDOW, World, blamed_beside, copies, decoded
+from lab.faults.events import EventPlan
+from lab.faults.lab import PIPELINE, Lab
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill
 from rivertwice.backfill.model import BackfillRequest
@@ -28,8 +30,6 @@ from rivertwice.reconcile.results import cause_rows, verdict_rows
 from rivertwice.reconcile.run import reconcile
 from rivertwice.store import delta
 from rivertwice.supervise.served import rebuild
-from rivertwice.testing.events import EventPlan
-from rivertwice.testing.lab import PIPELINE, Lab
 from rivertwice.timeline.ledger import read_ledger
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from rivertwice.flights.plan import Flight, LogRecord, flight_record
-from rivertwice.flights.poison import KINDS, make_poison
+from lab.flights.plan import Flight, LogRecord, flight_record
+from lab.flights.poison import KINDS, make_poison
 from rivertwice.instants import from_ms
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition

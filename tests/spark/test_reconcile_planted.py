@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from oracle.flights_oracle import HOUR_MS, Record, consume, expect, read_batches
+from lab.tests.oracle.flights_oracle import HOUR_MS, Record, consume, expect, read_batches
 from rivertwice.instants import TimeRange, from_ms, to_ms, utc_now
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
 from rivertwice.reconcile.model import RowId

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from homes.windows import WindowHome
+from lab.faults.reconcile_runs import stored_run
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.errors import TableDamageError
@@ -26,7 +27,6 @@ from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.results import newest_reconcile, verdict_rows
 from rivertwice.reconcile.run import reconcile
 from rivertwice.reconcile.unchanged import reconcile_unchanged
-from rivertwice.testing.reconcile_runs import stored_run
 from rivertwice.timeline.served import rebuild_served
 from simulated.windows import SIZE, START, World, random_batches
 

@@ -13,13 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from homes.windows import WindowHome
+from lab.faults.reconcile_runs import stored_run
 from rivertwice.config import Settings
 from rivertwice.instants import EPOCH, utc_now
 from rivertwice.reconcile import observe
 from rivertwice.reconcile.results import cause_rows, verdict_rows
 from rivertwice.reconcile.run import reconcile
 from rivertwice.reconcile.seals.table import read_seals
-from rivertwice.testing.reconcile_runs import stored_run
 from rivertwice.timeline.served import rebuild_served
 from simulated.windows import SIZE, START, World, random_batches
 

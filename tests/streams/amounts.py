@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from lab.faults.events import Event, produce_events
 from rivertwice.config import Settings
 from rivertwice.instants import from_ms, to_iso
-from rivertwice.testing.events import Event, produce_events
 
 NAME = "amounts"
 MINUTE_MS = 60_000

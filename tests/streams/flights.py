@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from homes.project import FLIGHTS, TO_RUN, edit_yaml, make_project
+from lab.flights.plan import STORM
+from lab.flights.replay import ReplayRequest, replay
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.flights.plan import STORM
-from rivertwice.flights.replay import ReplayRequest, replay
 from running.warm_spark import run_driver_warm
 
 PIPELINE = "flight_delays"

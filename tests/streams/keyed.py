@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from homes.project import TO_RUN, make_project
+from lab.faults.events import Event, produce_events
 from rivertwice.config import Settings
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.testing.events import Event, produce_events
 from rivertwice.timeline.ledger import LedgerRow
 
 NAME = "keyed"

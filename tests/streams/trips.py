@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lab.faults.events import Event
 from rivertwice.config import Settings
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.log.send import Sent, send_records
-from rivertwice.testing.events import Event
 
 BEGIN_MS = 1_777_615_200_000
 """2026-05-01T06:00:00Z."""

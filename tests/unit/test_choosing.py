@@ -63,5 +63,5 @@ def test_each_family_is_of_tests_with_parameters() -> None:
 
 
 def test_the_slowest_files_come_first() -> None:
-    assert rank("tests/oracle/test_two_days.py::test_a") < rank("tests/oracle/test_year.py::test_a")
+    assert rank("lab/tests/oracle/test_two_days.py::test_a") < rank("lab/tests/oracle/test_year.py::test_a")
     assert rank("tests/integration/test_rewind.py::test_a") < rank("tests/unit/test_cli.py::test_a")

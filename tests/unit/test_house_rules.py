@@ -96,7 +96,7 @@ def test_the_product_s_wheel_needs_no_lab() -> None:
     layers = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0][
         "layers"
     ]
-    extras = ["rivertwice.testing", "rivertwice.demo", "rivertwice.flights"]
+    extras = ["lab.faults", "lab.demo", "lab.flights"]
     assert layers[: len(extras) + 1] == [*extras, "rivertwice.cli"]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from homes.project import REPOSITORY
-from rivertwice.testing.cases import all_cases
+from lab.faults.cases import all_cases
 
 ROWS: dict[str, dict[str, str | list[str]]] = tomllib.loads(Path(__file__).with_name("promises.toml").read_text())
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md"))]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from lab.faults.lab_project import DEFINITION
 from rivertwice.metrics.diagnose import Diagnosis, diagnose
 from rivertwice.metrics.model import Measures
 from rivertwice.pipeline.definition import load_definition
-from rivertwice.testing.lab_project import DEFINITION
 
 LAB = load_definition(DEFINITION)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from homes.project import EXAMPLES
+from lab.faults.lab_project import DEFINITION
 from rivertwice.cli import cli
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import build_bundle
@@ -27,7 +28,6 @@ from rivertwice.pipeline.lint import (
     worst,
 )
 from rivertwice.pipeline.model import Definition
-from rivertwice.testing.lab_project import DEFINITION
 
 LAB = load_definition(DEFINITION)
 NAME, SOURCE = LAB.source

@@ -13,7 +13,7 @@ from rivertwice.pipeline.kinds import KINDS
 STORED = json.loads(Path(__file__).with_name("fingerprints.json").read_text())
 FOLDERS = {
     path.parent.name: path.parent
-    for root in ("pipelines", "src/rivertwice/testing/pipelines")
+    for root in ("pipelines", "lab/faults/pipelines")
     for path in sorted((REPOSITORY / root).rglob("pipeline.yaml"))
 }
 

@@ -55,7 +55,7 @@ def test_the_image_asks_for_what_there_is(project: Path, monkeypatch: pytest.Mon
     found = re.search(r"&& rivertwice (setup.*?) *\\?\n", dockerfile)
     assert found
     assert asked(monkeypatch, *found[1].split())
-    assert "rivertwice.flights" not in dockerfile
+    assert "lab.flights" not in dockerfile
 
 
 def test_java_is_installed_with_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,305 @@
+"""The demo's story: each step does one thing for real, checks what must hold, and prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+from urllib.parse import urlencode
+
+from lab.demo.ending import Ending
+from lab.demo.figures import count_verdicts, late_addresses, mean_delay
+from lab.demo.narrate import Narrator
+from lab.demo.stage import PIPELINE, AirflowStart, LiveFlights, kill_driver, run_job, start_services, wait_for
+from lab.flights.replay import ReplayRequest, replay
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import RivertwiceError
+from rivertwice.instants import to_iso, utc_now
+from rivertwice.orchestration.airflow_api import AirflowClient
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.quality.windows import standing
+from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
+from rivertwice.savepoint.catalogue import PROVED, load_savepoint
+from rivertwice.stream.lease import lease_owner
+from rivertwice.timeline.intent import read_heartbeat, write_intent
+from rivertwice.timeline.lineage import load_timeline, path_ledger
+from rivertwice.timeline.sequence import head, last_seq
+from rivertwice.timeline.served import export_sha256, read_served, served_stamp, stream_rows, wait_served
+from rivertwice.verdicts import DEFECT, LATE, NOT_COMPARABLE, OPEN
+
+DAYS = (date(2013, 6, 30), date(2013, 7, 1))
+ROTATE_AT = 30
+KILL_AT = 90
+
+
+class StoryError(RivertwiceError):
+    """A claim of the demo did not hold."""
+
+    reason = "demo"
+
+
+def require(holds: object, claim: str) -> None:
+    """Raise StoryError unless the claim holds."""
+    if not holds:
+        message = f"this should hold and does not: {claim}"
+        raise StoryError(message)
+
+
+def live_flights(settings: Settings) -> LiveFlights:
+    """Return the flights that follow the story; `start` begins to send them."""
+    _, source = load_definition(settings.definitions / PIPELINE).source
+    return LiveFlights(settings, source.topic, source.partitions)
+
+
+class Story:
+    """Runs the steps in order on one home."""
+
+    def __init__(self, settings: Settings, tell: Narrator) -> None:
+        """Create a story; nothing happens yet."""
+        self._settings = settings
+        self._tell = tell
+        self._home: PipelineHome = settings.pipeline(PIPELINE)
+
+    def run(self) -> Ending:
+        """Run it from the first step to the last; raise at the first that does not hold."""
+        tell = self._tell
+        with tell.step("Start Kafka, the agent and Airflow"):
+            airflow = start_services(self._settings, tell.say)
+        with tell.step("Ask for the stream to run, and replay 30 June and 1 July 2013 into the log"):
+            self._begin()
+        with tell.step("Wait for Airflow"):
+            ending, client = self._airflow(airflow)
+        with tell.step(f"Airflow rotates a savepoint while the stream runs, and proves it (rotate__{PIPELINE})"):
+            ending.savepoint = self._rotate(client)
+        with tell.step("Kill the driver with SIGKILL; the agent brings it back"):
+            self._kill()
+        with tell.step(f"Extend the archive (archive__{PIPELINE}) and wait until the stream has read everything"):
+            self._run_dag(client, "archive")
+            self._drain_log(ending)
+        with tell.step(f"Compare stream, served and truth (reconcile__{PIPELINE})"):
+            self._first_reconcile(client, ending)
+        with tell.step(
+            f"Approve the repair that the reconcile proposed: recompute the windows and publish them (repair__{PIPELINE})"
+        ):
+            self._repair(client)
+        with tell.step(f"Compare again (reconcile__{PIPELINE})"):
+            self._second_reconcile(client, ending)
+        with tell.step("Restore the savepoint into a second timeline and move the head to it"):
+            self._restore(ending)
+        with tell.step("Compare once more, on the new head, and read what the page says"):
+            self._run_dag(client, "reconcile")
+            self._page(client, ending)
+        return ending
+
+    def _begin(self) -> None:
+        write_intent(self._home, "running", "demo", utc_now())
+        _, source = load_definition(self._settings.definitions / PIPELINE).source
+        request = ReplayRequest(topic=source.topic, partitions=source.partitions, days=DAYS)
+        report = replay(self._settings, request, progress=self._tell.progress)
+        require(report.sent == report.planned > 1800, f"{report.planned} flights are sent, not {report.sent}")
+        self._tell.say(
+            f"{report.sent} flights in the log, in the order in which they really left; each belongs to the hour it "
+            "should have left"
+        )
+
+    def _airflow(self, start: AirflowStart) -> tuple[Ending, AirflowClient]:
+        info = start.info()
+        client = AirflowClient(info.url, info.user, info.password)
+        verbs = ("supervise", "rotate", "archive", "reconcile", "repair")
+        client.wait_for_dags({f"{verb}__{PIPELINE}" for verb in verbs}, timeout=120.0)
+        self._tell.say(f"Airflow at {info.url}, user {info.user}")
+        return Ending(airflow=info), client
+
+    def _run_dag(self, client: AirflowClient, verb: str, conf: Mapping[str, Any] | None = None) -> str:
+        dag_id = f"{verb}__{PIPELINE}"
+        run_id = client.trigger(dag_id, conf)
+        state = client.wait(dag_id, run_id, timeout=600.0, progress=self._tell.progress)
+        if state != "success":
+            failed = [task.task_id for task in client.tasks(dag_id, run_id) if task.state == "failed"]
+            message = f"{dag_id} ended {state}; failed tasks: {failed}; see {self._settings.home / 'airflow'}"
+            raise StoryError(message)
+        return run_id
+
+    def _batch(self) -> int:
+        beat = read_heartbeat(self._home)
+        return -1 if beat is None or beat.batch is None else beat.batch
+
+    def _rotate(self, client: AirflowClient) -> str:
+        wait_for(f"batch {ROTATE_AT}", lambda: self._batch() >= ROTATE_AT, self._home, 240.0)
+        before = self._batch()
+        run_id = self._run_dag(client, "rotate", {"reason": "demo"})
+        report = client.xcom(f"rotate__{PIPELINE}", run_id, "report")
+        savepoint = load_savepoint(self._home, report["savepoint"])
+        require(savepoint.status == PROVED, f"savepoint {savepoint.id} is proved")
+        went_on = self._batch() > before
+        require(went_on or self._has_read_all(), "the stream went on while the savepoint was taken and proved")
+        proof = savepoint.proof or {}
+        self._tell.say(f"{savepoint.id} taken at batch {savepoint.manifest.batch}, {proof.get('reason', '')}")
+        self._tell.say(
+            f"the stream did not pause: batch {before} when asked, batch {self._batch()} when proved"
+            if went_on
+            else f"the stream had read all that was sent before it was asked, at batch {before}"
+        )
+        return str(savepoint.id)
+
+    def _kill(self) -> None:
+        wait_for(f"batch {KILL_AT}", lambda: self._batch() >= KILL_AT, self._home, 240.0)
+        pid, epoch = kill_driver(self._home)
+        batch = self._batch()
+        self._tell.say(f"killed driver {pid} (epoch {epoch}) at batch {batch}")
+
+        def commits() -> bool:
+            rows = path_ledger(self._home)
+            return bool(rows) and rows[-1].epoch > epoch
+
+        def back() -> bool:
+            beat = read_heartbeat(self._home)
+            return commits() or (beat is not None and beat.epoch > epoch and self._has_read_all())
+
+        wait_for("the driver's return", back, self._home, 180.0)
+        owner = lease_owner(self._home)
+        done = "has committed new batches" if commits() else "finds nothing new: all had been read before the kill"
+        self._tell.say(f"driver {owner.pid if owner else '?'} (epoch {epoch + 1}) is back and {done}")
+
+    def _has_read_all(self) -> bool:
+        """Say whether a driver lives and waits for records."""
+        beat = read_heartbeat(self._home)
+        return beat is not None and beat.lag == 0 and beat.state == "idle"
+
+    def _drain_log(self, ending: Ending) -> None:
+        wait_for("the end of the log", self._has_read_all, self._home, 600.0)
+        ending.batches = self._batch() + 1
+        self._tell.say(f"{ending.batches} batches committed, lag 0")
+
+    def _reconcile(self, client: AirflowClient, ending: Ending) -> dict[str, Any]:
+        self._run_dag(client, "reconcile")
+        newest = newest_reconcile(self._home)
+        if newest is None:
+            raise StoryError("a reconcile ran, but none is recorded")
+        rows = verdict_rows(self._home, newest["run"])
+        ending.verdicts = {pair: count_verdicts(rows, pair) for pair in ("stream", "served")}
+        for pair, counts in ending.verdicts.items():
+            verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
+            self._tell.say(f"{pair} against truth: {verdicts}")
+            require(counts[DEFECT] == 0, f"no window of {pair} is a defect")
+            require(counts[NOT_COMPARABLE] == 0, f"no window of {pair} is NOT_COMPARABLE")
+        require(newest["gate"]["passed"], "the gate of Great Expectations passes")
+        self._tell_quality()
+        return newest
+
+    def _tell_quality(self) -> None:
+        """Print what the pipeline's own suite says of what is served, if the project has one."""
+        known = standing(self._settings, self._home)
+        if known is not None:
+            failing = [each.describe() for each in known.judgements if each.fails]
+            said = (
+                f"{len(known.judgements) - len(failing)} of {len(known.judgements)} expectations hold over served hours"
+            )
+            self._tell.say("; ".join([f"data quality: {said}", *failing]))
+
+    def _first_reconcile(self, client: AirflowClient, ending: Ending) -> None:
+        newest = self._reconcile(client, ending)
+        counts = ending.verdicts["stream"]
+        closed = sum(counts.values()) - counts[OPEN]
+        require(closed >= 0.9 * sum(counts.values()), f"at least 90 % of the windows are closed, not {closed}")
+        causes = cause_rows(self._home, newest["run"])
+        late = late_addresses(causes)
+        ending.late = len(late)
+        require(ending.late >= 200, f"at least 200 flights are named as dropped, not {ending.late}")
+        first = next(row for row in causes if row["cause"] == "late" and row["pair"] == "stream")
+        worst = max(
+            (row for row in verdict_rows(self._home, newest["run"]) if row["pair"] == "served" and row["key"]),
+            key=lambda row: int(row["late"]),
+        )
+        ending.worst = {"window": to_iso(worst["window_start"]), "key": str(worst["key"])}
+        self._tell.say(
+            f"{ending.late} flights were dropped as late, each named; for instance {first['topic']}/{first['partition']} "
+            f"offset {first['offset']}, scheduled {first['event_time']:%d %B %H:%M} UTC, in batch {first['batch']}"
+        )
+        total = newest["balance"]["total"]
+        require(total["unexplained"] == 0, f"nothing is unexplained, but {total['unexplained']} records are")
+        self._tell.say(
+            f"balance: {total['read']} read = {total['emitted']} emitted + {total['open']} open + {total['late']} late + "
+            f"{total['dead']} dead + {total['excluded']} excluded; {total['unexplained']} unexplained"
+        )
+
+    def _repair(self, client: AirflowClient) -> None:
+        before, dag_id = last_seq(self._home), f"repair__{PIPELINE}"
+        asked: dict[str, Any] = {}
+
+        def asks() -> bool:
+            for run in reversed(client.runs(dag_id)):
+                asked.update({"run": run, **(client.question(dag_id, run, "approve") or {})})
+            return "subject" in asked
+
+        wait_for("the question of the repair", asks, self._home, 180.0)
+        self._tell.say(f"Airflow asks: {asked['subject']} The demo approves it, as you would on the page")
+        client.answer(dag_id, asked["run"], "approve", "Approve")
+        state = client.wait(dag_id, asked["run"], timeout=600.0, progress=self._tell.progress)
+        require(state == "success", f"{dag_id} ends well, and it ended {state}")
+        require(last_seq(self._home) > before, "the repair was published")
+        wait_served(self._home, last_seq(self._home), 60.0)
+
+    def _page(self, client: AirflowClient, ending: Ending) -> None:
+        path = f"/rivertwice/api/p/{PIPELINE}/summary"
+
+        def is_new() -> bool:
+            stream = client.page(path)["lights"]["stream"]
+            return bool(stream["tone"] == "good")
+
+        wait_for("a green light of the stream on the page", is_new, self._home, 60.0)
+        summary = client.page(path)
+        for name, light in summary["lights"].items():
+            self._tell.say(f"{name}: {light['word']}")
+        self._tell.say(str(summary["now"]["sentence"]))
+        require(summary["now"]["tone"] != "bad", "the page says that nothing has to be done at once")
+        base = f"{ending.airflow.url}/rivertwice/#/p/{PIPELINE}"
+        ending.page = f"{base}/correctness?{urlencode(ending.worst)}" if ending.worst else base
+
+    def _second_reconcile(self, client: AirflowClient, ending: Ending) -> None:
+        self._reconcile(client, ending)
+        served = ending.verdicts["served"]
+        require(served[LATE] == 0, f"no served window lacks flights any more, but {served['LATE']} do")
+        emitted, now = stream_rows(self._home), read_served(self._home)
+        if emitted is None or now is None:
+            raise StoryError("the stream has emitted nothing")
+        ending.stream, ending.served = mean_delay(emitted), mean_delay(now)
+        self._tell.say(
+            f"mean delay of closed hours: the stream showed {ending.stream.mean} min, served now shows "
+            f"{ending.served.mean} min"
+        )
+
+    def _tell_some(self, line: str) -> None:
+        """Print every line of progress, but only every tenth replayed batch."""
+        if " replayed: " not in line or line.split(" replayed: ")[0].endswith("0"):
+            self._tell.progress(line)
+
+    def _restore(self, ending: Ending) -> None:
+        before = export_sha256(self._home)
+        parent = head(self._home)
+        arguments = ["--pipeline", PIPELINE, "--savepoint", ending.savepoint]
+        run_job(self._settings, "restore", arguments, self._tell_some)
+        child = load_timeline(self._home, str(head(self._home)))
+        fork = child.parent
+        if fork is None or fork.timeline != parent:
+            message = f"this should hold and does not: the head {child.timeline} is a child of {parent}"
+            raise StoryError(message)
+        sequence = last_seq(self._home)
+        wait_for(
+            "served on the new head",
+            lambda: (stamp := served_stamp(self._home)) is not None and stamp.sequence >= sequence,
+            self._home,
+            60.0,
+        )
+        after = export_sha256(self._home)
+        require(before == after, f"what is served did not change: {before} before, {after} after")
+
+        def runs_on_child() -> bool:
+            beat = read_heartbeat(self._home)
+            return beat is not None and beat.timeline == child.timeline and beat.state in {"running", "idle"}
+
+        wait_for(f"the stream on {child.timeline}", runs_on_child, self._home, 120.0)
+        self._tell.say(
+            f"{child.timeline} forked from {parent} at batch {fork.batch}; the stream runs on {child.timeline}"
+        )
+        self._tell.say(f"SHA-256 of everything served, before and after: {after}")

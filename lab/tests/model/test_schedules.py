@@ -1,0 +1,84 @@
+"""The protocol model: seeded crash schedules over the product's own decisions, and every rule broken once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lab.model.campaign import describe_failure, render, run_campaign, uncovered
+from lab.model.mutation import run_mutation
+from lab.model.mutations import MUTATIONS
+from lab.model.process import POINTS
+from lab.model.schedule import run_schedule
+from lab.model.stories import STORIES, Focus
+from lab.model.versions.mutations import VERSIONS
+
+VERSION_POINTS = ("begin: ", "compare: ", "drop: ", "serve: ", "served of a version: ")
+
+
+def check(result):
+    assert not result.failures, "\n".join(describe_failure(outcome) for outcome in result.failures[:2])
+    return result
+
+
+def test_no_invariant_breaks_in_three_thousand_crash_schedules():
+    result = check(run_campaign(0, 3000))
+    assert result.coverage.schedules == 3000
+    assert result.states > 100_000
+    assert result.coverage.endings["the end of the log"] > 2500
+    others = [point for point in uncovered(result.coverage) if not point.startswith(VERSION_POINTS)]
+    assert len(others) <= 8, others
+    assert "never killed at" in render(result)
+
+
+def test_two_versions_live_break_no_invariant_in_sixty_schedules():
+    result = check(run_campaign(0, 60, focus=VERSIONS))
+    assert result.coverage.endings["the end of the log"] > 50
+    reached = dict(zip(POINTS, result.coverage.reached, strict=True))
+    assert not [point for point, times in reached.items() if point.startswith(VERSION_POINTS) and not times]
+    killed = [point for point in uncovered(result.coverage) if point.startswith(VERSION_POINTS)]
+    assert len(killed) <= 14, killed
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name)
+def test_a_rule_that_is_broken_on_purpose_is_caught(mutation):
+    verdict = run_mutation(mutation, seed=0, most=2000)
+    assert verdict.caught, f"{mutation.name} survived {verdict.schedules} schedules"
+    assert verdict.invariant
+
+
+SEALED = Focus(stories=tuple(story for story in STORIES if "reconcile" in story))
+
+
+def test_what_a_seal_lets_be_left_out_is_right_in_a_thousand_schedules():
+    outcomes = [run_schedule(seed, focus=replace(SEALED, crowd=seed % 2 == 0)) for seed in range(1000)]
+    assert not [outcome.violation for outcome in outcomes if outcome.violation is not None]
+
+
+def test_a_seed_repeats_its_schedule_step_by_step():
+    first, again = (run_schedule(17, trace=True) for _ in range(2))
+    assert first.trace == again.trace
+    assert first.decisions == again.decisions
+    assert run_schedule(17, decisions=first.decisions, trace=True).trace == first.trace
+
+
+def test_a_failure_tells_its_seed_and_a_trace_smaller_than_it_was():
+    mutation = next(one for one in MUTATIONS if one.step == "late by the own watermark")
+    outcome = next(
+        found
+        for found in (run_schedule(seed, broken=mutation.step) for seed in range(200))
+        if found.violation is not None
+    )
+    text = describe_failure(outcome, broken=mutation.step)
+    assert f"--seed {outcome.seed} --schedules 1 --trace" in text
+    assert "every pair in exactly one place" in text
+    assert len(text.splitlines()) < len(outcome.decisions)
+
+
+@pytest.mark.faults
+def test_a_hundred_thousand_schedules_break_nothing_and_kill_everywhere():
+    result = check(run_campaign(0, 100_000, jobs=2))
+    assert result.coverage.schedules == 100_000
+    assert uncovered(result.coverage) == []
+    assert len(POINTS) > 80
