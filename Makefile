@@ -6,7 +6,7 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 TEST_WORKERS ?= 2
 FAULT_JOBS ?= 2
 SEED ?= 1
-SOURCES := src dags plugins spark_jobs examples tests bench scripts
+SOURCES := src dags plugins spark_jobs examples tests lab scripts conftest.py
 export RIVERTWICE_PROJECT := $(CURDIR)
 
 .DEFAULT_GOAL := help
@@ -27,7 +27,7 @@ test: setup-dev lint ## linters, types, import rules and every test but the slow
 	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-unit: setup-dev ## the unit tests of all rooms but those marked airflow or long
-	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder -m "not airflow and not long" tests/unit
+	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder -m "not airflow and not long" tests/unit lab/tests/unit
 
 test-mutations: setup-dev ## sixty small changes of the decision modules, by SEED; each must turn one of its own unit tests red
 	@$(BIN)/python scripts/mutate.py --seed $(SEED) --jobs $(TEST_WORKERS)

@@ -1,7 +1,7 @@
 """First half of `make setup`: from a bare Python 3.11, 3.12 or 3.13 to the locked environment in `.venv`.
 
 Standard library only. Steps: (1) `.build/tools`, a small environment with uv at a locked version; (2) `.venv`;
-(3) the packages of the lock, every one by hash; (4) rivertwice itself, editable; (5) what pip cannot install: Java and
+(3) the packages of the lock, every one by hash; (4) rivertwice itself and its lab, editable; (5) what pip cannot install: Java and
 jars (`rivertwice setup`), the example data, the class archive, for tests an S3 server.
 A stamp in `.venv` names the locks it was built from; when it matches, steps 1 to 4 cost nothing and need no network.
 """
@@ -88,7 +88,7 @@ def select_python() -> str:
 def fingerprint(lock: str) -> str:
     """Return what an environment depends on, as one hash: lock, package metadata, place."""
     digest = hashlib.sha256(str(PROJECT).encode())
-    for name in (lock, "requirements-build.lock", "pyproject.toml"):
+    for name in (lock, "requirements-build.lock", "pyproject.toml", "lab/pyproject.toml"):
         digest.update((PROJECT / name).read_bytes())
     return digest.hexdigest()
 
@@ -144,7 +144,7 @@ def ensure_tools(python: str) -> dict[str, str]:
 
 
 def build_environment(lock: str, python: str) -> None:
-    """Make `.venv` hold the packages of the lock and the editable package; nothing is uninstalled."""
+    """Make `.venv` hold the packages of the lock and the editable packages; nothing is uninstalled."""
     env = ensure_tools(python)
     uv = TOOLS / "bin" / "uv"
     if not PYTHON.exists():
@@ -154,8 +154,9 @@ def build_environment(lock: str, python: str) -> None:
     with step("packages"):
         # Compiled now, once: where PYTHONDONTWRITEBYTECODE is set, every process would compile pandas again (7 s).
         run([*install, "--compile-bytecode", "--require-hashes", "-r", lock], env)
+    editable = ["--editable", ".", "--editable", "lab"]
     with step("rivertwice"):
-        run([*install, "--no-deps", "--build-constraints", "requirements-build.lock", "--editable", "."], env)
+        run([*install, "--no-deps", "--build-constraints", "requirements-build.lock", *editable], env)
     if lock == "requirements-dev.lock":  # a superset of the runtime lock, with the same versions
         stamp_path("requirements.lock").write_text(fingerprint("requirements.lock"))
     stamp_path(lock).write_text(fingerprint(lock))
@@ -168,7 +169,7 @@ def s3_server_beside() -> Iterator[None]:
     A build that fails is no error: the tests that need the server skip.
     """
     command = [sys.executable, "-m", "lab.faults.versitygw", str(PROJECT / ".build")]
-    env = {**os.environ, "PYTHONPATH": str(PROJECT / "src")}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT / "src"), str(PROJECT)])}
     build = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True
     )

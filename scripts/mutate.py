@@ -32,6 +32,8 @@ PACKAGE = "src/rivertwice"
 COPIED = (
     "src",
     "tests",
+    "lab",
+    "conftest.py",
     "scripts",
     "pipelines",
     "schemas",
@@ -276,7 +278,7 @@ def run_tests(folder: Path, files: Sequence[str]) -> tuple[bool, str]:
         "mutate",
     ]
     environment = os.environ | {
-        "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder / 'scripts'}",
+        "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder / 'scripts'}{os.pathsep}{folder}",
         "PYTHONDONTWRITEBYTECODE": "1",
         "RIVERTWICE_PROJECT": str(folder),
     }

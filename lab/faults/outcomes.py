@@ -12,11 +12,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import lab
 import rivertwice
 from rivertwice.instants import parse_iso
 
 LOG = logging.getLogger(__name__)
 OURS, CONTROL = "rivertwice", "control"
+OF_THE_LAB = ("control", "faults", "oracle")
+"""Packages of the lab whose code decides how a run ends."""
 FORMAT = 2
 """2 has `began` and `product`; a line of format 1 reads as one without them."""
 
@@ -81,12 +84,13 @@ def append_outcome(path: Path, outcome: Outcome) -> None:
 
 @functools.cache
 def product_mark() -> str:
-    """Return twelve hex digits of the SHA-256 of all Python files of the package: equal if and only if the same code runs."""
-    root = Path(rivertwice.__file__).parent
+    """Return twelve hex digits of the SHA-256 of all Python files of the product and of its lab: equal if the same code runs."""
+    roots = (Path(rivertwice.__file__).parent, *(Path(lab.__file__).parent / name for name in OF_THE_LAB))
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    for root in roots:
+        for path in sorted(root.rglob("*.py")):
+            digest.update(f"{path.relative_to(root.parent).as_posix()}\0".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:12]
 
 

@@ -48,7 +48,7 @@ PROMISES = (
     "security/test_driver_canary.py",
     "spark/test_archive.py",
 )
-"""Beginnings of the ids, below `tests/`, of tests marked `faults`."""
+"""Beginnings of the ids, below `tests/` or `lab/tests/`, of tests marked `faults`."""
 
 FAMILIES: Mapping[str, int] = {
     "integration/test_faults_quick.py::test_nothing_is_lost_duplicated_wrong_or_unexplained": 3,
@@ -63,7 +63,7 @@ FAMILIES: Mapping[str, int] = {
     "spark/test_seals.py::test_an_incremental_run_says_of_every_row_what_a_full_one_says": 3,
     "spark/test_spread.py::test_executors_say_of_every_row_what_the_driver_says": 3,
 }
-"""Beginning of the ids of a family, below `tests/`, to the number of shares that its parameters are dealt to, one after the other."""
+"""Beginning of the ids of a family, below `tests/` or `lab/tests/`, to the number of shares that its parameters are dealt to, one after the other."""
 
 SLOWEST = (
     "integration/test_airflow",
@@ -104,7 +104,7 @@ def shared(ids: Sequence[str], share: int | None) -> set[str]:
     """Return those of the slow tests' ids that a share takes. Pure."""
     if share is None:
         return set()
-    promised = sorted(one for one in ids if one.removeprefix("tests/").startswith(PROMISES))
+    promised = sorted(one for one in ids if _below(one).startswith(PROMISES))
     return set(promised[share::SHARES])
 
 
@@ -114,11 +114,16 @@ def of_another_share(ids: Sequence[str], share: int | None) -> set[str]:
         return set()
     left: set[str] = set()
     for start, shares in FAMILIES.items():
-        members = [one for one in ids if one.removeprefix("tests/").startswith(start) and "[" in one]
+        members = [one for one in ids if _below(one).startswith(start) and "[" in one]
         inputs = sorted({_input(one) for one in members})
         taken = {*inputs[share % shares :: shares]}
         left |= {one for one in members if _input(one) not in taken}
     return left
+
+
+def _below(node: str) -> str:
+    """Return an id below `tests/` or `lab/tests/`."""
+    return node.removeprefix("lab/").removeprefix("tests/")
 
 
 def _input(node: str) -> str:
@@ -128,5 +133,5 @@ def _input(node: str) -> str:
 
 def rank(node: str) -> int:
     """Return where a test's file belongs in the order of a run, the slowest first. Pure."""
-    name = node.removeprefix("tests/")
+    name = _below(node)
     return next((place for place, start in enumerate(SLOWEST) if name.startswith(start)), len(SLOWEST))

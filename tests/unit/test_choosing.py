@@ -10,8 +10,14 @@ import pytest
 
 from running.choosing import FAMILIES, PROMISES, SHARES, of_another_share, rank, share_of, shared
 
-TESTS = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 IDS = [f"tests/{start if '::' in start else f'{start}::test_{number}'}" for start in PROMISES for number in range(2)]
+
+
+def text_of(file: str) -> str:
+    """Return a file of tests, of the product or of the lab."""
+    (path,) = [path for root in ("tests", "lab/tests") if (path := REPOSITORY / root / file).exists()]
+    return path.read_text()
 
 
 def test_seven_days_take_every_promised_test_once() -> None:
@@ -34,7 +40,7 @@ def test_a_share_that_is_none_is_refused() -> None:
 def test_each_promise_names_a_slow_test_that_exists() -> None:
     for start in PROMISES:
         file, _, name = start.partition("::")
-        text = (TESTS / file).read_text()
+        text = text_of(file)
         assert "mark.faults" in text, start
         assert re.search(rf"def {re.escape(name.partition('[')[0])}", text), start
 
@@ -58,7 +64,7 @@ def test_without_a_share_families_are_taken_whole() -> None:
 def test_each_family_is_of_tests_with_parameters() -> None:
     for start in FAMILIES:
         file, _, name = start.partition("::")
-        text = (TESTS / file).read_text()
+        text = text_of(file)
         assert re.search(rf"@pytest\.mark\.parametrize\([^@]*\ndef {re.escape(name)}", text) or "params=" in text, start
 
 

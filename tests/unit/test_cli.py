@@ -380,7 +380,7 @@ def test_a_value_that_makes_sql_throw_is_named_with_the_way_on() -> None:
 
 def test_what_not_every_user_needs_comes_by_entry_points_and_is_no_import() -> None:
     entries = importlib.metadata.entry_points(group=COMMAND_GROUP)
-    own = {entry.name: entry.value.partition(":")[0] for entry in entries if entry.value.startswith("rivertwice.")}
+    own = {entry.name: entry.value.partition(":")[0] for entry in entries if entry.value.startswith("lab.")}
     assert own == {"faults": "lab.faults.commands", "replay": "lab.flights.commands"}
     assert own.keys() <= set(cli.commands)
 

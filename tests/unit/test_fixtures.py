@@ -10,7 +10,8 @@ import pytest
 
 from homes.project import REPOSITORY
 
-TESTS = REPOSITORY / "tests"
+ROOTS = (REPOSITORY / "tests", REPOSITORY / "lab" / "tests")
+FILES = sorted(path for root in ROOTS for path in root.rglob("test_*.py"))
 PYTESTS_OWN = {
     "tmp_path",
     "tmp_path_factory",
@@ -77,12 +78,12 @@ def unknown_fixtures(path: Path, shared: set[str]) -> list[str]:
 
 def conftests(path: Path) -> set[str]:
     """Return the fixtures of the conftest files above a file."""
-    folders = [folder for folder in path.parents if folder == TESTS or TESTS in folder.parents]
+    folders = [folder for folder in path.parents if folder == REPOSITORY or REPOSITORY in folder.parents]
     files = [folder / "conftest.py" for folder in folders if (folder / "conftest.py").is_file()]
     return set().union(*(fixtures(ast.parse(file.read_text())) for file in files))
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.rglob("test_*.py")), ids=lambda path: str(path.relative_to(TESTS)))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(REPOSITORY)).removeprefix("tests/"))
 def test_the_fixtures_that_a_file_asks_for_exist(path: Path) -> None:
     assert unknown_fixtures(path, conftests(path)) == []
 

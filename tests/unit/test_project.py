@@ -116,7 +116,7 @@ def test_the_plugins_folder_holds_one_uniquely_named_line() -> None:
 def test_no_path_of_a_machine_and_no_registry_is_in_the_repository() -> None:
     hosts = ["repo1" + ".maven", "pypi" + ".org", "proxy" + ".golang"]
     places = ["/" + "root/", "/" + "work/"]
-    for folder in ("src", "dags", "plugins", "spark_jobs", "scripts", "docs", "pipelines", "bench", "docker"):
+    for folder in ("src", "dags", "plugins", "spark_jobs", "scripts", "docs", "pipelines", "lab", "docker"):
         for path in (REPOSITORY / folder).rglob("*"):
             if path.suffix in {".py", ".md", ".yaml", ".sql", ".toml", ".json"}:
                 text = path.read_text()

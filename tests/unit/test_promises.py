@@ -49,7 +49,7 @@ def is_proof(proof: str) -> bool:
     if proof.startswith(FAULT):
         return proof.removeprefix(FAULT) in {case.name for case in all_cases()}
     path, _, name = proof.partition("::")
-    return path.startswith("tests/") and name.startswith("test_") and name in names_in(path)
+    return path.startswith(("tests/", "lab/tests/")) and name.startswith("test_") and name in names_in(path)
 
 
 def test_the_check_finds_what_it_is_for() -> None:

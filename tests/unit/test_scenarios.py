@@ -57,7 +57,7 @@ def check_command(words: list[str]) -> None:
         if "--examples" in arguments:
             assert (REPOSITORY / "pipelines" / "examples" / arguments[-1]).is_dir()
     elif program == "pytest":
-        files = [word for word in arguments if word.startswith("tests/")]
+        files = [word for word in arguments if word.startswith(("tests/", "lab/tests/"))]
         assert files
         assert [file for file in files if not (REPOSITORY / file).exists()] == []
     elif program == "make":

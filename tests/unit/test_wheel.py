@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import sys
 import tomllib
+import zipfile
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from homes.project import REPOSITORY
 from rivertwice.setup.packages import direct_pins, normalized, select_unfit
+from running.reader import build_wheel
 
 BROUGHT_BY = {
     "py4j": "pyspark",
@@ -24,7 +27,7 @@ BROUGHT_BY = {
     "openlineage": "openlineage-python",
 }
 """Module to the package that has it as a part, or that always installs it."""
-OF_DEVELOPERS = ("all", "testing", "polars", "openlineage")
+OF_DEVELOPERS = ("all", "polars", "openlineage")
 """Extras that are pinned for developers alone, or that name others."""
 
 
@@ -57,10 +60,30 @@ def test_everything_that_is_imported_is_needed_or_an_extra(project: Path) -> Non
     assert unnamed == {}
 
 
+def test_the_wheel_has_nothing_of_the_lab(tmp_path: Path) -> None:
+    """Neither its packages, under their names of today or of 0.1, nor an import of it, nor its verbs."""
+    names = {path.name for path in (REPOSITORY / "lab").iterdir() if path.is_dir()} - {"demo", "__pycache__"}
+    assert {"faults", "flights", "model", "oracle", "control", "bench", "tests"} <= names
+    with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
+        files = [Path(name) for name in wheel.namelist()]
+        sources = {path: wheel.read(str(path)).decode() for path in files if path.suffix == ".py"}
+        (entries,) = [wheel.read(str(path)).decode() for path in files if path.name == "entry_points.txt"]
+    assert len(sources) > 500
+    assert {path.parts[0].partition("-")[0] for path in files} == {"rivertwice"}
+    assert [path for path in sources if path.parts[1] in {*names, "lab", "testing"}] == []
+    assert [path for path, text in sources.items() if "lab" in modules_in(text)] == []
+    assert "rivertwice.commands" not in entries
+
+
 def imported(file: Path) -> set[str]:
     """Return the top-level modules that a file imports."""
+    return modules_in(file.read_text())
+
+
+def modules_in(text: str) -> set[str]:
+    """Return the top-level modules that a source imports."""
     modules: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             modules |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:

@@ -13,7 +13,7 @@ from rivertwice.pipeline.kinds import KINDS, kind_of
 from rivertwice.pipeline.windows import Window
 
 SOURCE = Path(__file__).resolve().parents[3] / "src" / "rivertwice"
-OF_KINDS = {"kinds", "compilers", "evidence", "testing"}
+OF_KINDS = {"kinds", "compilers", "evidence"}
 WHICH = re.compile(r"is_fold|is_session\b|isinstance\([^)]*, \w*(?:Stateful|Session|Interval|Tumbling)\w*\)")
 PROPERTY = re.compile(
     r"\.kind\.(?:has_|keeps_|takes_|is_|follows_)\w+|\.kind\.\w+ is |type\([^)]*\.kind\)|\.window\.(?:fold|session|every|size)\b"

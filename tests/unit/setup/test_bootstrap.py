@@ -49,7 +49,8 @@ def test_another_lock_or_another_place_is_another_environment(
     before = bootstrap_script.fingerprint("requirements.lock")
     assert bootstrap_script.fingerprint("requirements.lock") == before
     assert bootstrap_script.fingerprint("requirements-dev.lock") != before
-    for name in ("requirements.lock", "requirements-build.lock", "pyproject.toml"):
+    (tmp_path / "lab").mkdir()
+    for name in ("requirements.lock", "requirements-build.lock", "pyproject.toml", "lab/pyproject.toml"):
         (tmp_path / name).write_bytes((bootstrap_script.PROJECT / name).read_bytes())
     monkeypatch.setattr(bootstrap_script, "PROJECT", tmp_path)
     assert bootstrap_script.fingerprint("requirements.lock") != before
