@@ -6,11 +6,14 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 TEST_WORKERS ?= 2
 FAULT_JOBS ?= 2
 SEED ?= 1
+PYTEST := $(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal
+BASE ?= $(shell git rev-parse --verify --quiet origin/main || echo HEAD)
+SHARE = $$(($$(cat .ci/landing) % 7 + 1))
 SOURCES := src dags plugins spark_jobs examples tests lab scripts conftest.py
 export RIVERTWICE_PROJECT := $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-unit test-faults test-mutations test-slow docs lint format lock pin-images bench clean
+.PHONY: help setup setup-dev demo test test-changed test-all test-spark test-live test-airflow test-lab test-share landing durations test-faults test-mutations docs lint format lock pin-images bench clean
 
 ##@ Use
 setup: ## build .venv, fetch Java if there is none, jars and data (quick and offline when nothing changed)
@@ -23,11 +26,36 @@ demo: setup ## the whole loop on real flights; stays up until stopped, with DEMO
 setup-dev: ## setup, and what tests, linters and benches need
 	@$(PYTHON) scripts/bootstrap.py --dev
 
-test: setup-dev lint ## linters, types, import rules and every test but the slow ones, of which CI takes a share
-	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+test: setup-dev lint ## linters, types, and the tests that prove each promise once: eight minutes on two cores
+	@$(PYTEST) -m quick
 
-test-unit: setup-dev ## the unit tests of all rooms but those marked airflow or long
-	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder -m "not airflow and not long" tests/unit lab/tests/unit
+test-changed: setup-dev ## the tests nearest to what differs from BASE, some minutes of them
+	@files=$$($(BIN)/python scripts/changed_tests.py --base $(BASE)) && \
+	if [ -n "$$files" ]; then $(PYTEST) -m "not faults" $$files; fi
+
+test-all: setup-dev lint ## everything; whoever closes an issue runs it once
+	@$(PYTEST)
+
+test-spark: setup-dev ## what needs Spark alone
+	@$(PYTEST) -m "spark and not kafka and not airflow" tests
+
+test-live: setup-dev ## what needs the Kafka broker: drivers, agents and jobs that are killed and come back
+	@$(PYTEST) -m "kafka and not airflow" tests
+
+test-airflow: setup-dev ## what needs Airflow, and its pages in a browser
+	@$(PYTEST) -m "airflow or browser" tests
+
+test-lab: setup-dev ## the tests of the lab: fault cases, protocol model, oracle
+	@$(PYTEST) lab/tests
+
+test-share: setup-dev ## a seventh of what `make test` leaves out; `.ci/landing` says which
+	@$(PYTEST) -m "not quick" --splits 7 --group $(SHARE)
+
+landing: ## the next seventh for `.ci/run`: part of the last commit before a landing
+	@echo $$(($$(cat .ci/landing) + 1)) > .ci/landing
+
+durations: setup-dev ## run everything and store how long each test took, by which the shares are cut
+	@$(PYTEST) --store-durations --clean-durations
 
 test-mutations: setup-dev ## sixty small changes of the decision modules, by SEED; each must turn one of its own unit tests red
 	@$(BIN)/python scripts/mutate.py --seed $(SEED) --jobs $(TEST_WORKERS)
@@ -35,10 +63,6 @@ test-mutations: setup-dev ## sixty small changes of the decision modules, by SEE
 test-faults: setup-dev ## the fault campaign, three seeds of a case of every fault, and its report; goes on where it stopped
 	@$(BIN)/rivertwice faults campaign --jobs $(FAULT_JOBS)
 	@$(BIN)/rivertwice faults report --file docs/fault-report.md
-
-test-slow: setup-dev ## the slow tests: every kind on Kafka with kills, a hundred histories of each, a year; docs/fault-report.md says when
-	@status=0; $(BIN)/pytest -m faults --junitxml=.build/test-slow.xml || status=$$?; \
-	$(BIN)/python scripts/slow_report.py .build/test-slow.xml docs/fault-report.md && exit $$status
 
 docs: setup-dev ## the site over docs/, into .build/site; a broken link ends it
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -18,10 +18,9 @@ from pyspark.sql import SparkSession
 from homes.project import REPOSITORY
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
-from rivertwice.instants import utc_now
 from rivertwice.ports import held_ports
-from running.choosing import of_another_share, rank, share_of, shared
 from running.shared import alone, joined, shared_folder
+from running.tiers import is_quick
 from running.warm_spark import own_session, stop_warm_session, warm_session
 from servers.secure_kafka import SecureListeners, make_files
 from streams.flights import StreamedRun, settings_of, stream_days
@@ -44,51 +43,26 @@ hypothesis_settings.register_profile("untimed", deadline=None)  # tests assert n
 hypothesis_settings.register_profile("ci", deadline=None, derandomize=True, database=None)
 hypothesis_settings.load_profile("ci" if IN_CI else "untimed")
 
-SHARE = "RIVERTWICE_FAULTS_SHARE"
 SLOW_TEST_S = 3_600
-SLOW = ("slow", True)
-"""What the report of a test marked `faults` carries."""
 MUST_BE_THERE = ("no PostgreSQL", "no Redis", "no Chromium", "no Go", "no Prometheus", "Kafka Connect", "versitygw")
 """What a skip for want of it says; in CI all of it is there, or the run fails."""
 
 
-def pytest_configure() -> None:
-    """Settle once which share of the slow tests runs: a worker that starts after midnight must take the same."""
-    share = share_of(os.environ.get(SHARE, ""), utc_now().date())
-    os.environ[SHARE] = "none" if share is None else str(share)
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the slowest files first, and leave out what neither `-m` nor today's share asks for."""
-    items.sort(key=lambda item: rank(item.nodeid))  # stable: the order within a file stays
-    slow = [item.nodeid for item in items if item.get_closest_marker("faults")]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of `make test` as `quick`, before `-m` and pytest-split choose; give a slow one its hour."""
     for item in items:
-        if item.get_closest_marker("faults"):
+        marks = {mark.name for mark in item.iter_markers()}
+        if is_quick(marks):
+            item.add_marker(pytest.mark.quick)
+        if "faults" in marks:
             item.add_marker(pytest.mark.timeout(SLOW_TEST_S))
-    if config.option.markexpr:
-        return
-    share = share_of(os.environ[SHARE], utc_now().date())
-    left_out = {*slow} - shared(slow, share) | of_another_share([item.nodeid for item in items], share)
-    if left_out:
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
-        items[:] = [item for item in items if item.nodeid not in left_out]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the slow tests that ran, and how they ended."""
-    for ending in ("passed", "failed"):
-        for report in terminalreporter.getreports(ending):
-            if SLOW in report.user_properties and report.when == "call":
-                terminalreporter.write_line(f"slow test {ending} in {report.duration:.0f} s: {report.nodeid}")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Mark reports of slow tests; in CI, fail a test that is skipped for want of something that CI must have."""
+    """In CI, fail a test that is skipped for want of something that CI must have."""
     report = yield
-    if item.get_closest_marker("faults"):
-        report.user_properties.append(SLOW)
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
     if IN_CI and report.skipped and any(word in reason for word in MUST_BE_THERE):
         report.outcome = "failed"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
+from site_proofs import proofs
 
 MADE = "Made from the code when this site is built."
 
@@ -175,4 +176,5 @@ PAGES = {
     "reference/settings.md": settings,
     "reference/metrics.md": metrics,
     "reference/pipeline-yaml.md": pipeline_yaml,
+    "reference/proofs.md": proofs,
 }

@@ -1,0 +1,121 @@
+"""The page of the reference that says which section of the docs is proved by which test, and which of them `make test` runs.
+
+A test says what it proves by its marker: `@pytest.mark.proves("howto-late.md#heading")`. The page is made from the sources
+of the tests, without collecting them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown.extensions.toc import slugify
+
+PROJECT = Path(__file__).resolve().parent.parent
+DOCS = PROJECT / "docs"
+sys.path.insert(0, str(PROJECT / "tests"))
+
+from running.tiers import is_quick  # noqa: E402 (the tests' folder is on no path of a script)
+
+HEAD = """# What proves what
+
+Made from the tests when this site is built. A test names the sections that it proves
+(`@pytest.mark.proves("PAGE#SECTION")`). `make test` runs the tests of the first column each time;
+those of the second run in turn, a seventh with each run of `.ci/run`, all of them by `make test-all`.
+"""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A test function and a section that it proves: `page#anchor`, the file's path, whether `make test` runs it (or some of its cases)."""
+
+    section: str
+    path: str
+    test: str
+    quick: bool
+
+
+def headings(page: Path) -> dict[str, str]:
+    """Return the anchors of a page's headings, as mkdocs makes them, with their texts."""
+    found: dict[str, str] = {}
+    is_code = False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        is_code ^= line.lstrip().startswith("```")
+        title = re.match(r"#+ +(.*?)\s*(?:\{#([\w-]+)\})?$", line)
+        if title and not is_code:
+            text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title[1])
+            anchor = base = title[2] or slugify(text.replace("`", ""), "-")
+            number = 0
+            while anchor in found:
+                number += 1
+                anchor = f"{base}_{number}"
+            found[anchor] = text
+    return found
+
+
+def page_path(name: str) -> Path:
+    """Return where a page lies: README.md at the top, every other one in docs."""
+    return PROJECT / name if name == "README.md" else DOCS / name
+
+
+def _marks(nodes: list[ast.expr]) -> Iterator[tuple[str, ast.expr]]:
+    for node in nodes:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Attribute) and inner.value.attr == "mark":
+                yield inner.attr, node
+
+
+def proofs_in(path: Path) -> Iterator[Proof]:
+    """Yield what the tests of a file prove; a file whose marks come from another one (`pytestmark = LIVE_MARKS`) is not quick."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    of_file: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == "pytestmark" for one in node.targets):
+            of_file = {name for name, _ in _marks([node.value])} or {"airflow"}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
+            continue
+        marks = of_file | {name for one in node.decorator_list if not _is_parameters(one) for name, _ in _marks([one])}
+        for decorator in node.decorator_list:
+            if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute) and decorator.func.attr == "proves":
+                for argument in decorator.args:
+                    yield Proof(ast.literal_eval(argument), str(path.relative_to(PROJECT)), node.name, is_quick(marks))
+
+
+def _is_parameters(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "parametrize"
+
+
+def all_proofs() -> list[Proof]:
+    """Return every proof of the repository, ordered by page, section and test."""
+    files = [path for folder in ("tests", "lab") for path in (PROJECT / folder).rglob("test_*.py")]
+    return sorted((one for path in files for one in proofs_in(path)), key=lambda one: (one.section, one.path, one.test))
+
+
+def wrong_sections(proofs: list[Proof]) -> list[str]:
+    """Return the sections that tests name and no page has."""
+    there = {page: headings(page_path(page)) for page in {one.section.partition("#")[0] for one in proofs} if page_path(page).exists()}
+    return sorted({one.section for one in proofs if one.section.partition("#")[2] not in there.get(one.section.partition("#")[0], {})})
+
+
+def proofs() -> str:
+    """Return the page."""
+    found = all_proofs()
+    lines = [HEAD]
+    for page in sorted({one.section.partition("#")[0] for one in found}):
+        titles = headings(page_path(page))
+        link = "../index.md" if page == "README.md" else f"../{page}"
+        lines += [f"\n## {next(iter(titles.values()))}\n", "| section | `make test` | by shares |", "|---|---|---|"]
+        for anchor, title in titles.items():
+            here = [one for one in found if one.section == f"{page}#{anchor}"]
+            if here:
+                quick, other = (
+                    "<br>".join(f"`{one.path.removeprefix('tests/')}::{one.test}`" for one in here if one.quick is which)
+                    for which in (True, False)
+                )
+                lines.append(f"| [{title}]({link}#{anchor}) | {quick} | {other} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,18 @@
+"""Which tests `make test` takes: every test that needs no server and no Spark, and of the others those marked `core`.
+
+All other tests are the rest, of which `.ci/run` takes a seventh by their stored durations (`tests/durations.json`, in the
+format of pytest-split, renewed by `make durations`). Both are markers, so `-m quick` and `-m "not quick"` choose them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+NEEDS = frozenset({"spark", "kafka", "airflow", "browser", "long", "faults"})
+"""Markers that keep a test out of `make test`, unless it is marked `core`."""
+
+
+def is_quick(marks: Iterable[str]) -> bool:
+    """Say whether a test with these markers belongs to `make test`. Pure."""
+    given = set(marks)
+    return "core" in given or not given & NEEDS

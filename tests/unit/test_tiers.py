@@ -1,0 +1,91 @@
+"""Which tests a run takes: `make test`, a share of the rest, what is near a change; and the page of what proves what."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import ModuleType
+
+import pytest
+
+from homes.project import REPOSITORY
+from running.tiers import is_quick
+
+
+def load_script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, REPOSITORY / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)  # its dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("marks", "quick"),
+    [
+        ((), True),
+        (("parametrize", "proves"), True),
+        (("spark",), False),
+        (("kafka", "spark", "core"), True),
+        (("airflow",), False),
+        (("long",), False),
+        (("faults", "kafka"), False),
+    ],
+)
+def test_make_test_takes_what_needs_nothing_and_what_is_core(marks: tuple[str, ...], quick: bool) -> None:
+    assert is_quick(marks) is quick
+
+
+def test_the_nearest_tests_of_a_change_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed_tests = load_script("changed_tests", monkeypatch)
+    files = {
+        "tests/unit/backfill/test_a.py": {"rivertwice.backfill.plan"},
+        "tests/unit/backfill/test_b.py": {"rivertwice.cli"},
+        "tests/unit/log/test_c.py": {"rivertwice.log.kafka"},
+        "tests/spark/test_d.py": {"streams.kinds"},
+        "tests/unit/log/test_e.py": {"rivertwice.log.kafka"},
+        "tests/dags/test_f.py": {"airflow"},
+    }
+    changed = ["src/rivertwice/backfill/plan.py", "tests/unit/log/test_e.py", "dags/backfill.py"]
+    near = {"rivertwice.backfill.plan": 1, "streams.kinds": 3}
+    assert changed_tests.order(files, changed, near) == {
+        "tests/unit/backfill/test_a.py": 1,
+        "tests/unit/backfill/test_b.py": 2,
+        "tests/spark/test_d.py": 3,
+        "tests/unit/log/test_e.py": 0,
+        "tests/dags/test_f.py": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [
+        ("src/rivertwice/backfill/plan.py", "rivertwice.backfill.plan"),
+        ("src/rivertwice/store/__init__.py", "rivertwice.store"),
+        ("tests/homes/project.py", "homes.project"),
+        ("lab/model/schedule.py", "lab.model.schedule"),
+        ("tests/unit/test_cli.py", None),
+        ("tests/conftest.py", None),
+        ("docs/index.md", None),
+    ],
+)
+def test_a_changed_file_is_a_module_or_none(path: str, module: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_script("changed_tests", monkeypatch).module_of(path) == module
+
+
+def test_each_section_that_a_test_proves_is_in_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
+    site_proofs = load_script("site_proofs", monkeypatch)
+    proofs = site_proofs.all_proofs()
+    assert len(proofs) > 200
+    assert site_proofs.wrong_sections(proofs) == []
+    assert site_proofs.wrong_sections([site_proofs.Proof("howto-late.md#not-there", "a", "b", True)]) != []
+
+
+def test_the_mutation_run_names_modules_and_tests_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate = load_script("mutate", monkeypatch)
+    for module, tests in mutate.MODULES.items():
+        assert (REPOSITORY / "src" / "rivertwice" / f"{module}.py").is_file(), module
+        assert tests
+        assert [test for test in tests if not (REPOSITORY / "tests" / "unit" / test).is_file()] == [], module
