@@ -43,7 +43,7 @@ def changed_files(base: str) -> list[str]:
     """Return the paths that differ from where the branch left `base`, uncommitted and new files among them."""
 
     def git(*words: str) -> list[str]:
-        done = subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=True)
+        done = subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=True)  # noqa: S607 (the git of the clone)
         return done.stdout.splitlines()
 
     (fork,) = git("merge-base", base, "HEAD")
@@ -95,7 +95,12 @@ def order(files: Mapping[str, set[str]], changed: Sequence[str], near: Mapping[s
     for name, imported in files.items():
         each = [near[one] for one in imported if one in near]
         each += [0] if name in changed else []
-        each += [1 for one in changed for start, tests in BY_FOLDER.items() if one.startswith(start) and name.startswith(tests)]
+        each += [
+            1
+            for one in changed
+            for start, tests in BY_FOLDER.items()
+            if one.startswith(start) and name.startswith(tests)
+        ]
         each += [2] if name.startswith(tuple(f"tests/unit/{room}/" for room in rooms)) else []
         if each:
             found[name] = min(each)
@@ -106,13 +111,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the files; exit 0 also where there are none."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--base", default="origin/main", help="compare with where the branch left this (origin/main)")
-    parser.add_argument("--seconds", type=float, default=300, help="how long the tests may last in all, on one core (300)")
+    parser.add_argument(
+        "--seconds", type=float, default=300, help="how long the tests may last in all, on one core (300)"
+    )
     chosen = parser.parse_args(argv)
     changed = changed_files(chosen.base)
     sys.path[:0] = [str(TESTS), str(PROJECT)]
     graph = grimp.build_graph("rivertwice", "lab", *SHARED)
     near = distances([module for path in changed if (module := module_of(path))], graph)
-    files = {str(path.relative_to(PROJECT)): imports_of(path) for folder in (TESTS, PROJECT / "lab") for path in folder.rglob("test_*.py")}
+    files = {
+        str(path.relative_to(PROJECT)): imports_of(path)
+        for folder in (TESTS, PROJECT / "lab")
+        for path in folder.rglob("test_*.py")
+    }
     lasting: dict[str, float] = defaultdict(float)
     for test, seconds in json.loads(DURATIONS.read_text()).items():
         lasting[test.partition("::")[0]] += seconds
@@ -123,7 +134,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if found[name] and spent > chosen.seconds:
             break
         taken.append(name)
-    sys.stderr.write(f"{len(changed)} files changed: {len(taken)} of the {len(found)} test files near them; `make test` has the others\n")
+    sys.stderr.write(
+        f"{len(changed)} files changed: {len(taken)} of the {len(found)} test files near them; `make test` has the others\n"
+    )
     sys.stdout.write("".join(f"{name}\n" for name in taken))
     return 0
 

@@ -65,7 +65,11 @@ def page_path(name: str) -> Path:
 def _marks(nodes: list[ast.expr]) -> Iterator[tuple[str, ast.expr]]:
     for node in nodes:
         for inner in ast.walk(node):
-            if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Attribute) and inner.value.attr == "mark":
+            if (
+                isinstance(inner, ast.Attribute)
+                and isinstance(inner.value, ast.Attribute)
+                and inner.value.attr == "mark"
+            ):
                 yield inner.attr, node
 
 
@@ -74,14 +78,20 @@ def proofs_in(path: Path) -> Iterator[Proof]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     of_file: set[str] = set()
     for node in tree.body:
-        if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == "pytestmark" for one in node.targets):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(one, ast.Name) and one.id == "pytestmark" for one in node.targets
+        ):
             of_file = {name for name, _ in _marks([node.value])} or {"airflow"}
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
             continue
         marks = of_file | {name for one in node.decorator_list if not _is_parameters(one) for name, _ in _marks([one])}
         for decorator in node.decorator_list:
-            if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute) and decorator.func.attr == "proves":
+            if (
+                isinstance(decorator, ast.Call)
+                and isinstance(decorator.func, ast.Attribute)
+                and decorator.func.attr == "proves"
+            ):
                 for argument in decorator.args:
                     yield Proof(ast.literal_eval(argument), str(path.relative_to(PROJECT)), node.name, is_quick(marks))
 
@@ -98,8 +108,18 @@ def all_proofs() -> list[Proof]:
 
 def wrong_sections(proofs: list[Proof]) -> list[str]:
     """Return the sections that tests name and no page has."""
-    there = {page: headings(page_path(page)) for page in {one.section.partition("#")[0] for one in proofs} if page_path(page).exists()}
-    return sorted({one.section for one in proofs if one.section.partition("#")[2] not in there.get(one.section.partition("#")[0], {})})
+    there = {
+        page: headings(page_path(page))
+        for page in {one.section.partition("#")[0] for one in proofs}
+        if page_path(page).exists()
+    }
+    return sorted(
+        {
+            one.section
+            for one in proofs
+            if one.section.partition("#")[2] not in there.get(one.section.partition("#")[0], {})
+        }
+    )
 
 
 def proofs() -> str:
@@ -114,7 +134,9 @@ def proofs() -> str:
             here = [one for one in found if one.section == f"{page}#{anchor}"]
             if here:
                 quick, other = (
-                    "<br>".join(f"`{one.path.removeprefix('tests/')}::{one.test}`" for one in here if one.quick is which)
+                    "<br>".join(
+                        f"`{one.path.removeprefix('tests/')}::{one.test}`" for one in here if one.quick is which
+                    )
                     for which in (True, False)
                 )
                 lines.append(f"| [{title}]({link}#{anchor}) | {quick} | {other} |")

@@ -41,6 +41,7 @@ def die(lease):
     lease._lock.close()
 
 
+@pytest.mark.proves("howto-s3.md#the-lease")
 def test_epochs_rise_by_one_from_start_to_start_wherever_it_starts(homes):
     here, there = homes
     for expected, home in enumerate((here, here, there, here), start=1):
@@ -52,6 +53,7 @@ def test_epochs_rise_by_one_from_start_to_start_wherever_it_starts(homes):
     assert held(here).released
 
 
+@pytest.mark.proves("howto-stream.md#what-a-crash-of-the-agent-leaves-behind")
 def test_a_second_start_in_the_same_home_is_refused_at_once(homes):
     lease = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
     with pytest.raises(LeaseLostError, match="owns the stream"):
@@ -60,6 +62,7 @@ def test_a_second_start_in_the_same_home_is_refused_at_once(homes):
     lease.release()
 
 
+@pytest.mark.proves("howto-s3.md#the-lease")
 def test_a_start_on_another_host_is_refused_while_the_holder_renews(homes):
     lease = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
     with pytest.raises(LeaseLostError, match="renews it"):
@@ -69,6 +72,7 @@ def test_a_start_on_another_host_is_refused_while_the_holder_renews(homes):
     lease.release()
 
 
+@pytest.mark.proves("failure-modes.md#a-lease-in-a-store-storelease_storepy", "howto-s3.md#the-lease")
 def test_a_dead_holders_lease_is_taken_at_once_only_on_its_own_host(homes):
     die(acquire_lease(homes[0], "t1", NOW, terms=QUICK))
     again = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
@@ -82,6 +86,7 @@ def test_a_dead_holders_lease_is_taken_at_once_only_on_its_own_host(homes):
     elsewhere.release()
 
 
+@pytest.mark.proves("failure-modes.md#a-lease-in-a-store-storelease_storepy")
 def test_of_many_hosts_that_want_a_released_lease_one_gets_it(place, tmp_path, racers, on_moto):
     if on_moto:
         pytest.skip("moto's If-Match lets two of racing writers win now and then; it is for single writers")
@@ -100,6 +105,7 @@ def test_of_many_hosts_that_want_a_released_lease_one_gets_it(place, tmp_path, r
         winners[0].release()
 
 
+@pytest.mark.proves("howto-s3.md#the-lease")
 def test_a_lost_lease_object_does_not_start_the_epochs_again(homes):
     for _ in range(3):
         acquire_lease(homes[0], "t1", NOW, terms=QUICK).release()

@@ -34,6 +34,7 @@ def store(proxy):
     return S3Store(BUCKET, f"faults/{uuid.uuid4().hex[:12]}", client=s3_client(proxy.endpoint, Patience(2.0, 1.0, 3)))
 
 
+@pytest.mark.proves("failure-modes.md#a-write-to-s3-stores3py-storedeltapy")
 @pytest.mark.parametrize("kind", ["error_500", "slow_down", "reset_request", "drop_after", "hang_after"])
 def test_a_creation_whose_first_answer_is_lost_is_ours(store, proxy, kind):
     proxy.fail(Fault(kind, "PUT", "manifest"))
@@ -49,6 +50,7 @@ def test_a_creation_that_lost_is_not_ours_although_its_answer_was_lost(store, pr
     assert not store.put_if_absent("manifest", b"equal bytes")
 
 
+@pytest.mark.proves("failure-modes.md#a-write-to-s3-stores3py-storedeltapy")
 def test_a_replacement_whose_first_answer_is_lost_is_ours(store, proxy):
     store.put("lease", b"one")
     seen = store.get_versioned("lease")
@@ -129,6 +131,7 @@ def test_a_copy_that_says_200_and_means_500_is_not_believed(store, proxy):
     assert len(proxy.met("ok_with_error")) == 1
 
 
+@pytest.mark.proves("failure-modes.md#a-write-to-s3-stores3py-storedeltapy")
 @pytest.mark.parametrize("kind", ["forbidden", "expired"])
 def test_a_refusal_names_object_place_and_remedy_and_is_not_repeated(store, proxy, kind):
     proxy.fail(Fault(kind, "PUT", "sp-1/", times=None))
@@ -228,6 +231,7 @@ def test_a_savepoint_that_could_not_be_finished_is_not_there(settings, proxy, pa
     assert [savepoint.id for savepoint in list_savepoints(home)] == [taken.id]
 
 
+@pytest.mark.proves("howto-s3.md#when-s3-fails")
 @pytest.mark.faults
 def test_a_stale_listing_hides_no_savepoint_from_prune_and_shows_no_half(settings, proxy):
     home = settings.pipeline("p")

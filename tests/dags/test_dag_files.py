@@ -278,6 +278,7 @@ def test_a_version_beside_follows_the_projects_schedules(second: dict[str, Any])
     )
 
 
+@pytest.mark.proves("howto-airflow.md#how-the-embedded-airflow-runs")
 def test_a_broken_definition_is_an_import_error_of_its_own_dags_alone(second: dict[str, Any]) -> None:
     good = ("flight_delays", "user_sessions")
     beside = {f"{verb}__flight_delays.v2" for verb in VERBS} - {"archive__flight_delays.v2", "switch__flight_delays.v2"}

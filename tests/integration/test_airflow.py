@@ -210,6 +210,7 @@ def test_the_archive_is_extended(world: World, begun: dict[str, str]) -> None:
     assert (world.settings.home / "archive").is_dir()
 
 
+@pytest.mark.proves("security.md#security")
 def test_no_secret_is_in_airflows_database_or_in_a_file_of_the_home(world: World) -> None:
     """XCom, rendered fields, task instances, runs; logs of Airflow, the agent and the Spark jobs; what the jobs wrote."""
     secrets = (CORE, CANARIES["AWS_SECRET_ACCESS_KEY"])

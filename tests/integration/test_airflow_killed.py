@@ -27,6 +27,10 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka, pytest.
 FLIGHTS = 720
 
 
+@pytest.mark.proves(
+    "howto-airflow.md#use-it-through-airflow",
+    "howto-stream.md#how-to-run-a-stream-and-what-the-agent-does-when-it-fails",
+)
 def test_the_stream_outlives_all_of_airflow_and_is_adopted(
     tmp_path: Path, broker: BrokerInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:

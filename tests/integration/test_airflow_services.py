@@ -88,6 +88,7 @@ def test_secrets_are_for_the_owner_only_and_the_server_listens_on_loopback(world
     assert listening == {"127.0.0.1"}
 
 
+@pytest.mark.proves("howto-airflow.md#what-a-form-refuses")
 @pytest.mark.parametrize(("dag", "conf", "said"), REFUSED)
 def test_a_form_that_cannot_be_meant_starts_no_run(world: World, dag: str, conf: dict[str, object], said: str) -> None:
     before = world.airflow.runs(f"{dag}__{PIPELINE}")
@@ -158,6 +159,7 @@ def test_one_killed_service_is_started_again_and_the_others_are_left_alone(world
     assert session_members([before["scheduler"]]) == []
 
 
+@pytest.mark.proves("howto-airflow.md#what-a-form-refuses", "security.md#security")
 def test_a_run_past_the_api_is_refused_by_its_first_task(world: World) -> None:
     dag_id, run = f"backfill__{PIPELINE}", "by-command"
     conf = json.dumps({"scope": "range", "start": JULY, "end": JUNE})

@@ -259,6 +259,7 @@ def test_an_unknown_act_is_not_found_and_no_page_may_frame_ours(settings: Settin
     assert "frame-ancestors 'self'" in missing.headers["content-security-policy"]
 
 
+@pytest.mark.proves("howto-cockpit.md#alerts-repairs-and-who-did-what")
 @pytest.mark.browser
 @pytest.mark.skipif(find_chromium() is None, reason="no Chromium on this machine")
 def test_an_alert_is_acknowledged_in_the_page_with_name_and_reason(settings: Settings) -> None:

@@ -121,6 +121,7 @@ def test_the_drawing_names_the_head_and_is_used_by_keys(world: World, browser: B
         expect(page.get_by_role("table", name="Timelines, in order of creation")).to_contain_text("first start")
 
 
+@pytest.mark.proves("howto-cockpit.md#timelines-savepoints-and-versions")
 def test_a_pin_is_one_click_and_carries_the_persons_name(world: World, browser: Browser) -> None:
     taken = savepoint_of(world, "taken")
     with page_of(browser, world.settings, TAB) as page:

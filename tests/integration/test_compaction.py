@@ -89,6 +89,7 @@ def table(spark: SparkSession, records: list[Record]) -> list[tuple[Any, ...]]:
     return [(row["id"], row["name"], row["changed_at"]) for row in select_rows(rows, definition)]
 
 
+@pytest.mark.proves("howto-retention.md#transactions-and-compaction", "scenarios.md#scenarios")
 def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
     spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:

@@ -192,6 +192,7 @@ def test_a_catalog_that_is_not_configured_is_named(world: DeliveryHome, monkeypa
         deliver(world)
 
 
+@pytest.mark.proves("howto-delivery.md#iceberg")
 def test_a_table_of_other_columns_is_refused(world: DeliveryHome) -> None:
     fill(world, "t1", range(1), keys=1)
     deliver(world)

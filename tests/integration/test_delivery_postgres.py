@@ -110,6 +110,7 @@ def columns_of(address: str) -> dict[str, str]:
     return {name: kind for name, kind in rows if not name.startswith("_")}
 
 
+@pytest.mark.proves("howto-delivery.md#postgresql")
 def test_a_switch_between_versions_gives_the_table_their_columns(world: DeliveryHome, address: str) -> None:
     fill(world, "t1", range(4), keys=3)
     served = world.served()
@@ -303,6 +304,7 @@ def test_a_table_without_rights_stops_the_sink_and_sets_nothing_aside(world: Del
     assert view_refused(world.home, "pg") == []
 
 
+@pytest.mark.proves("security.md#tokens-instead-of-passwords")
 def test_no_address_and_no_server_are_named_without_the_password(
     world: DeliveryHome, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ def streamed_and_repaired(settings: Settings, log: Path) -> str:
     return served_rows_sha256(settings)
 
 
+@pytest.mark.proves("architecture.md#the-past-by-batch-the-present-by-stream")
 def test_a_loaded_past_serves_what_a_stream_and_its_backfills_serve(
     tmp_path: Path, broker: BrokerInfo, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,6 +149,7 @@ def _message(done: Result, verb: str) -> str:
     )
 
 
+@pytest.mark.proves("mistakes.md#no-agent-runs-that-could-start-a-stream")
 @pytest.mark.parametrize("mistake", ALL, ids=lambda mistake: mistake.title)
 def test_a_mistake_is_named_and_its_remedy_works(project: Settings, page: dict[str, str], mistake: Mistake) -> None:
     file = project.project / mistake.file

@@ -153,6 +153,7 @@ def test_a_savepoint_with_a_flipped_byte_is_refused_everywhere(world, spark):
     assert head(home) == "t1"
 
 
+@pytest.mark.proves("howto-upgrade.md#afterwards")
 def test_a_changed_definition_is_refused(world, spark):
     settings, savepoint = world
     changed = settings.home.parent / "project"
@@ -269,6 +270,10 @@ def test_a_restore_killed_while_it_replays_is_gone_on_with(world, spark):
     assert time.monotonic() - began < 300
 
 
+@pytest.mark.proves(
+    "howto-retention.md#how-to-keep-the-log-ahead-of-kafkas-deletion-and-what-happens-when-records-are-lost",
+    "howto-savepoints.md#prove",
+)
 def test_what_kafka_deleted_is_replayed_from_the_archive(world, spark, caplog):
     # Last in the file: it empties the topic that the others replay from.
     settings, savepoint = world

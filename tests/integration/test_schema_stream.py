@@ -71,6 +71,7 @@ def make_events() -> tuple[list[Event], dict[tuple[datetime, str], tuple[int, De
     return events, dict(truth), dead
 
 
+@pytest.mark.proves("howto-schemas.md#a-new-version-while-a-stream-runs")
 @pytest.mark.faults
 def test_all_versions_are_counted_and_others_are_dead_letters(
     tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]

@@ -153,6 +153,7 @@ def test_a_driver_killed_in_a_large_batch_is_continued_by_the_next(
     reconciled(ours, NAME)
 
 
+@pytest.mark.proves("howto-first-load.md#sessions-folds-and-several-sources-large-batches")
 @pytest.mark.parametrize(
     "kind",
     [
@@ -237,6 +238,7 @@ def run_meanwhile(settings: Settings, batches: int, act: Callable[[], object], l
     assert not run_command_warm(settings, "retention", NAME)["gaps"]
 
 
+@pytest.mark.proves("howto-upgrade.md#a-new-version-beside-the-old-one")
 @pytest.mark.faults
 def test_a_fold_is_computed_again_from_archive_and_kafka_as_a_version(
     tmp_path: Path, broker: BrokerInfo, topic: str

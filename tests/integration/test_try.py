@@ -277,6 +277,7 @@ def test_other_windows_are_counted_and_not_compared(streamed: Streamed, tmp_path
     assert "the windows changed from" in report["reason"]
 
 
+@pytest.mark.proves("howto-upgrade.md#try-it-first")
 def test_a_broken_statement_is_refused_in_the_words_of_lint(streamed: Streamed, tmp_path: Path) -> None:
     settings = streamed.edited(tmp_path, FIXED, "transform.sql", ("sum(abs(delta))", "sum(abs(detla))"))
     before = files_in(settings.home)

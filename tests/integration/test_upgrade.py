@@ -50,6 +50,11 @@ def served_now(settings: Settings) -> str:
     return export_sha256(home)
 
 
+@pytest.mark.proves(
+    "architecture.md#decisions-that-changed-the-first-design",
+    "howto-upgrade.md#how-to-change-a-definition-under-a-running-stream",
+    "scenarios.md#scenarios",
+)
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.faults)], ids=["once", "twice"])
 def test_a_changed_definition_resumes_the_old_state_and_serves_the_same(
     whole: bool, tmp_path: Path, broker: BrokerInfo, capsys: pytest.CaptureFixture[str]

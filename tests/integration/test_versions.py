@@ -59,6 +59,7 @@ def reconciled(settings: Settings, *names: str) -> None:
         assert run_command_warm(settings, "reconcile", name)["gate"]["passed"]
 
 
+@pytest.mark.proves("cli.md#savepoints-and-versions", "howto-upgrade.md#what-can-change")
 def test_a_fix_runs_beside_until_every_difference_has_a_cause(tmp_path: Path, broker: BrokerInfo) -> None:
     topic, log = f"t-{uuid.uuid4().hex[:12]}", tmp_path / "driver.log"
     files = {"pipeline.yaml": YAML.replace("TOPIC", topic), "transform.sql": SQL}

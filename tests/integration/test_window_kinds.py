@@ -102,6 +102,7 @@ def folded(records: Iterable[Record]) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.proves("architecture.md#folds", "howto-folds.md#a-long-log-and-a-past-that-must-be-computed-again")
 @pytest.mark.parametrize(("seed", "buckets"), [(1, 64), (2, 3), (3, PER_KEY)])
 def test_a_killed_proved_and_restored_fold_is_the_fold_of_the_log(
     seed: int, buckets: int, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]

@@ -74,6 +74,7 @@ def run(settings, *words: str) -> tuple[str, list[str]]:
     return printed, seen
 
 
+@pytest.mark.proves("security.md#security")
 def test_savepoints_records_and_leases_on_s3_hold_no_secret(bucket, tmp_path):
     made, _ = make_home(tmp_path)
     settings = replace(made, savepoint_store="s3://canary/points", leases="s3://canary/leases")
@@ -89,6 +90,7 @@ def test_savepoints_records_and_leases_on_s3_hold_no_secret(bucket, tmp_path):
     assert holding(tmp_path) == []
 
 
+@pytest.mark.proves("security.md#security")
 @pytest.mark.parametrize(
     "words",
     [

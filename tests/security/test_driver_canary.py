@@ -77,6 +77,7 @@ def lab(
     server.stop()
 
 
+@pytest.mark.proves("security.md#security")
 @pytest.mark.faults
 def test_a_driver_streams_over_a_login_and_leaves_no_secret(lab: Lab, listeners: SecureListeners) -> None:
     lab.produce(lab.next_plan(records=200))

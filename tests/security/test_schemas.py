@@ -143,6 +143,7 @@ def test_whatever_json_a_schema_is_the_answer_is_a_schema_or_a_named_error(value
             pins.field_findings(parse_avro(json.dumps(each), "x"), {"a": "int", "b": "string"})
 
 
+@pytest.mark.proves("security.md#security")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     subject=st.text(max_size=30),
@@ -172,6 +173,7 @@ def test_an_index_that_names_another_place_is_refused(tmp_path: Path, line: dict
         FolderRegistry(tmp_path).subjects()
 
 
+@pytest.mark.proves("failure-modes.md#schemas-schemasfolderpy-commandsschemaspy")
 def test_an_index_of_another_format_is_not_guessed_at(tmp_path: Path) -> None:
     (tmp_path / INDEX).write_text(json.dumps({"format": FORMAT + 1, "subject": "s", "rule": "none"}))
     with pytest.raises(ConfigError, match="restore the file"):
@@ -196,6 +198,7 @@ def test_more_schemas_than_a_definition_may_pin_are_refused(tmp_path: Path) -> N
         load_definition(folder)
 
 
+@pytest.mark.proves("howto-schemas.md#the-registry")
 @pytest.mark.parametrize(
     "new", ['{"if": true, "then": false}', '{"$ref": "https://elsewhere/x"}', '{"$dynamicRef": "#a"}']
 )

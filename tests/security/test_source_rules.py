@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+import pytest
 import yaml
 
 from homes.project import REPOSITORY
@@ -79,6 +80,7 @@ def test_the_check_finds_what_it_is_for():
     assert list(sql_calls(ast.parse(good))) == []
 
 
+@pytest.mark.proves("security.md#security")
 def test_no_text_that_is_no_literal_reaches_sql_outside_the_listed_places():
     found = {(path, name) for path, tree in trees() for name, _ in sql_calls(tree)}
     assert found <= SQL_ALLOWED.keys(), sorted(found - SQL_ALLOWED.keys())
@@ -97,6 +99,7 @@ def dotted(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+@pytest.mark.proves("howto-airflow.md#what-a-form-refuses")
 def test_nothing_that_runs_what_it_reads_is_imported_or_called():
     for path, tree in trees():
         for node in ast.walk(tree):
@@ -113,6 +116,7 @@ def test_nothing_that_runs_what_it_reads_is_imported_or_called():
                 assert not shell, (path, node.lineno)
 
 
+@pytest.mark.proves("security.md#kafka-with-tls-and-a-login")
 def test_no_certificate_check_is_switched_off():
     for path, tree in trees():
         for node in ast.walk(tree):
@@ -131,6 +135,7 @@ CLIENT_OPTIONS = {
 DANGEROUS = re.compile(r"sasl\.jaas|\.url$|\.location$|login\.|oauthbearer|class$", re.IGNORECASE)
 
 
+@pytest.mark.proves("security.md#security")
 def test_kafka_clients_are_given_only_listed_options_all_of_them_literals():
     found = set()
     for path, tree in trees():
@@ -160,6 +165,7 @@ CONNECTION = "src/rivertwice/orchestration/connection_variables.py"
 SECURITY_OPTION = re.compile(r"^(kafka\.)?(security\.protocol|sasl\.|ssl\.|bootstrap\.servers|isolation\.level)")
 
 
+@pytest.mark.proves("security.md#security")
 def test_options_of_address_and_security_are_named_in_one_file_only():
     """Elsewhere neither client is told where brokers are or how to log in, so no text from outside can tell it."""
     allowed = {
@@ -192,6 +198,7 @@ def test_spark_gets_kafka_options_from_its_source_and_never_as_confs():
     assert sorted(unpacked) == [*fast, "src/rivertwice/log/client_options.py", "src/rivertwice/stream/source.py"]
 
 
+@pytest.mark.proves("security.md#security")
 def test_the_options_of_both_clients_are_a_fixed_list(tmp_path):
     (tmp_path / "password").write_text("x")
     security = KafkaSecurity(
@@ -266,6 +273,7 @@ def test_commands_print_by_the_function_that_escapes_control_characters() -> Non
     assert found == set(PRINTS_ALLOWED)
 
 
+@pytest.mark.proves("howto-schemas.md#schemas-several-versions-of-a-record-in-one-topic")
 def test_only_the_schema_commands_and_init_ask_a_registry():
     registries = {"open_registry", "ConfluentRegistry", "FolderRegistry"}
     taken = {

@@ -120,6 +120,9 @@ def drive(monkeypatch: pytest.MonkeyPatch, name: str) -> int:
     return driver.main(["--pipeline", name])
 
 
+@pytest.mark.proves(
+    "architecture.md#intervals", "howto-stream.md#how-to-run-a-stream-and-what-the-agent-does-when-it-fails"
+)
 @pytest.mark.parametrize("name", ["sum_of_doubles", "join_across_windows", "group_beyond_keys"])
 def test_a_driver_refuses_it_before_it_stores_anything_and_the_agent_stops(
     settings: Settings,
@@ -197,6 +200,7 @@ def test_an_upgrade_to_what_the_checks_refuse_is_refused_first(settings: Setting
     assert len(list(Path(str(settings.pipeline("fine").bundles)).iterdir())) == 1
 
 
+@pytest.mark.proves("definitions.md#intervals-joins-rolling-figures-first-sightings-patterns", "scenarios.md#scenarios")
 def test_lint_names_every_broken_part_of_every_definition_and_exits_3(
     settings: Settings, run: Callable[..., Result]
 ) -> None:

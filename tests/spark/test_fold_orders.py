@@ -132,6 +132,7 @@ def check_case(spark: SparkSession, name: str, folder: Path, histories: int) -> 
     assert all(same) == (name == "view")
 
 
+@pytest.mark.proves("architecture.md#the-laws")
 @pytest.mark.parametrize("name", CASES)
 def test_rows_are_those_of_the_read_order_and_what_depends_on_it_is_named(
     name: str, spark: SparkSession, tmp_path: Path

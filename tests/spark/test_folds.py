@@ -155,6 +155,7 @@ def key_of(key: str) -> str:
     return json.dumps({"k": key}, ensure_ascii=False, separators=(",", ":"))
 
 
+@pytest.mark.proves("architecture.md#folds")
 @pytest.mark.parametrize(
     ("begun", "resumed", "words"),
     [(0, 16, "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"), (16, 0, "STATE_STORE"), (16, 32, "stored in 16 buckets")],

@@ -68,6 +68,9 @@ def test_a_statement_whose_windows_never_meet_passes(name: str, spark: SparkSess
     assert judge(spark, FINE[name]) == []
 
 
+@pytest.mark.proves(
+    "architecture.md#intervals", "definitions.md#intervals-joins-rolling-figures-first-sightings-patterns"
+)
 @pytest.mark.parametrize("sql", REFUSED)
 def test_a_statement_with_meeting_windows_or_tied_order_is_refused(sql: str, spark: SparkSession) -> None:
     words = REFUSED[sql]

@@ -122,6 +122,7 @@ def test_the_untouched_run_passes(spark: SparkSession, made: Made, tmp_path: Pat
     assert {one.reason for one in report.verdicts if one.pair == "served"} >= {"published"}
 
 
+@pytest.mark.proves("README.md#rivertwice")
 def test_twenty_changes_in_one_run_are_all_found_and_nothing_else(
     spark: SparkSession, made: Made, tmp_path: Path
 ) -> None:

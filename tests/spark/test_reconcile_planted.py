@@ -183,6 +183,7 @@ def touched_by(run: StreamedRun, records: list[Record], batch: int) -> set[int]:
     }
 
 
+@pytest.mark.proves("architecture.md#the-laws")
 def test_windows_of_two_definitions_are_mixed_and_others_have_their_own(
     judge: Judge, copy: StreamedRun, clean: ReconcileReport, records: list[Record], tmp_path: Path
 ) -> None:

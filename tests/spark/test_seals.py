@@ -62,6 +62,7 @@ def history(seed: int, step: int = SIZE, batches: int = 40) -> tuple[random.Rand
     return chance, world
 
 
+@pytest.mark.proves("architecture.md#seals")
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_an_incremental_run_says_of_every_row_what_a_full_one_says(
     spark: SparkSession, tmp_path: Path, seed: int

@@ -46,6 +46,7 @@ def test_both_clients_read_what_was_produced(
     assert [bytes(row["value"]) for row in rows] == values
 
 
+@pytest.mark.proves("howto-stream.md#a-kafka-that-asks-for-tls-or-a-login")
 def test_a_wrong_password_is_refused_and_no_error_shows_it(
     spark: SparkSession,
     kafka_settings: Settings,

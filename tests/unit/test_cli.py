@@ -190,6 +190,7 @@ def test_waiting_for_a_start_without_an_agent_is_refused_with_the_remedy(run: An
     assert "run `rivertwice up`" in result.output
 
 
+@pytest.mark.proves("howto-stream.md#how-to-run-a-stream-and-what-the-agent-does-when-it-fails")
 def test_a_definition_that_cannot_run_is_refused_at_start(run: Any, tmp_path: Path) -> None:
     bad = make_project(tmp_path, {"bad": {"pipeline.yaml": "name: bad\n", "transform.sql": "SELECT 1"}})
     result = run("start", "bad", project=bad.project)

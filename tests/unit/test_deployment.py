@@ -218,6 +218,7 @@ def test_the_image_has_the_drivers_of_airflows_database() -> None:
         assert driver in pinned
 
 
+@pytest.mark.proves("security.md#security")
 def test_only_the_s3_server_and_its_set_up_hold_the_root_key() -> None:
     root = {SECRETS["S3_ROOT_ACCESS_KEY"], SECRETS["S3_ROOT_SECRET_KEY"]}
     assert {name for name, each in SERVICES.items() if root & set(each.environment.values())} == {"s3", "s3-init"}

@@ -136,6 +136,7 @@ def fresh(tmp_path: Path) -> Settings:
     return make_project(tmp_path, {"p": {"pipeline.yaml": YAML, "transform.sql": SQL}})
 
 
+@pytest.mark.proves("howto-first-load.md#which-step-it-is-in")
 def test_nobody_starts_the_whole_stream_while_a_load_reads_the_log(fresh: Settings) -> None:
     home = fresh.pipeline("p")
     note_step(home, LOOK)

@@ -81,6 +81,7 @@ def peak_mib(work: Callable[[], Any]) -> tuple[Any, float]:
         tracemalloc.stop()
 
 
+@pytest.mark.proves("howto-schemas.md#the-registry", "security.md#security")
 @pytest.mark.parametrize(
     ("encoding", "body", "times", "said"),
     [

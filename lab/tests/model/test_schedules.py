@@ -22,6 +22,7 @@ def check(result):
     return result
 
 
+@pytest.mark.proves("protocol-model.md#invariants")
 def test_no_invariant_breaks_in_three_thousand_crash_schedules():
     result = check(run_campaign(0, 3000))
     assert result.coverage.schedules == 3000
@@ -41,6 +42,7 @@ def test_two_versions_live_break_no_invariant_in_sixty_schedules():
     assert len(killed) <= 14, killed
 
 
+@pytest.mark.proves("protocol-model.md#mutations")
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name)
 def test_a_rule_that_is_broken_on_purpose_is_caught(mutation):
     verdict = run_mutation(mutation, seed=0, most=2000)

@@ -68,11 +68,13 @@ def test_the_stream_equals_the_oracle_window_by_window(
         )
 
 
+@pytest.mark.proves("howto-metrics.md#figures")
 def test_the_late_flights_are_the_same_set_by_address(report: ReconcileReport, expected: Expected) -> None:
     assert {(one.partition, one.offset) for one in report.late} == set(expected.late)
     assert len(report.late) == len(expected.late)
 
 
+@pytest.mark.proves("README.md#rivertwice")
 def test_nothing_is_unexplained(report: ReconcileReport) -> None:
     counts = report.counts["stream"]
     assert report.total.unexplained == 0

@@ -46,6 +46,7 @@ def test_the_example_of_the_documentation_is_accepted(tmp_path: Path) -> None:
     assert (mail.severities, mail.security) == (("critical",), "starttls")
 
 
+@pytest.mark.proves("howto-alerts.md#configure-routes")
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -41,6 +41,7 @@ def test_what_one_timeline_has_read_before_another_begins_is_lost() -> None:
     assert find_lost({"t": {"0": 0, "2": 4}}, root(3).genesis) == {Part("t", 2): (0, 4)}
 
 
+@pytest.mark.proves("howto-upgrade.md#a-new-version-beside-the-old-one")
 def test_a_fold_may_not_begin_after_what_the_old_one_read() -> None:
     require_same_past(PLAN, root(3), make_definition("fold"))
     require_same_past(PLAN, root(0), make_definition("session"))

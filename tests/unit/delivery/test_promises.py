@@ -24,6 +24,7 @@ POSTGRES = "p: {to: postgres, table: s.t, guarantee: effectively_once}"
 HOOK = "h: {to: webhook, url_env: HOOK, guarantee: at_least_once}"
 
 
+@pytest.mark.proves("howto-delivery.md#what-is-promised", "scenarios.md#scenarios")
 @pytest.mark.parametrize(
     ("sink", "why"),
     [

@@ -127,6 +127,7 @@ def by_hour(sink: Picky) -> dict[tuple[int, str], int]:
     return found
 
 
+@pytest.mark.proves("howto-delivery.md#what-a-destination-refuses")
 def test_a_refused_delivery_is_listed_counted_and_tried_again_by_command(
     world: DeliveryHome, sink: Picky, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,6 +197,7 @@ def test_a_destination_that_refuses_all_stops_the_sink_at_its_position(
     assert len(output(capsys, "deliver", "refused", "p")) == 1
 
 
+@pytest.mark.proves("failure-modes.md#delivery-deliverydeliverpy-logoutboxpy")
 @pytest.mark.parametrize("healed", [False, True])
 def test_killed_between_the_record_of_a_refusal_and_the_position(
     world: DeliveryHome, sink: Picky, capsys: pytest.CaptureFixture[str], healed: bool
@@ -284,6 +286,7 @@ def record(key: int, old: int | None = None, op: str = "emit") -> DeliveredRecor
     return DeliveredRecord(op, f"k{key}", values, None, None, None if old is None else (*values[:3], old))
 
 
+@pytest.mark.proves("howto-delivery.md#webhook")
 @given(st.sets(st.integers(0, 299), max_size=40), st.integers(1, 300))
 def test_halving_finds_exactly_the_refused_ones_in_order(refused: set[int], count: int) -> None:
     sent: list[int] = []

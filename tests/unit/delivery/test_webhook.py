@@ -117,6 +117,7 @@ def test_after_a_failure_the_step_comes_again_and_keeps_its_keys(world: Delivery
     assert fold(receiver.records()) == world.served()
 
 
+@pytest.mark.proves("howto-delivery.md#webhook", "howto-delivery.md#what-a-destination-refuses")
 def test_a_record_refused_for_good_is_set_aside_and_the_sink_goes_on(world: DeliveryHome, receiver: Receiver) -> None:
     fill(world, "t1", range(2), keys=RECORDS + 20)
     receiver.refuse = {"k00007": 422, "k00300": 400, "k00510": 403}  # 403: a filter in front of the receiver
@@ -129,6 +130,7 @@ def test_a_record_refused_for_good_is_set_aside_and_the_sink_goes_on(world: Deli
     assert deliver(world).refused == 6
 
 
+@pytest.mark.proves("howto-delivery.md#what-a-destination-refuses")
 @pytest.mark.parametrize("status", [301, 401, 404])
 def test_a_refusal_of_every_record_stops_the_sink_and_sets_none_aside(
     world: DeliveryHome, receiver: Receiver, status: int
@@ -142,6 +144,7 @@ def test_a_refusal_of_every_record_stops_the_sink_and_sets_none_aside(
     assert deliver(world).records == 3  # it goes on by itself
 
 
+@pytest.mark.proves("howto-delivery.md#what-a-destination-refuses")
 def test_a_lone_record_is_set_aside_only_if_an_empty_request_is_taken(world: DeliveryHome, receiver: Receiver) -> None:
     fill(world, "t1", [0], keys=1)
     receiver.answers = [403] * 3

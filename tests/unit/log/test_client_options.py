@@ -139,6 +139,7 @@ def test_a_password_file_wins_is_read_anew_and_may_end_with_a_newline(tmp_path: 
         assert security.read_password({"RIVERTWICE_KAFKA_PASSWORD": "other"}) == text.strip()
 
 
+@pytest.mark.proves("security.md#kafka-with-tls-and-a-login")
 @pytest.mark.parametrize(
     ("env", "said"),
     [

@@ -43,6 +43,7 @@ class Airflow:
         return self.post(dag, json.dumps({"logical_date": None, "conf": conf}).encode())
 
 
+@pytest.mark.proves("howto-airflow.md#what-a-form-refuses")
 @pytest.mark.parametrize(
     ("dag", "conf", "said"),
     [

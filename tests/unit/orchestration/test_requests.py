@@ -46,6 +46,7 @@ def test_a_range_is_half_open_and_keeps_the_instant_of_any_zone() -> None:
     assert form.reason == "storm"
 
 
+@pytest.mark.proves("howto-airflow.md#what-a-form-refuses", "security.md#security")
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -100,6 +101,7 @@ def test_the_archive_takes_no_values() -> None:
         read_nothing({"topic": "flights"})
 
 
+@pytest.mark.proves("howto-airflow.md#what-a-form-refuses")
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_a_range_needs_two_instants_in_order(start: str, end: str) -> None:
     try:

@@ -36,6 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], No
     return by
 
 
+@pytest.mark.proves("howto-airflow.md#the-dags")
 @pytest.mark.parametrize("verb", FIRST_TASKS)
 def test_a_scheduled_run_of_a_stream_that_was_never_started_is_skipped(asked: Callable[[str], None], verb: str) -> None:
     asked("scheduled")

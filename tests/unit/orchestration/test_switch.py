@@ -173,6 +173,7 @@ def test_what_changed_while_a_person_thought_refuses_the_switch(run: Run, world:
     assert serving_by_stamp(world.old) == "p"
 
 
+@pytest.mark.proves("howto-upgrade.md#let-it-serve-through-airflow")
 def test_going_back_compares_nothing_and_asks_all_the_same(run: Run, world: World) -> None:
     run.serve(run.found())
     seq = read_sequence(world.new)[-1].seq
@@ -241,6 +242,7 @@ def test_a_scheduled_run_switches_only_what_may_and_is_proved(
     assert found["run"] is not None
 
 
+@pytest.mark.proves("howto-upgrade.md#let-it-serve-through-airflow")
 def test_a_scheduled_run_waits_for_proofs_and_never_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk.exceptions import AirflowSkipException
 

@@ -42,6 +42,7 @@ def test_the_published_json_schema_is_current() -> None:
     assert published == json_schema(), "write rivertwice.pipeline.schema.json_schema() to docs/pipeline.schema.json"
 
 
+@pytest.mark.proves("definitions.md#rules")
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -121,6 +122,7 @@ def test_what_is_no_duration_is_refused(text: object) -> None:
         parse_duration(text)
 
 
+@pytest.mark.proves("howto-retention.md#by-a-policy")
 def test_a_policy_for_backlogs_needs_records_of_one_topic_in_windows(folder: Path) -> None:
     path = folder / "pipeline.yaml"
     text = path.read_text()

@@ -96,6 +96,7 @@ def test_a_fold_takes_no_sql_and_is_not_complete_without_its_code() -> None:
         define_fold(fold=None)
 
 
+@pytest.mark.proves("howto-folds.md#what-foldpy-may-use")
 @pytest.mark.parametrize(
     ("code", "words"),
     [

@@ -237,6 +237,7 @@ def told(emitted: list[Any]) -> list[tuple[Any, ...]]:
     return [(source, record, json.loads(row)["seen"], *number) for source, _, record, _, row, *number in emitted]
 
 
+@pytest.mark.proves("howto-folds.md#several-topics-tables-as-one-view")
 def test_a_batch_is_folded_by_source_then_partition_then_offset() -> None:
     spec = fold_spec(define(fold=LISTING))
     frames = [packed_rows((7, 1, 0, 5, 2), (7, 0, 1, 9, "B")), packed_rows((7, 1, 0, 4, 1), (7, 0, 0, 3, "A"))]

@@ -137,6 +137,7 @@ def refused(folder: Path) -> str:
     return str(error.value)
 
 
+@pytest.mark.proves("definitions.md#how-the-dags-run")
 @pytest.mark.parametrize("label", MISTAKES)
 def test_a_mistake_has_a_place_and_a_remedy_that_works(tmp_path: Path, label: str) -> None:
     mistake = MISTAKES[label]

@@ -49,6 +49,7 @@ def test_a_pattern_that_could_backtrack_goes_to_re2_and_ends_at_once(pattern: st
     assert len(match_whole(values, matcher.text)) == 5  # an engine that backtracks would not come back
 
 
+@pytest.mark.proves("definitions.md#rules")
 @pytest.mark.parametrize(("pattern", "why"), REFUSED.items())
 def test_what_no_engine_matches_safely_is_refused_with_the_reason(pattern: str, why: str) -> None:
     with pytest.raises(PatternError, match=why):

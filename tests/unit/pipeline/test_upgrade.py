@@ -44,6 +44,7 @@ def test_what_does_not_shape_the_state_is_carried_over(
     assert (found.way, {change.component for change in found.changes}, found.obstacles) == (RESUME, components, {})
 
 
+@pytest.mark.proves("howto-upgrade.md#what-can-change")
 @pytest.mark.parametrize(
     ("file", "old", "new", "component", "why"),
     [
@@ -101,6 +102,7 @@ def test_nothing_of_the_state_and_all_other_decoding_is_carried_over() -> None:
     assert set(SEMANTICS) - CARRIED - set(STATE) == {"topic", "emit", "watermark_policy", "role", "table_keys"}
 
 
+@pytest.mark.proves("howto-upgrade.md#what-can-change")
 @pytest.mark.parametrize(
     ("kind", "file", "old", "new", "way"),
     [

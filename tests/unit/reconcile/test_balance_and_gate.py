@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
 from rivertwice.reconcile.gate import Gate, GateAlert, GateInput, SuiteOutcome, decide_gate, warn_of_foreign
@@ -132,6 +134,7 @@ def test_a_broken_balance_fails_the_gate() -> None:
     assert not gate.passed
 
 
+@pytest.mark.proves("howto-reconcile.md#where-it-is-kept")
 def test_an_errored_suite_fails_the_gate_and_a_failed_warning_does_not() -> None:
     warned = SuiteOutcome("balance", 5, 4, failed=(GateAlert("warning", "suite", "x"),))
     assert decide_gate(replace(INPUT, suites=[warned])).passed

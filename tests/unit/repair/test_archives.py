@@ -93,6 +93,7 @@ def archived(settings):
     return sorted(map(str, delta.read(settings.archive(TOPIC)).to_pylist()))
 
 
+@pytest.mark.proves("howto-archive.md#what-it-promises")
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_file_is_named_unread_and_kafka_gives_its_records(made, kind):
     settings, _, _, read = made

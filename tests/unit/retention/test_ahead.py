@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from rivertwice.instants import from_ms
 from rivertwice.log.leases import Clock
 from rivertwice.retention.ahead import ArchiveMemory, decide_archive, next_archive_attempt
@@ -24,6 +26,7 @@ def test_it_archives_once_half_of_the_time_is_gone_and_not_before() -> None:
     assert [share for share in (1.0, 0.51, 0.5, 0.2, 0.0) if starts(share)] == [0.5, 0.2, 0.0]
 
 
+@pytest.mark.proves("howto-retention.md#the-archive-goes-ahead")
 def test_a_topic_that_is_kept_for_ever_is_never_archived_by_the_agent() -> None:
     assert not starts(0.0, finite=False)
 

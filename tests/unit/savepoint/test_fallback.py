@@ -158,6 +158,7 @@ def test_what_a_fall_back_came_to_is_read_back(world):
     assert read_operations(home) == []
 
 
+@pytest.mark.proves("failure-modes.md#a-power-loss-storedurablepy-storedelta_logpy")
 def test_over_a_damaged_table_it_is_refused_and_no_savepoint_is_blamed(world):
     settings, home, _, _ = world
     entry = entry_path(home.tables.ledger, 0)
@@ -167,6 +168,7 @@ def test_over_a_damaged_table_it_is_refused_and_no_savepoint_is_blamed(world):
     assert head(home) == "t1"
 
 
+@pytest.mark.proves("howto-upgrade.md#afterwards")
 def test_savepoints_of_another_definition_are_refused(world, monkeypatch):
     settings, home, _, _ = world
     patch_effect(monkeypatch, "current_fingerprint", lambda *_: {**FINGERPRINT, "semantics": "new"})

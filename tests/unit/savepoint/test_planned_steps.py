@@ -191,6 +191,7 @@ def test_a_damaged_checkpoint_lets_the_newest_proved_be_replayed(planned_world, 
     assert [each.id for each in list_savepoints(home)] == [taken.id]
 
 
+@pytest.mark.proves("howto-savepoints.md#planned-without-replay")
 def test_without_a_proved_savepoint_a_planned_restore_touches_nothing(planned_world):
     settings, home, taken = planned_world
     taken.store.delete(f"{taken.id}/proof.json")
@@ -201,6 +202,7 @@ def test_without_a_proved_savepoint_a_planned_restore_touches_nothing(planned_wo
     assert (report.replayed, read_operations(home)[-1].origin) == (0, None)
 
 
+@pytest.mark.proves("howto-upgrade.md#how-to-change-a-definition-under-a-running-stream")
 def test_a_proved_savepoint_of_another_definition_is_no_way_back(planned_world):
     settings, _, taken = planned_world
     other = replace(taken.manifest, fingerprint={"state": "x", "semantics": "m", "decode": "d"})

@@ -48,6 +48,7 @@ def newer_proved(settings, home, at):
     return newer
 
 
+@pytest.mark.proves("howto-upgrade.md#how-to-change-a-definition-under-a-running-stream")
 def test_it_is_proved_by_the_batches_since_the_proved_one_before_it(restored):
     settings, home, origin, base = restored
     proof = prove_savepoint(settings, "p", base.id)
@@ -59,6 +60,7 @@ def test_it_is_proved_by_the_batches_since_the_proved_one_before_it(restored):
     assert list(home.scratch.iterdir()) == []
 
 
+@pytest.mark.proves("howto-upgrade.md#how-to-change-a-definition-under-a-running-stream")
 def test_another_state_is_no_proof_and_both_savepoints_stay(restored, monkeypatch):
     settings, home, origin, base = restored
 

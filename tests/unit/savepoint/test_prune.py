@@ -46,6 +46,7 @@ SAVEPOINTS = st.lists(
 )
 
 
+@pytest.mark.proves("cli.md#savepoints-and-versions", "howto-savepoints.md#what-prune-never-deletes")
 @given(SAVEPOINTS, st.integers(0, 6))
 def test_what_may_go_is_never_protected_and_never_among_the_newest(savepoints, keep):
     protected = select_protected(savepoints, now=NOW)
@@ -179,6 +180,7 @@ def test_a_proved_one_stays_while_the_newer_proved_one_is_damaged(tmp_path):
     assert report.deleted == (newer.id,)
 
 
+@pytest.mark.proves("howto-savepoints.md#what-prune-never-deletes")
 def test_an_interrupted_restores_savepoint_outlives_its_lease(tmp_path):
     settings, home = make_home(tmp_path)
     older, _ = (take_savepoint(settings, "p", now=NOW + timedelta(hours=hour)) for hour in range(2))
@@ -304,6 +306,7 @@ def test_twelve_are_kept_if_nobody_says_how_many():
     assert prune.KEPT == 12
 
 
+@pytest.mark.proves("cli.md#savepoints-and-versions", "howto-savepoints.md#what-prune-never-deletes")
 def test_the_command_deletes_the_oldest_and_none_that_is_protected(tmp_path):
     settings, home = make_home(tmp_path, planned=3, finished=3, committed=3)
     pinned, oldest, proved, newest = (

@@ -189,6 +189,7 @@ def test_a_log_that_begins_after_the_fork_is_refused_first(world):
     assert (head(home), read_operations(home)) == ("t1", [])
 
 
+@pytest.mark.proves("howto-savepoints.md#restore")
 def test_without_a_proved_savepoint_nothing_is_restored_by_default(world):
     settings, _, taken, _ = world
     taken.store.delete(f"{taken.id}/proof.json")

@@ -213,6 +213,7 @@ def test_no_restore_and_no_other_rewind_begins_under_an_unfinished_one(world):
     assert read_restores(world.home) == []
 
 
+@pytest.mark.proves("howto-savepoints.md#what-prune-never-deletes")
 def test_prune_spares_the_savepoint_an_unfinished_rewind_goes_on_with(world):
     rewind_stream(world.settings, "p", stop_before_head=True)
     for number in range(3):

@@ -198,6 +198,7 @@ def test_every_part_can_be_asked_for() -> None:
     assert {finding(guess, what).why for what in asked} == {"asked for on the command line"}
 
 
+@pytest.mark.proves("howto-init.md#say-it-instead-of-guessing")
 @pytest.mark.parametrize(
     ("wishes", "words"),
     [

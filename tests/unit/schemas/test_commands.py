@@ -98,6 +98,7 @@ def test_a_registered_version_is_pinned_by_a_refresh_and_by_nothing_else(
     assert run("refresh", ORDERS.name, output="text").stdout.strip() == "orders-value: 4 ids pinned, 0 new"
 
 
+@pytest.mark.proves("howto-schemas.md#a-new-version-while-a-stream-runs")
 def test_a_version_that_could_not_be_decoded_is_named_and_not_pinned(run: Any, project: Path, tmp_path: Path) -> None:
     pinned = project / "pipelines" / ORDERS.name / "schemas"
     assert run("register", "orders-value", str(fourth(tmp_path, type="string"))).exit_code == 1
@@ -133,6 +134,7 @@ def test_a_registry_without_schemas_says_so(run: Any, project: Path) -> None:
     assert "has no version" in run("refresh", ORDERS.name).stderr
 
 
+@pytest.mark.proves("failure-modes.md#schemas-schemasfolderpy-commandsschemaspy")
 def test_registrations_at_the_same_time_get_versions_of_their_own(run: Any, project: Path, tmp_path: Path) -> None:
     count, files = 8, []
     for number in range(count):

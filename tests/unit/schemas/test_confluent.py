@@ -99,6 +99,7 @@ def test_credentials_come_from_the_environment_and_are_in_no_message(server: Any
     assert "canary-7" not in registry.place
 
 
+@pytest.mark.proves("howto-schemas.md#the-registry")
 @pytest.mark.parametrize(
     "url",
     [
@@ -120,6 +121,7 @@ def test_an_address_that_is_none_or_carries_secrets_is_refused(url: str) -> None
     assert "u:p" not in str(refused.value)
 
 
+@pytest.mark.proves("howto-schemas.md#the-registry")
 def test_a_password_does_not_travel_unprotected() -> None:
     with pytest.raises(ConfigError, match="use https"):
         ConfluentRegistry("http://registry.example", RegistryLogin("u", "p"))
@@ -160,6 +162,7 @@ STRANGE: dict[str, tuple[str, Any]] = {
 }
 
 
+@pytest.mark.proves("howto-schemas.md#the-registry", "security.md#security")
 @pytest.mark.parametrize("name", list(STRANGE))
 def test_a_strange_answer_is_refused_in_words(server: Any, name: str) -> None:
     path, answer = STRANGE[name]

@@ -27,6 +27,7 @@ def registry(tmp_path: Path) -> FolderRegistry:
     return FolderRegistry(tmp_path / "schemas")
 
 
+@pytest.mark.proves("howto-schemas.md#stored-format-1")
 def test_versions_have_ids_that_stay_and_the_same_schema_is_no_new_version(
     registry: FolderRegistry, tmp_path: Path
 ) -> None:
@@ -38,6 +39,7 @@ def test_versions_have_ids_that_stay_and_the_same_schema_is_no_new_version(
     assert (again.register("t", "avro", SECOND, None).id, again.subjects()) == (2, ["s", "t"])
 
 
+@pytest.mark.proves("howto-schemas.md#stored-format-1")
 def test_the_index_only_grows(registry: FolderRegistry, tmp_path: Path) -> None:
     index = tmp_path / "schemas" / INDEX
     seen = b""
@@ -56,6 +58,7 @@ def test_a_version_that_breaks_the_rule_is_refused_and_leaves_nothing(registry: 
     assert sorted(path.name for path in (tmp_path / "schemas").rglob("*")) == before
 
 
+@pytest.mark.proves("failure-modes.md#schemas-schemasfolderpy-commandsschemaspy", "howto-schemas.md#stored-format-1")
 def test_a_changed_or_missing_version_is_not_believed(registry: FolderRegistry, tmp_path: Path) -> None:
     registry.register("s", "avro", FIRST, None)
     path = tmp_path / "schemas" / "s" / "1.avsc"

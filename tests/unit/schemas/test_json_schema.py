@@ -77,6 +77,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[Compatibility]]] = 
 }
 
 
+@pytest.mark.proves("howto-schemas.md#the-registry")
 @pytest.mark.parametrize("name", CHANGES)
 def test_each_rule_accepts_what_it_says_and_nothing_else(name: str) -> None:
     old, new, accepted = CHANGES[name]
@@ -85,6 +86,7 @@ def test_each_rule_accepts_what_it_says_and_nothing_else(name: str) -> None:
     assert found == accepted
 
 
+@pytest.mark.proves("howto-schemas.md#the-registry")
 @pytest.mark.parametrize(
     ("schema", "said"),
     [

@@ -28,6 +28,7 @@ def changed(text: str, field: int, **props: object) -> str:
     return json.dumps(value)
 
 
+@pytest.mark.proves("howto-schemas.md#schemas-several-versions-of-a-record-in-one-topic")
 def test_a_bundle_holds_the_schemas_and_decodes_by_them_for_ever(tmp_path: Path) -> None:
     folder = copy_orders(tmp_path / "pipelines")
     bundle = build_bundle(folder)
@@ -39,6 +40,7 @@ def test_a_bundle_holds_the_schemas_and_decodes_by_them_for_ever(tmp_path: Path)
     assert sorted(again.definition.source[1].pins.writers) == [1, 2, 3]
 
 
+@pytest.mark.proves("howto-schemas.md#a-new-version-while-a-stream-runs")
 def test_another_writer_changes_decode_and_results_but_no_state(tmp_path: Path) -> None:
     folder = copy_orders(tmp_path)
     before = fingerprint_of(load_definition(folder))

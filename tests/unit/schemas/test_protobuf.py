@@ -258,6 +258,7 @@ def test_a_reader_that_has_read_goes_to_a_worker() -> None:
 BEFORE = (("id", 1, "STRING"), ("n", 2, "INT32"), ("s", 3, ".shop.State"))
 
 
+@pytest.mark.proves("howto-schemas.md#protobuf")
 @pytest.mark.parametrize(
     ("after", "said"),
     [
@@ -329,6 +330,7 @@ def test_the_command_pins_what_the_definition_then_decodes_by(pin: Any) -> None:
     assert pin()[1]["written"] is False
 
 
+@pytest.mark.proves("howto-schemas.md#protobuf")
 def test_the_command_refuses_what_could_not_read_the_log(pin: Any) -> None:
     _, _, folder = pin()
     before = (folder / proto_file_name("orders")).read_bytes()

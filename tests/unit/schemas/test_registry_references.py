@@ -211,6 +211,7 @@ def test_a_registry_over_tls_is_shown_a_certificate(tmp_path: Path) -> None:
             ConfluentRegistry(url, RegistryLogin(ca=files / "absent.pem"))
 
 
+@pytest.mark.proves("howto-schemas.md#the-registry")
 @pytest.mark.parametrize(
     ("login", "said"),
     [

@@ -38,6 +38,7 @@ def shape(done: list[str], root: Path) -> list[str]:
     return [one.replace(str(root), "").replace("rename /", "rename ").partition(".tmp")[0] for one in done]
 
 
+@pytest.mark.proves("failure-modes.md#a-power-loss-storedurablepy-storedelta_logpy")
 def test_a_file_is_on_disk_before_its_name_and_both_before_the_return(tmp_path, synced):
     replace_json(tmp_path / "new" / "a.json", {"x": 1})
     told = shape(synced, tmp_path)

@@ -162,6 +162,7 @@ def begun(settings: Settings, home: PipelineHome, bundle: Bundle) -> FirstLoad:
     return load
 
 
+@pytest.mark.proves("architecture.md#the-past-by-batch-the-present-by-stream")
 def test_what_the_stream_makes_of_a_part_is_not_served(project: tuple[Settings, PipelineHome, Bundle]) -> None:
     settings, home, bundle = project
     begun(settings, home, bundle)

@@ -128,6 +128,7 @@ def test_changelog_rows_are_stamped_and_partitioned_by_the_window_s_day():
     }
 
 
+@pytest.mark.proves("howto-schemas.md#a-new-version-while-a-stream-runs")
 def test_a_changed_definition_or_topic_is_refused_before_the_start():
     old = {"state": "a", "semantics": "b", "decode": "c"}
     check_fingerprint(old, dict(old), "p", "t1")

@@ -188,6 +188,7 @@ def test_a_stop_drains_and_leaves_no_marker_and_a_start_begins_at_once(world: Wo
     assert load_memory(world.settings, "p").failures == ()
 
 
+@pytest.mark.proves("howto-stream.md#how-a-failure-is-answered")
 def test_a_failure_that_a_restart_worsens_stops_and_pages_once(world: World) -> None:
     world.home.root.mkdir(parents=True)
     (world.home.root / "fault").write_text("range_mismatch")
@@ -253,6 +254,7 @@ def turn_until(world: World, *, alerts: list[str]) -> None:
     world.until(f"the alerts {alerts}", is_alerted)
 
 
+@pytest.mark.proves("failure-modes.md#a-lost-host", "howto-s3.md#a-host-is-lost")
 def test_a_damaged_checkpoint_is_replaced_once_and_the_stream_goes_on(world: World) -> None:
     damage(world, "restores")
     turn_until(world, alerts=["fell_back"])
@@ -265,6 +267,7 @@ def test_a_damaged_checkpoint_is_replaced_once_and_the_stream_goes_on(world: Wor
     assert (memory.failures, memory.position) == ((), ("t2", 6))
 
 
+@pytest.mark.proves("howto-savepoints.md#when-the-live-checkpoint-is-damaged")
 def test_a_refused_fall_back_pages_with_its_reason_until_a_new_start(world: World) -> None:
     damage(world, "none is proved")
     turn_until(world, alerts=["checkpoint"])
@@ -277,6 +280,7 @@ def test_a_refused_fall_back_pages_with_its_reason_until_a_new_start(world: Worl
     turn_until(world, alerts=["checkpoint", "fell_back"])
 
 
+@pytest.mark.proves("howto-savepoints.md#when-the-live-checkpoint-is-damaged")
 def test_a_dead_fall_back_is_resumed_by_the_next_agent_a_few_times(world: World) -> None:
     damage(world, "dies")
 
@@ -290,6 +294,7 @@ def test_a_dead_fall_back_is_resumed_by_the_next_agent_a_few_times(world: World)
     assert world.events().count("restore") == 3
 
 
+@pytest.mark.proves("howto-s3.md#the-lease", "howto-stream.md#how-a-failure-is-answered")
 def test_drivers_refused_by_another_hosts_lease_page_once_with_its_name(world: World, tmp_path: Path) -> None:
     world.settings = replace(world.settings, leases=tmp_path / "leases")
     world.home = world.settings.pipeline("p")

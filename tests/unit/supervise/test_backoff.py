@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def test_the_delay_never_shrinks_and_never_passes_the_cap(count: int) -> None:
     assert timedelta(0) <= delay_after(count) <= delay_after(count + 1) <= DEFAULT_POLICY.cap
 
 
+@pytest.mark.proves("howto-stream.md#how-a-failure-is-answered")
 def test_progress_begins_a_new_row() -> None:
     assert consecutive_failures([]) == 0
     assert consecutive_failures(row(30, 20, 10)) == 3
@@ -56,6 +58,7 @@ def test_the_breaker_counts_only_failures_in_the_window_and_in_the_row() -> None
     assert breaks_circuit(row(*range(40, 0, -1), kind=FailureClass.LEASE_LOST), NOW) is None
 
 
+@pytest.mark.proves("howto-stream.md#how-a-failure-is-answered")
 def test_every_failure_class_has_a_reaction_and_a_reason() -> None:
     assert set(REACTIONS) == set(FailureClass)
     assert all(reaction.because for reaction in REACTIONS.values())

@@ -57,6 +57,7 @@ def test_progress_does_not_shorten_the_wait_of_a_repeated_loser() -> None:
     assert lease_losses([lost(5000), lost(10)]) == 1
 
 
+@pytest.mark.proves("howto-stream.md#how-a-failure-is-answered")
 def test_a_stand_by_tries_for_ever_at_least_once_a_minute_and_pages_once() -> None:
     memory, now, pages = Memory(), NOW, 0
     for number in range(40):

@@ -88,6 +88,7 @@ CASES: list[Case] = [
 ]
 
 
+@pytest.mark.proves("howto-savepoints.md#when-the-live-checkpoint-is-damaged")
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
 def test_a_case_gives_its_action_with_its_reason(case: Case) -> None:
     check_case(case)

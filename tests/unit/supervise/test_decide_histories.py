@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -107,6 +108,7 @@ def test_a_wanted_driver_with_patience_left_always_starts_again(kinds: list[Fail
     assert start_within(memory, now, 62)[1].kind is ActionKind.START
 
 
+@pytest.mark.proves("howto-stream.md#how-a-failure-is-answered")
 @settings(max_examples=50)
 @given(st.lists(st.integers(3, 30), min_size=20, max_size=20))
 def test_twenty_kills_with_progress_are_each_answered_within_three_seconds(lives_s: list[int]) -> None:

@@ -200,6 +200,9 @@ CASES: list[Case] = [
 ]
 
 
+@pytest.mark.proves(
+    "howto-stream.md#how-a-failure-is-answered", "howto-upgrade.md#how-to-change-a-definition-under-a-running-stream"
+)
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
 def test_a_case_gives_its_action_with_its_reason(case: Case) -> None:
     check_case(case)

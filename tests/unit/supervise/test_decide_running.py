@@ -142,6 +142,7 @@ CASES: list[Case] = [
 ]
 
 
+@pytest.mark.proves("failure-modes.md#two-drivers-and-halves-of-one", "howto-stream.md#how-a-failure-is-answered")
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
 def test_a_case_gives_its_action_with_its_reason(case: Case) -> None:
     check_case(case)

@@ -103,6 +103,7 @@ def test_sigterm_in_a_container_drains_the_driver_and_keeps_the_intent(host: Hos
     assert host.stops() == ["agent stops; drained: p"]
 
 
+@pytest.mark.proves("howto-stream.md#how-a-failure-is-answered")
 def test_the_next_agent_starts_what_was_drained(host: Host) -> None:
     first = host.run_agent("--drain-on-stop")
     host.until_owner()
@@ -121,6 +122,7 @@ def test_on_a_host_sigterm_leaves_the_driver_running(host: Host) -> None:
     assert host.stops() == ["agent stops; drivers are left running"]
 
 
+@pytest.mark.proves("howto-stream.md#how-a-failure-is-answered")
 def test_a_driver_that_does_not_drain_in_time_is_named_and_not_killed(host: Host) -> None:
     (host.home.root / "busy").touch()
     agent = host.run_agent("--drain-on-stop", "--drain-seconds", "1")

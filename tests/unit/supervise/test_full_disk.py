@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from rivertwice.supervise.backoff import breaks_circuit, full_disk_ends
 from rivertwice.supervise.classify import FailureClass
 from rivertwice.supervise.decide import ActionKind, decide
@@ -25,6 +27,7 @@ def test_the_third_end_on_a_full_disk_is_paged_and_the_starts_go_on() -> None:
     assert decide(RUNNING, seen(memory=replace(thrice, paged=("disk",))), NOW).kind is ActionKind.START
 
 
+@pytest.mark.proves("howto-stream.md#how-a-failure-is-answered")
 def test_a_disk_that_is_full_for_hours_is_never_given_up_and_paged_once() -> None:
     memory, now, pages = Memory(), NOW, 0
     for number in range(60):

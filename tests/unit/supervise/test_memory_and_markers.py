@@ -69,6 +69,7 @@ def test_no_memory_and_a_memory_of_an_unknown_format_are_empty(tmp_path: Path) -
     assert load_memory(settings, "p") == Memory()
 
 
+@pytest.mark.proves("howto-stream.md#how-a-failure-is-answered")
 def test_a_clean_end_forgets_failures_and_another_end_is_counted() -> None:
     memory = Memory(driver=GONE, position=("t1", 5), paged=("hung",))
     crash = Ended(GONE, FailureClass.KILLED, clean=False, message="m", position=("t1", 5))

@@ -76,6 +76,10 @@ def alerts(settings):
     return {alert.cause.kind: alert for alert in alerts_of(settings).state().alerts if alert.resolved_at is None}
 
 
+@pytest.mark.proves(
+    "architecture.md#decisions-that-changed-the-first-design",
+    "howto-upgrade.md#how-to-change-a-definition-under-a-running-stream",
+)
 def test_the_agent_proves_the_savepoint_of_a_planned_restore(kept):
     settings, home, origin, keeper, jobs = kept
     assert keeper.look("p", NOW).kind == WAIT

@@ -42,6 +42,7 @@ def append(home: PipelineHome, first: int, last: int, timeline: str = "t1") -> N
     )
 
 
+@pytest.mark.proves("architecture.md#the-ledger-is-read-from-a-cursor")
 @pytest.mark.parametrize("seed", range(8))
 def test_a_look_has_the_rows_of_the_table_whatever_was_done_to_it(home: PipelineHome, seed: int) -> None:
     chance, place = random.Random(seed), home.tables.ledger
@@ -100,6 +101,7 @@ def test_a_look_reads_only_what_was_appended_since_the_last(home: PipelineHome) 
     assert (looker.starts, looker.rows_read) == (1, 520)
 
 
+@pytest.mark.proves("architecture.md#the-ledger-is-read-from-a-cursor")
 @pytest.mark.parametrize("change", ["merged", "restored", "replaced", "torn"])
 def test_anything_but_an_append_makes_it_start_over(home: PipelineHome, change: str) -> None:
     place = home.tables.ledger

@@ -129,6 +129,10 @@ def test_served_is_not_rebuilt_over_rows_that_are_gone_under_a_whole_log(made):
     assert read_served(home) is None
 
 
+@pytest.mark.proves(
+    "failure-modes.md#a-power-loss-storedurablepy-storedelta_logpy",
+    "howto-repair.md#repair-tables-after-a-power-loss-or-a-damaged-disk",
+)
 def test_a_restore_over_a_damaged_table_is_refused_and_names_the_repair(made):
     settings, home, _ = made
     tear_commit(home.tables.changelog, "ledger", 3, EMPTY)
@@ -147,6 +151,7 @@ def test_rows_beyond_what_was_counted_are_a_matter_of_reconcile(made):
     check_rows(home, rows, rows)
 
 
+@pytest.mark.proves("failure-modes.md#a-power-loss-storedurablepy-storedelta_logpy")
 def test_an_upgrade_over_a_damaged_table_is_refused_and_names_the_repair(made, monkeypatch):
     settings, home, _ = made
     write_checkpoint(home, "t1", planned=5, finished=5)

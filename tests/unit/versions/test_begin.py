@@ -133,6 +133,7 @@ def test_a_version_is_begun_and_dropped_by_one_process_at_a_time(tmp_path: Path)
     assert [version.is_open for version in read_versions(settings.pipeline("p"))] == [True]
 
 
+@pytest.mark.proves("howto-upgrade.md#a-new-version-beside-the-old-one")
 def test_a_version_is_not_dropped_under_its_load_or_its_driver(tmp_path: Path) -> None:
     settings, _ = changed_project(tmp_path)
     begin_version(settings, "p", by="test", now=NOW)

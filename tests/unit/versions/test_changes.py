@@ -59,6 +59,7 @@ def test_a_file_that_says_too_little_is_refused(tmp_path: Path, text: str, said:
         read_changes(write(tmp_path, text), "p@v2")
 
 
+@pytest.mark.proves("howto-upgrade.md#a-new-version-beside-the-old-one")
 def test_each_column_that_differs_must_be_declared_and_the_other_way_round() -> None:
     schema = SchemaChange(added={"a": "int"}, gone={"b": "int"}, retyped={"c": Retyped("int", "bigint")})
     assert undeclared_columns(schema, ColumnsChange(added=("a",), gone=("b",), retyped=("c",))) == ()

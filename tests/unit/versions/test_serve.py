@@ -53,6 +53,7 @@ def test_a_version_beside_writes_nothing_that_consumers_read(world: World) -> No
     assert (world.old.serves, world.new.serves) == (True, False)
 
 
+@pytest.mark.proves("howto-upgrade.md#let-it-serve-and-go-back")
 def test_a_switch_and_its_way_back_are_one_commit_each(world: World) -> None:
     world.keep_all()
     first = world.consumers_see()
@@ -89,6 +90,7 @@ def test_a_switch_and_its_way_back_are_one_commit_each(world: World) -> None:
     assert versions[1] == versions[0] + 1
 
 
+@pytest.mark.proves("howto-upgrade.md#let-it-serve-and-go-back")
 @pytest.mark.parametrize("step", ["rebuild_served", "follow_stamp", "delta.overwrite"])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("back", [False, True])
@@ -187,6 +189,7 @@ def run(world: World, *arguments: str) -> Result:
     return CliRunner().invoke(cli, ["version", "serve", *arguments], env=world.settings.to_env())
 
 
+@pytest.mark.proves("howto-upgrade.md#let-it-serve-and-go-back")
 def test_windows_that_would_be_served_no_more_refuse_a_switch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.keep_all()
     write_intent(world.new, "stopped", "test", AT)
@@ -207,6 +210,7 @@ def test_windows_that_would_be_served_no_more_refuse_a_switch(world: World, monk
     assert "serves already" in run(world, "p@v2", "--yes").output
 
 
+@pytest.mark.proves("cli.md#savepoints-and-versions")
 def test_a_version_without_a_cause_for_each_difference_does_not_serve(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +225,7 @@ def test_a_version_without_a_cause_for_each_difference_does_not_serve(
     assert serving_by_stamp(world.old) == "p"
 
 
+@pytest.mark.proves("howto-upgrade.md#let-it-serve-and-go-back")
 def test_what_cannot_be_switched_is_refused_by_name(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.keep_all()
     folder = world.settings.definitions / "p"

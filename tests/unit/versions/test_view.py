@@ -67,6 +67,7 @@ def dag_of(row: dict[str, Any]) -> str | None:
     return dag_of_step("p", row["next"]["act"], row["next"]["version"])
 
 
+@pytest.mark.proves("howto-upgrade.md#let-it-serve-and-go-back")
 def test_the_page_has_figures_and_the_dag_that_goes_on(world: World) -> None:
     old, new = describe_versions(world.settings, "p", AT)
     assert (old["serves"], old["since"], old["batches"], old["proved_until"]) == (True, None, 10, None)
@@ -85,6 +86,7 @@ def test_the_page_has_figures_and_the_dag_that_goes_on(world: World) -> None:
     assert dag_of(old) == "switch__p, version p"
 
 
+@pytest.mark.proves("howto-upgrade.md#let-it-serve-and-go-back")
 def test_status_names_both_versions_and_what_they_wait_for(world: World) -> None:
     for home in (world.old, world.new):
         write_intent(home, "stopped", "test", AT)
