@@ -51,21 +51,20 @@ def advise(frame: Frame, name: str, delays: tuple[timedelta, ...], last: timedel
     """
     from rivertwice.advise.measure import AdviceRequest
     from rivertwice.advise.measure import advise as measure
-    from rivertwice.pipeline.engine import spark_session
-    from rivertwice.timeline.lineage import head_definition
+    from rivertwice.pipeline.engine import spark_on_demand
+    from rivertwice.timeline.lineage import head_definition, path_ledger
 
     settings = frame.settings
-    definition = head_definition(settings.pipeline(frame.known_pipeline(name)))
+    home = settings.pipeline(frame.known_pipeline(name))
+    definition = head_definition(home)
     if definition is None:
         from rivertwice.errors import RequestError
 
         message = f"{name} has no timeline yet, so its log was not read; run `rivertwice start {name} --wait`"
         raise RequestError(message)
-    spark = spark_session(settings, f"rivertwice-advise-{name}")
-    try:
-        advice = measure(spark, settings, definition, AdviceRequest(delays, last, column), frame.progress)
-    finally:
-        spark.stop()
+    with spark_on_demand(settings, f"rivertwice-advise-{name}") as spark:
+        spark.expect(records=sum(row.read for row in path_ledger(home)))
+        advice = measure(spark(), settings, definition, AdviceRequest(delays, last, column), frame.progress)
     frame.emit(advice, lambda: advice_text(advice))
 
 

@@ -138,6 +138,7 @@ def run(
         else:
             reason = consent.reason or "manual"
             chosen = _plan(frame, name, range_of(start, end), reason, late=late, spark=spark)
+        spark.expect(records=chosen.records)
         shown = Preview(chosen, lambda: explain_plan(chosen))
         is_asked = consent.dry_run or not no_publish
         if is_asked and not consent.given(name, f"Publish {chosen.windows} windows of {name}?", lambda: shown):

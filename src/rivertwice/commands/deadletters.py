@@ -166,7 +166,7 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
     from rivertwice.deadletters.summary import amend as decide
     from rivertwice.instants import utc_now
     from rivertwice.pipeline.definition import load_definition
-    from rivertwice.pipeline.engine import spark_session
+    from rivertwice.pipeline.engine import spark_on_demand
 
     why = named_reason(reason)
     if (value is None) == (file is None):
@@ -176,19 +176,16 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
     letter = _find(frame, name, place)
     definition = load_definition(frame.settings.definition_folder(name))
     frame.progress("decoding ...")
-    spark = spark_session(frame.settings.with_local_spark(), "rivertwice-dead")
-    try:
+    with spark_on_demand(frame.settings.with_local_spark(), "rivertwice-dead", quick=True) as spark:
         done = decide(
             frame.settings.pipeline(name),
             letter,
             data,
-            lambda rejected, cure: problem_with(spark, definition, rejected, cure),
+            lambda rejected, cure: problem_with(spark(), definition, rejected, cure),
             why=why,
             by=getpass.getuser(),
             now=utc_now(),
         )
-    finally:
-        spark.stop()
     if cure_applies(definition, letter.topic):
         then = f"reconcile and backfill {name}, and what is served counts it"
     else:

@@ -111,9 +111,11 @@ def _store(frame: Frame, parity: Parity) -> StoredComparison:
 
 def _compared(frame: Frame, name: str, limit: int) -> Parity:
     from rivertwice.pipeline.engine import spark_on_demand
+    from rivertwice.timeline.lineage import path_ledger
     from rivertwice.versions.parity import compare_versions
 
     with spark_on_demand(frame.settings, f"rivertwice-parity-{name}") as spark:
+        spark.expect(records=sum(row.read for row in path_ledger(frame.settings.pipeline(name))))
         return compare_versions(frame.settings, name, spark, frame.progress, limit=limit)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
-from rivertwice.pipeline.jvm_confs import QUICK_JVM, start_confs
+from rivertwice.pipeline.jvm_confs import QUICK_JVM, is_quick, start_confs
 from rivertwice.pipeline.model import DefinitionFile
 from rivertwice.setup.java import java_env
 
@@ -48,7 +48,12 @@ def connector_jars(settings: Settings) -> list[Path]:
 
 
 def spark_session(
-    settings: Settings, app_name: str, *, shuffle_partitions: int = 2, extra: Mapping[str, str] | None = None
+    settings: Settings,
+    app_name: str,
+    *,
+    shuffle_partitions: int = 2,
+    extra: Mapping[str, str] | None = None,
+    quick: bool = False,
 ) -> SparkSession:
     """Return the process's Spark session; start one if there is none.
 
@@ -60,12 +65,13 @@ def spark_session(
         app_name: name the session shows.
         shuffle_partitions: partitions of a shuffle; a checkpoint keeps its first value for ever.
         extra: settings that override the ones made here.
+        quick: the session is used for a short run (`jvm_confs.is_quick`), so a JVM that starts here has a quick compiler only.
     """
+    confs = session_confs(shuffle_partitions=shuffle_partitions)
+    adopted = "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(app_name)
-    confs = session_confs(shuffle_partitions=shuffle_partitions)
-    adopted = "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
     if not adopted:
         if settings.spark_is_local:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -79,7 +85,8 @@ def spark_session(
     # pyspark logs every refused statement as an error with its stack, and raises it as well.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    spark = builder.getOrCreate()
+    with _submit_options(QUICK_JVM if quick else None):
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -98,12 +105,9 @@ def _submit_options(options: str | None) -> Iterator[None]:
         del os.environ[name]
 
 
-FEW_RECORDS = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
+NO_CODE_TEXT = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Spark interprets its plans instead of compiling code for them."""
+FEW_RECORDS = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false", **NO_CODE_TEXT}
 """For a few records, compiling and planning cost more than running. These settings change the cost, but no result."""
 
 
@@ -138,7 +142,7 @@ class SparkOnDemand:
         self, settings: Settings, app_name: str, extra: Mapping[str, str] | None = None, *, quick: bool = False
     ) -> None:
         """Take what `spark_on_demand` is passed; nothing is started."""
-        self._settings, self._app_name, self._extra, self._quick = settings, app_name, extra, quick
+        self._settings, self._app_name, self._extra, self.quick = settings, app_name, extra, quick
         self._borrowed = SparkSession.getActiveSession()
         self._before = {} if self._borrowed is None else _values_of(self._borrowed, extra or {})
         self._session: SparkSession | None = None
@@ -146,9 +150,12 @@ class SparkOnDemand:
     def __call__(self) -> SparkSession:
         """Return the session."""
         if self._session is None:
-            with _submit_options(QUICK_JVM if self._quick else None):
-                self._session = spark_session(self._settings, self._app_name, extra=self._extra)
+            self._session = spark_session(self._settings, self._app_name, extra=self._extra, quick=self.quick)
         return self._session
+
+    def expect(self, *, records: int = 0, batches: int = 0) -> None:
+        """Choose the compiler of a JVM that is not started yet by what the run reads (`jvm_confs.is_quick`)."""
+        self.quick = is_quick(records=records, batches=batches)
 
     def release(self) -> None:
         """Stop the session if it was started here, and put a borrowed one's settings back; a further call starts another.
@@ -177,7 +184,7 @@ def spark_on_demand(
         settings: as for `spark_session`.
         app_name: name the session shows.
         extra: settings that override the usual ones.
-        quick: the session lives for about a minute, so its JVM does not compile for a longer life.
+        quick: as for `spark_session`.
     """
     spark = SparkOnDemand(settings, app_name, extra, quick=quick)
     try:
