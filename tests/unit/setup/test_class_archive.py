@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from homes.project import REPOSITORY, settings_with_a_jar
 from rivertwice.config import Settings
+from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.jvm_confs import start_confs
 from rivertwice.setup import class_archive
-from rivertwice.setup.class_archive import archive_file, class_options
+from rivertwice.setup.class_archive import TRAINING, archive_file, class_options, train_archive
 from rivertwice.setup.java import java_env
 
 
@@ -87,3 +89,36 @@ def test_a_path_with_a_blank_is_left_out(tmp_path: Path) -> None:
     archive_file(settings).parent.mkdir(parents=True)
     archive_file(settings).write_bytes(b"classes")
     assert class_options(settings) == ""
+
+
+def test_a_training_that_fails_is_told_and_leaves_nothing(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Settings, archive: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([str(archive)], 1, "", "trace\nServiceError: no broker")
+
+    monkeypatch.setattr(class_archive, "_training", refuse)
+    assert train_archive(settings) == "none: ServiceError: no broker; starts take a few seconds longer"
+    assert not archive_file(settings).exists()
+
+
+def test_a_new_archive_takes_the_place_of_the_old_one(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = archive_file(settings).parent / "spark-0000.jsa"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"old")
+
+    def dump(_: Settings, archive: Path) -> subprocess.CompletedProcess[str]:
+        archive.write_bytes(b"x" * 2_000_000)
+        return subprocess.CompletedProcess([str(archive)], 0, "", "")
+
+    monkeypatch.setattr(class_archive, "_training", dump)
+    assert train_archive(settings) == "2 MB"
+    assert train_archive(settings) == "there"
+    assert [each.name for each in old.parent.iterdir()] == [archive_file(settings).name]
+
+
+def test_the_training_run_is_part_of_the_product_and_its_pipeline_valid(tmp_path: Path) -> None:
+    """It is run by its name, and a failure is only told: neither would be seen elsewhere."""
+    training = import_module(TRAINING)
+    (tmp_path / training.NAME).mkdir()
+    for name, text in training.DEFINITION.items():
+        (tmp_path / training.NAME / name).write_text(text)
+    assert load_definition(tmp_path / training.NAME).columns.keys() == {"n", "total"}

@@ -2,7 +2,7 @@
 
 An operation is an ordered tuple of steps. A step that is done is recorded. A step that is interrupted is done again, so it must
 be repeatable. Every function here is a generator that yields the name of what has just become durable. The product runs it to
-its end; the protocol model (`rivertwice.testing.model`) kills and pauses it at each yield.
+its end; the protocol model (`lab.model`) kills and pauses it at each yield.
 """
 
 from __future__ import annotations
