@@ -97,7 +97,7 @@ def test_the_product_s_wheel_needs_no_lab() -> None:
         "layers"
     ]
     extras = ["rivertwice.testing", "rivertwice.demo", "rivertwice.flights"]
-    assert layers[: len(extras) + 1] == [*extras, "rivertwice.cli"]
+    assert layers[: len(extras) + 2] == [*extras, "rivertwice.engine_server", "rivertwice.cli"]
 
 
 @pytest.mark.parametrize(

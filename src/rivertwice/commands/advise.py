@@ -9,6 +9,7 @@ import click
 
 from rivertwice.commands.frame import Frame, as_table, example, pass_frame
 from rivertwice.commands.options import name_argument
+from rivertwice.commands.warm import on_engine
 
 if TYPE_CHECKING:
     from rivertwice.advise.model import Advice
@@ -40,6 +41,7 @@ class DurationType(click.ParamType[timedelta]):
 @click.option("--delay", "delays", type=DurationType(), multiple=True, help="Judge this delay; may be given again.")
 @click.option("--last", type=DurationType(), help="Only the newest batches: as far back as this much event time.")
 @click.option("--by", "column", metavar="FIELD", help="Also name the values of a field of the record that lose most.")
+@on_engine()
 @pass_frame
 def advise(frame: Frame, name: str, delays: tuple[timedelta, ...], last: timedelta | None, column: str | None) -> None:
     """Show what other watermark delays would have dropped.

@@ -7,6 +7,7 @@ import click
 from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, as_fields, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument
+from rivertwice.commands.warm import on_engine
 
 
 @click.command(epilog=example("rivertwice archive flight_delays"))
@@ -14,6 +15,7 @@ from rivertwice.commands.options import name_argument
 @click.option(
     "--accept-hole", is_flag=True, help="Continue after records that Kafka deleted before they were archived."
 )
+@on_engine()
 @changes_unasked("the archive", because="records are added")
 @pass_frame
 def archive(frame: Frame, name: str, accept_hole: bool) -> None:

@@ -11,6 +11,7 @@ import click
 from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, OK, Frame, as_table, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument, range_of, range_options, renamed_option
+from rivertwice.commands.warm import on_engine
 from rivertwice.errors import RequestError
 from rivertwice.verdicts import VERDICTS
 
@@ -27,6 +28,7 @@ PAIRS = ("stream", "served")
 @name_argument()
 @range_options
 @click.option("--full", is_flag=True, help="Compare everything from the first batch on, and check all seals.")
+@on_engine()
 @changes_unasked("verdicts and seals", because="they are added, and what is served stays")
 @pass_frame
 def reconcile(frame: Frame, name: str, start: datetime | None, end: datetime | None, full: bool) -> None:

@@ -11,6 +11,7 @@ import click
 from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, say, to_plain
 from rivertwice.commands.options import name_argument, named_reason, reason_option, renamed_option
+from rivertwice.commands.warm import on_engine
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ def _find(frame: Frame, name: str, place: str) -> DeadLetter:
 @click.option("--value", help="The record's value as it should have been.")
 @click.option("--file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The same, from a file.")
 @reason_option(was="--why")
+@on_engine()
 @changes_unasked("a decision about a dead letter", because="what is served changes by a backfill, which asks")
 @pass_frame
 def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | None, reason: str | None) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -15,6 +16,7 @@ from rivertwice.config import Settings
 from rivertwice.pipeline.jvm_confs import QUICK_JVM, is_quick, start_confs
 from rivertwice.pipeline.model import DefinitionFile
 from rivertwice.setup.java import java_env
+from rivertwice.waits import Deadline
 
 logger = logging.getLogger(__name__)
 _STATE = "spark.sql.streaming.stateStore"
@@ -69,6 +71,8 @@ def spark_session(
     """
     confs = session_confs(shuffle_partitions=shuffle_partitions)
     adopted = "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
+    if _RESIDENT and not adopted:
+        return _RESIDENT[0].begin(settings, confs | dict(extra or {}))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(app_name)
@@ -135,6 +139,78 @@ def _put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
             spark.conf.set(key, value)
 
 
+class ColdRunError(BaseException):
+    """A verb's work does not fit the engine that runs it, so its client must; no handler of a verb's errors takes it."""
+
+
+class ResidentSpark:
+    """One Spark that stays in this process; each run has a new session: own SQL settings, views and functions, and no cached rows."""
+
+    def __init__(self, starting: Callable[[], AbstractContextManager[None]]) -> None:
+        """Start nothing.
+
+        Args:
+            starting: gives what the start of the JVM happens inside.
+        """
+        self._starting = starting
+        self._base: SparkSession | None = None
+        self._session: SparkSession | None = None
+
+    def begin(self, settings: Settings, confs: Mapping[str, str]) -> SparkSession:
+        """Return a new session with these SQL settings. The JVM is started by the first one, with a quick compiler only."""
+        if self._base is None:
+            _RESIDENT.clear()  # what is started here is the base of all sessions, with none of a run's settings
+            try:
+                with self._starting():
+                    self._base = spark_session(settings, "rivertwice-engine", quick=True)
+            finally:
+                _RESIDENT.append(self)
+        session = self._base.newSession()
+        session.stop = lambda: None  # type: ignore[method-assign]
+        for key, value in confs.items():
+            session.conf.set(key, value)
+        self._session = session
+        self._use(session)
+        return session
+
+    def end(self) -> None:
+        """Leave nothing of the run's session behind."""
+        session, self._session = self._session, None
+        if session is None or self._base is None or self.is_dead():
+            return
+        for query in session.streams.active:
+            query.stop()
+        session.catalog.clearCache()  # the cache is one for all sessions
+        context: Any = session.sparkContext._jsc
+        for cached in list(context.getPersistentRDDs().values()):
+            cached.unpersist()
+        self._use(None)
+
+    def is_dead(self, patience_s: float = 0.0) -> bool:
+        """Say whether the JVM was started and has ended, or ends within the patience."""
+        process = None if self._base is None else getattr(self._base.sparkContext._gateway, "proc", None)
+        return process is not None and Deadline.after(patience_s).wait_until(lambda: process.poll() is not None)
+
+    def _use(self, session: SparkSession | None) -> None:
+        """Make a session the one that `getActiveSession` and `getOrCreate` give; None: there is none, so the next run begins its own."""
+        assert self._base is not None, "a session is of a Spark that was started"
+        sessions: Any = SparkSession._get_j_spark_session_class(self._base._jvm)
+        SparkSession._instantiatedSession = SparkSession._activeSession = session
+        sessions.clearActiveSession()
+        if session is not None:
+            sessions.setActiveSession(session._jsparkSession)
+
+
+_RESIDENT: list[ResidentSpark] = []
+"""At most one: the Spark that this process keeps."""
+
+
+def keep_spark(starting: Callable[[], AbstractContextManager[None]]) -> ResidentSpark:
+    """Let all further sessions of this process share one Spark that stays; return it."""
+    _RESIDENT[:] = [ResidentSpark(starting)]
+    return _RESIDENT[0]
+
+
 class SparkOnDemand:
     """Starts a session on its first call, and then returns the same one. `spark_on_demand` makes it, and ends it."""
 
@@ -154,8 +230,15 @@ class SparkOnDemand:
         return self._session
 
     def expect(self, *, records: int = 0, batches: int = 0) -> None:
-        """Choose the compiler of a JVM that is not started yet by what the run reads (`jvm_confs.is_quick`)."""
+        """Choose the compiler of a JVM that is not started yet by what the run reads (`jvm_confs.is_quick`).
+
+        Raises:
+            ColdRunError: this process is an engine, and such a run is better off with its own JVM.
+        """
         self.quick = is_quick(records=records, batches=batches)
+        if _RESIDENT and not self.quick:
+            message = f"it reads {records} records"
+            raise ColdRunError(message)
 
     def release(self) -> None:
         """Stop the session if it was started here, and put a borrowed one's settings back; a further call starts another.
@@ -165,7 +248,9 @@ class SparkOnDemand:
         session, self._session = self._session, None
         if session is None:
             return
-        if self._borrowed is None:
+        if self._borrowed is None and _RESIDENT:
+            _RESIDENT[0].end()
+        elif self._borrowed is None:
             session.stop()
         else:
             _put_back(self._borrowed, self._before)
