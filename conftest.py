@@ -35,6 +35,9 @@ os.environ.setdefault(
     "-Djdk.lang.Process.launchMechanism=VFORK",
 )
 
+# Verbs of a test start no process that outlives it; the tests of the engine turn it on.
+os.environ.setdefault("RIVERTWICE_ENGINE", "off")
+
 # No test cuts the power: what is brought onto the disk at once is proved in tests/unit/store, which turn it on again.
 os.environ.setdefault("RIVERTWICE_DURABLE", "off")
 

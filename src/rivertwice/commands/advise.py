@@ -9,6 +9,7 @@ import click
 
 from rivertwice.commands.frame import Frame, as_table, example, pass_frame
 from rivertwice.commands.options import name_argument
+from rivertwice.commands.warm import on_engine
 
 if TYPE_CHECKING:
     from rivertwice.advise.model import Advice
@@ -40,6 +41,7 @@ class DurationType(click.ParamType[timedelta]):
 @click.option("--delay", "delays", type=DurationType(), multiple=True, help="Judge this delay; may be given again.")
 @click.option("--last", type=DurationType(), help="Only the newest batches: as far back as this much event time.")
 @click.option("--by", "column", metavar="FIELD", help="Also name the values of a field of the record that lose most.")
+@on_engine()
 @pass_frame
 def advise(frame: Frame, name: str, delays: tuple[timedelta, ...], last: timedelta | None, column: str | None) -> None:
     """Show what other watermark delays would have dropped.
@@ -51,21 +53,20 @@ def advise(frame: Frame, name: str, delays: tuple[timedelta, ...], last: timedel
     """
     from rivertwice.advise.measure import AdviceRequest
     from rivertwice.advise.measure import advise as measure
-    from rivertwice.pipeline.engine import spark_session
-    from rivertwice.timeline.lineage import head_definition
+    from rivertwice.pipeline.engine import spark_on_demand
+    from rivertwice.timeline.lineage import head_definition, path_ledger
 
     settings = frame.settings
-    definition = head_definition(settings.pipeline(frame.known_pipeline(name)))
+    home = settings.pipeline(frame.known_pipeline(name))
+    definition = head_definition(home)
     if definition is None:
         from rivertwice.errors import RequestError
 
         message = f"{name} has no timeline yet, so its log was not read; run `rivertwice start {name} --wait`"
         raise RequestError(message)
-    spark = spark_session(settings, f"rivertwice-advise-{name}")
-    try:
-        advice = measure(spark, settings, definition, AdviceRequest(delays, last, column), frame.progress)
-    finally:
-        spark.stop()
+    with spark_on_demand(settings, f"rivertwice-advise-{name}") as spark:
+        spark.expect(records=sum(row.read for row in path_ledger(home)))
+        advice = measure(spark(), settings, definition, AdviceRequest(delays, last, column), frame.progress)
     frame.emit(advice, lambda: advice_text(advice))
 
 

@@ -7,6 +7,7 @@ import click
 from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, as_fields, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument
+from rivertwice.commands.warm import on_engine
 
 
 @click.command(epilog=example("rivertwice archive flight_delays"))
@@ -14,6 +15,7 @@ from rivertwice.commands.options import name_argument
 @click.option(
     "--accept-hole", is_flag=True, help="Continue after records that Kafka deleted before they were archived."
 )
+@on_engine()
 @changes_unasked("the archive", because="records are added")
 @pass_frame
 def archive(frame: Frame, name: str, accept_hole: bool) -> None:
@@ -23,17 +25,14 @@ def archive(frame: Frame, name: str, accept_hole: bool) -> None:
     """
     from rivertwice.log.archive import extend_archive
     from rivertwice.pipeline.definition import load_definition
-    from rivertwice.pipeline.engine import spark_session
+    from rivertwice.pipeline.engine import spark_on_demand
 
     settings = frame.settings
     definition = load_definition(settings.definition_folder(frame.known_pipeline(name)))
-    spark = spark_session(settings, f"rivertwice-archive-{name}")
-    try:
+    with spark_on_demand(settings, f"rivertwice-archive-{name}", quick=True) as spark:
         reports = [
-            to_plain(extend_archive(spark, settings, topic, progress=frame.progress, accept_hole=accept_hole))
+            to_plain(extend_archive(spark(), settings, topic, progress=frame.progress, accept_hole=accept_hole))
             for topic in definition.topics
         ]
-    finally:
-        spark.stop()
     value = reports[0] if len(reports) == 1 else dict(zip(definition.topics, reports, strict=True))
     frame.emit(value, lambda: "\n".join(as_fields(report) for report in reports))

@@ -9,6 +9,7 @@ import click
 from rivertwice.commands.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument, range_of, range_options
+from rivertwice.commands.warm import on_engine
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def _plan(
 @late_option
 @click.option("--reason", default="manual", show_default=True, help="Kept with the plan.")
 @click.option("--save", is_flag=True, help="Store the plan, so that a DAG or `backfill run --id` runs this very one.")
+@on_engine()
 @changes_unasked("with --save a stored plan", because="it publishes nothing")
 @pass_frame
 def plan(
@@ -100,6 +102,7 @@ def plan(
     metavar="WHY",
     help="Publish it although a critical expectation of its suite fails; the reason is recorded.",
 )
+@on_engine()
 @asks_first("corrections are published")
 @pass_frame
 def run(
@@ -138,6 +141,7 @@ def run(
         else:
             reason = consent.reason or "manual"
             chosen = _plan(frame, name, range_of(start, end), reason, late=late, spark=spark)
+        spark.expect(records=chosen.records)
         shown = Preview(chosen, lambda: explain_plan(chosen))
         is_asked = consent.dry_run or not no_publish
         if is_asked and not consent.given(name, f"Publish {chosen.windows} windows of {name}?", lambda: shown):

@@ -77,6 +77,10 @@ class Bars:
             if not self._tasks:
                 self.stop()
 
+    def forget(self) -> None:
+        """Forget all work: the next verb of this process has another terminal and its own work."""
+        self._paces, self._tasks, self._progress = {}, {}, None
+
     def stop(self) -> None:
         """Take the bars from the screen."""
         if self._progress is not None:

@@ -10,6 +10,7 @@ from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, example, pass_frame
 from rivertwice.commands.options import INSTANT, name_argument
 from rivertwice.commands.views import parse_key
+from rivertwice.commands.warm import on_engine
 from rivertwice.errors import RequestError
 
 
@@ -48,6 +49,7 @@ def case() -> None:
 @click.option(
     "--name", "case_name", metavar="CASE", help="Name of the case; default: made of the window or the address."
 )
+@on_engine()
 @changes_unasked("a file of a case", because="it is a new file")
 @pass_frame
 def from_log(

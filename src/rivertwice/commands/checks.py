@@ -11,6 +11,7 @@ import click
 from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, OK, Frame, as_table, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument, range_of, range_options, renamed_option
+from rivertwice.commands.warm import on_engine
 from rivertwice.errors import RequestError
 from rivertwice.verdicts import VERDICTS
 
@@ -27,6 +28,7 @@ PAIRS = ("stream", "served")
 @name_argument()
 @range_options
 @click.option("--full", is_flag=True, help="Compare everything from the first batch on, and check all seals.")
+@on_engine()
 @changes_unasked("verdicts and seals", because="they are added, and what is served stays")
 @pass_frame
 def reconcile(frame: Frame, name: str, start: datetime | None, end: datetime | None, full: bool) -> None:
@@ -44,19 +46,17 @@ def reconcile(frame: Frame, name: str, start: datetime | None, end: datetime | N
         raise RequestError(message)
     frame.known_pipeline(name)
     from rivertwice.instants import utc_now
-    from rivertwice.pipeline.engine import spark_session
+    from rivertwice.pipeline.engine import spark_on_demand
     from rivertwice.reconcile.results import reconcile_runs
     from rivertwice.reconcile.run import reconcile as run_reconcile
-    from rivertwice.reconcile.unchanged import reconcile_unchanged
+    from rivertwice.reconcile.unchanged import count_unsealed, reconcile_unchanged
 
     settings, now = frame.settings, utc_now()
     report = None if full or asked else reconcile_unchanged(settings, name, now=now, progress=frame.progress)
     if report is None:
-        spark = spark_session(settings, f"rivertwice-reconcile-{name}")
-        try:
-            report = run_reconcile(spark, settings, name, range=asked, full=full, now=now, progress=frame.progress)
-        finally:
-            spark.stop()
+        with spark_on_demand(settings, f"rivertwice-reconcile-{name}") as spark:
+            spark.expect(records=count_unsealed(settings.pipeline(name), full=full or asked is not None))
+            report = run_reconcile(spark(), settings, name, range=asked, full=full, now=now, progress=frame.progress)
     own = next(run for run in reconcile_runs(settings.pipeline(name)) if run["run"] == report.run)
     stored: dict[str, Any] = to_plain(own)
     frame.emit(stored, lambda: summary_text(stored))

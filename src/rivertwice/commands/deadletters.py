@@ -11,6 +11,7 @@ import click
 from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, say, to_plain
 from rivertwice.commands.options import name_argument, named_reason, reason_option, renamed_option
+from rivertwice.commands.warm import on_engine
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ def _find(frame: Frame, name: str, place: str) -> DeadLetter:
 @click.option("--value", help="The record's value as it should have been.")
 @click.option("--file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The same, from a file.")
 @reason_option(was="--why")
+@on_engine()
 @changes_unasked("a decision about a dead letter", because="what is served changes by a backfill, which asks")
 @pass_frame
 def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | None, reason: str | None) -> None:
@@ -166,7 +168,7 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
     from rivertwice.deadletters.summary import amend as decide
     from rivertwice.instants import utc_now
     from rivertwice.pipeline.definition import load_definition
-    from rivertwice.pipeline.engine import spark_session
+    from rivertwice.pipeline.engine import spark_on_demand
 
     why = named_reason(reason)
     if (value is None) == (file is None):
@@ -176,19 +178,16 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
     letter = _find(frame, name, place)
     definition = load_definition(frame.settings.definition_folder(name))
     frame.progress("decoding ...")
-    spark = spark_session(frame.settings.with_local_spark(), "rivertwice-dead")
-    try:
+    with spark_on_demand(frame.settings.with_local_spark(), "rivertwice-dead", quick=True) as spark:
         done = decide(
             frame.settings.pipeline(name),
             letter,
             data,
-            lambda rejected, cure: problem_with(spark, definition, rejected, cure),
+            lambda rejected, cure: problem_with(spark(), definition, rejected, cure),
             why=why,
             by=getpass.getuser(),
             now=utc_now(),
         )
-    finally:
-        spark.stop()
     if cure_applies(definition, letter.topic):
         then = f"reconcile and backfill {name}, and what is served counts it"
     else:

@@ -10,6 +10,7 @@ import click
 
 from rivertwice.commands.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument
+from rivertwice.commands.warm import on_engine
 from rivertwice.config import require_name
 
 
@@ -42,6 +43,7 @@ def pipelines(frame: Frame) -> None:
 @click.command("test", epilog=example("rivertwice test", "rivertwice test flight_delays", "rivertwice test --examples"))
 @name_argument(required=False)
 @click.option("--examples", is_flag=True, help="Those in pipelines/examples/, which nothing starts, instead.")
+@on_engine()
 @pass_frame
 def test_cases(frame: Frame, name: str | None, examples: bool) -> None:
     """Check definitions and run their cases.

@@ -113,6 +113,17 @@ def check_home(settings: Settings) -> Finding:
     return Finding("home", True, space)
 
 
+def check_engine(settings: Settings) -> Finding:
+    """Is there a warm engine, and what does it hold? Verbs start one when they need it."""
+    from rivertwice.engine import engine_status
+
+    engine = engine_status(settings)
+    if engine is None:
+        return Finding("engine", True, "none runs" if settings.engine else "off")
+    work = "idle" if engine.running is None else f"runs `rivertwice {engine.running}`"
+    return Finding("engine", True, f"process {engine.pid}, {engine.memory_bytes / 1e6:.0f} MB, {work}")
+
+
 def check_project(settings: Settings) -> Finding:
     """Is this a project, a folder with pipelines?"""
     project, clone = settings.project, " (a clone of rivertwice)" if is_clone(settings.project) else ""
@@ -130,6 +141,7 @@ CHECKS: tuple[tuple[str, Callable[[Settings], Finding]], ...] = (
     ("connector jars", check_jars("connector jars", "spark-kafka.json", lambda settings: settings.spark_jars)),
     ("pipelines", check_definitions),
     ("home", check_home),
+    ("engine", check_engine),
 )
 
 

@@ -8,6 +8,7 @@ import click
 
 from rivertwice.commands.frame import Frame, example, pass_frame
 from rivertwice.commands.options import INSTANT, name_argument
+from rivertwice.commands.warm import on_engine
 
 
 @click.command(
@@ -20,6 +21,7 @@ from rivertwice.commands.options import INSTANT, name_argument
 @click.argument("window", type=INSTANT, metavar="WINDOW")
 @click.argument("key", required=False)
 @click.option("--with-truth", is_flag=True, help="Compute the truth of the row from the log too, by Spark.")
+@on_engine(lambda values: values["with_truth"])
 @pass_frame
 def explain(frame: Frame, name: str, window: datetime, key: str | None, with_truth: bool) -> None:
     """Explain one number of NAME.

@@ -53,13 +53,10 @@ def check(frame: Frame, name: str) -> None:
     What it must send is computed from the log and compared with its topic, as a set. Exit 3 if they differ. A row that was sent twice after a crash is counted, and no difference: consumers know it by its `record`.
     """
     from rivertwice.fast.compare import compare_fast
-    from rivertwice.pipeline.engine import spark_session
+    from rivertwice.pipeline.engine import spark_on_demand
 
-    spark = spark_session(frame.settings, f"rivertwice-fast-check-{frame.known_pipeline(name)}")
-    try:
-        report = compare_fast(spark, frame.settings, name)
-    finally:
-        spark.stop()
+    with spark_on_demand(frame.settings, f"rivertwice-fast-check-{frame.known_pipeline(name)}") as spark:
+        report = compare_fast(spark(), frame.settings, name)
     value = {**to_plain(report), "exact": report.exact}
     frame.emit(value, lambda: as_fields(value))
     if not report.exact:

@@ -12,6 +12,7 @@ import click
 
 from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument
+from rivertwice.commands.warm import on_engine
 
 if TYPE_CHECKING:
     from rivertwice.pipeline.lint import LintFinding, TopicFacts
@@ -27,6 +28,7 @@ _LONGEST_MS = 100 * 365 * 86_400_000  # Kafka's longest lag is more than a durat
     is_flag=True,
     help="Start no Spark: what only Spark can check is `not checked`, unless it was checked before.",
 )
+@on_engine(lambda values: not values["without_spark"])
 @pass_frame
 def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
     """Check definitions with Spark and for known pitfalls.

@@ -14,6 +14,7 @@ from rivertwice.commands.status_text import status_text
 from rivertwice.errors import RivertwiceError
 
 if TYPE_CHECKING:
+    from rivertwice.engine import EngineStatus
     from rivertwice.pipeline.checked import Judgement
 
 DRAIN_SECONDS = 180.0
@@ -109,12 +110,13 @@ def up_text(result: Mapping[str, Any], judged: Sequence[Judgement]) -> str:
 @changes_unasked("services stop", because="streams drain, and `rivertwice up` brings them back")
 @pass_frame
 def down(frame: Frame) -> None:
-    """Drain the streams, then stop agent, Airflow and broker.
+    """Drain the streams, then stop agent, Airflow, engine and broker.
 
     Intents are kept: `rivertwice up` brings back the streams that were wanted running. The broker is stopped only
     when no driver lives any more.
     """
     from rivertwice.embedded.broker import stop_broker
+    from rivertwice.engine import stop_engine
     from rivertwice.supervise.agent import supervised_names
     from rivertwice.supervise.drain import drain_all
     from rivertwice.supervise.launch import stop_agent
@@ -125,9 +127,10 @@ def down(frame: Frame) -> None:
     drained = drain_all(settings, supervised_names(settings), "down", DRAIN_SECONDS, frame.progress)
     frame.progress("airflow ...")
     airflow = _stop_airflow(frame)
+    engine = stop_engine(settings)
     frame.progress("broker ...")
     broker = stop_broker(settings)
-    result = {"drained": drained, "agent": agent, "airflow": airflow, "broker": broker}
+    result = {"drained": drained, "agent": agent, "airflow": airflow, "engine": engine, "broker": broker}
     frame.emit(result, lambda: f"stopped; drained: {', '.join(drained) or 'nothing ran'}")
 
 
@@ -144,6 +147,7 @@ def status(frame: Frame) -> None:
 
     It has the services, and per pipeline what is wanted and what is true.
     """
+    from rivertwice.engine import engine_status
     from rivertwice.instants import utc_now
     from rivertwice.supervise.launch import agent_status
     from rivertwice.supervise.view import view_pipeline, view_versions
@@ -157,6 +161,7 @@ def status(frame: Frame) -> None:
         if agent is None
         else {"pid": agent.pid, "beat_age_s": round((now - agent.beat_at).total_seconds(), 1)},
         "airflow": _ask(frame, "airflow"),
+        "engine": _view_engine(engine_status(settings)),
         "pipelines": [
             {
                 **view_pipeline(settings, name, now),
@@ -167,6 +172,12 @@ def status(frame: Frame) -> None:
         ],
     }
     frame.emit(view, lambda: status_text(view))
+
+
+def _view_engine(engine: EngineStatus | None) -> dict[str, Any] | None:
+    if engine is None:
+        return None
+    return {"pid": engine.pid, "memory_mb": round(engine.memory_bytes / 1e6), "running": engine.running or "nothing"}
 
 
 def view_now(frame: Frame, name: str, now: datetime) -> dict[str, Any] | None:

@@ -17,7 +17,8 @@ from rivertwice.commands.frame import Frame, example, pass_frame
 def setup(frame: Frame, dev: bool) -> None:
     """Fetch what pip cannot install: Java and jars.
 
-    These are Java, if the machine has no 17 or 21, and the jars of Spark's Kafka connector and of the broker. What is there already stays; each jar is checked by its SHA-256. The network is used only for what is missing. Files go to
+    These are Java, if the machine has no 17 or 21, and the jars of Spark's Kafka connector and of the broker. At the end a short run
+    stores Spark's classes for this Java and these jars, so that each later start takes less time. What is there already stays; each jar is checked by its SHA-256. The network is used only for what is missing. Files go to
     PROJECT/.build, if there is one, else to $RIVERTWICE_DOWNLOADS or the user's cache. MAVEN_REPO_URL names another repository than
     Maven Central.
     """

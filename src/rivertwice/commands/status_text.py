@@ -13,7 +13,7 @@ def status_text(view: dict[str, Any]) -> str:
     from rivertwice.supervise.lag_words import lag_text
 
     lines = [f"home     {view['home']}"]
-    for service in ("broker", "agent", "airflow"):
+    for service in ("broker", "agent", "airflow", "engine"):
         service_view = view[service]
         shown = "down" if service_view is None else ", ".join(f"{key} {value}" for key, value in service_view.items())
         lines.append(f"{service:<8} {shown}")

@@ -11,6 +11,7 @@ import click
 from rivertwice.commands.advise import DurationType
 from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame, to_plain
 from rivertwice.commands.options import INSTANT, name_argument, range_of, range_options, renamed_option
+from rivertwice.commands.warm import on_engine
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 @click.option(
     "--fail-on-difference", is_flag=True, help="Exit 3 if a row or a column differs, or none could be compared."
 )
+@on_engine()
 @pass_frame
 def try_(
     frame: Frame,

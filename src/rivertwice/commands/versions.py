@@ -11,6 +11,7 @@ from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, ex
 from rivertwice.commands.options import name_argument
 from rivertwice.commands.streams import load_and_start
 from rivertwice.commands.version_text import comparison_text, parity_text, plan_text
+from rivertwice.commands.warm import on_engine
 from rivertwice.config.versions import base_of
 from rivertwice.errors import RequestError
 
@@ -81,6 +82,7 @@ def list_(frame: Frame, name: str) -> None:
 )
 @name_argument()
 @click.option("--limit", type=click.IntRange(0, 1000), default=20, show_default=True, help="Rows shown at most.")
+@on_engine()
 @changes_unasked("a stored comparison", because="it is added")
 @pass_frame
 def compare(frame: Frame, name: str, limit: int) -> None:
@@ -111,9 +113,11 @@ def _store(frame: Frame, parity: Parity) -> StoredComparison:
 
 def _compared(frame: Frame, name: str, limit: int) -> Parity:
     from rivertwice.pipeline.engine import spark_on_demand
+    from rivertwice.timeline.lineage import path_ledger
     from rivertwice.versions.parity import compare_versions
 
     with spark_on_demand(frame.settings, f"rivertwice-parity-{name}") as spark:
+        spark.expect(records=sum(row.read for row in path_ledger(frame.settings.pipeline(name))))
         return compare_versions(frame.settings, name, spark, frame.progress, limit=limit)
 
 

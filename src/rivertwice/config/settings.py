@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -42,6 +42,7 @@ class Settings:
         downloads: folder of what `rivertwice setup` downloaded; None: `PROJECT/.build`.
         kafka_connection: Airflow's connection that tasks read Kafka's address and login from; None: they have them as any process.
         aws_connection: the same for S3.
+        engine: whether verbs run in the home's warm engine (`rivertwice.engine`) where they can.
         spark_ui: whether drivers show Spark's own UI, on the addresses that they listen on.
         metrics: host and port where the agent serves its figures for Prometheus; None: nowhere.
     """
@@ -61,10 +62,11 @@ class Settings:
     kafka_connection: str | None = None
     aws_connection: str | None = None
     spark_ui: bool = False
+    engine: bool = True
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Settings:
-        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT, _DOWNLOADS, _METRICS, _KAFKA_CONN_ID, _AWS_CONN_ID, _SPARK_UI and _KAFKA_*.
+        """Read RIVERTWICE_PROJECT, _HOME, _BOOTSTRAP, _SPARK_MASTER, _SAVEPOINTS, _SHARED, _LEASES, _ALERTS, _VERDICTS_KEPT, _DOWNLOADS, _METRICS, _KAFKA_CONN_ID, _AWS_CONN_ID, _SPARK_UI, _ENGINE and _KAFKA_*.
 
         What no variable says, `rivertwice.yaml` of the project may (`config.project_file`).
 
@@ -92,7 +94,8 @@ class Settings:
             metrics=require_address(env["RIVERTWICE_METRICS"]) if env.get("RIVERTWICE_METRICS") else None,
             kafka_connection=env.get("RIVERTWICE_KAFKA_CONN_ID") or None,
             aws_connection=env.get("RIVERTWICE_AWS_CONN_ID") or None,
-            spark_ui=_on(env, "RIVERTWICE_SPARK_UI"),
+            spark_ui=_on(env, "RIVERTWICE_SPARK_UI", "off"),
+            engine=_on(env, "RIVERTWICE_ENGINE", "on"),
         )
 
     def to_env(self) -> dict[str, str]:
@@ -126,9 +129,12 @@ class Settings:
             env["RIVERTWICE_KAFKA_CONN_ID"] = self.kafka_connection
         if self.aws_connection:
             env["RIVERTWICE_AWS_CONN_ID"] = self.aws_connection
-        if self.spark_ui:
-            env["RIVERTWICE_SPARK_UI"] = "on"
+        env |= {name: value for name, value, is_said in self._switches if is_said}
         return env | self.kafka.to_env()
+
+    @property
+    def _switches(self) -> Sequence[tuple[str, str, bool]]:
+        return ("RIVERTWICE_SPARK_UI", "on", self.spark_ui), ("RIVERTWICE_ENGINE", "off", not self.engine)
 
     @property
     def definitions(self) -> Path:
@@ -269,8 +275,8 @@ def _store(env: Mapping[str, str], name: str) -> str | None:
     return None if place is None else str(place)
 
 
-def _on(env: Mapping[str, str], name: str) -> bool:
-    value = env.get(name) or "off"
+def _on(env: Mapping[str, str], name: str, default: str) -> bool:
+    value = env.get(name) or default
     if value not in ("on", "off"):
         message = f"{name} is {value[:40]!r}, but only on and off are known; nothing was started; set it to one of them"
         raise ConfigError(message)

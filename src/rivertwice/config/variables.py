@@ -42,6 +42,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("RIVERTWICE_METRICS", "`HOST:PORT` where the agent serves its figures for Prometheus", "it serves none", "metrics"),
     Variable("RIVERTWICE_SPARK_UI", "`on`: drivers show Spark's own UI, which has no login, on a free port of the addresses they listen on",
              "`off`"),
+    Variable("RIVERTWICE_ENGINE", "`off`: each verb starts its own Spark, as with `--cold`, instead of using the home's warm engine", "`on`"),
     Variable("RIVERTWICE_ALERTS", "file with the routes of alerts", "`alerts.yaml` of the project, if there is one", "alerts"),
     Variable("RIVERTWICE_ALERT_WEBHOOK", "address that gets every alert; a route for a home without a file of routes", "none"),
     Variable("RIVERTWICE_DOWNLOADS", "folder of Java and the jars that `rivertwice setup` fetched",

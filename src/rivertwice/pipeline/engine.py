@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
-from rivertwice.pipeline.jvm_confs import QUICK_JVM, start_confs
+from rivertwice.pipeline.jvm_confs import QUICK_JVM, is_quick, start_confs
 from rivertwice.pipeline.model import DefinitionFile
 from rivertwice.setup.java import java_env
+from rivertwice.waits import Deadline
 
 logger = logging.getLogger(__name__)
 _STATE = "spark.sql.streaming.stateStore"
@@ -48,7 +50,12 @@ def connector_jars(settings: Settings) -> list[Path]:
 
 
 def spark_session(
-    settings: Settings, app_name: str, *, shuffle_partitions: int = 2, extra: Mapping[str, str] | None = None
+    settings: Settings,
+    app_name: str,
+    *,
+    shuffle_partitions: int = 2,
+    extra: Mapping[str, str] | None = None,
+    quick: bool = False,
 ) -> SparkSession:
     """Return the process's Spark session; start one if there is none.
 
@@ -60,12 +67,15 @@ def spark_session(
         app_name: name the session shows.
         shuffle_partitions: partitions of a shuffle; a checkpoint keeps its first value for ever.
         extra: settings that override the ones made here.
+        quick: the session is used for a short run (`jvm_confs.is_quick`), so a JVM that starts here has a quick compiler only.
     """
+    confs = session_confs(shuffle_partitions=shuffle_partitions)
+    adopted = "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
+    if _RESIDENT and not adopted:
+        return _RESIDENT[0].begin(settings, confs | dict(extra or {}))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(app_name)
-    confs = session_confs(shuffle_partitions=shuffle_partitions)
-    adopted = "PYSPARK_GATEWAY_PORT" in os.environ or SparkSession.getActiveSession() is not None
     if not adopted:
         if settings.spark_is_local:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -79,7 +89,8 @@ def spark_session(
     # pyspark logs every refused statement as an error with its stack, and raises it as well.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    spark = builder.getOrCreate()
+    with _submit_options(QUICK_JVM if quick else None):
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -98,12 +109,9 @@ def _submit_options(options: str | None) -> Iterator[None]:
         del os.environ[name]
 
 
-FEW_RECORDS = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
+NO_CODE_TEXT = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Spark interprets its plans instead of compiling code for them."""
+FEW_RECORDS = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false", **NO_CODE_TEXT}
 """For a few records, compiling and planning cost more than running. These settings change the cost, but no result."""
 
 
@@ -131,6 +139,78 @@ def _put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
             spark.conf.set(key, value)
 
 
+class ColdRunError(BaseException):
+    """A verb's work does not fit the engine that runs it, so its client must; no handler of a verb's errors takes it."""
+
+
+class ResidentSpark:
+    """One Spark that stays in this process; each run has a new session: own SQL settings, views and functions, and no cached rows."""
+
+    def __init__(self, starting: Callable[[], AbstractContextManager[None]]) -> None:
+        """Start nothing.
+
+        Args:
+            starting: gives what the start of the JVM happens inside.
+        """
+        self._starting = starting
+        self._base: SparkSession | None = None
+        self._session: SparkSession | None = None
+
+    def begin(self, settings: Settings, confs: Mapping[str, str]) -> SparkSession:
+        """Return a new session with these SQL settings. The JVM is started by the first one, with a quick compiler only."""
+        if self._base is None:
+            _RESIDENT.clear()  # what is started here is the base of all sessions, with none of a run's settings
+            try:
+                with self._starting():
+                    self._base = spark_session(settings, "rivertwice-engine", quick=True)
+            finally:
+                _RESIDENT.append(self)
+        session = self._base.newSession()
+        session.stop = lambda: None  # type: ignore[method-assign]
+        for key, value in confs.items():
+            session.conf.set(key, value)
+        self._session = session
+        self._use(session)
+        return session
+
+    def end(self) -> None:
+        """Leave nothing of the run's session behind."""
+        session, self._session = self._session, None
+        if session is None or self._base is None or self.is_dead():
+            return
+        for query in session.streams.active:
+            query.stop()
+        session.catalog.clearCache()  # the cache is one for all sessions
+        context: Any = session.sparkContext._jsc
+        for cached in list(context.getPersistentRDDs().values()):
+            cached.unpersist()
+        self._use(None)
+
+    def is_dead(self, patience_s: float = 0.0) -> bool:
+        """Say whether the JVM was started and has ended, or ends within the patience."""
+        process = None if self._base is None else getattr(self._base.sparkContext._gateway, "proc", None)
+        return process is not None and Deadline.after(patience_s).wait_until(lambda: process.poll() is not None)
+
+    def _use(self, session: SparkSession | None) -> None:
+        """Make a session the one that `getActiveSession` and `getOrCreate` give; None: there is none, so the next run begins its own."""
+        assert self._base is not None, "a session is of a Spark that was started"
+        sessions: Any = SparkSession._get_j_spark_session_class(self._base._jvm)
+        SparkSession._instantiatedSession = SparkSession._activeSession = session
+        sessions.clearActiveSession()
+        if session is not None:
+            sessions.setActiveSession(session._jsparkSession)
+
+
+_RESIDENT: list[ResidentSpark] = []
+"""At most one: the Spark that this process keeps."""
+
+
+def keep_spark(starting: Callable[[], AbstractContextManager[None]]) -> ResidentSpark:
+    """Let all further sessions of this process share one Spark that stays; return it."""
+    _RESIDENT[:] = [ResidentSpark(starting)]
+    return _RESIDENT[0]
+
+
 class SparkOnDemand:
     """Starts a session on its first call, and then returns the same one. `spark_on_demand` makes it, and ends it."""
 
@@ -138,7 +218,7 @@ class SparkOnDemand:
         self, settings: Settings, app_name: str, extra: Mapping[str, str] | None = None, *, quick: bool = False
     ) -> None:
         """Take what `spark_on_demand` is passed; nothing is started."""
-        self._settings, self._app_name, self._extra, self._quick = settings, app_name, extra, quick
+        self._settings, self._app_name, self._extra, self.quick = settings, app_name, extra, quick
         self._borrowed = SparkSession.getActiveSession()
         self._before = {} if self._borrowed is None else _values_of(self._borrowed, extra or {})
         self._session: SparkSession | None = None
@@ -146,9 +226,19 @@ class SparkOnDemand:
     def __call__(self) -> SparkSession:
         """Return the session."""
         if self._session is None:
-            with _submit_options(QUICK_JVM if self._quick else None):
-                self._session = spark_session(self._settings, self._app_name, extra=self._extra)
+            self._session = spark_session(self._settings, self._app_name, extra=self._extra, quick=self.quick)
         return self._session
+
+    def expect(self, *, records: int = 0, batches: int = 0) -> None:
+        """Choose the compiler of a JVM that is not started yet by what the run reads (`jvm_confs.is_quick`).
+
+        Raises:
+            ColdRunError: this process is an engine, and such a run is better off with its own JVM.
+        """
+        self.quick = is_quick(records=records, batches=batches)
+        if _RESIDENT and not self.quick:
+            message = f"it reads {records} records"
+            raise ColdRunError(message)
 
     def release(self) -> None:
         """Stop the session if it was started here, and put a borrowed one's settings back; a further call starts another.
@@ -158,7 +248,9 @@ class SparkOnDemand:
         session, self._session = self._session, None
         if session is None:
             return
-        if self._borrowed is None:
+        if self._borrowed is None and _RESIDENT:
+            _RESIDENT[0].end()
+        elif self._borrowed is None:
             session.stop()
         else:
             _put_back(self._borrowed, self._before)
@@ -177,7 +269,7 @@ def spark_on_demand(
         settings: as for `spark_session`.
         app_name: name the session shows.
         extra: settings that override the usual ones.
-        quick: the session lives for about a minute, so its JVM does not compile for a longer life.
+        quick: as for `spark_session`.
     """
     spark = SparkOnDemand(settings, app_name, extra, quick=quick)
     try:

@@ -50,7 +50,7 @@ MOST_ROWS = 50_000
 MOST_RECORDS = 1_000_000
 """A run with more emitted rows, or more records, leaves tables and verdicts to executors."""
 FEW_RECORDS_READ = 50_000
-"""An incremental run that reads no more records than this costs less where Spark interprets its plans than where it compiles them."""
+"""A run that reads no more records than this costs less where Spark interprets its plans than where it compiles them."""
 DEAD_COLUMNS = (
     "_timeline",
     "_batch",
@@ -137,7 +137,7 @@ def is_large(view: HeadView) -> bool:
 
 def has_few_records(view: HeadView) -> bool:
     """Say whether a view reads so little that plans cost more than records. Pure."""
-    return view.prefix is not None and sum(row.read for row in view.rows) <= FEW_RECORDS_READ
+    return sum(row.read for row in view.rows) <= FEW_RECORDS_READ
 
 
 def read_tables(view: HeadView, windows: Sequence[tuple[int, int]] | None = None) -> HeadView:

@@ -14,7 +14,9 @@ from rivertwice.reconcile.quality import standing_alerts
 from rivertwice.reconcile.report import Phases, ReconcileReport
 from rivertwice.reconcile.results import Stamp, reconcile_runs, store_run
 from rivertwice.reconcile.seals.look import UNCHANGED, Decision, Look, decide_mode, look_at_changes, require_files
+from rivertwice.reconcile.seals.table import read_seals
 from rivertwice.timeline.judgements import Increment
+from rivertwice.timeline.lineage import path_ledger
 
 _OF_THAT_RUN = frozenset({QUALITY, FOREIGN_WRITE})
 """Kinds of alerts that do not go on: suites are asked again, and a commit is older than the seal."""
@@ -41,6 +43,13 @@ def reconcile_unchanged(
     require_files(home)
     phases.done("look", decision.reason)
     return keep_as_sealed(settings, home, look, decision, now=now, run=run, phases=phases)
+
+
+def count_unsealed(home: PipelineHome, *, full: bool) -> int:
+    """Return how many records a run reads: those of batches after the newest seal, or with `full` those of the whole path."""
+    seals = [] if full else read_seals(home)
+    last = seals[-1].batch if seals else -1
+    return sum(row.read for row in path_ledger(home) if row.batch > last)
 
 
 def new_run_name(now: datetime) -> str:

@@ -124,7 +124,8 @@ def prove_savepoint(
     try:
         progress(f"fetching {savepoint.id}: {len(savepoint.manifest.files)} files, {savepoint.manifest.size} bytes")
         download(savepoint, attempt.replayed)
-        proof = _prove(attempt, spark or session_of(settings, attempt.definition))
+        after = [row for row in attempt.rows() if row.batch > savepoint.manifest.batch]
+        proof = _prove(attempt, spark or session_of(settings, attempt.definition, after))
         # The lease may have run out, by a slow replay or a clock that was set. It is renewed, so prune and this see each other.
         lease_savepoint(savepoint.store, savepoint.id, attempt.holder, now=utc_now(), length=LEASE)
         return note_proof(savepoint, proof, progress)

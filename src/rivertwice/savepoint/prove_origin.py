@@ -109,8 +109,8 @@ def _prove(
     require_recorded(origin.manifest, rows)
     require_recorded(savepoint.manifest, rows)
     definition = load_state_definition(home, savepoint.manifest)
-    session = spark or session_of(settings, definition)
     plan = plan_feed(settings, home, definition, origin.manifest, rows, until=last)
+    session = spark or session_of(settings, definition, plan.rows)
     name = f"rivertwice-replay-{scratch.name}"
     replay_began = time.monotonic()
     with replay_source(session, settings, definition, origin.manifest, plan, name=name, progress=progress) as topics:

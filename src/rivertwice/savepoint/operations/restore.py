@@ -231,7 +231,7 @@ class RestoreEffects(OperationEffects[Restore]):
     def _replay(
         self, restore: Restore, definition: Definition, plan: ReplayPlan, batches: ParentBatches, work: Path
     ) -> None:
-        session = self.spark or session_of(self.settings, definition)
+        session = self.spark or session_of(self.settings, definition, plan.rows)
         name = f"rivertwice-replay-{restore.id}"
         with replay_source(
             session, self.settings, definition, self.savepoint.manifest, plan, name=name, progress=self.progress

@@ -1,0 +1,312 @@
+"""The warm engine: what a verb stores and prints is what it stores and prints with its own Spark; it ends with its client, and its client survives it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from histories.random_histories import random_batches
+from homes.project import REPOSITORY, make_project
+from rivertwice.config import Settings
+from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.engine import engine_folder, engine_status, stop_engine
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.processes import session_members
+from rivertwice.store import delta
+from rivertwice.timeline.served import rebuild_served
+from rivertwice.waits import Deadline
+from streams.kinds import NAME, make_kind_project, run_to_end, send
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults]
+
+CLOCK = {"created_at", "committed_at", "duration_s", "made_at", "at", "seconds", "phases", "_at", "_created_at"}
+"""Columns and keys that hold when a run was, or how long it took."""
+RUN = re.compile(r"rc-\d{8}-\d{6}-[0-9a-f]{8}")
+INSTANT = re.compile(r"20[2-9]\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?")
+PATIENCE_S = 600.0
+
+
+def run(settings: Settings, *words: str, output: str = "json") -> subprocess.CompletedProcess[str]:
+    """Run a verb in its own process, as a shell does."""
+    return subprocess.run(
+        command(*words, output=output), env=env_of(settings), capture_output=True, text=True, check=False
+    )
+
+
+def command(*words: str, output: str = "json") -> list[str]:
+    return [sys.executable, "-m", "rivertwice.cli", "--output", output, *words]
+
+
+def env_of(settings: Settings, **changes: str) -> dict[str, str]:
+    return {**os.environ, **settings.to_env(), "RIVERTWICE_ENGINE": "on", **changes}
+
+
+@contextmanager
+def engine_of(settings: Settings) -> Iterator[None]:
+    """Leave no engine behind."""
+    try:
+        yield
+    finally:
+        stop_engine(settings)
+
+
+def plain(value: Any) -> Any:
+    """Return a value without clocks, and with one name for all runs."""
+    if isinstance(value, dict):
+        return {
+            key: plain(item) for key, item in sorted(value.items(), key=lambda pair: str(pair[0])) if key not in CLOCK
+        }
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, str):
+        if value[:1] in "{[":
+            try:
+                return plain(json.loads(value))
+            except ValueError:
+                pass
+        return INSTANT.sub("NOW", RUN.sub("RUN", value)) if INSTANT.search(value) or RUN.search(value) else value
+    return value
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def stored(settings: Settings) -> dict[str, str]:
+    """Return the SHA-256 of the rows of each table of a home, sorted, and of each small record."""
+    found = {}
+    for log in sorted(settings.home.rglob("_delta_log")):
+        table = delta.read(log.parent)
+        rows = sorted(json.dumps(plain(row), default=str, sort_keys=True) for row in table.to_pylist())
+        found[str(log.parent.relative_to(settings.home))] = f"{len(rows)} rows {digest(rows)}"
+    for file in sorted(settings.home.rglob("*.json")):
+        name = str(file.relative_to(settings.home))
+        if "_delta_log" in name or name.startswith(("engine/", "broker/", "agent/")) or "/checkpoints/" in name:
+            continue
+        found[RUN.sub("RUN", name)] = digest(plain(json.loads(file.read_text())))
+    return found
+
+
+def story(settings: Settings, verbs: Sequence[Sequence[str]], *, cold: bool) -> tuple[list[Any], dict[str, str]]:
+    """Run verbs one after the other; return what each printed, and what the home holds then."""
+    said = []
+    for words in verbs:
+        done = run(settings, *words, *(["--cold"] if cold else []))
+        assert done.returncode in (0, 3), (words, done.stdout[-2000:], done.stderr[-3000:])
+        said.append((words[0], done.returncode, plain(json.loads(done.stdout))))
+    return said, stored(settings)
+
+
+def compare(settings: Settings, verbs: Sequence[Sequence[str]], folder: Path) -> None:
+    """Run verbs cold and warm from the same home, and compare."""
+    before = folder / "before"
+    shutil.copytree(settings.home, before)
+    cold = story(settings, verbs, cold=True)
+    assert engine_status(settings) is None
+    shutil.rmtree(settings.home)
+    shutil.copytree(before, settings.home)
+    with engine_of(settings):
+        warm = story(settings, verbs, cold=False)
+        assert engine_status(settings) is not None
+    assert warm[0] == cold[0]
+    assert warm[1] == cold[1]
+
+
+WINDOWED = ("tumbling", "hopping", "session")
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    "kind", ["hopping", "session", "joined intervals", "joined sources", "as-of intervals", "fold"]
+)
+def test_a_warm_run_stores_what_a_cold_one_does(kind: str, tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
+    settings = make_kind_project(tmp_path, broker, topic, kind)
+    definition = load_definition(settings.definitions / NAME)
+    send(settings, definition, [record for batch in random_batches(random.Random(kind), 12) for record in batch])
+    run_to_end(settings, tmp_path / "driver.log")
+    rebuild_served(settings.pipeline(NAME), definition)
+    verbs = [["reconcile", NAME], ["archive", NAME], ["reconcile", NAME, "--full"], ["reconcile", NAME]]
+    if kind in WINDOWED:
+        verbs.insert(
+            2, ["backfill", "run", NAME, "--yes", "--from", "1970-01-02T03:47:40Z", "--to", "1970-01-02T03:49:40Z"]
+        )
+    compare(settings, verbs, tmp_path)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[Settings]:
+    """A project with the example of the repository, whose engine is stopped after the test."""
+    files = {
+        path.name: path.read_text()
+        for path in (REPOSITORY / "pipelines" / "flight_delays").glob("*.*")
+        if path.is_file()
+    }
+    made = make_project(tmp_path / "project", {"flight_delays": files}, links=(".build", "expectations"))
+    shutil.copytree(REPOSITORY / "pipelines" / "flight_delays" / "cases", made.definitions / "flight_delays" / "cases")
+    with engine_of(made):
+        yield made
+
+
+def start(settings: Settings, *words: str, **changes: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command(*words), env=env_of(settings, **changes), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(settings: Settings, running: str) -> int:
+    """Wait until the engine runs this verb and its JVM has started; return its pid."""
+
+    def runs() -> bool:
+        status = engine_status(settings)
+        return (
+            status is not None
+            and status.running == running
+            and any("java" in each.name() for each in session_members([status.pid]))
+        )
+
+    assert Deadline.after(PATIENCE_S).wait_until(runs, every=0.05), (engine_folder(settings) / "log").read_text()
+    status = engine_status(settings)
+    assert status is not None
+    return status.pid
+
+
+def passed(done: tuple[str, str]) -> list[str]:
+    """Return the cases that passed, by what `test` printed."""
+    return [result["case"] for result in json.loads(done[0])["cases"] if not result["differences"]]
+
+
+def test_the_second_run_is_in_the_same_engine(settings: Settings) -> None:
+    first = run(settings, "test", "flight_delays")
+    engine = engine_status(settings)
+    second = run(settings, "test", "flight_delays")
+    assert first.returncode == 0, first.stderr
+    assert (second.returncode, second.stdout) == (0, first.stdout)
+    assert engine is not None
+    assert engine.running is None
+    after = engine_status(settings)
+    assert after is not None
+    assert after.pid == engine.pid
+    folder = engine_folder(settings)
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in (folder, folder / "socket", folder / "log")} == {
+        "engine": "0o700",
+        "socket": "0o600",
+        "log": "0o600",
+    }
+    shown = json.loads(run(settings, "status").stdout)["engine"]
+    assert (shown["pid"], shown["running"]) == (engine.pid, "nothing")
+
+
+def test_a_killed_client_ends_the_engine_and_all_it_started(settings: Settings) -> None:
+    client = start(settings, "test", "flight_delays")
+    pid = wait_for(settings, "test flight_delays")
+    members = session_members([pid])
+    client.kill()
+    client.wait()
+    gone, alive = psutil.wait_procs(members, timeout=PATIENCE_S)
+    assert len(gone) > 1
+    assert not alive
+    assert engine_status(settings) is None
+    again = run(settings, "test", "flight_delays")
+    assert again.returncode == 0, again.stderr
+
+
+def test_an_interrupted_client_ends_as_its_own_process_would(settings: Settings) -> None:
+    client = start(settings, "test", "flight_delays")
+    pid = wait_for(settings, "test flight_delays")
+    client.send_signal(signal.SIGINT)
+    _, err = client.communicate(timeout=PATIENCE_S)
+    assert client.returncode == 1
+    assert "Aborted!" in err
+    assert Deadline.after(PATIENCE_S).wait_until(lambda: not session_members([pid]), every=0.05)
+
+
+def test_a_killed_engine_is_said_and_the_verb_runs_without_it(settings: Settings) -> None:
+    client = start(settings, "test", "flight_delays")
+    pid = wait_for(settings, "test flight_delays")
+    os.kill(pid, signal.SIGKILL)
+    out, err = client.communicate(timeout=PATIENCE_S)
+    assert client.returncode == 0, err
+    assert f"rivertwice: the engine (process {pid}) ended during this run" in err
+    assert len(passed((out, err))) == 4
+
+
+def test_a_killed_jvm_is_said_and_the_verb_runs_without_it(settings: Settings) -> None:
+    client = start(settings, "test", "flight_delays")
+    pid = wait_for(settings, "test flight_delays")
+    next(each for each in session_members([pid]) if "java" in each.name()).kill()
+    out, err = client.communicate(timeout=PATIENCE_S)
+    assert client.returncode == 0, err
+    assert f"rivertwice: the engine (process {pid}) ended during this run" in err
+    assert len(passed((out, err))) == 4
+
+
+def test_a_second_client_waits_for_the_first(settings: Settings) -> None:
+    clients = [start(settings, "test", "flight_delays")]
+    wait_for(settings, "test flight_delays")
+    clients.append(start(settings, "lint", "flight_delays"))
+    ended = [client.communicate(timeout=PATIENCE_S) for client in clients]
+    assert [client.returncode for client in clients] == [0, 0], ended
+    assert "waiting for the engine" in ended[1][1]
+    assert len(passed(ended[0])) == 4
+
+
+def test_what_an_engine_began_with_is_compared_with_each_client(settings: Settings) -> None:
+    assert run(settings, "lint", "flight_delays").returncode == 0
+    first = engine_status(settings)
+    changed = subprocess.run(
+        command("lint", "flight_delays"),
+        env=env_of(settings, SPARK_TESTING_BASIS="another"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    second = engine_status(settings)
+    assert changed.returncode == 0, changed.stderr
+    assert first is not None
+    assert second is not None
+    assert second.pid != first.pid
+    assert "ends: the environment has changed" in (engine_folder(settings) / "log").read_text()
+
+
+def test_a_changed_definition_is_read_again(settings: Settings) -> None:
+    before = run(settings, "test", "flight_delays")
+    sql = settings.definitions / "flight_delays" / "transform.sql"
+    sql.write_text(sql.read_text().replace("count(*)", "count(*) + 1"))
+    after = run(settings, "test", "flight_delays")
+    assert (before.returncode, after.returncode) == (0, 3)
+
+
+def test_down_stops_the_engine(settings: Settings) -> None:
+    assert run(settings, "lint", "flight_delays").returncode == 0
+    status = engine_status(settings)
+    assert status is not None
+    stopped = json.loads(run(settings, "down").stdout)
+    assert stopped["engine"] == status.pid
+    assert engine_status(settings) is None
+    assert not session_members([status.pid])
+
+
+def test_cold_and_off_start_no_engine(settings: Settings) -> None:
+    assert run(settings, "lint", "flight_delays", "--cold").returncode == 0
+    off = subprocess.run(
+        command("lint", "flight_delays"),
+        env=env_of(settings, RIVERTWICE_ENGINE="off"),
+        capture_output=True,
+        check=False,
+    )
+    assert off.returncode == 0
+    assert not engine_folder(settings).exists()
