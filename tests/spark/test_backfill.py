@@ -144,6 +144,7 @@ def test_a_backfill_counts_late_rows_and_stops_at_the_last_batch(spark, made):
     assert counted(read_served(home)) == expected(0, 9)
 
 
+@pytest.mark.core
 def test_a_backfill_killed_after_any_chunk_ends_with_the_same_rows(spark, made):
     settings, home, _ = made
     plan = planned(settings, home, 0, 8)

@@ -171,6 +171,7 @@ def test_a_checkpoint_of_another_layout_is_never_continued(
     assert classify_failure(caught.value) == "checkpoint"
 
 
+@pytest.mark.core
 def test_every_value_crosses_whole_and_the_state_can_be_read_back(spark: SparkSession, tmp_path: Path) -> None:
     definition = define(ECHO)
     whole: list[dict[str, Any]] = [
@@ -200,6 +201,7 @@ def test_every_value_crosses_whole_and_the_state_can_be_read_back(spark: SparkSe
     assert state.stores != read_state(spark, tmp_path / "checkpoint", 0).stores
 
 
+@pytest.mark.core
 def test_a_fold_that_raises_stops_the_stream_at_the_record_s_address(spark: SparkSession, tmp_path: Path) -> None:
     definition = define("def fold(state, event):\n    return None, [{'b': 1 // event['b']}]\n")
     write(tmp_path / "log", 0, 0, [{"b": 1}, {"b": 0}])

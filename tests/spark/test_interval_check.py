@@ -63,11 +63,13 @@ def judge(spark: SparkSession, sql: str) -> list[str]:
     return find_interval_refusals(run_views(spark, sql, views), definition)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("name", FINE)
 def test_a_statement_whose_windows_never_meet_passes(name: str, spark: SparkSession) -> None:
     assert judge(spark, FINE[name]) == []
 
 
+@pytest.mark.core
 @pytest.mark.proves(
     "architecture.md#intervals", "definitions.md#intervals-joins-rolling-figures-first-sightings-patterns"
 )

@@ -42,12 +42,16 @@ def run_kind(
     return run_histories(spark, make_definition(kind), batches, folder, restarts)
 
 
-_SLOW = "hopping updates"  # a row for every batch and window that a record changes: minutes
+_MARKS = {
+    "hopping updates": [pytest.mark.faults],  # a row for every batch and window that a record changes: minutes
+    "tumbling": [pytest.mark.core],
+    "session": [pytest.mark.core],
+}
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(kind, marks=[pytest.mark.faults] if kind == _SLOW else []) for kind in KINDS],
+    params=[pytest.param(kind, marks=_MARKS.get(kind, [])) for kind in KINDS],
 )
 def run(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("histories") / request.param

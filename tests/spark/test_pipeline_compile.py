@@ -22,12 +22,14 @@ DEFINITION = load_definition(FLIGHTS)
 CASES = load_cases(FLIGHTS)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_a_case_of_the_flight_pipeline_holds_in_both_modes(spark: SparkSession, case: Case) -> None:
     result = run_case(spark, DEFINITION, case)
     assert result.passed, "\n".join(result.differences)
 
 
+@pytest.mark.core
 def test_a_case_that_expects_the_wrong_thing_says_what_differs(spark: SparkSession) -> None:
     case = next(case for case in CASES if case.expect.late)
     wrong = case.model_copy(update={"expect": case.expect.model_copy(update={"stream": case.expect.batch, "late": []})})

@@ -19,7 +19,7 @@ from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.relations import accepted
 from rivertwice.pipeline.times import TIMESTAMP, epoch_bounds
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.core, pytest.mark.spark]
 
 GOOD = {
     "carrier": "UA",

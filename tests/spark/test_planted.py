@@ -115,6 +115,7 @@ def made(
     lab.close()
 
 
+@pytest.mark.core
 def test_the_untouched_run_passes(spark: SparkSession, made: Made, tmp_path: Path) -> None:
     report = judge(spark, made.copy(tmp_path).settings)
     assert [alert for alert in report.gate.alerts if alert.severity == "critical"] == []
@@ -122,6 +123,7 @@ def test_the_untouched_run_passes(spark: SparkSession, made: Made, tmp_path: Pat
     assert {one.reason for one in report.verdicts if one.pair == "served"} >= {"published"}
 
 
+@pytest.mark.core
 @pytest.mark.proves("README.md#rivertwice")
 def test_twenty_changes_in_one_run_are_all_found_and_nothing_else(
     spark: SparkSession, made: Made, tmp_path: Path

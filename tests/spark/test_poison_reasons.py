@@ -39,6 +39,7 @@ def as_row(record: LogRecord, offset: int) -> Row:
     return Row(*values)
 
 
+@pytest.mark.core
 def test_each_kind_gets_the_reason_it_was_made_for(spark: SparkSession, project: Path) -> None:
     _, source = load_definition(project / "pipelines" / "flight_delays").source
     poison = [make_poison(kind, FLIGHT, 4, random.Random(seed)) for kind in KINDS for seed in range(3)]

@@ -54,6 +54,7 @@ def found(spark: SparkSession) -> dict[int, str | None]:
     return {row["_offset"]: row["_reason"] for row in decode(raw, source).select("_offset", "_reason").collect()}
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("label", HOSTILE)
 def test_a_hostile_record_is_a_dead_letter_with_a_reason(found, label):
     reason = found[list(HOSTILE).index(label)]

@@ -10,6 +10,7 @@ from rivertwice.stream.steer import FIELD, steer_source
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.core
 def test_the_kafka_source_still_has_the_field_that_steers_it(spark):
     kind = (
         spark._jvm.java.lang.Thread.currentThread()
@@ -21,6 +22,7 @@ def test_the_kafka_source_still_has_the_field_that_steers_it(spark):
     assert "prepareForTriggerAvailableNow" in names
 
 
+@pytest.mark.core
 def test_the_state_that_ends_a_query_is_found(spark):
     assert terminated_state(spark).toString() == "TERMINATED"
 

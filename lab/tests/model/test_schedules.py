@@ -23,14 +23,15 @@ def check(result):
 
 
 @pytest.mark.proves("protocol-model.md#invariants")
-def test_no_invariant_breaks_in_three_thousand_crash_schedules():
-    result = check(run_campaign(0, 3000))
-    assert result.coverage.schedules == 3000
-    assert result.states > 100_000
-    assert result.coverage.endings["the end of the log"] > 2500
-    others = [point for point in uncovered(result.coverage) if not point.startswith(VERSION_POINTS)]
-    assert len(others) <= 8, others
+@pytest.mark.parametrize("schedules", [300, pytest.param(3000, marks=pytest.mark.long)])
+def test_no_invariant_breaks_in_so_many_crash_schedules(schedules):
+    result = check(run_campaign(0, schedules))
+    assert result.coverage.schedules == schedules
+    assert result.states > 33 * schedules
+    assert result.coverage.endings["the end of the log"] > 0.83 * schedules
     assert "never killed at" in render(result)
+    others = [point for point in uncovered(result.coverage) if not point.startswith(VERSION_POINTS)]
+    assert len(others) <= (8 if schedules == 3000 else len(POINTS) // 2), others
 
 
 def test_two_versions_live_break_no_invariant_in_sixty_schedules():
