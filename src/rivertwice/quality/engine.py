@@ -284,5 +284,7 @@ def _complete_spark() -> None:
 
     for own, (module, name) in _SPARK_NAMES.items():
         with suppress(ImportError):  # Spark Connect has further requirements
-            setattr(names, own, getattr(importlib.import_module(module), name))
-    spark_datasource.__dict__["ConnectDataFrame"] = names.__dict__["ConnectDataFrame"]
+            found = getattr(importlib.import_module(module), name)
+            for holder in (names, spark_datasource):
+                if hasattr(holder, own):
+                    setattr(holder, own, found)

@@ -104,7 +104,7 @@ def run(program: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_what_judging_does_not_need_is_not_imported_and_is_there_for_others() -> None:
+def test_judging_imports_no_more_than_it_needs() -> None:
     run(LIGHT)
 
 
