@@ -6,6 +6,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,8 +108,36 @@ def test_nothing_new_is_a_run_without_spark(spark: SparkSession, tmp_path: Path)
     assert again is not None
     assert again.run != first.run
     assert stored(made.settings, again) == before
+    require_light_run(made.settings)
     made.commit(1)
     assert reconcile_unchanged(made.settings, "p", now=utc_now()) is None
+
+
+def require_light_run(settings: Settings) -> None:
+    """Reconcile by the command line in a process of its own, which imports neither Great Expectations nor scipy."""
+    program = """
+import sys
+from rivertwice.cli import cli
+try:
+    cli(sys.argv[1:])
+except SystemExit as end:
+    assert end.code in (0, 3), end.code
+assert not {"great_expectations", "scipy"} & set(sys.modules)
+"""
+    command = [
+        sys.executable,
+        "-c",
+        program,
+        "--project",
+        str(settings.project),
+        "--home",
+        str(settings.home),
+        "reconcile",
+        "p",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "nothing new" in done.stdout + done.stderr
 
 
 def made_and_sealed(spark: SparkSession, folder: Path, seed: int, batches: int) -> WindowHome:

@@ -18,7 +18,7 @@ def upkeep(frame: Frame, name: str) -> None:
     """Merge small files and delete those no longer used.
 
     It works on NAME's tables; a file is used if a commit of the last hours names it. Results never change. Verdicts and causes of reconciles older than RIVERTWICE_VERDICTS_KEPT (90 days) are removed, but for those that a newer run
-    builds on. The agent does the same every ten minutes; the stream may run meanwhile.
+    builds on. The agent does the same after every 200 batches and every six hours; the stream may run meanwhile.
     """
     from rivertwice.timeline.upkeep import keep_up
 

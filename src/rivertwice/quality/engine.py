@@ -1,15 +1,19 @@
 """Great Expectations itself: a suite loaded completely or not at all, and its results on a frame of pandas or of Spark.
 
-The library is imported when the first suite is loaded (seconds), with its logger at WARNING.
+The library is imported when the first suite is loaded, with its logger at WARNING, and without what the judging of rows does not need
+(`_LATER`, `_LEFT_OUT`): half of the seconds that its import takes.
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
+import sys
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.abc import MetaPathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rivertwice.errors import SuiteError
@@ -24,17 +28,25 @@ SQL_ONLY = frozenset({
 """Expectations that ask an SQL database; there is none here."""
 
 _PLACE = "rivertwice_place"
+_LATER = ("altair", "scipy", "scipy.stats")
+"""Modules that Great Expectations imports and uses for few expectations, or for pictures: each is loaded when it is first used."""
+_LEFT_OUT = frozenset({"boto3", "botocore", "pyspark.ml", "pyspark.sql.connect", "sqlalchemy"})
+"""Modules without which Great Expectations can be installed. For its import they count as absent, unless they are loaded already."""
+_SPARK_NAMES = {
+    "Bucketizer": ("pyspark.ml.feature", "Bucketizer"),
+    "ConnectDataFrame": ("pyspark.sql.connect.dataframe", "DataFrame"),
+    "SparkConnectSession": ("pyspark.sql.connect.session", "SparkSession"),
+}
+"""What Great Expectations would have taken from PySpark's modules among them, by the names that it gives it."""
+_LOCK = threading.Lock()
 
 
 def warm_up_beside() -> None:
     """Begin to import Great Expectations in a thread, so that its seconds pass while Spark works.
 
-    PySpark and Great Expectations both import IPython where it is installed, PySpark at the first column that is named. Two threads
-    that import it at one time end in a deadlock (seen on a busy machine), so it is there before the thread begins.
+    PySpark imports IPython where it is installed, at the first column that is named. Two threads that import it at one time end in a
+    deadlock (seen on a busy machine). Of what Great Expectations imports only altair would import it, and that is in `_LATER`.
     """
-    for name in ("IPython", "ipykernel"):
-        with suppress(ImportError):
-            importlib.import_module(name)
     threading.Thread(target=_great_expectations, daemon=True).start()
 
 
@@ -157,6 +169,7 @@ def judge_pandas(
 def judge_spark(suite: Any, frame: DataFrame, *, index: Sequence[str], most: int) -> list[Any]:
     """Return Great Expectations' results on a frame of Spark, which names at most `most` unexpected rows."""
     context = _context()
+    _complete_spark()
     batch = (
         context.data_sources.add_spark(
             name="frame", persist=False
@@ -205,6 +218,73 @@ def _context() -> Any:
 
 def _great_expectations() -> Any:
     logging.getLogger("great_expectations").setLevel(logging.WARNING)
-    import great_expectations as gx
+    with _LOCK, _spared():
+        import great_expectations as gx
 
     return gx
+
+
+@contextmanager
+def _spared() -> Iterator[None]:
+    """For the block, which imports Great Expectations, let modules of `_LATER` have stand-ins, and those of `_LEFT_OUT` be absent."""
+    if "great_expectations" in sys.modules:
+        yield
+        return
+    stand_ins = {name: _StandIn(name) for name in _LATER if name not in sys.modules}
+    for name, stand_in in stand_ins.items():
+        parent, _, own = name.rpartition(".")
+        if parent in stand_ins:
+            setattr(stand_ins[parent], own, stand_in)
+    finder = _Absent()
+    sys.modules.update(stand_ins)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for stand_in in stand_ins.values():
+            stand_in.leave()
+
+
+class _StandIn(ModuleType):
+    """Stands for a module while Great Expectations is imported, and for ever in its modules: whoever uses it imports the real one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._thread = threading.get_ident()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__path__" and threading.get_ident() == self._thread and sys.modules.get(self.__name__) is self:
+            raise AttributeError(name)  # so `from scipy import stats` takes what is there
+        self.leave()
+        return getattr(importlib.import_module(self.__name__), name)
+
+    def leave(self) -> None:
+        """Make room for the real module."""
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+
+
+class _Absent(MetaPathFinder):
+    """Finds no module of `_LEFT_OUT` for the thread that made it; other threads find them, and so do all once it is gone."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
+        if fullname in _LEFT_OUT and threading.get_ident() == self._thread:
+            message = f"{fullname} is left out while Great Expectations is imported"
+            raise ModuleNotFoundError(message, name=fullname)
+
+
+def _complete_spark() -> None:
+    """Give Great Expectations what it lacks of PySpark: a frame may be of Spark Connect, and a histogram needs a Bucketizer."""
+    from great_expectations.compatibility import pyspark as names
+    from great_expectations.datasource.fluent import spark_datasource
+
+    for own, (module, name) in _SPARK_NAMES.items():
+        with suppress(ImportError):  # Spark Connect has further requirements
+            found = getattr(importlib.import_module(module), name)
+            for holder in (names, spark_datasource):
+                if hasattr(holder, own):
+                    setattr(holder, own, found)

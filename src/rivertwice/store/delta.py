@@ -27,6 +27,7 @@ from rivertwice.store.delta_handle import TRIES, explained, opened
 from rivertwice.store.delta_handle import Table as Table
 from rivertwice.store.delta_handle import applied_version as applied_version
 from rivertwice.store.delta_handle import open_table as open_table
+from rivertwice.store.delta_kept import CHECKPOINT_EVERY
 from rivertwice.store.delta_kept import KeptTable as KeptTable
 from rivertwice.store.delta_log import require_whole as require_whole
 from rivertwice.store.delta_log import sync_commit
@@ -42,12 +43,33 @@ REMOVED_RETENTION = "delta.deletedFileRetentionDuration"
 RETENTION = {LOG_RETENTION: "interval 6 hours", REMOVED_RETENTION: "interval 6 hours"}
 """Properties of all our tables: how long old commits and removed files are kept (`store.table_upkeep`)."""
 
+CHECKPOINTS = "delta.checkpointInterval"
+STATISTICS = "delta.dataSkippingStatsColumns"
+
 _AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """A writer never removes old commits: if two do so at once, one of them fails after its commit was made (ran)."""
 
 NONCE = "nonce"
 """Key of the metadata that every commit of ours has, but for those that replace a whole table."""
 _LOOK_BACK = 50  # newest commits in which a writer searches its own
+
+
+def properties_of(columns: Sequence[str], skip_by: Sequence[str]) -> dict[str, str]:
+    """Return the properties with which a table is created, or that make a commit to an older one as cheap. Pure.
+
+    Every commit reads the statistics of all live files again, so those that no reader uses make it slower from commit to commit.
+
+    Args:
+        columns: of the table.
+        skip_by: the columns by which readers skip files: only these have statistics, besides each file's number of rows. Those that
+            the table lacks are left out; empty: delta-rs' own choice, the first 32.
+    """
+    chosen = [name for name in skip_by if name in columns]
+    return {CHECKPOINTS: str(CHECKPOINT_EVERY), **({STATISTICS: ",".join(chosen)} if chosen else {})}
+
+
+def _created_with(columns: Sequence[str], skip_by: Sequence[str]) -> dict[str, str | None]:
+    return {**RETENTION, **properties_of(columns, skip_by)}
 
 
 def append(
@@ -60,6 +82,7 @@ def append(
     check: Callable[[Table], None] | None = None,
     widen: bool = False,
     kept: KeptTable | None = None,
+    skip_by: Sequence[str] = (),
 ) -> int:
     """Append rows in one commit and return the table's new version, once the commit is safe from a power loss.
 
@@ -79,6 +102,7 @@ def append(
             transaction's application id.
         widen: columns that the table lacks are added to it; its older rows are null in them.
         kept: the handle of a writer that appends again and again; None: the table is opened.
+        skip_by: for the first write: as for `properties_of`.
 
     Raises:
         LostRaceError: another writer committed a conflicting change first; nothing was written.
@@ -96,14 +120,14 @@ def append(
             partition_by=list(partition_by) or None,
             commit_properties=properties,
             post_commithook_properties=_AFTER_COMMIT,
-            configuration=RETENTION,
+            configuration=_created_with(rows.schema.names, skip_by),
             storage_options=storage_options(path) if isinstance(target, str) else None,
         )
         return True
 
     def target() -> Table | str:
         if transactions:
-            return _guarded(handle, rows.schema, transactions, partition_by, check)
+            return _guarded(handle, rows.schema, transactions, partition_by, check, skip_by)
         return handle.current() or str(path)
 
     return _append(handle, target, write, transactions, metadata)
@@ -118,6 +142,7 @@ def append_files(
     metadata: Mapping[str, Any] | None = None,
     partition_by: Sequence[str] = (),
     check: Callable[[Table], None] | None = None,
+    skip_by: Sequence[str] = (),
 ) -> int:
     """Append rows that executors wrote to files (`store.delta_scan.write_files`), in one commit as `append` makes it.
 
@@ -129,6 +154,7 @@ def append_files(
         metadata: as for `append`.
         partition_by: as for `append`.
         check: as for `append`.
+        skip_by: as for `append`.
     """
     now_ms = time.time_ns() // 1_000_000
     handle = KeptTable(path)
@@ -146,9 +172,10 @@ def append_files(
         )
         return False
 
-    return _append(
-        handle, lambda: _guarded(handle, schema, transactions, partition_by, check), write, transactions, metadata
-    )
+    def target() -> Table:
+        return _guarded(handle, schema, transactions, partition_by, check, skip_by)
+
+    return _append(handle, target, write, transactions, metadata)
 
 
 def _append(
@@ -219,6 +246,7 @@ def _guarded(
     transactions: Mapping[str, int],
     partition_by: Sequence[str],
     check: Callable[[Table], None] | None,
+    skip_by: Sequence[str],
 ) -> Table:
     """Return the handle to write with, on which the transactions are not applied yet.
 
@@ -231,7 +259,7 @@ def _guarded(
     """
     path, table = handle.place, handle.current()
     if table is None:
-        table = _created(path, schema, partition_by)
+        table = _created(path, schema, partition_by, skip_by)
     applied = {app: table.transaction_version(app) for app in transactions}
     newer = [app for app, version in transactions.items() if (applied[app] or 0) > version]
     if newer or all(applied[app] == version for app, version in transactions.items()):
@@ -246,7 +274,7 @@ def _guarded(
     return table
 
 
-def _created(path: Place, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
+def _created(path: Place, schema: pa.Schema, partition_by: Sequence[str], skip_by: Sequence[str]) -> Table:
     """Return a handle on a table that was just created, by us or by another writer at the same moment.
 
     Raises:
@@ -259,7 +287,7 @@ def _created(path: Place, schema: pa.Schema, partition_by: Sequence[str]) -> Tab
                 schema,
                 mode="ignore",
                 partition_by=list(partition_by) or None,
-                configuration=RETENTION,
+                configuration=_created_with(schema.names, skip_by),
                 storage_options=storage_options(path),
             )
     except (CommitFailedError, DeltaError, ServiceError):
@@ -298,7 +326,7 @@ def overwrite(
                 schema_mode=None if new else "overwrite",
                 commit_properties=commit_properties(metadata, None, only_at_once=new or at is not None),
                 post_commithook_properties=_AFTER_COMMIT,
-                configuration=RETENTION if at is None else None,
+                configuration=_created_with(rows.schema.names, ()) if at is None else None,
                 storage_options=storage_options(path) if at is None else None,
             )
     except (CommitFailedError, DeltaError, ServiceError) as error:

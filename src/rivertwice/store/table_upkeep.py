@@ -8,7 +8,7 @@ is made. A file that a commit within the retention names is never removed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +19,8 @@ from deltalake.exceptions import CommitFailedError
 
 from rivertwice.config import Place
 from rivertwice.errors import LostRaceError
-from rivertwice.store.delta import LOG_RETENTION, REMOVED_RETENTION, RETENTION, open_table
+from rivertwice.store.delta import LOG_RETENTION, REMOVED_RETENTION, RETENTION, open_table, properties_of
+from rivertwice.store.delta_handle import Table, explained
 from rivertwice.store.delta_log import sync_commit
 from rivertwice.store.delta_place import name_of
 from rivertwice.store.orphans import live_files, remove_files, unnamed_files
@@ -162,13 +163,38 @@ def set_retention(path: Place, log: timedelta, removed: timedelta) -> bool:
     A change of properties conflicts with an append at the same moment, so no writer may run meanwhile.
     """
     table = open_table(path)
+    return table is not None and _set_properties(table, retention(log, removed))
+
+
+def set_statistics(path: Place, skip_by: Sequence[str]) -> bool:
+    """Write into a table of an older version what makes its commits cheap (`delta.properties_of`); return False if it has it already.
+
+    Rows, files and their statistics stay. An append that was begun before the change loses against it (ran), so a stream does this
+    before its first batch. The change itself loses against another change of the table's properties, and is made at the next start.
+
+    Args:
+        path: the table; it need not exist.
+        skip_by: the columns by which its readers skip files.
+    """
+    table = open_table(path)
     if table is None:
         return False
-    properties = retention(log, removed)
+    columns = [field.name for field in table.schema().fields]
+    try:
+        with explained(path, "changing its properties"):
+            is_changed = _set_properties(table, properties_of(columns, skip_by))
+    except CommitFailedError:
+        return False
+    if is_changed:
+        _sync(path)
+    return is_changed
+
+
+def _set_properties(table: Table, properties: Mapping[str, str]) -> bool:
     have = table.metadata().configuration
     if all(have.get(key) == value for key, value in properties.items()):
         return False
-    table.alter.set_table_properties(properties)
+    table.alter.set_table_properties(dict(properties))
     return True
 
 

@@ -57,7 +57,9 @@ from rivertwice.timeline.intent import Exit, Heartbeat, write_exit
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of
 from rivertwice.timeline.sequence import head
+from rivertwice.timeline.skipping import by_table
 from rivertwice.timeline.stream_load import read_stream_load
+from rivertwice.timeline.upkeep import renew_properties
 from rivertwice.timeline.watermarks import WatermarkRule, rule_of
 from rivertwice.tracing import flush as flush_spans
 
@@ -122,6 +124,9 @@ class Driver:
         healed = heal_ledger(self._home)
         if healed:
             _log.info("healed %s ledger rows from the changelog's commits", healed)
+        renewed = renew_properties(self._home, by_table(self._home, self._definition))
+        if renewed:
+            _log.info("tables with new properties, which make their commits cheap: %s", ", ".join(renewed))
         wanted = None if self._goal is None else self._goal.timeline
         line = resolve_timeline(self._settings, self._home, self._definition, bundle, utc_now(), timeline=wanted)
         for topic in self._definition.topics:

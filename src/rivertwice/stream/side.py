@@ -22,6 +22,7 @@ from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.store.delta_counts import rows_by
+from rivertwice.timeline import skipping
 from rivertwice.timeline.lineage import Timeline
 
 _PIECES = 1_000_000
@@ -165,7 +166,7 @@ class SideTable:
 
     def _append(self, batch: int, ranges: Parts, rows: pa.Table, transactions: Mapping[str, int]) -> None:
         note = {"app": self.app, "batch": batch, "ranges": encode_ranges(ranges)}
-        delta.append(self.place, rows, transactions=transactions, metadata={self.key: note})
+        delta.append(self.place, rows, transactions=transactions, metadata={self.key: note}, skip_by=skipping.SIDE)
 
 
 def _addresses(rows: pa.Table, address: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -37,6 +37,7 @@ from rivertwice.stream.late import select_suspects
 from rivertwice.stream.result_rows import changelog_rows, check_windows
 from rivertwice.stream.seal import check_sealed
 from rivertwice.stream.side_rows import SideRows
+from rivertwice.timeline import skipping
 from rivertwice.timeline.counts import BatchCounts, total_of
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, parts_between, read_ledger
@@ -241,6 +242,7 @@ class Sink:
         context = self._context
         changelog, start_column = context.home.tables.changelog, context.definition.window.start_column
         transactions, metadata = {context.app: row.batch}, {METADATA_KEY: row.to_json()}
+        skip_by = skipping.of_changelog(context.definition)
         if isinstance(rows, WrittenRows):
             delta.append_files(
                 changelog,
@@ -249,6 +251,7 @@ class Sink:
                 transactions=transactions,
                 metadata=metadata,
                 partition_by=["_day"],
+                skip_by=skip_by,
             )
             return
         stamped = changelog_rows(rows, context.timeline.timeline, row.batch, start_column)
@@ -259,6 +262,7 @@ class Sink:
             metadata=metadata,
             partition_by=["_day"],
             kept=self._changelog,
+            skip_by=skip_by,
         )
 
     def _replay(self, frame: Any, planned: PlannedBatch, start: Any) -> LedgerRow:

@@ -20,6 +20,7 @@ from rivertwice.errors import LedgerError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.log.addresses import Part, Parts, StoredOffsets
 from rivertwice.store import delta
+from rivertwice.timeline import skipping
 from rivertwice.timeline.counts import BatchCounts
 
 FORMAT = 4
@@ -244,7 +245,7 @@ def append_ledger(home: PipelineHome, rows: Sequence[LedgerRow], kept: delta.Kep
     A table that was begun in format 1 gets the column it lacks. `kept` is the ledger's handle of a writer that appends often.
     """
     if rows:
-        delta.append(home.tables.ledger, to_table(rows), widen=True, kept=kept)
+        delta.append(home.tables.ledger, to_table(rows), widen=True, kept=kept, skip_by=skipping.LEDGER)
 
 
 def heal_ledger(home: PipelineHome, *, whole: bool = False) -> int:

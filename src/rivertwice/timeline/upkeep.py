@@ -1,7 +1,7 @@
 """Upkeep of a pipeline's tables: small files are merged, files that no commit names are removed, old verdicts go.
 
 A stream that commits twice a second writes 170,000 files a day into each table; without upkeep every reader slows down.
-Upkeep runs beside the stream:
+Upkeep is due by the number of the stream's commits (`is_due`) and runs beside the stream:
 
 1. Copy into the ledger what only the changelog's commits have: step 4 drops old commits, and the ledger must keep them.
 2. Merge small files where a partition has many. An append at the same moment does not conflict with it.
@@ -16,9 +16,9 @@ A crash between two steps leaves a table that is only larger than necessary.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -27,8 +27,10 @@ from rivertwice.config.settings import VERDICTS_KEPT
 from rivertwice.errors import LostRaceError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.locks import lock, lock_if_free
+from rivertwice.store.delta_place import name_of
 from rivertwice.store.files import read_json, replace_json
-from rivertwice.store.table_upkeep import TableShape, compact, shape_of, sweep, sweep_unnamed
+from rivertwice.store.remembered import newest_commit
+from rivertwice.store.table_upkeep import TableShape, compact, set_statistics, shape_of, sweep, sweep_unnamed
 from rivertwice.timeline.ledger import heal_ledger
 from rivertwice.timeline.lineage import head_definition
 from rivertwice.timeline.old_judgements import drop_old_judgements
@@ -38,6 +40,10 @@ COMPACT_AT = 50
 """Small files of one partition from which they are merged."""
 LISTED_EVERY = timedelta(days=1)
 """So often the tables' folders are listed for files that no commit names."""
+COMMITS_AT = 200
+"""Commits of the stream from which upkeep is due."""
+QUIET_EVERY = timedelta(hours=6)
+"""Upkeep is due after this time in any case: as long as removed files are kept."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +61,30 @@ class Chore:
 
 
 @dataclass(frozen=True)
+class Record:
+    """The stored record of upkeep (`upkeep-listed.json`).
+
+    Attributes:
+        listed_at: when the tables' folders were last listed.
+        done_at: when all tables were last looked after; None in a record of 0.1.
+        commit: the changelog's newest commit at that time.
+    """
+
+    listed_at: datetime
+    done_at: datetime | None = None
+    commit: int = -1
+
+
+@dataclass(frozen=True)
 class Kept:
-    """What upkeep did to one table: files before and after, and files deleted from disk."""
+    """What upkeep did to one table: files before and after, files deleted from disk, and whether another writer was faster."""
 
     table: str
     files_before: int
     files_after: int
     deleted: int
     note: str
+    is_outrun: bool = False
 
 
 def tables_of(tables: Tables, views: Iterable[str] = ()) -> dict[str, Place]:
@@ -124,13 +146,76 @@ def keep_up(
         _drop_old(home, now, verdicts_kept)
         paths = tables_of(home.tables, _views(home))
         shapes = {name: shape_of(path) for name, path in paths.items()}
-        listed = read_json(home.root / _LISTED)
-        lists = is_listing_due(None if listed is None else parse_iso(listed["at"]), now)
+        last = read_record(home)
+        lists = is_listing_due(None if last is None else last.listed_at, now)
+        commit = newest_commit(home.tables.changelog)
         chores = plan_upkeep(shapes, compact_at)
         done = [_do(paths[chore.table], chore, shapes[chore.table], lists=lists) for chore in chores]
-        if lists:
-            replace_json(home.root / _LISTED, {"format": 1, "at": to_iso(now)})
+        listed_at = now if last is None or lists else last.listed_at
+        if any(table_report.is_outrun for table_report in done):
+            write_record(home, Record(listed_at) if last is None else replace(last, listed_at=listed_at))
+        else:
+            write_record(home, Record(listed_at, now, commit))
         return done
+
+
+def read_record(home: PipelineHome) -> Record | None:
+    """Return what is stored of the last upkeep of a pipeline, None if there was none."""
+    stored = read_json(home.root / _LISTED)
+    if stored is None:
+        return None
+    done_at = stored.get("done_at")
+    return Record(
+        parse_iso(stored["at"]), None if done_at is None else parse_iso(done_at), int(stored.get("commit", -1))
+    )
+
+
+def write_record(home: PipelineHome, record: Record) -> None:
+    """Store when upkeep was done."""
+    done = {} if record.done_at is None else {"done_at": to_iso(record.done_at), "commit": record.commit}
+    replace_json(home.root / _LISTED, {"format": 1, "at": to_iso(record.listed_at), **done})
+
+
+def is_due(last: Record, commit: int, now: datetime) -> bool:
+    """Say whether a pipeline's tables are to be looked after. Pure.
+
+    Args:
+        last: the record of the last upkeep.
+        commit: the changelog's newest commit. Each batch makes one, and at most as many in each other table of the stream.
+        now: the present instant; a clock that was set back makes upkeep due.
+    """
+    if last.done_at is None or not 0 <= commit - last.commit < COMMITS_AT:
+        return True
+    return not last.done_at <= now < last.done_at + QUIET_EVERY
+
+
+def keep_up_if_due(
+    home: PipelineHome, *, since: datetime, now: datetime, verdicts_kept: timedelta = VERDICTS_KEPT
+) -> list[Kept]:
+    """Do the upkeep of a pipeline's tables if it is due. A look that finds it is not costs one listing of a log, on S3 one opening.
+
+    Args:
+        home: of the pipeline.
+        since: the caller's first look; a pipeline without a record counts as new then.
+        now: the present instant.
+        verdicts_kept: how long rows of a reconcile are kept.
+    """
+    last = read_record(home) or Record(since, since, 0)
+    if not is_due(last, max(0, newest_commit(home.tables.changelog)), now):
+        return []
+    return keep_up(home, now=now, verdicts_kept=verdicts_kept)
+
+
+def renew_properties(home: PipelineHome, skipped_by: Mapping[Place, Sequence[str]]) -> list[str]:
+    """Give tables that an older version made the properties that make commits cheap; return the names of those that changed.
+
+    Called by a driver that has the lease and has not begun its first batch. A change of properties makes appends fail that were
+    begun before it. So upkeep, which copies ledger rows, is kept away; while it runs nothing is changed until the next start.
+    """
+    with lock_if_free(_lock_file(home)) as has_lock:
+        if not has_lock:
+            return []
+        return [name_of(place) for place, columns in skipped_by.items() if set_statistics(place, columns)]
 
 
 def _drop_old(home: PipelineHome, now: datetime, verdicts_kept: timedelta) -> None:
@@ -155,10 +240,11 @@ def _do(path: Place, chore: Chore, before: TableShape | None, *, lists: bool) ->
         if chore.merge:
             compact(path)
         deleted = sweep(path) + (sweep_unnamed(path) if lists else 0)
+        is_outrun = False
     except (LostRaceError, FileNotFoundError) as error:
-        deleted, note = 0, f"another writer was faster, tried again next time: {error}"
+        deleted, note, is_outrun = 0, f"another writer was faster, tried again next time: {error}", True
     after = shape_of(path)
-    return Kept(chore.table, files, 0 if after is None else after.files, deleted, note)
+    return Kept(chore.table, files, 0 if after is None else after.files, deleted, note, is_outrun)
 
 
 def no_upkeep(home: PipelineHome) -> AbstractContextManager[None]:

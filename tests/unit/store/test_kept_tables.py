@@ -53,6 +53,20 @@ def test_a_kept_table_is_opened_once_for_many_commits(tmp_path, opened):
     assert numbers(tmp_path / "t") == [0, 1, 2, 3, 4, 9]
 
 
+def test_a_kept_table_is_opened_again_at_each_checkpoint(tmp_path, opened):
+    kept = delta.KeptTable(tmp_path / "t")
+    for number in range(15):
+        append(tmp_path / "t", kept, number)
+    opened.clear()
+    for number in range(15, 60):
+        append(tmp_path / "t", kept, number)
+    assert len(opened) == 3
+    log = tmp_path / "t" / "_delta_log"
+    assert sorted(int(path.name[:20]) for path in log.glob("*.checkpoint.parquet")) == [19, 39, 59]
+    assert kept.applied_version("a") == 59
+    assert numbers(tmp_path / "t") == list(range(60))
+
+
 def test_a_kept_table_sees_the_commits_of_others(tmp_path):
     kept = delta.KeptTable(tmp_path / "t")
     append(tmp_path / "t", kept, 0)

@@ -27,7 +27,18 @@ from rivertwice.store.table_upkeep import (
     sweep,
     sweep_unnamed,
 )
-from rivertwice.timeline.upkeep import LISTED_EVERY, is_listing_due, keep_up, plan_upkeep
+from rivertwice.supervise.upkeep import AGAIN, UpkeepKeeper
+from rivertwice.timeline.upkeep import (
+    COMMITS_AT,
+    LISTED_EVERY,
+    QUIET_EVERY,
+    Record,
+    is_due,
+    is_listing_due,
+    keep_up,
+    plan_upkeep,
+    read_record,
+)
 
 
 def shape(small: int) -> TableShape:
@@ -230,3 +241,52 @@ def test_how_long_verdicts_are_kept_is_read_and_given_to_children() -> None:
     assert Settings.from_env(settings.to_env()).verdicts_kept == timedelta(days=180)
     with pytest.raises(ConfigError, match="RIVERTWICE_VERDICTS_KEPT is '0 days'"):
         Settings.from_env({"RIVERTWICE_VERDICTS_KEPT": "0 days"})
+
+
+def test_upkeep_is_due_by_commits_and_at_the_latest_after_some_hours():
+    now, moment = utc_now(), timedelta(seconds=1)
+    last = Record(now, now, 1000)
+    assert not is_due(last, 1000 + COMMITS_AT - 1, now)
+    assert is_due(last, 1000 + COMMITS_AT, now)
+    assert not is_due(last, 1000, now + QUIET_EVERY - moment)
+    assert is_due(last, 1000, now + QUIET_EVERY)
+    assert is_due(last, 999, now), "the table was put back"
+    assert is_due(last, 1000, now - moment), "the clock was set back"
+    assert is_due(Record(now), 0, now), "a record of 0.1 says only when the folders were listed"
+
+
+def test_the_agent_looks_after_tables_once_enough_was_committed(tmp_path):
+    settings, now = Settings(project=tmp_path, home=tmp_path / "home"), utc_now()
+    home = settings.pipeline("p")
+    keeper = UpkeepKeeper(settings, lambda: ["p"], threading.Event())
+    assert keeper.look("p", now) == []
+    assert read_record(home) is None
+    kept = delta.KeptTable(home.tables.changelog)
+    for number in range(COMMITS_AT):
+        delta.append(kept.place, one_row(number), partition_by=["_day"], kept=kept)
+    assert keeper.look("p", now) == [], "the newest commit is 199: the first was that of the first batch"
+    delta.append(kept.place, one_row(COMMITS_AT), partition_by=["_day"], kept=kept)
+    (done,) = keeper.look("p", now)
+    assert (done.table, done.files_before, done.files_after) == ("changelog", COMMITS_AT + 1, 1)
+    assert read_record(home) == Record(now, now, COMMITS_AT)
+    assert keeper.look("p", now) == []
+    assert [each.table for each in keeper.look("p", now + QUIET_EVERY)] == ["changelog"]
+
+
+def test_upkeep_that_fails_waits_before_it_is_tried_again(tmp_path, monkeypatch):
+    settings, now, tries = Settings(project=tmp_path, home=tmp_path / "home"), utc_now(), []
+
+    def fail(*_, **__):
+        tries.append("tried")
+        message = "the disk is gone"
+        raise OSError(message)
+
+    monkeypatch.setattr("rivertwice.supervise.upkeep.keep_up_if_due", fail)
+    keeper = UpkeepKeeper(settings, lambda: ["p"], threading.Event())
+    for after in (timedelta(0), timedelta(seconds=30), AGAIN):
+        if after == timedelta(seconds=30):
+            assert keeper.look("p", now + after) == []
+            continue
+        with pytest.raises(OSError, match="the disk is gone"):
+            keeper.look("p", now + after)
+    assert len(tries) == 2

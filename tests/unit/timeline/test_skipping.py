@@ -1,0 +1,146 @@
+"""Tables that grow by a commit a batch have statistics of the columns by which readers skip files, and of no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from homes.ledger import ledger_row
+from homes.project import REPOSITORY
+from rivertwice.config import Settings
+from rivertwice.errors import LostRaceError
+from rivertwice.explain.records import read_batches
+from rivertwice.instants import from_ms
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.store import delta
+from rivertwice.store.delta_counts import bounds_in_log, rows_by, total_rows
+from rivertwice.store.delta_dataset import TableFiles
+from rivertwice.store.table_upkeep import compact
+from rivertwice.timeline import skipping
+from rivertwice.timeline.committed import CommittedBatches
+from rivertwice.timeline.cursor import LedgerCursor
+from rivertwice.timeline.ledger import SCHEMA, append_ledger, read_ledger, to_table
+from rivertwice.timeline.upkeep import no_upkeep, renew_properties
+
+FLIGHTS = load_definition(REPOSITORY / "pipelines" / "flight_delays")
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
+
+
+def properties(place: Path) -> dict[str, str]:
+    return dict(DeltaTable(str(place)).metadata().configuration)
+
+
+def columns_with_statistics(place: Path) -> set[str]:
+    actions = pa.table(DeltaTable(str(place)).get_add_actions(flatten=True))
+    return {
+        name.removeprefix("min.")
+        for name in actions.column_names
+        if name.startswith("min.") and actions[name].null_count < actions.num_rows
+    }
+
+
+def lose_files(place: Path, *but: int) -> None:
+    """Remove the data files of all batches but some: whoever reads one of them fails."""
+    for file in place.glob("*.parquet"):
+        (number,) = pa.parquet.read_table(file, columns=["batch"])["batch"].to_pylist()
+        if number not in but:
+            file.unlink()
+
+
+def test_the_ledgers_log_has_statistics_only_of_what_readers_skip_by(home):
+    for batch in range(3):
+        append_ledger(home, [ledger_row(batch, min_event_ms=batch * 10, max_event_ms=batch * 10 + 9)])
+    place = home.tables.ledger
+    assert columns_with_statistics(place) == set(skipping.LEDGER)
+    assert total_rows(place) == 3
+    assert [file.rows for file in TableFiles(place, delta.open_table(place)).files] == [1, 1, 1]
+    assert properties(place)["delta.checkpointInterval"] == "20"
+
+
+def test_a_look_at_some_batches_reads_no_other_files_of_the_ledger(home):
+    for batch in range(6):
+        append_ledger(home, [ledger_row(batch, min_event_ms=batch * 10, max_event_ms=batch * 10 + 9)])
+    cursor = LedgerCursor(home.tables.ledger)
+    assert cursor.look().num_rows == 6
+    append_ledger(home, [ledger_row(6, min_event_ms=60, max_event_ms=69)])
+    lose_files(home.tables.ledger, 4, 5, 6)
+    assert [row.batch for row in read_ledger(home, 5)] == [5, 6]
+    assert cursor.look().num_rows == 7
+    assert rows_by(home.tables.ledger, ("batch",), above=("batch", 4)) == {(5,): 1, (6,): 1}
+    every = CommittedBatches(pa.table({"timeline": ["t1"] * 7, "batch": list(range(7))}))
+    assert [row.batch for row in read_batches(home, every, from_ms(45), from_ms(55))] == [4, 5]
+
+
+def test_all_columns_by_which_a_reader_skips_are_columns_of_the_tables():
+    window = FLIGHTS.window
+    assert set(skipping.LEDGER) <= set(SCHEMA.names)
+    assert skipping.of_changelog(FLIGHTS)[2:] == (window.start_column, window.end_column)
+
+
+def test_a_table_of_an_older_version_gets_the_properties_once(home):
+    place = home.tables.ledger
+    for batch in range(2):
+        delta.append(place, to_table([ledger_row(batch)]))
+    DeltaTable(str(place)).alter.set_table_properties({"delta.checkpointInterval": "100"})
+    wide = columns_with_statistics(place)
+    assert {"digest", "offsets_text"} <= wide
+    assert renew_properties(home, skipping.by_table(home, FLIGHTS)) == ["ledger"]
+    version = delta.open_table(place).version()
+    assert renew_properties(home, skipping.by_table(home, FLIGHTS)) == []
+    assert delta.open_table(place).version() == version, "a second start changes nothing"
+    assert properties(place)["delta.logRetentionDuration"] == "interval 6 hours"
+    append_ledger(home, [ledger_row(2)])
+    assert [row.batch for row in read_ledger(home)] == [0, 1, 2]
+    assert total_rows(place) == 3
+    compact(place)
+    assert columns_with_statistics(place) == set(skipping.LEDGER)
+    assert [row.batch for row in read_ledger(home, 1)] == [1, 2]
+
+
+def test_rows_are_found_by_columns_without_statistics_too(home):
+    place, schema = (
+        home.tables.late_rows,
+        pa.schema([("_batch", pa.int64()), ("topic", pa.string()), ("n", pa.int64())]),
+    )
+    for batch in range(3):
+        rows = pa.table({"_batch": [batch], "topic": [f"t{batch}"], "n": [batch]}, schema=schema)
+        delta.append(place, rows, skip_by=skipping.SIDE)
+    assert columns_with_statistics(place) == {"_batch"}
+    assert delta.read(place, matching="\"topic\" = 't1'")["n"].to_pylist() == [1]
+    assert delta.read(place, between=("n", 2, 9))["n"].to_pylist() == [2]
+    assert bounds_in_log(place, "n") is None
+    assert bounds_in_log(place, "_batch") == (0, 2)
+    files = TableFiles(place, delta.open_table(place))
+    assert files.rows == 3
+    assert files.dataset().filter(pa.compute.field("topic") == "t2").count_rows() == 1
+
+
+def test_nothing_is_changed_while_upkeep_runs(home):
+    delta.append(home.tables.ledger, to_table([ledger_row(0)]))
+    with no_upkeep(home):
+        assert renew_properties(home, skipping.by_table(home, FLIGHTS)) == []
+    assert renew_properties(home, skipping.by_table(home, FLIGHTS)) == ["ledger"]
+
+
+def test_a_writer_that_read_before_the_change_loses_and_one_after_goes_on(home):
+    place = home.tables.ledger
+    old, kept = delta.KeptTable(place), delta.KeptTable(place)
+    delta.append(place, to_table([ledger_row(0)]), transactions={"a": 0})
+    assert kept.applied_version("a") == old.applied_version("a") == 0
+
+    def change(_: delta.Table) -> None:
+        assert renew_properties(home, {place: skipping.LEDGER}) == ["ledger"]
+
+    with pytest.raises(LostRaceError):  # the change comes between its look and its commit
+        delta.append(place, to_table([ledger_row(1)]), transactions={"a": 1}, check=change, kept=old)
+    delta.append(place, to_table([ledger_row(1)]), transactions={"a": 1}, kept=kept)
+    with pytest.raises(LostRaceError, match="already holds version 1 of a"):
+        delta.append(place, to_table([ledger_row(1)]), transactions={"a": 1}, kept=old)
+    assert [row.batch for row in read_ledger(home)] == [0, 1]
