@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,6 +28,11 @@ from rivertwice.errors import RequestError, ServiceError
 from rivertwice.instants import iso_of_ms
 from rivertwice.progress import Measured
 from rivertwice.waits import Deadline
+
+if TYPE_CHECKING:
+    from rivertwice.pipeline.definition import Definition
+    from rivertwice.stream.heartbeat import LogEnds
+    from rivertwice.timeline.intent import Heartbeat
 
 _SAY_EVERY_S = 5.0
 
@@ -154,8 +159,6 @@ def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) ->
     """
     from rivertwice.log.kafka import stable_ends
     from rivertwice.pipeline.definition import load_definition
-    from rivertwice.stream.heartbeat import lag_of, plain_offsets
-    from rivertwice.supervise.awaiting import CAUGHT_UP, FAILED, Wait, decide, last_failure, look
     from rivertwice.timeline.lineage import path_ledger
 
     settings = frame.settings
@@ -163,44 +166,51 @@ def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) ->
     definition = load_definition(settings.definition_folder(name))
     log_ends = {topic: stable_ends(settings, topic) for topic in definition.topics}
     known = {(row.timeline, row.batch) for row in path_ledger(home)}
-    wait = Wait({topic: {str(part): end for part, end in ends.items()} for topic, ends in log_ends.items()})
-    seen, total, said_at = look(settings, definition, wait, asked_at), 0, time.monotonic()
-    for _ in Deadline.after(timeout).polls(0.25):
-        seen = look(settings, definition, wait, asked_at)
-        wait = decide(wait, seen)
-        if wait.state == CAUGHT_UP:
-            break
-        if wait.state == FAILED:
-            message = f"{name} has not caught up: {wait.reason}; see {home.logs / 'driver.log'}"
-            raise ServiceError(message)
-        if seen.epoch is not None and seen.beat is not None and seen.beat.epoch == seen.epoch and seen.beat.end_offsets:
-            left = lag_of(plain_offsets(seen.beat.end_offsets), log_ends)
-            total = max(total, left)
-            if left and time.monotonic() - said_at > _SAY_EVERY_S:
-                said_at = time.monotonic()
-                frame.progress(Measured(f"{name}: {left} records to read", "records", total - left, total))
-    else:
-        beat, failure = seen.beat, last_failure(settings, name, asked_at)
-        left = lag_of(plain_offsets(beat.end_offsets), log_ends) if beat is not None else lag_of({}, log_ends)
-        why = "" if failure is None else f"; its driver ended with {failure.failure}: {failure.message}"
-        message = (
-            f"{name} has not caught up after {timeout} s: {left} records of the log are not read yet{why}; the same command waits "
-            f"on, and `rivertwice status` and {home.logs / 'driver.log'} show what the stream does"
-        )
-        raise ServiceError(message)
-    assert seen.beat is not None, "a stream without a heartbeat has not caught up"
+    beat = _await_ends(frame, definition, log_ends, asked_at, timeout)
     rows = [row for row in path_ledger(home) if (row.timeline, row.batch) not in known]
     return {
-        "pid": seen.beat.pid,
-        "epoch": seen.beat.epoch,
-        "timeline": seen.beat.timeline,
-        "state": seen.beat.state,
-        "watermark": None if seen.beat.watermark_ms is None else iso_of_ms(seen.beat.watermark_ms),
+        "pid": beat.pid,
+        "epoch": beat.epoch,
+        "timeline": beat.timeline,
+        "state": beat.state,
+        "watermark": None if beat.watermark_ms is None else iso_of_ms(beat.watermark_ms),
         "read": sum(row.read for row in rows),
         "dead": sum(row.bad for row in rows),
         "emitted": sum(row.emitted for row in rows),
         "batches": len(rows),
     }
+
+
+def _await_ends(frame: Frame, definition: Definition, log_ends: LogEnds, asked_at: datetime, timeout: int) -> Heartbeat:
+    """Return the heartbeat of the driver that has read up to these ends."""
+    from rivertwice.stream.heartbeat import lag_of
+    from rivertwice.supervise.awaiting import CAUGHT_UP, FAILED, Wait, decide, last_failure, look
+
+    settings, name = frame.settings, definition.name
+    log = settings.pipeline(name).logs / "driver.log"
+    wait = Wait({topic: {str(part): end for part, end in ends.items()} for topic, ends in log_ends.items()})
+    left = total = lag_of({}, log_ends)
+    said_at = time.monotonic()
+    for _ in Deadline.after(timeout).polls(0.25):
+        seen = look(settings, definition, wait, asked_at)
+        wait = decide(wait, seen)
+        if wait.state == CAUGHT_UP and seen.beat is not None:
+            return seen.beat
+        if wait.state == FAILED:
+            message = f"{name} has not caught up: {wait.reason}; see {log}"
+            raise ServiceError(message)
+        if seen.beat is not None and seen.beat.epoch == seen.epoch and seen.beat.end_offsets:
+            left = lag_of(seen.beat.end_offsets, log_ends)
+        if 0 < left < total and time.monotonic() - said_at > _SAY_EVERY_S:
+            said_at = time.monotonic()
+            frame.progress(Measured(f"{name}: {left} records to read", "records", total - left, total))
+    failure = last_failure(settings, name, asked_at)
+    why = "" if failure is None else f"; its driver ended with {failure.failure}: {failure.message}"
+    message = (
+        f"{name} has not caught up after {timeout} s: {left} records of the log are not read yet{why}; the same command waits "
+        f"on, and `rivertwice status` and {log} show what the stream does"
+    )
+    raise ServiceError(message)
 
 
 def _running_text(result: Mapping[str, Any]) -> str:
