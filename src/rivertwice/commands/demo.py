@@ -64,9 +64,9 @@ def require(holds: object, claim: str) -> None:
 @changes_unasked("a folder with a project and its services", because="a folder that no demo made stays as it is")
 @pass_frame
 def demo(frame: Frame, folder: Path, airflow: bool) -> None:
-    """Show the whole loop on a small generated stream, in a new folder.
+    """Show the whole loop on a small generated stream.
 
-    It writes a project, starts Kafka, streams 2,000 orders of which 19 come too late, kills the stream's driver, compares the results with
+    It writes a project into a new folder, starts Kafka, streams 2,000 orders of which 19 come too late, kills the stream's driver, compares the results with
     the log, explains the worst number, repairs it by a backfill and compares again. Each step says what it proves and how long it took. It needs no download
     beyond `rivertwice setup`. What it started stays up. A second run starts clean: it removes the state of the first one.
     """
