@@ -24,10 +24,8 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 def kill_in_the_stream(reader: Reader) -> None:
     """Start the demo and end it with SIGKILL once it streams."""
-    demo = subprocess.Popen(
-        ["rivertwice", "demo"], cwd=reader.folder, env=reader.env | {"PATH": reader.env["PATH"]}, stdout=subprocess.PIPE, text=True,
-        executable=str(reader.venv / "bin" / "rivertwice"),
-    )  # fmt: skip
+    command = [str(reader.venv / "bin" / "rivertwice"), "demo"]
+    demo = subprocess.Popen(command, cwd=reader.folder, env=reader.env, stdout=subprocess.PIPE, text=True)
     assert demo.stdout is not None
     seen = ""
     for line in demo.stdout:
@@ -36,6 +34,17 @@ def kill_in_the_stream(reader: Reader) -> None:
             break
     demo.send_signal(signal.SIGKILL)
     assert demo.wait() == -signal.SIGKILL, seen
+
+
+def send(reader: Reader, order_id: int, placed_at: str) -> None:
+    """Send one order to the demo's topic."""
+    order = {"order_id": order_id, "shop": "berlin", "amount": 12.5, "placed_at": placed_at}
+    (reader.folder / "one.jsonl").write_text(json.dumps(order) + "\n")
+    reader.run(
+        'RIVERTWICE_PROJECT=rivertwice-demo python -c "from pathlib import Path; from rivertwice.config import Settings; from '
+        "rivertwice.scaffold.produce import send_file; send_file(Settings.from_env(), Path('one.jsonl'), 'orders', "
+        "event_time='placed_at', unit=None, key='shop')\""
+    )
 
 
 def test_the_demo_runs_to_its_end_after_a_kill_and_once_more(reader: Reader) -> None:
@@ -54,3 +63,15 @@ def test_the_demo_runs_to_its_end_after_a_kill_and_once_more(reader: Reader) -> 
     (pipeline,) = view["pipelines"]
     assert (pipeline["state"], pipeline["lag"]) in (("idle", 0), ("running", 0))
     assert reader.run("rivertwice --project rivertwice-demo show orders --limit 3").count("2026-01-05") >= 3
+
+    # What is sent as soon as `start --wait` ends is judged by the watermark of what was sent before it began.
+    for order_id, placed_at in ((9_000, "2026-01-05T20:00:00Z"), (9_001, "2026-01-05T17:30:00Z")):
+        send(reader, order_id, placed_at)
+        waited = json.loads(reader.run("rivertwice --project rivertwice-demo --output json start orders --wait"))
+        assert waited["read"] == 1, waited
+    run = json.loads(reader.run("rivertwice --project rivertwice-demo --output json reconcile orders"))
+    counts = {pair: {name: count for name, count in of.items() if count} for pair, of in run["counts"].items()}
+    assert counts == {
+        "stream": {"AGREES": 26, "LATE": 4, "OPEN": 1},
+        "served": {"AGREES": 29, "LATE": 1, "OPEN": 1},
+    }
