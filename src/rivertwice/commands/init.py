@@ -213,7 +213,5 @@ def _text(project: Path, guess: Guess | None, written: list[WrittenFile], *, dry
         )
         parts.append(f"next: rivertwice lint {guess.name}, which names what is missing")
     else:
-        parts.append(
-            f"next: rivertwice setup; rivertwice lint {guess.name}; rivertwice test {guess.name}; README.md has the rest"
-        )
+        parts.append(f"next: rivertwice up; rivertwice test {guess.name}; README.md has the rest")
     return "\n".join(parts)
