@@ -5,6 +5,7 @@ RivertwiceError
 ├── FoldError                a fold failed on an event
 ├── ConfigError              settings, paths or ids are missing or not allowed
 ├── RequestError             a form, a command or a plan request is refused before anything starts
+│   └── NothingStaleError    a backfill finds no window that it would have to repair
 ├── FingerprintError         a checkpoint, savepoint or timeline belongs to another definition
 ├── LedgerError              the ledger contradicts itself or the checkpoint
 │   ├── RangeMismatchError   a batch is already committed, but with another offset range
@@ -59,6 +60,10 @@ class RequestError(RivertwiceError):
     """A request is refused before anything starts."""
 
     reason = "request"
+
+
+class NothingStaleError(RequestError):
+    """A backfill finds no window that it would have to repair."""
 
 
 class FingerprintError(RivertwiceError):

@@ -5,7 +5,6 @@ The environment has the wheel of this clone. Its dependencies are those of the t
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -42,14 +41,6 @@ class Reader:
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         return done.stdout
-
-    def has_read(self, records: int, watermark: str) -> bool:
-        """Whether the stream has read so many records, and the batch after them, which gets a watermark after this one."""
-        (figures,) = json.loads(self.run("rivertwice --output json metrics orders || true"))
-        (pipeline,) = json.loads(self.run("rivertwice --output json status"))["pipelines"]
-        return bool(
-            figures["read_total"] == records and pipeline["lag"] == 0 and (pipeline["watermark"] or "") > watermark
-        )
 
 
 def build_wheel(folder: Path) -> Path:

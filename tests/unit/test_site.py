@@ -138,3 +138,12 @@ def test_a_word_leads_to_the_glossary_the_first_time_a_page_uses_it(site: Path, 
     assert re.findall(r"<(?:h[1-6]|code|pre)[^>]*>[^<]*<a[^>]*class=\"word\"", text) == []
     linked = {link for page in pages.values() for link in page.links if "glossary.html#word-" in link}
     assert len(linked) > 25
+
+
+def test_the_first_verdict_of_the_tutorial_takes_five_commands(pages: dict[Path, Page]) -> None:
+    """No script is typed on the way. The virtual environment does not count: there may be one."""
+    (page,) = (page for path, page in pages.items() if path.name == "tutorial.html")
+    commands = [line for block in page.blocks if block.language == "sh" for line in block.text.splitlines()]
+    first = commands.index("rivertwice reconcile orders") + 1
+    assert sum(not line.startswith("python -m venv") for line in commands[:first]) == 5
+    assert {block.language for block in page.blocks} == {"sh", "text"}

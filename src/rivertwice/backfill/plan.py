@@ -32,7 +32,7 @@ from rivertwice.backfill.ranges import (
 )
 from rivertwice.backfill.session_plan import plan_sessions
 from rivertwice.backfill.zones import check_doubts, plan_chunks
-from rivertwice.errors import RequestError
+from rivertwice.errors import NothingStaleError, RequestError
 from rivertwice.instants import iso_of_ms, to_ms
 from rivertwice.store.files import encode_json
 from rivertwice.timeline.serving import select_winners
@@ -111,7 +111,7 @@ def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[H
                 f"no window of {view.pipeline} is stale: the newest reconcile found none LATE that is not published since; "
                 "reconcile again, or name a range"
             )
-            raise RequestError(message)
+            raise NothingStaleError(message)
     else:
         asked = covering([(to_ms(request.range.start), to_ms(request.range.end))], view.window_ms, view.step)
     if view.closed_ms is None:
@@ -165,7 +165,7 @@ def _due(view: BackfillView, now: datetime) -> tuple[HalfOpenRange, ...]:
     ranges = due_ranges(queue, view.step)
     if not ranges:
         message = f"no window of {view.pipeline} is due for its late rows: {describe_queue(queue)}; ask again later, or name a range"
-        raise RequestError(message)
+        raise NothingStaleError(message)
     return ranges
 
 

@@ -22,7 +22,7 @@ from rivertwice.backfill.model import (
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, merge
 from rivertwice.backfill.survey import Asked
 from rivertwice.backfill.zones import plan_offsets, without
-from rivertwice.errors import LogGapError, RequestError
+from rivertwice.errors import LogGapError, NothingStaleError, RequestError
 from rivertwice.instants import from_ms, to_iso, to_ms
 from rivertwice.timeline.keys import key_digest
 
@@ -54,7 +54,7 @@ def asked_sessions(request: BackfillRequest, view: BackfillView) -> Asked:
             f"no session of {view.pipeline} is stale: the newest reconcile found none LATE that is not published since; "
             "reconcile again, or name a range"
         )
-        raise RequestError(message)
+        raise NothingStaleError(message)
     by_key: dict[str, list[HalfOpenRange]] = {}
     for seed in stale_within(sessions_view.stale, request.within):
         by_key.setdefault(seed.key, []).append((seed.start_ms, max(seed.end_ms, seed.start_ms + 1)))

@@ -10,7 +10,7 @@ from rivertwice.commands.asking import Consent, Preview, asks_first, changes_una
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument, range_of, range_options
 from rivertwice.commands.warm import on_engine
-from rivertwice.errors import RequestError
+from rivertwice.errors import NothingStaleError, RequestError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -54,6 +54,24 @@ def _plan(
     return make_plan(frame.settings, request, spark)
 
 
+def _tell_nothing(frame: Frame, name: str, why: NothingStaleError, *, late: bool) -> None:
+    """Print that there is nothing to recompute, and what to do if there should be.
+
+    Raises:
+        RequestError: the pipeline was never reconciled, so it is not known what is late.
+    """
+    from rivertwice.reconcile.results import newest_reconcile
+
+    if not late and newest_reconcile(frame.settings.pipeline(name)) is None:
+        message = (
+            f"{name} was never reconciled, so it is not known which windows are late; run `rivertwice reconcile {name}`"
+        )
+        raise RequestError(message)
+    then = "" if late else f"; if records came since, run `rivertwice reconcile {name}` first"
+    value = {"backfill": None, "windows": 0, "nothing": str(why)}
+    frame.emit(value, f"nothing to do: {why}{then}")
+
+
 @backfill.command(
     epilog=example(
         "rivertwice backfill plan flight_delays",
@@ -79,8 +97,12 @@ def plan(
     from rivertwice.backfill.store import save_plan
     from rivertwice.pipeline.engine import spark_on_demand
 
-    with spark_on_demand(frame.settings, f"rivertwice-backfill-{name}") as spark:
-        made = _plan(frame, name, range_of(start, end), reason, late=late, spark=spark)
+    try:
+        with spark_on_demand(frame.settings, f"rivertwice-backfill-{name}") as spark:
+            made = _plan(frame, name, range_of(start, end), reason, late=late, spark=spark)
+    except NothingStaleError as nothing:
+        _tell_nothing(frame, name, nothing, late=late)
+        return
     if save:
         made = save_plan(frame.settings.pipeline(name), made)
     frame.emit(made, lambda: explain_plan(made))
@@ -118,6 +140,7 @@ def run(
 ) -> None:
     """Plan, compute, audit and publish a backfill of NAME.
 
+    Without a range: the windows that the newest reconcile found late; if there are none, it says so and exits 0.
     Killed anywhere and run again: the same result, or nothing visible. The audit judges the rows by
     expectations/NAME/corrections.json, if there is one: exit 3 if a critical expectation fails.
     """
@@ -140,7 +163,11 @@ def run(
             chosen = load_plan(home, backfill_id)
         else:
             reason = consent.reason or "manual"
-            chosen = _plan(frame, name, range_of(start, end), reason, late=late, spark=spark)
+            try:
+                chosen = _plan(frame, name, range_of(start, end), reason, late=late, spark=spark)
+            except NothingStaleError as nothing:
+                _tell_nothing(frame, name, nothing, late=late)
+                return
         spark.expect(records=chosen.records)
         shown = Preview(chosen, lambda: explain_plan(chosen))
         is_asked = consent.dry_run or not no_publish

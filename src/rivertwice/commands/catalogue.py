@@ -15,6 +15,7 @@ COMMAND_GROUP = "rivertwice.commands"
 ADDED = "Added by packages"
 SECTIONS: dict[str, dict[str, str]] = {
     "Begin": {
+        "demo": "demo:demo",
         "init": "init:init",
         "setup": "setup:setup",
         "doctor": "doctor:doctor",

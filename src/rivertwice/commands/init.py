@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=example(
+        "rivertwice init --sample",
         "rivertwice init trips --from-topic bike-trips",
         "rivertwice init trips --from-file trips.csv --zone America/New_York",
         "rivertwice init trips --from-topic bike-trips --event-time started_at --key station --columns fare:sum --window '1 hour' --dry-run",
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 @click.option("--from-topic", "topic", metavar="TOPIC", help="Guess the pipeline from records of this Kafka topic.")
 @click.option(
     "--from-file", "file", type=click.Path(path_type=Path), help="Guess it from a file: JSON lines, CSV or Parquet."
+)
+@click.option(
+    "--sample",
+    is_flag=True,
+    help="Write a pipeline of generated orders, some of them late; `rivertwice up --sample` sends them.",
 )
 @click.option(
     "--dir", "folder", type=click.Path(path_type=Path, file_okay=False), help="Where to write; default: the project."
@@ -57,6 +63,7 @@ def init(
     name: str | None,
     topic: str | None,
     file: Path | None,
+    sample: bool,
     folder: Path | None,
     event_time: str | None,
     keys: tuple[str, ...],
@@ -70,26 +77,37 @@ def init(
     """Write a project; guess its pipeline from sample records.
 
     The guess is shown with its reasons. A bounded sample is read: the oldest and the newest records of each partition, or the first of a file. What cannot be
-    guessed is marked TODO in the files. No file that exists is changed. Without a topic or file, only the project's files are
-    written.
+    guessed is marked TODO in the files. No file that exists is changed. Without a topic, a file or --sample, only the project's
+    files are written.
     """
     from rivertwice.scaffold.guess import make_guess
-    from rivertwice.scaffold.write import pipeline_files, project_files, write_files
+    from rivertwice.scaffold.write import pipeline_files, project_files, sample_files, write_files
 
     project = (folder or frame.settings.project).resolve()
     wishes = _wishes(event_time, keys, window, watermark, columns)
-    guess = None
-    if topic is not None or file is not None:
-        sample = _sample(frame, topic, file, records, _zone(zone, file))
-        guess = make_guess(_pipeline_name(name, sample), sample, wishes)
+    guess, files = None, dict[str, str]()
+    if sample:
+        _refuse_beside_sample(name, topic, file, event_time, keys, window, watermark, columns, zone)
+        guess, files = sample_files()
+    elif topic is not None or file is not None:
+        sampled = _sample(frame, topic, file, records, _zone(zone, file))
+        guess = make_guess(_pipeline_name(name, sampled), sampled, wishes)
+        files = pipeline_files(guess, zone)
     elif name is not None:
         message = f"nothing says what {name} reads, so no pipeline can be guessed; add --from-topic TOPIC or --from-file FILE, or leave the name out"
         raise RequestError(message)
-    files = {**(pipeline_files(guess, zone) if guess else {}), **project_files(guess, project)}
-    written = write_files(project, files, dry_run=dry_run)
+    written = write_files(project, files | project_files(guess, project, has_sample=sample), dry_run=dry_run)
     frame.emit(
         _value(project, guess, written, dry_run=dry_run), lambda: _text(project, guess, written, dry_run=dry_run)
     )
+
+
+def _refuse_beside_sample(*others: object) -> None:
+    if any(others):
+        message = (
+            "--sample writes one pipeline, `orders`, as it is; leave out NAME and the options that guess another one"
+        )
+        raise RequestError(message)
 
 
 def _sample(frame: Frame, topic: str | None, file: Path | None, records: int, zone: ZoneInfo | None) -> Sample:
@@ -166,6 +184,7 @@ def _value(project: Path, guess: Guess | None, written: list[WrittenFile], *, dr
 
 
 def _text(project: Path, guess: Guess | None, written: list[WrittenFile], *, dry_run: bool) -> str:
+    from rivertwice.scaffold.produce import SAMPLE_FILE
     from rivertwice.scaffold.render import finding_rows
 
     parts = []
@@ -183,14 +202,16 @@ def _text(project: Path, guess: Guess | None, written: list[WrittenFile], *, dry
         parts.append("nothing was written: --dry-run")
         return "\n".join(parts)
     if guess is None:
-        parts.append("next: rivertwice init NAME --from-topic TOPIC, or --from-file FILE")
+        parts.append("next: rivertwice init NAME --from-topic TOPIC, or --from-file FILE, or rivertwice init --sample")
+    elif any(each.path.endswith(SAMPLE_FILE) for each in written):
+        parts.append(
+            f"next: rivertwice up --sample; rivertwice start {guess.name} --wait; rivertwice reconcile {guess.name}"
+        )
     elif guess.gaps:
         parts.append(
             f"not known: {', '.join(guess.gaps)}; write it into pipelines/{guess.name}/pipeline.yaml and transform.sql (marked TODO)"
         )
         parts.append(f"next: rivertwice lint {guess.name}, which names what is missing")
     else:
-        parts.append(
-            f"next: rivertwice setup; rivertwice lint {guess.name}; rivertwice test {guess.name}; README.md has the rest"
-        )
+        parts.append(f"next: rivertwice up; rivertwice test {guess.name}; README.md has the rest")
     return "\n".join(parts)

@@ -10,38 +10,45 @@ import click
 
 from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, as_fields, as_table, example, pass_frame
+from rivertwice.commands.setup import run_steps
 from rivertwice.commands.status_text import status_text
-from rivertwice.errors import RivertwiceError
+from rivertwice.errors import RequestError, RivertwiceError
 
 if TYPE_CHECKING:
     from rivertwice.engine import EngineStatus
     from rivertwice.pipeline.checked import Judgement
+    from rivertwice.pipeline.definition import Definition
 
 DRAIN_SECONDS = 180.0
 
 
-@click.command(epilog=example("rivertwice up", "rivertwice up --airflow"))
+@click.command(epilog=example("rivertwice up", "rivertwice up --airflow", "rivertwice up --sample"))
 @click.option("--airflow", is_flag=True, help="Also start Airflow and print its address and login.")
+@click.option(
+    "--sample", is_flag=True, help="Also send each pipeline's sample.jsonl to its topic, if the topic is empty."
+)
 @changes_unasked("services run", because="what runs stays as it is")
 @pass_frame
-def up(frame: Frame, airflow: bool) -> None:
+def up(frame: Frame, airflow: bool, sample: bool) -> None:
     """Check all definitions, start broker, topics and agent.
 
-    The topics of all pipelines are created. What runs already is left as it is, and what was checked already is not checked again. Streams whose intent is `running`
+    If Java or jars are missing, they are fetched first, as `rivertwice setup` does. The topics of all pipelines are created. What runs already is left as it is, and what was checked already is not checked again. Streams whose intent is `running`
     come back with the agent. A definition that is refused gets no topics and does not start; the others do. Exit 3 then.
     """
     from rivertwice.embedded.broker import start_broker
     from rivertwice.log.topics import create_topics
+    from rivertwice.setup.install import is_set_up
     from rivertwice.supervise.launch import start_agent
 
     settings = frame.settings
+    if not is_set_up(settings):
+        run_steps(frame)
     judged = check_definitions(frame)
     frame.progress("broker ...")
     broker = start_broker(settings)
-    create_topics(
-        settings,
-        [judgement.bundle.definition for judgement in judged if judgement.bundle is not None and not judgement.broken],
-    )
+    usable = [judgement.bundle.definition for judgement in judged if judgement.bundle and not judgement.broken]
+    create_topics(settings, usable)
+    sent = send_samples(frame, usable) if sample else {}
     suites = check_suites(frame, judged)
     frame.progress("agent ...")
     frame.warn_of_copies()
@@ -55,6 +62,7 @@ def up(frame: Frame, airflow: bool) -> None:
             for judgement in judged
         },
         "suites": suites,
+        **({"sample": sent} if sample else {}),
         "airflow": None,
     }
     if airflow:
@@ -66,6 +74,26 @@ def up(frame: Frame, airflow: bool) -> None:
     frame.emit(result, lambda: up_text(result, judged))
     if suites or any(judgement.broken for judgement in judged):
         raise SystemExit(DEFECT)
+
+
+def send_samples(frame: Frame, definitions: Sequence[Definition]) -> dict[str, str]:
+    """Send the samples of pipelines, and return pipeline to what was done.
+
+    Raises:
+        RequestError: no pipeline has one.
+    """
+    from rivertwice.scaffold.produce import SAMPLE_FILE, send_sample
+
+    said = {each.name: text for each in definitions if (text := send_sample(frame.settings, each)) is not None}
+    if not said:
+        message = (
+            f"no pipeline in {frame.settings.definitions} has a {SAMPLE_FILE}, so nothing was sent; `rivertwice init --sample` "
+            "writes a pipeline that has one"
+        )
+        raise RequestError(message)
+    for name, text in said.items():
+        frame.progress(f"{name}: {text}")
+    return said
 
 
 def check_suites(frame: Frame, judged: Sequence[Judgement]) -> dict[str, list[str]]:
@@ -97,11 +125,12 @@ def check_definitions(frame: Frame) -> list[Judgement]:
 def up_text(result: Mapping[str, Any], judged: Sequence[Judgement]) -> str:
     """Return what runs, and the verdict on every definition, for people. Pure."""
     services = as_fields(
-        {name: value for name, value in result.items() if name not in ("pipelines", "definitions", "suites")}
+        {name: value for name, value in result.items() if name not in ("pipelines", "definitions", "suites", "sample")}
     )
     rows = [
         (judgement.name, judgement.state, "; ".join((*judgement.broken, *judgement.unchecked))) for judgement in judged
     ]
+    rows += [(name, "sample", text) for name, text in result.get("sample", {}).items()]
     rows += [(name, "broken suite", "; ".join(problems)) for name, problems in result["suites"].items()]
     return f"{services}\n{as_table(('definition', 'verdict', 'found'), rows)}"
 

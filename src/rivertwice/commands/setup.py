@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import click
 
@@ -22,6 +23,15 @@ def setup(frame: Frame, dev: bool) -> None:
     PROJECT/.build, if there is one, else to $RIVERTWICE_DOWNLOADS or the user's cache. MAVEN_REPO_URL names another repository than
     Maven Central.
     """
+    done = run_steps(frame, dev=dev)
+    frame.emit(
+        {"steps": done, "downloads": frame.settings.build},
+        "\n".join(f"setup: {each['step']:<15} {each['result']} ({each['seconds']} s)" for each in done),
+    )
+
+
+def run_steps(frame: Frame, *, dev: bool = False) -> list[dict[str, Any]]:
+    """Run the steps of set-up, and return each with its result and its seconds."""
     from rivertwice.setup.install import setup_steps
 
     done = []
@@ -29,7 +39,4 @@ def setup(frame: Frame, dev: bool) -> None:
         frame.progress(f"{name} ...")
         begun = time.monotonic()
         done.append({"step": name, "result": step(), "seconds": round(time.monotonic() - begun, 1)})
-    frame.emit(
-        {"steps": done, "downloads": frame.settings.build},
-        "\n".join(f"setup: {each['step']:<15} {each['result']} ({each['seconds']} s)" for each in done),
-    )
+    return done

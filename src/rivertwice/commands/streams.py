@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,15 +25,24 @@ from rivertwice.commands.first_load import (
 from rivertwice.commands.frame import Frame, example, pass_frame
 from rivertwice.commands.options import name_argument
 from rivertwice.errors import RequestError, ServiceError
+from rivertwice.instants import iso_of_ms
+from rivertwice.progress import Measured
 from rivertwice.waits import Deadline
+
+if TYPE_CHECKING:
+    from rivertwice.pipeline.definition import Definition
+    from rivertwice.stream.heartbeat import LogEnds
+    from rivertwice.timeline.intent import Heartbeat
+
+_SAY_EVERY_S = 5.0
 
 
 @click.command(
     epilog=example("rivertwice start flight_delays --wait", "rivertwice start flight_delays --from-batch --dry-run")
 )
 @name_argument()
-@click.option("--wait", is_flag=True, help="Wait until a driver runs the stream.")
-@click.option("--timeout", type=click.IntRange(1), default=180, show_default=True, help="Seconds to wait.")
+@click.option("--wait", is_flag=True, help="Wait until the stream has read the log as far as it is now.")
+@click.option("--timeout", type=click.IntRange(1), default=600, show_default=True, help="Seconds to wait.")
 @click.option(
     "--accept-gap",
     metavar="ID",
@@ -52,6 +61,10 @@ def start(
 
     The command records that it is to run; the agent starts it, now and after every crash. The very first start creates the first timeline. A stream that the agent gave up is tried again. With --accept-gap
     it continues after records that Kafka deleted before they were read: on a new timeline, and recorded for ever.
+
+    With --wait the command ends when the stream has caught up: it has read all that was in the log when you asked, and closed the windows
+    that these records close. What you send afterwards is judged by their watermark. Exit 1 with the reason if the stream fails or
+    the time is over; the stream itself continues to run.
 
     With --from-batch a long history is not streamed. The topic is archived, the stream begins where the oldest window
     that is still open begins, and backfills publish the windows before it, once the stream has closed them. It waits
@@ -86,7 +99,9 @@ def start(
         gap = go_past(settings, name, accept_gap, by="cli", now=asked_at)
         frame.progress(f"{accept_gap} is accepted: {name} continues after it on timeline {gap.timeline}")
         accepted = {"accepted": {"gap": gap.gap, "timeline": gap.timeline}}
-    result = want_running(frame, name, asked_at, timeout if wait else None)
+    result = want_running(frame, name, asked_at, must_run=wait)
+    if wait:
+        result |= wait_caught_up(frame, name, asked_at, timeout)
     loading = {} if unfinished is None else {"first_load": unfinished}
     frame.emit(result | accepted | loading, _running_text(result))
 
@@ -103,22 +118,24 @@ def load_and_start(
     if is_loaded_by_stream(frame, name):
         with hold_load(frame.settings.pipeline(name)):
             plain, said = begin_by_stream(frame, name, asked_at)
-        result = want_running(frame, name, asked_at, timeout if wait else None)
-        return result | plain, f"{said}; {_running_text(result)}"
-    with one_run(frame, name) as spark:
-        load = begin(frame, name, asked_at, spark)
-        result = want_running(frame, name, asked_at, timeout if wait else None)
-        check_driver = partial(_require_driver, frame, name, asked_at)
-        published = [] if load is None else finish(frame, load, timeout, check_driver, spark)
-    plain, said = describe(load, published)
+        result = want_running(frame, name, asked_at, must_run=wait)
+    else:
+        with one_run(frame, name) as spark:
+            load = begin(frame, name, asked_at, spark)
+            result = want_running(frame, name, asked_at, must_run=wait)
+            check_driver = partial(_require_driver, frame, name, asked_at)
+            published = [] if load is None else finish(frame, load, timeout, check_driver, spark)
+        plain, said = describe(load, published)
+    if wait:
+        result |= wait_caught_up(frame, name, asked_at, timeout)
     return result | plain, f"{said}; {_running_text(result)}"
 
 
-def want_running(frame: Frame, name: str, asked_at: datetime, timeout: int | None) -> dict[str, Any]:
-    """Record that the stream is wanted running, and wait for its driver if `timeout` (seconds) is given.
+def want_running(frame: Frame, name: str, asked_at: datetime, *, must_run: bool) -> dict[str, Any]:
+    """Record that the stream is wanted running.
 
     Raises:
-        ServiceError: it is waited for, and no driver will run, or none runs in time.
+        ServiceError: it must run, and no agent lives that would start it.
     """
     from rivertwice.supervise.launch import agent_status
     from rivertwice.timeline.intent import write_intent
@@ -128,16 +145,86 @@ def want_running(frame: Frame, name: str, asked_at: datetime, timeout: int | Non
     agent = agent_status(settings)
     if agent is None:
         frame.progress("no agent lives, so nothing will start it yet; run `rivertwice up`")
-        if timeout is not None:
+        if must_run:
             message = f"no agent lives in {settings.home}, so {name} would never start; run `rivertwice up`"
             raise ServiceError(message)
-    result = {"pipeline": name, "desired": intent.desired, "agent": None if agent is None else agent.pid}
-    return result if timeout is None else result | _wait_running(frame, name, asked_at, timeout)
+    return {"pipeline": name, "desired": intent.desired, "agent": None if agent is None else agent.pid}
+
+
+def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) -> dict[str, Any]:
+    """Wait until the stream has read the log as far as it is now, and return what it has read meanwhile.
+
+    Raises:
+        ServiceError: the stream fails or is stopped, or the time is over.
+    """
+    from rivertwice.log.kafka import stable_ends
+    from rivertwice.pipeline.definition import load_definition
+    from rivertwice.timeline.lineage import path_ledger
+
+    settings = frame.settings
+    home = settings.pipeline(name)
+    definition = load_definition(settings.definition_folder(name))
+    log_ends = {topic: stable_ends(settings, topic) for topic in definition.topics}
+    known = {(row.timeline, row.batch) for row in path_ledger(home)}
+    beat = _await_ends(frame, definition, log_ends, asked_at, timeout)
+    rows = [row for row in path_ledger(home) if (row.timeline, row.batch) not in known]
+    return {
+        "pid": beat.pid,
+        "epoch": beat.epoch,
+        "timeline": beat.timeline,
+        "state": beat.state,
+        "watermark": None if beat.watermark_ms is None else iso_of_ms(beat.watermark_ms),
+        "read": sum(row.read for row in rows),
+        "dead": sum(row.bad for row in rows),
+        "emitted": sum(row.emitted for row in rows),
+        "batches": len(rows),
+    }
+
+
+def _await_ends(frame: Frame, definition: Definition, log_ends: LogEnds, asked_at: datetime, timeout: int) -> Heartbeat:
+    """Return the heartbeat of the driver that has read up to these ends."""
+    from rivertwice.stream.heartbeat import lag_of
+    from rivertwice.supervise.awaiting import CAUGHT_UP, FAILED, Wait, decide, last_failure, look
+
+    settings, name = frame.settings, definition.name
+    log = settings.pipeline(name).logs / "driver.log"
+    wait = Wait({topic: {str(part): end for part, end in ends.items()} for topic, ends in log_ends.items()})
+    left = total = lag_of({}, log_ends)
+    said_at = time.monotonic()
+    for _ in Deadline.after(timeout).polls(0.25):
+        seen = look(settings, definition, wait, asked_at)
+        wait = decide(wait, seen)
+        if wait.state == CAUGHT_UP and seen.beat is not None:
+            return seen.beat
+        if wait.state == FAILED:
+            message = f"{name} has not caught up: {wait.reason}; see {log}"
+            raise ServiceError(message)
+        if seen.beat is not None and seen.beat.epoch == seen.epoch and seen.beat.end_offsets:
+            left = lag_of(seen.beat.end_offsets, log_ends)
+        if 0 < left < total and time.monotonic() - said_at > _SAY_EVERY_S:
+            said_at = time.monotonic()
+            frame.progress(Measured(f"{name}: {left} records to read", "records", total - left, total))
+    failure = last_failure(settings, name, asked_at)
+    why = "" if failure is None else f"; its driver ended with {failure.failure}: {failure.message}"
+    message = (
+        f"{name} has not caught up after {timeout} s: {left} records of the log are not read yet{why}; the same command waits "
+        f"on, and `rivertwice status` and {log} show what the stream does"
+    )
+    raise ServiceError(message)
 
 
 def _running_text(result: Mapping[str, Any]) -> str:
-    driver = f"; driver pid {result['pid']}, epoch {result['epoch']}" if "epoch" in result else ""
-    return f"{result['pipeline']}: running is wanted{driver}"
+    if "epoch" not in result:
+        return f"{result['pipeline']}: running is wanted"
+    dead = f", {result['dead']} of them dead letters" if result["dead"] else ""
+    read = (
+        f"read {result['read']} records in {result['batches']} batches{dead}"
+        if result["batches"]
+        else "nothing new to read"
+    )
+    watermark = f"; watermark {result['watermark']}" if result["watermark"] else ""
+    driver = f"; driver pid {result['pid']}, epoch {result['epoch']}"
+    return f"{result['pipeline']} has caught up: {read}, {result['emitted']} rows emitted{watermark}{driver}"
 
 
 def _show_gap(frame: Frame, name: str, gap_id: str) -> Preview:
@@ -185,23 +272,6 @@ def _require_driver(frame: Frame, name: str, asked_at: datetime) -> None:
 def _given_up(frame: Frame, name: str, why: str | None) -> str:
     log = frame.settings.pipeline(name).logs / "driver.log"
     return f"{name} did not start, and the agent has given up: {why}; see {log}"
-
-
-def _wait_running(frame: Frame, name: str, asked_at: datetime, timeout: int) -> dict[str, Any]:
-    from rivertwice.stream.lease import lease_owner
-    from rivertwice.supervise.memory import load_memory
-    from rivertwice.timeline.intent import read_heartbeat
-
-    home = frame.settings.pipeline(name)
-    for _ in Deadline.after(timeout).polls(0.2):
-        owner, beat = lease_owner(home), read_heartbeat(home)
-        if owner is not None and beat is not None and beat.epoch == owner.epoch and beat.state in {"running", "idle"}:
-            return {"pid": owner.pid, "epoch": owner.epoch, "timeline": beat.timeline, "state": beat.state}
-        memory = load_memory(frame.settings, name)
-        if memory.broken_at is not None and memory.broken_at >= asked_at:
-            raise ServiceError(_given_up(frame, name, memory.broken_because))
-    message = f"{name} does not run after {timeout} s; see `rivertwice agent status` and {home.logs / 'driver.log'}"
-    raise ServiceError(message)
 
 
 @click.command(epilog=example("rivertwice stop flight_delays --wait"))

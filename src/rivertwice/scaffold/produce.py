@@ -14,7 +14,9 @@ from zoneinfo import ZoneInfo
 from rivertwice.config import Settings
 from rivertwice.errors import RequestError
 from rivertwice.instants import to_ms, utc_now
+from rivertwice.log.kafka import end_offsets
 from rivertwice.log.send import send_records
+from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.paths import value_at
 from rivertwice.scaffold.read_file import as_fields, file_values
 from rivertwice.scaffold.times import as_instant
@@ -22,6 +24,8 @@ from rivertwice.scaffold.times import as_instant
 AT_ONCE = 10_000
 """Records that are in memory at the same time."""
 ANY_PARTITION = -1
+SAMPLE_FILE = "sample.jsonl"
+"""File of a pipeline's folder with records that `rivertwice up --sample` sends."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,38 @@ def send_file(
         message = f"{sent} records of {path} were sent to {topic}, but {reasons}; correct these lines and send them in a file of their own"
         raise RequestError(message)
     return sent
+
+
+def send_sample(settings: Settings, definition: Definition) -> str | None:
+    """Send the records of a pipeline's `sample.jsonl` to its topic, if that is empty; say what was done. None: it has no such file.
+
+    Raises:
+        RequestError: the file cannot be read, or the pipeline has several sources.
+        ServiceError: not all records were acknowledged.
+    """
+    path = settings.definitions / definition.name / SAMPLE_FILE
+    if not path.is_file():
+        return None
+    if len(definition.sources) > 1:
+        message = (
+            f"{path}: {definition.name} has several sources, so the topic of its records is not known; remove the file"
+        )
+        raise RequestError(message)
+    (source,) = definition.sources.values()
+    held = sum(end_offsets(settings, source.topic).values())
+    if held:
+        return f"topic {source.topic} holds {held} records, so its sample is not sent again"
+    event_time = source.paths.get(source.event_time, source.event_time)
+    key = next((name for name in definition.keys if name in source.schema_), None)
+    sent = send_file(
+        settings,
+        path,
+        source.topic,
+        event_time=event_time,
+        unit=source.epochs.get(source.event_time),
+        key=None if key is None else source.paths.get(key, key),
+    )
+    return f"{sent} records sent to topic {source.topic}"
 
 
 def _records(

@@ -115,20 +115,22 @@ jobs:
 """
 
 
-def render_readme(guess: Guess | None) -> str:
+def render_readme(guess: Guess | None, *, has_sample: bool = False) -> str:
     """Return the text of `README.md`: the next commands."""
     if guess is None:
         return (
-            "# A project of rivertwice\n\nIt has no pipeline yet. Guess one from a topic or a file of sample records:\n\n"
-            "```sh\nrivertwice init NAME --from-topic TOPIC\nrivertwice init NAME --from-file FILE\n```\n"
+            "# A project of rivertwice\n\nIt has no pipeline yet. Guess one from a topic or a file of sample records, or take generated ones:\n\n"
+            "```sh\nrivertwice init NAME --from-topic TOPIC\nrivertwice init NAME --from-file FILE\nrivertwice init --sample\n```\n"
         )
     name, gaps = guess.name, guess.gaps
     first = [f"pipelines/{name}/pipeline.yaml: write {', '.join(gaps)} (marked TODO), then:", ""] if gaps else []
-    send = (
-        [f"python pipelines/{name}/produce.py FILE # send the records of a file to the topic {guess.sample.topic}"]
-        if guess.sample.is_file
-        else []
-    )
+    up = ["rivertwice up # Java and jars (once), broker (unless rivertwice.yaml names one), topics, agent"]
+    if has_sample:
+        up = ["rivertwice up --sample # Java and jars (once), broker, topics, agent; sends sample.jsonl"]
+    elif guess.sample.is_file:
+        up += [
+            f"python pipelines/{name}/produce.py FILE # send the records of a file to the topic {guess.sample.topic}"
+        ]
     lines = [
         "# A project of rivertwice",
         "",
@@ -136,14 +138,12 @@ def render_readme(guess: Guess | None) -> str:
         "",
         *first,
         "```sh",
-        "rivertwice setup # once: Java and jars",
-        f"rivertwice lint {name} # is the definition accepted, and what does it promise?",
-        f"rivertwice test {name} # its cases, as a stream and as a batch",
-        "rivertwice up # broker (unless rivertwice.yaml names one), topics, agent",
-        *send,
-        f"rivertwice start {name} --wait",
+        *up,
+        f"rivertwice start {name} --wait # until the stream has read what is in the log now",
         f"rivertwice reconcile {name} # recompute, and name the cause of every row that differs",
         f"rivertwice show {name} # the rows that are served",
+        f"rivertwice lint {name} # is the definition accepted, and what does it promise?",
+        f"rivertwice test {name} # its cases, as a stream and as a batch",
         f"rivertwice advise {name} # what other watermark delays would have done",
         "```",
         "",

