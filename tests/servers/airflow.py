@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import shutil
+import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,14 @@ from homes.project import REPOSITORY, TO_RUN, link
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.embedded import airflow as services
 from rivertwice.embedded.airflow import AirflowInfo, client, start_airflow, stop_airflow
-from rivertwice.embedded.airflow_config import airflow_options
+from rivertwice.embedded.airflow_config import AirflowHome, airflow_options
+from rivertwice.embedded.fork_server import ForkServer
 from rivertwice.instants import utc_now
 from rivertwice.orchestration.airflow_api import AirflowClient
+from rivertwice.progress import Progress
 from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import write_intent
+from running.shared import alone
 from running.warm_spark import small_jobs
 from streams.flights import StreamedRun
 
@@ -119,8 +123,27 @@ def start_quiet_airflow(settings: Settings, users: Sequence[str] = (), **more: d
         made["core"]["simple_auth_manager_users"] = ",".join([made["core"]["simple_auth_manager_users"], *users])
         return {name: values | QUIET.get(name, {}) | more.get(name, {}) for name, values in made.items()}
 
-    with mock.patch.object(services, "airflow_options", quiet):
+    with mock.patch.object(services, "airflow_options", quiet), mock.patch.object(services, "_migrate", migrate_once):
         return start_airflow(settings, timeout=300)
+
+
+def migrate_once(
+    home: AirflowHome, fork_server: ForkServer, progress: Progress, migrate: Any = services._migrate
+) -> None:
+    """Give a home a copy of the one database that is migrated for all tests; a migration costs 15 CPU-seconds."""
+    folder = REPOSITORY / ".build" / "airflow-database" / services._airflow_version()
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder):
+        if home.database.exists() or not (folder / "schema.json").exists():
+            migrate(home, fork_server, progress)
+        else:
+            shutil.copyfile(folder / "airflow.db", home.database)
+            shutil.copyfile(folder / "schema.json", home.schema_stamp)
+        if not (folder / "schema.json").exists():
+            with closing(sqlite3.connect(home.database)) as database:
+                (folder / "airflow.db").unlink(missing_ok=True)
+                database.execute("VACUUM INTO ?", [str(folder / "airflow.db")])
+            shutil.copyfile(home.schema_stamp, folder / "schema.json")
 
 
 def ready_client(settings: Settings, pipeline: str = PIPELINE, verbs: Sequence[str] = VERBS) -> AirflowClient:
