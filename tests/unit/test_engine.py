@@ -16,7 +16,7 @@ import pytest
 
 from rivertwice import engine
 from rivertwice.config import Settings
-from rivertwice.engine import address_of, engine_folder, is_served, run_in_engine
+from rivertwice.engine import address_of, engine_folder, is_served, run_in_engine, run_program_in_engine
 from rivertwice.engine_server import Basis, look_at_basis
 from rivertwice.pipeline.jvm_confs import QUICK_BATCHES, QUICK_RECORDS, is_quick
 
@@ -189,3 +189,23 @@ def test_a_home_that_cannot_be_written_is_said(settings: Settings, monkeypatch: 
     said: list[str] = []
     assert run_in_engine(settings, "test", ["test"], said.append) is None
     assert "no engine can be started" in said[0]
+
+
+def test_each_line_of_a_program_is_passed_on(settings: Settings, tmp_path: Path) -> None:
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(json.dumps({"ready": os.getpid()}).encode() + b"\n")
+        _, (stdin, stdout, stderr), _, _ = socket.recv_fds(connection, 1, 3)
+        request = json.loads(connection.makefile("rb").readline())
+        assert (request["program"], request["words"]) == (str(tmp_path / "job.py"), ["--pipeline", "p"])
+        assert os.read(stdin, 1) == b""
+        os.write(stdout, b"one\n")
+        os.write(stderr, b"error: two\n")
+        for file in (stdin, stdout, stderr):
+            os.close(file)
+        send(connection, {"code": 1})
+
+    said: list[str] = []
+    with served(settings, serve):
+        ran = run_program_in_engine(settings, tmp_path / "job.py", ["--pipeline", "p"], said.append)
+    assert ran == (1, "one\nerror: two")
+    assert said == ["one", "error: two"]
