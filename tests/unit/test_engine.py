@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
-from rivertwice import engine
+from homes.project import REPOSITORY
+from rivertwice import engine, engine_server
 from rivertwice.config import Settings
 from rivertwice.engine import address_of, engine_folder, is_served, run_in_engine, run_program_in_engine
 from rivertwice.engine_server import Basis, look_at_basis
+from rivertwice.pipeline import engine as spark_engine
 from rivertwice.pipeline.jvm_confs import QUICK_BATCHES, QUICK_RECORDS, is_quick
 
 BASIS = Basis("python", (("a.py", 1),), {"SPARK_X": "1"}, {"spark.master": "local"}, (("a.jar", 1, 1),))
@@ -209,3 +211,25 @@ def test_each_line_of_a_program_is_passed_on(settings: Settings, tmp_path: Path)
         ran = run_program_in_engine(settings, tmp_path / "job.py", ["--pipeline", "p"], said.append)
     assert ran == (1, "one\nerror: two")
     assert said == ["one", "error: two"]
+
+
+def test_a_long_run_leaves_the_engine_before_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_engine, "_RESIDENT", [object()])
+    monkeypatch.setattr("rivertwice.reconcile.unchanged.count_unsealed", lambda *_, **__: QUICK_RECORDS + 1)
+    words = ["--project", str(REPOSITORY), "--home", str(tmp_path), "reconcile", "flight_delays", "--full"]
+    answer = engine_server._run({"program": None, "words": words})
+    assert answer == {"cold": f"it reads {QUICK_RECORDS + 1} records"}
+
+
+def test_a_verb_ends_in_the_engine_with_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def code(*words: str) -> Any:
+        return engine_server._run({"program": None, "words": ["--home", str(tmp_path), *words]})["code"]
+
+    assert [code("--version"), code("pipelines"), code("lint", "nobody"), code("no such verb")] == [0, 0, 1, 2]
+    program = tmp_path / "job.py"
+    program.write_text("import sys\nsys.exit('refused: no')\n")
+    assert engine_server._run({"program": str(program), "words": []}) == {"code": 1}
+    assert capsys.readouterr().err.endswith("refused: no\n")
+    program.write_text("1 / 0\n")
+    assert engine_server._run({"program": str(program), "words": []}) == {"code": 1}
+    assert "ZeroDivisionError" in capsys.readouterr().err
