@@ -31,8 +31,8 @@ from rivertwice.store.files import read_json
 from rivertwice.store.log_files import open_log
 from rivertwice.waits import Deadline
 
-START_S, WAIT_S = 30.0, 30.0
-"""How long a client waits for a new engine to answer, and for a busy one to be free."""
+START_S, WAIT_S, STOP_S = 30.0, 30.0, 10.0
+"""How long a client waits for a new engine to answer, for a busy one to be free, and for one that it stops to end."""
 _SOON_S = 0.3
 _LINES = 100
 _ONE_PROCESS = ("local", "local[")
@@ -85,6 +85,10 @@ def stop_engine(settings: Settings) -> int | None:
     status = engine_status(settings)
     if status is None:
         return None
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(status.pid).terminate()
+    # Its JVM sees that, and removes its temporary files.
+    Deadline.after(STOP_S).wait_until(lambda: not session_members([status.pid]), every=0.05)
     end_sessions([status.pid])
     return status.pid
 

@@ -155,6 +155,8 @@ class Engine:
         _answer(connection, {"ready": os.getpid()})
         request, files = _receive(connection)
         if request is None:
+            for file in files:
+                os.close(file)
             return True
         why = self._find_change(request)
         if why is not None:
@@ -173,8 +175,8 @@ class Engine:
         if self.spark.is_dead(0.0 if answer.get("code") == 0 else _DYING_S):
             self.say(f"ends: the JVM ended during `rivertwice {verb}`")
             return False
-        _answer(connection, answer)
         self.record(None)
+        _answer(connection, answer)
         if self._interrupted:
             self.say(f"ends: `rivertwice {verb}` was interrupted")
         return not self._interrupted  # what it began in the JVM may still run

@@ -233,3 +233,26 @@ def test_a_verb_ends_in_the_engine_with_its_exit_code(tmp_path: Path, capsys: py
     program.write_text("1 / 0\n")
     assert engine_server._run({"program": str(program), "words": []}) == {"code": 1}
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("why", ["idle", "gone"])
+def test_an_engine_without_work_or_socket_ends(why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_server, "_LOOK_S", 0.01)
+    monkeypatch.setattr(engine_server, "IDLE_S", 0.05 if why == "idle" else 600.0)
+    with engine_server._listen(tmp_path) as listener:
+        place = tmp_path / "socket"
+        assert oct(place.stat().st_mode & 0o777) == "0o600"
+        if why == "gone":
+            threading.Timer(0.05, place.unlink).start()
+        assert engine_server._accept(listener, place) is None
+
+
+def test_only_one_engine_serves_a_home(tmp_path: Path) -> None:
+    held = engine_server._open_alone(tmp_path)
+    assert held is not None
+    (tmp_path / "socket").touch()
+    assert engine_server._open_alone(tmp_path) is None
+    held.close()
+    again = engine_server._open_alone(tmp_path)
+    assert again is not None
+    again.close()
