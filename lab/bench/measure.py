@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import time
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+
+os.environ.setdefault("RIVERTWICE_ENGINE", "off")  # what a verb costs is measured in its own process tree
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,7 @@ def run_case(
         keep: leave folder and topic for a look afterwards.
     """
     os.environ.setdefault("JAVA_TOOL_OPTIONS", QUICK_JVM)
+    os.environ.setdefault("RIVERTWICE_ENGINE", "off")  # a strike is meant for the process that does the work
     began, clock = to_iso(utc_now()), time.monotonic()
     place = folder / f"{case.name.replace('/', '-').lower()}-{seed}-{job}-{uuid.uuid4().hex[:6]}"
     detail, failed, judgement = "", True, None

@@ -16,6 +16,8 @@ import os
 import signal
 import socket
 import sys
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +31,10 @@ from rivertwice.store.files import read_json
 from rivertwice.store.log_files import open_log
 from rivertwice.waits import Deadline
 
-START_S, WAIT_S = 30.0, 30.0
-"""How long a client waits for a new engine to answer, and for a busy one to be free."""
+START_S, WAIT_S, STOP_S = 30.0, 30.0, 10.0
+"""How long a client waits for a new engine to answer, for a busy one to be free, and for one that it stops to end."""
 _SOON_S = 0.3
+_LINES = 100
 _ONE_PROCESS = ("local", "local[")
 _NOT_HERE = ("PYSPARK_GATEWAY_PORT",)
 """Variables of a process that Spark itself started: its Spark is already there."""
@@ -82,6 +85,10 @@ def stop_engine(settings: Settings) -> int | None:
     status = engine_status(settings)
     if status is None:
         return None
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(status.pid).terminate()
+    # Its JVM sees that, and removes its temporary files.
+    Deadline.after(STOP_S).wait_until(lambda: not session_members([status.pid]), every=0.05)
     end_sessions([status.pid])
     return status.pid
 
@@ -92,7 +99,15 @@ def is_served(settings: Settings) -> bool:
     return settings.engine and local and not any(name in os.environ for name in _NOT_HERE)
 
 
-def run_in_engine(settings: Settings, verb: str, words: Sequence[str], say: Callable[[str], None]) -> int | None:
+def run_in_engine(
+    settings: Settings,
+    verb: str,
+    words: Sequence[str],
+    say: Callable[[str], None],
+    *,
+    program: Path | None = None,
+    output: int | None = None,
+) -> int | None:
     """Run a verb in the engine of the home, and start that if there is none.
 
     Args:
@@ -100,6 +115,8 @@ def run_in_engine(settings: Settings, verb: str, words: Sequence[str], say: Call
         verb: what others are told of it.
         words: the words of this call, after the program's name.
         say: is passed a line when something is unusual.
+        program: a file of Python that is run instead of `rivertwice`.
+        output: descriptor that takes its stdout and stderr; None: those of this process.
 
     Returns:
         the verb's exit code; None: it has to run in this process.
@@ -109,12 +126,40 @@ def run_in_engine(settings: Settings, verb: str, words: Sequence[str], say: Call
         if connection is None:
             return None
         with connection:
-            answer = _ask(connection, settings, {"verb": verb, "words": list(words)}, say)
+            call = {"verb": verb, "words": list(words), "program": None if program is None else str(program)}
+            answer = _ask(connection, settings, call, output, say)
         if answer is None or "code" in answer:
             return None if answer is None else int(answer["code"])
         if "stale" not in answer or not is_first:
             return None  # the work is too large, or two engines in turn do not fit
     return None
+
+
+def run_program_in_engine(
+    settings: Settings, program: Path, arguments: Sequence[str], say: Callable[[str], None]
+) -> tuple[int, str] | None:
+    """Run a file of Python in the engine, and pass each line of its output on.
+
+    Returns:
+        its exit code and the end of its output; None: it has to run elsewhere.
+    """
+    reading, writing = os.pipe()
+    end: deque[str] = deque(maxlen=_LINES)
+
+    def read() -> None:
+        with os.fdopen(reading, errors="replace") as lines:
+            for line in lines:
+                end.append(line.rstrip("\n"))
+                say(end[-1])
+
+    reader = threading.Thread(target=read, name="output", daemon=True)
+    reader.start()
+    try:
+        code = run_in_engine(settings, program.stem, arguments, say, program=program, output=writing)
+    finally:
+        os.close(writing)
+    reader.join()
+    return None if code is None else (code, "\n".join(end))
 
 
 def _reach(folder: Path, settings: Settings, say: Callable[[str], None]) -> socket.socket | None:
@@ -128,7 +173,7 @@ def _reach(folder: Path, settings: Settings, say: Callable[[str], None]) -> sock
         folder.chmod(0o700)
         with open_log(log) as output:
             child = start_detached(
-                [sys.executable, "-m", "rivertwice.engine_server"],
+                [sys.executable, "-P", "-m", "rivertwice.engine_server"],  # -P: no module of the home
                 env={**os.environ, **settings.to_env()},
                 cwd=settings.home,
                 output=output,
@@ -163,7 +208,11 @@ def _connect(folder: Path) -> socket.socket | None:
 
 
 def _ask(
-    connection: socket.socket, settings: Settings, call: Mapping[str, Any], say: Callable[[str], None]
+    connection: socket.socket,
+    settings: Settings,
+    call: Mapping[str, Any],
+    output: int | None,
+    say: Callable[[str], None],
 ) -> dict[str, Any] | None:
     """Return the engine's answer; None: it was busy too long, or it ended."""
     answers = connection.makefile("rb")
@@ -178,7 +227,7 @@ def _ask(
         "python": sys.executable,
     }
     try:
-        with _open_files() as files:
+        with _open_files(output) as files:
             socket.send_fds(connection, [b"!"], files)
         connection.sendall(json.dumps(request).encode() + b"\n")
         answer = _interruptible(answers, ready)
@@ -232,11 +281,15 @@ def _interruptible(answers: IO[bytes], pid: int) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def _open_files() -> Iterator[list[int]]:
+def _open_files(output: int | None) -> Iterator[list[int]]:
     """Give descriptors of stdin, stdout and stderr; one that is closed here is empty there."""
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
-        yield [number if _is_open(number) else nothing for number in (0, 1, 2)]
+        yield (
+            [nothing, output, output]
+            if output is not None
+            else [number if _is_open(number) else nothing for number in (0, 1, 2)]
+        )
     finally:
         os.close(nothing)
 

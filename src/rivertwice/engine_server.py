@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import runpy
 import select
 import signal
 import socket
@@ -29,9 +31,11 @@ from rivertwice.engine import address_of, engine_folder
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.locks import open_locked
+from rivertwice.log.archive_sums import forget_compared
 from rivertwice.pipeline.engine import ColdRunError, ResidentSpark, connector_jars, keep_spark
 from rivertwice.pipeline.jvm_confs import start_confs
 from rivertwice.processes import own_start
+from rivertwice.setup.java import java_env
 from rivertwice.store.files import replace_json
 from rivertwice.tracing import flush
 from rivertwice.waits import Deadline
@@ -43,7 +47,7 @@ _PREDECESSOR_S = 20.0
 _DYING_S = 0.5  # a verb sees that its JVM is gone a little earlier than the system says so
 _DESCRIPTORS = 3
 _STARTS = ("SPARK_", "PYSPARK_", "JAVA_", "_JAVA", "JDK_", "HADOOP_", "AWS_", "PYTHON", "LD_", "OTEL_", "LC_", "KRB5")
-_NAMES = ("LANG", "LANGUAGE", "TZ", "PATH", "HOME", "USER", "TMPDIR", "http_proxy", "https_proxy", "no_proxy")
+_NAMES = ("LANG", "LANGUAGE", "TZ", "HOME", "USER", "TMPDIR", "http_proxy", "https_proxy", "no_proxy")
 _PACKAGE = Path(__file__).parent
 _FOLDERS = tuple(Path(folder) for folder in sys.path if Path(folder).is_dir())
 
@@ -95,10 +99,14 @@ def look_at_basis(env: Mapping[str, str], python: str) -> Basis:
             *_changes_of(_PACKAGE),
             *((str(folder), folder.stat().st_mtime_ns) for folder in _FOLDERS if folder.exists()),
         ),
-        env={name: env[name] for name in sorted(env) if name.startswith(_STARTS) or name in _NAMES},
-        confs=start_confs(settings, jars),
+        env={name: env[name] for name in sorted(env) if _is_of_start(name)},
+        confs={**start_confs(settings, jars), "java": java_env(settings, env)["JAVA_HOME"]},
         jars=tuple((str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in jars),
     )
+
+
+def _is_of_start(name: str) -> bool:
+    return name in _NAMES or (name.startswith(_STARTS) and name != "JAVA_HOME")  # Java's folder is among the settings
 
 
 def _changes_of(package: Path) -> Iterator[tuple[str, int]]:
@@ -147,6 +155,8 @@ class Engine:
         _answer(connection, {"ready": os.getpid()})
         request, files = _receive(connection)
         if request is None:
+            for file in files:
+                os.close(file)
             return True
         why = self._find_change(request)
         if why is not None:
@@ -158,14 +168,15 @@ class Engine:
         self.record(verb)
         with self._watched(connection, verb), _as_client(request, files):
             signal.signal(signal.SIGINT, self.interrupt)
-            answer = _run(request["words"])
+            answer = _run(request)
             self.spark.end()
         BARS.forget()
+        forget_compared()
         if self.spark.is_dead(0.0 if answer.get("code") == 0 else _DYING_S):
             self.say(f"ends: the JVM ended during `rivertwice {verb}`")
             return False
-        _answer(connection, answer)
         self.record(None)
+        _answer(connection, answer)
         if self._interrupted:
             self.say(f"ends: `rivertwice {verb}` was interrupted")
         return not self._interrupted  # what it began in the JVM may still run
@@ -202,10 +213,13 @@ class Engine:
         return "its JVM has ended" if self.spark.is_dead() else self.basis.describe_change(now)
 
 
-def _run(words: Sequence[str]) -> dict[str, Any]:
-    """Run a verb; return the answer for its client."""
+def _run(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a verb or a program; return the answer for its client."""
     try:
-        cli(list(words), prog_name="rivertwice")
+        if request["program"] is None:
+            cli(list(request["words"]), prog_name="rivertwice")
+        else:
+            runpy.run_path(request["program"], run_name="__main__")
     except SystemExit as end:
         code = end.code
         if isinstance(code, str):
@@ -249,7 +263,7 @@ def _as_client(request: Mapping[str, Any], files: Sequence[int]) -> Iterator[Non
             os.close(file)
         os.environ.clear()
         os.environ.update({**request["env"], "RIVERTWICE_ENGINE": "off"})  # a verb does not ask the engine that runs it
-        sys.argv = ["rivertwice", *request["words"]]
+        sys.argv = [request["program"] or "rivertwice", *request["words"]]
         sys.stdin, sys.stdout = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
         with contextlib.suppress(FileNotFoundError):
             os.chdir(request["cwd"])
@@ -268,6 +282,7 @@ def _as_client(request: Mapping[str, Any], files: Sequence[int]) -> Iterator[Non
             signal.signal(action, handler)
         os.environ.clear()
         os.environ.update(env)
+        logging.getLogger().handlers.clear()
         sys.argv = argv
         os.chdir(cwd)
         os.umask(umask)

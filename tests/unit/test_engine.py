@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
-from rivertwice import engine
+from homes.project import REPOSITORY
+from rivertwice import engine, engine_server
 from rivertwice.config import Settings
-from rivertwice.engine import address_of, engine_folder, is_served, run_in_engine
+from rivertwice.engine import address_of, engine_folder, is_served, run_in_engine, run_program_in_engine
 from rivertwice.engine_server import Basis, look_at_basis
+from rivertwice.pipeline import engine as spark_engine
 from rivertwice.pipeline.jvm_confs import QUICK_BATCHES, QUICK_RECORDS, is_quick
 
 BASIS = Basis("python", (("a.py", 1),), {"SPARK_X": "1"}, {"spark.master": "local"}, (("a.jar", 1, 1),))
@@ -189,3 +191,68 @@ def test_a_home_that_cannot_be_written_is_said(settings: Settings, monkeypatch: 
     said: list[str] = []
     assert run_in_engine(settings, "test", ["test"], said.append) is None
     assert "no engine can be started" in said[0]
+
+
+def test_each_line_of_a_program_is_passed_on(settings: Settings, tmp_path: Path) -> None:
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(json.dumps({"ready": os.getpid()}).encode() + b"\n")
+        _, (stdin, stdout, stderr), _, _ = socket.recv_fds(connection, 1, 3)
+        request = json.loads(connection.makefile("rb").readline())
+        assert (request["program"], request["words"]) == (str(tmp_path / "job.py"), ["--pipeline", "p"])
+        assert os.read(stdin, 1) == b""
+        os.write(stdout, b"one\n")
+        os.write(stderr, b"error: two\n")
+        for file in (stdin, stdout, stderr):
+            os.close(file)
+        send(connection, {"code": 1})
+
+    said: list[str] = []
+    with served(settings, serve):
+        ran = run_program_in_engine(settings, tmp_path / "job.py", ["--pipeline", "p"], said.append)
+    assert ran == (1, "one\nerror: two")
+    assert said == ["one", "error: two"]
+
+
+def test_a_long_run_leaves_the_engine_before_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_engine, "_RESIDENT", [object()])
+    monkeypatch.setattr("rivertwice.reconcile.unchanged.count_unsealed", lambda *_, **__: QUICK_RECORDS + 1)
+    words = ["--project", str(REPOSITORY), "--home", str(tmp_path), "reconcile", "flight_delays", "--full"]
+    answer = engine_server._run({"program": None, "words": words})
+    assert answer == {"cold": f"it reads {QUICK_RECORDS + 1} records"}
+
+
+def test_a_verb_ends_in_the_engine_with_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def code(*words: str) -> Any:
+        return engine_server._run({"program": None, "words": ["--home", str(tmp_path), *words]})["code"]
+
+    assert [code("--version"), code("pipelines"), code("lint", "nobody"), code("no such verb")] == [0, 0, 1, 2]
+    program = tmp_path / "job.py"
+    program.write_text("import sys\nsys.exit('refused: no')\n")
+    assert engine_server._run({"program": str(program), "words": []}) == {"code": 1}
+    assert capsys.readouterr().err.endswith("refused: no\n")
+    program.write_text("1 / 0\n")
+    assert engine_server._run({"program": str(program), "words": []}) == {"code": 1}
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("why", ["idle", "gone"])
+def test_an_engine_without_work_or_socket_ends(why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_server, "_LOOK_S", 0.01)
+    monkeypatch.setattr(engine_server, "IDLE_S", 0.05 if why == "idle" else 600.0)
+    with engine_server._listen(tmp_path) as listener:
+        place = tmp_path / "socket"
+        assert oct(place.stat().st_mode & 0o777) == "0o600"
+        if why == "gone":
+            threading.Timer(0.05, place.unlink).start()
+        assert engine_server._accept(listener, place) is None
+
+
+def test_only_one_engine_serves_a_home(tmp_path: Path) -> None:
+    held = engine_server._open_alone(tmp_path)
+    assert held is not None
+    (tmp_path / "socket").touch()
+    assert engine_server._open_alone(tmp_path) is None
+    held.close()
+    again = engine_server._open_alone(tmp_path)
+    assert again is not None
+    again.close()

@@ -39,6 +39,7 @@ from rivertwice.log import kafka
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.compile import compile_sources
 from rivertwice.pipeline.definition import Definition, Source
+from rivertwice.pipeline.engine import FEW_RECORDS, FEW_RECORDS_READ, with_confs
 from rivertwice.pipeline.relations import included, window_micros, with_window_end
 from rivertwice.progress import Measured, Progress, report_nothing
 from rivertwice.store import delta
@@ -104,12 +105,13 @@ def compute_backfill(
         wanted = [chunk for chunk in plan.chunks if chunk.index >= first or chunk.index in lost]
         rows_written = 0
         computed = chunks_computed(spark, settings, plan, definition, wanted)
-        for finished, (chunk, result, record) in enumerate(computed, start=1):
-            write_chunk(home, plan, definition, result, record, again=chunk.index < first)
-            rows_written += record.rows
-            seconds = time.monotonic() - began
-            line = f"backfill {plan.id}: chunk {chunk.index + 1} of {len(plan.chunks)} done, {rows_written} rows, {seconds:.1f} s"
-            progress(Measured(line, f"backfill {plan.id}", finished, len(wanted)))
+        with with_confs(spark, FEW_RECORDS if plan.records <= FEW_RECORDS_READ else {}):
+            for finished, (chunk, result, record) in enumerate(computed, start=1):
+                write_chunk(home, plan, definition, result, record, again=chunk.index < first)
+                rows_written += record.rows
+                seconds = time.monotonic() - began
+                line = f"backfill {plan.id}: chunk {chunk.index + 1} of {len(plan.chunks)} done, {rows_written} rows, {seconds:.1f} s"
+                progress(Measured(line, f"backfill {plan.id}", finished, len(wanted)))
     return ComputeReport(len(wanted), len(plan.chunks) - len(wanted), rows_written, time.monotonic() - began)
 
 

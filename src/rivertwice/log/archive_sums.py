@@ -40,6 +40,11 @@ class BrokenFile:
     how: str
 
 
+def forget_compared() -> None:
+    """Compare all files again: the next verb of a resident process reads as one that has just started."""
+    _SOUND.clear()
+
+
 def sums_file(settings: Settings, topic: str) -> Path | None:
     """Return the file of a topic's sums; None if its archive is on S3."""
     place = below(settings.home if settings.shared is None else settings.shared, "archive", _FOLDER)

@@ -9,21 +9,24 @@ from pathlib import Path
 
 from rivertwice.config import Settings
 from rivertwice.pipeline.airflow_model import SparkResources
-from rivertwice.pipeline.jvm_confs import start_confs
+from rivertwice.pipeline.jvm_confs import QUICK_JVM, start_confs
 from rivertwice.setup.java import find_java
 
 SPARK_CONNECTION = "spark_default"
 SPARK_POOL = "spark_batch"
 
 
-def submit_confs(settings: Settings, resources: SparkResources) -> dict[str, str]:
+def submit_confs(settings: Settings, resources: SparkResources, *, quick: bool = False) -> dict[str, str]:
     """Return what only the submission can set, as a driver's own start does; the jobs set the SQL settings themselves.
 
     Args:
         settings: where the project and the connector's jars lie.
         resources: what the definition says about its jobs.
+        quick: the job is a short run (`jvm_confs.is_quick`).
     """
     confs = start_confs(settings, sorted(settings.spark_jars.glob("*.jar")))
+    if quick:
+        confs["spark.driver.extraJavaOptions"] += f" {QUICK_JVM}"
     del confs["spark.master"]  # from the connection
     return {**confs, **resources.confs}
 

@@ -12,7 +12,9 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from rivertwice.config import Settings
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.engine import is_served, run_program_in_engine
+from rivertwice.errors import RivertwiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.orchestration.alerts import StreamFaultError
 from rivertwice.orchestration.connections import use_connections
@@ -23,7 +25,9 @@ from rivertwice.orchestration.outcomes import find_refusal
 from rivertwice.orchestration.refusals import refusals
 from rivertwice.orchestration.run_names import comparison_of, reconcile_of
 from rivertwice.orchestration.triggers import EPOCH_ENDED, EpochTrigger
+from rivertwice.pipeline.airflow_model import SparkResources
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.jvm_confs import is_quick
 from rivertwice.supervise.health import choose_grace
 
 
@@ -133,8 +137,38 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         """Return the job's arguments in this run."""
         return list(self.application_args or ())
 
+    def records_of(self, _home: PipelineHome) -> int | None:
+        """Return how many records the job decodes; None: it is not known before it runs."""
+        return 0 if Path(self.application).stem == "archive" else None
+
+    def _is_quick(self, settings: Settings) -> bool:
+        try:
+            records = self.records_of(settings.pipeline(self.pipeline))
+        except RivertwiceError:
+            return False  # the job says what is wrong
+        return records is not None and is_quick(records=records)
+
+    def _run_in_engine(self, settings: Settings) -> bool:
+        """Run the job in the home's warm engine, if the connection is this machine's; say whether it ran.
+
+        Raises:
+            AirflowException: it failed; the message is that of a submitted job.
+        """
+        if self.spark_resources.confs != SparkResources().confs:
+            return False
+        if not is_served(replace(settings, spark_master=self._get_hook()._connection["master"])):
+            return False
+        ran = run_program_in_engine(settings, Path(self.application), self.application_args or (), self.log.info)
+        if ran is None:
+            return False
+        code, end = ran
+        if code:
+            message = f"{self.application} failed in the engine. Error code is: {code}.\n{end}"
+            raise AirflowException(message)
+        return True
+
     def execute(self, context: Any) -> Any:
-        """Submit and wait.
+        """Submit and wait; a short job of this machine runs in the home's warm engine.
 
         Raises:
             AirflowFailException: the job refused.
@@ -146,10 +180,11 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
             settings = replace(settings, bootstrap=connected.bootstrap, kafka=connected.kafka)
         # Here, not while the DAG file is parsed: finding Java asks it for its version.
         self.env_vars = spark_environment(settings)
-        self.conf = submit_confs(settings, self.spark_resources)
         self.application_args = self.arguments_of(context)
+        quick = self._is_quick(settings)
+        self.conf = submit_confs(settings, self.spark_resources, quick=quick)
         try:
-            return super().execute(context)
+            return None if quick and self._run_in_engine(settings) else super().execute(context)
         except AirflowException as error:
             refusal = find_refusal(str(error))
             if refusal is None:
@@ -166,6 +201,13 @@ class BackfillOperator(RivertwiceSparkOperator):
         """Return the backfill, which is the last of the job's arguments."""
         arguments = list(self.application_args or ())
         return str(arguments[-1]) if arguments else None
+
+    def records_of(self, home: PipelineHome) -> int | None:
+        """Return the records of the plan."""
+        from rivertwice.backfill.store import load_plan
+
+        backfill = self.report_of("", 0)
+        return None if backfill is None else load_plan(home, backfill).records
 
 
 class ReconcileOperator(RivertwiceSparkOperator):
@@ -185,6 +227,13 @@ class ReconcileOperator(RivertwiceSparkOperator):
         """Return the job's arguments and the name of the reconcile."""
         run = self.report_of(context["dag_run"].run_id, context["ti"].try_number)
         return [*super().arguments_of(context), "--run", run]
+
+    def records_of(self, home: PipelineHome) -> int | None:
+        """Return the records since the newest seal, or all for a whole run or a range."""
+        from rivertwice.reconcile.unchanged import count_unsealed
+
+        arguments = set(self.application_args or ())
+        return count_unsealed(home, full=not arguments.isdisjoint(("--full", "--from")))
 
 
 class CompareOperator(RivertwiceSparkOperator):

@@ -113,6 +113,8 @@ NO_CODE_TEXT = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.fact
 """Spark interprets its plans instead of compiling code for them."""
 FEW_RECORDS = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false", **NO_CODE_TEXT}
 """For a few records, compiling and planning cost more than running. These settings change the cost, but no result."""
+FEW_RECORDS_READ = 50_000
+"""A run that reads no more records than this costs less where Spark interprets its plans than where it compiles them."""
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from rivertwice.errors import DefinitionError, LedgerError, RivertwiceError
 from rivertwice.log.gaps import accepted_gaps
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle_definition
 from rivertwice.pipeline.definition import Definition
+from rivertwice.pipeline.engine import FEW_RECORDS_READ
 from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.reconcile.copies import Copies, check_ledger_copies, heal_rows
 from rivertwice.reconcile.gaps import Jump
@@ -49,8 +50,6 @@ COMMITS_COMPARED = 1000
 MOST_ROWS = 50_000
 MOST_RECORDS = 1_000_000
 """A run with more emitted rows, or more records, leaves tables and verdicts to executors."""
-FEW_RECORDS_READ = 50_000
-"""A run that reads no more records than this costs less where Spark interprets its plans than where it compiles them."""
 DEAD_COLUMNS = (
     "_timeline",
     "_batch",

@@ -1,0 +1,59 @@
+"""A job that Airflow submits for a short run starts a JVM with the quick compiler only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from homes.project import REPOSITORY
+from rivertwice.config import Settings
+from rivertwice.errors import DamagedFileError
+from rivertwice.orchestration.environment import submit_confs
+from rivertwice.orchestration.operators import BackfillOperator, ReconcileOperator, RivertwiceSparkOperator
+from rivertwice.pipeline.airflow_model import SparkResources
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.jvm_confs import QUICK_JVM, QUICK_RECORDS
+from rivertwice.reconcile import unchanged
+
+OPTIONS = "spark.driver.extraJavaOptions"
+
+
+def make(kind: type[RivertwiceSparkOperator], settings: Settings, *arguments: str) -> RivertwiceSparkOperator:
+    definition = load_definition(REPOSITORY / "pipelines" / "flight_delays")
+    return kind(task_id="t", settings=settings, definition=definition, job="reconcile", arguments=list(arguments))
+
+
+def test_only_a_quick_job_has_the_options(settings: Settings) -> None:
+    assert QUICK_JVM in submit_confs(settings, SparkResources(), quick=True)[OPTIONS]
+    assert QUICK_JVM not in submit_confs(settings, SparkResources())[OPTIONS]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "full"),
+    [(["--pipeline", "p"], False), (["--full"], True), (["--from", "a", "--to", "b"], True)],
+)
+def test_a_reconcile_is_quick_by_what_it_reads(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, arguments: list[str], full: bool
+) -> None:
+    asked: list[bool] = []
+
+    def count(_home: Any, *, full: bool) -> int:
+        asked.append(full)
+        return QUICK_RECORDS + len(asked) - 1
+
+    monkeypatch.setattr(unchanged, "count_unsealed", count)
+    operator = make(ReconcileOperator, settings, *arguments)
+    assert [operator._is_quick(settings), operator._is_quick(settings)] == [True, False]
+    assert asked == [full, full]
+
+
+def test_a_job_of_which_nothing_is_known_is_not_quick(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_home: Any, *, full: bool) -> int:
+        message = f"the ledger is damaged ({full})"
+        raise DamagedFileError(message)
+
+    assert not make(RivertwiceSparkOperator, settings)._is_quick(settings)
+    assert not make(BackfillOperator, settings)._is_quick(settings)
+    monkeypatch.setattr(unchanged, "count_unsealed", refuse)
+    assert not make(ReconcileOperator, settings)._is_quick(settings)
