@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from rivertwice.errors import RequestError
 from rivertwice.instants import TimeRange, parse_instant, to_iso, utc_now
 from rivertwice.pipeline.bundle import build_bundle
 from rivertwice.savepoint.prune import KEPT
-from rivertwice.supervise.memory import DriverRef
+from rivertwice.supervise.launch import AgentStatus
+from rivertwice.supervise.memory import DriverRef, load_memory, save_memory
 from rivertwice.timeline.intent import Heartbeat, read_heartbeat, write_heartbeat
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
@@ -205,3 +207,46 @@ def test_one_number_of_savepoints_is_kept_whoever_prunes(run: Any, monkeypatch: 
     assert run("savepoint", "prune", "flight_delays", "--keep", "3", "--yes").exit_code == 0
     assert asked == [KEPT, 3]
     assert f"default: {KEPT}" in run("savepoint", "prune", "--help").output
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
+    """An agent lives, and the log holds 42 records."""
+    lives = AgentStatus(4711, 1.0, utc_now(), {})
+    for where in ("rivertwice.supervise.launch", "rivertwice.supervise.awaiting"):
+        monkeypatch.setattr(f"{where}.agent_status", lambda _: lives)
+    monkeypatch.setattr("rivertwice.log.kafka.stable_ends", lambda *_: {0: 40, 1: 2})
+    return Settings(REPOSITORY, tmp_path / "home")
+
+
+@pytest.mark.usefixtures("waiting")
+def test_a_wait_that_is_over_says_how_many_records_are_left(run: Any) -> None:
+    waited = run("start", "flight_delays", "--wait", "--timeout", "1")
+    assert waited.exit_code == 1
+    assert "has not caught up after 1 s: 42 records of the log are not read yet" in waited.stderr
+
+
+def test_a_wait_for_a_stream_that_was_given_up_says_why(run: Any, waiting: Settings) -> None:
+    broken = replace(load_memory(waiting, "flight_delays"), broken_at=utc_now() + timedelta(minutes=1))
+    save_memory(waiting, "flight_delays", replace(broken, broken_because="poison: a record"))
+    waited = run("start", "flight_delays", "--wait")
+    assert waited.exit_code == 1
+    assert "has not caught up: the agent has given up: poison: a record; see " in waited.stderr
+
+
+def test_a_wait_for_a_stream_that_has_read_all_ends_well(
+    run: Any, waiting: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rivertwice.supervise.awaiting.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
+    home, topic = waiting.pipeline("flight_delays"), "flights"
+    beat = Heartbeat(7, 4711, "t1", "idle", utc_now(), end_offsets={topic: {"0": 40, "1": 2}})
+    write_heartbeat(home, beat)
+    waited = run("start", "flight_delays", "--wait", output="json")
+    assert waited.exit_code == 0, waited.output
+    answer = json.loads(waited.stdout)
+    assert {name: answer[name] for name in ("read", "batches", "epoch", "state")} == {
+        "read": 0, "batches": 0, "epoch": 7, "state": "idle",
+    }  # fmt: skip
+    assert "flight_delays has caught up: nothing new to read" in run("start", "flight_delays", "--wait").stdout
+    write_heartbeat(home, replace(beat, end_offsets={topic: {"0": 40, "1": 1}}))
+    assert "1 records of the log" in run("start", "flight_delays", "--wait", "--timeout", "1").stderr

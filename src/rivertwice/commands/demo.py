@@ -1,4 +1,4 @@
-"""demo: the whole loop on a small generated stream, in a folder of its own, by the commands that a user types.
+"""demo: the whole loop on a small generated stream, in a new folder, by the commands that a user types.
 
 Each step prints the command, does it, checks what it has to show and says what that proves. The first step that does not hold
 ends the demo with exit 1; what runs then stays up, so that it can be looked at.

@@ -24,7 +24,7 @@ from rivertwice.timeline.watermarks import rule_of, watermarks_after
 
 WAITS, CAUGHT_UP, FAILED = "waits", "caught_up", "failed"
 QUIET = timedelta(seconds=20)
-"""A stream that has read everything and did nothing for so long has caught up, whatever the ledger lets expect."""
+"""A stream that has read everything and did nothing for so long has caught up, whatever the ledger says of the next batch."""
 
 
 @dataclass(frozen=True)

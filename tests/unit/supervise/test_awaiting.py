@@ -79,7 +79,7 @@ def test_a_restart_does_not_make_the_old_batch_the_one_after() -> None:
     assert wait.state == WAITS
 
 
-def test_a_long_rest_ends_the_wait_whatever_the_ledger_lets_expect() -> None:
+def test_a_long_rest_ends_the_wait_whatever_the_ledger_says() -> None:
     wait = decide(Wait(ENDS), at(state="idle"))
     wait = decide(wait, at(state="idle", at=NOW + QUIET - timedelta(seconds=1)))
     assert wait.state == WAITS
