@@ -12,6 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
+from rivertwice.one_command import is_one_command
 from rivertwice.pipeline.jvm_confs import QUICK_JVM, start_confs
 from rivertwice.pipeline.model import DefinitionFile
 from rivertwice.setup.java import java_env
@@ -79,6 +80,10 @@ def spark_session(
     # pyspark logs every refused statement as an error with its stack, and raises it as well.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    if not adopted and is_one_command():
+        from rivertwice.pipeline.jvm_start import start_jvm
+
+        start_jvm({**confs, **(extra or {}), "spark.app.name": app_name})
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
