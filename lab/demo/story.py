@@ -17,7 +17,7 @@ from rivertwice.errors import RivertwiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.orchestration.airflow_api import AirflowClient
 from rivertwice.pipeline.definition import load_definition
-from rivertwice.quality.windows import standing
+from rivertwice.quality.standing import standing
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 from rivertwice.savepoint.catalogue import PROVED, load_savepoint
 from rivertwice.stream.lease import lease_owner

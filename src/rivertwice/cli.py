@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Any
 
@@ -11,6 +12,7 @@ from rivertwice.commands.anywhere import make_frame, root_options
 from rivertwice.commands.asking import WORDS
 from rivertwice.commands.catalogue import CommandCatalogue
 from rivertwice.commands.frame import EXIT_CODES, FriendlyGroup, example
+from rivertwice.one_command import say_one_command
 
 
 class RootGroup(FriendlyGroup):
@@ -62,6 +64,8 @@ def cli(ctx: click.Context, /, **values: Any) -> None:
 
 def main() -> None:
     """Run the command line."""
+    say_one_command()
+    gc.set_threshold(100_000)  # a command lives for a moment, and most of what it makes are modules
     cli(prog_name="rivertwice")
 
 

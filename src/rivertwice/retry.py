@@ -5,23 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    retry_if_exception_type,
-    stop_after_attempt,
-    stop_after_delay,
-    wait_exponential,
-    wait_fixed,
-    wait_random_exponential,
-)
-from tenacity.stop import stop_base
-from tenacity.wait import wait_base
+if TYPE_CHECKING:  # tenacity imports asyncio, a tenth of a CPU-second, and is needed only after a failure
+    from tenacity import RetryCallState, Retrying
+    from tenacity.stop import stop_base
+    from tenacity.wait import wait_base
 
 When = type[Exception] | Callable[[BaseException], bool]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Caller(Protocol):
+    """Calls a function until it succeeds, or must not be called again."""
+
+    def __call__(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what the function returns."""
+        ...
 
 
 def retry(
@@ -33,7 +34,7 @@ def retry(
     spread: bool = False,
     sleep: Callable[[float], Any] = time.sleep,
     say: Callable[[BaseException], object] | None = None,
-) -> Retrying:
+) -> Caller:
     """Return an object that calls a function up to `tries` times, with doubling waits; the last failure is raised unchanged.
 
     Only for functions that only read, or that may run twice.
@@ -47,8 +48,25 @@ def retry(
         sleep: function that waits.
         say: is passed each failure that is retried.
     """
-    waiting = wait_random_exponential if spread else wait_exponential
-    return _retrying(when, stop_after_attempt(tries), waiting(multiplier=first_wait_s, max=longest_wait_s), sleep, say)
+
+    def call(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if isinstance(when, type) and not isinstance(error, when):
+                raise
+            failed = [error]
+        from tenacity import stop_after_attempt, wait_exponential, wait_random_exponential
+
+        def again() -> T:
+            if failed:  # the call above is the first one that tenacity counts and waits for
+                raise failed.pop()
+            return function(*args, **kwargs)
+
+        waiting = (wait_random_exponential if spread else wait_exponential)(multiplier=first_wait_s, max=longest_wait_s)
+        return _retrying(when, stop_after_attempt(tries), waiting, sleep, say)(again)
+
+    return call
 
 
 def retry_for(
@@ -62,6 +80,8 @@ def retry_for(
         every_s: seconds between two calls.
         say: is passed each failure that is retried.
     """
+    from tenacity import stop_after_delay, wait_fixed
+
     return _retrying(when, stop_after_delay(seconds), wait_fixed(every_s), time.sleep, say)
 
 
@@ -72,6 +92,8 @@ def _retrying(
     sleep: Callable[[float], Any],
     say: Callable[[BaseException], object] | None = None,
 ) -> Retrying:
+    from tenacity import Retrying, retry_if_exception, retry_if_exception_type
+
     def tell(state: RetryCallState) -> None:
         error = None if state.outcome is None else state.outcome.exception()
         if say is not None and error is not None:

@@ -23,7 +23,8 @@ from rivertwice.log.leases import Level
 from rivertwice.log.records import observe_read
 from rivertwice.retention.view import view_retention
 from rivertwice.store import delta
-from rivertwice.supervise.archiver import RetentionKeeper, last_retention
+from rivertwice.supervise.archiver import RetentionKeeper
+from rivertwice.supervise.last_retention import last_retention
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head
 from running.waiting import wait_for

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from homes.orders import REGISTERED, copy_orders, orders
 from rivertwice.errors import ConfigError, DefinitionError, RequestError, RivertwiceError
 from rivertwice.pipeline.definition import load_definition
-from rivertwice.schemas import avro_schema, pins
+from rivertwice.schemas import pinned_files
 from rivertwice.schemas.avro_schema import parse_avro
 from rivertwice.schemas.folder import FORMAT, INDEX, FolderRegistry
-from rivertwice.schemas.pins import file_name, split_name
+from rivertwice.schemas.pinned_files import file_name, split_name
+from rivertwice.schemas.pins import field_findings
 from rivertwice.schemas.refresh import plan_refresh
 from rivertwice.schemas.registry import SchemaVersion, require_subject
 
@@ -109,7 +110,7 @@ def test_a_schema_that_a_small_record_could_blow_up_is_refused(name: str) -> Non
     [
         b"[" * 200_000,
         b'{"a":' * 40_000,
-        b" " * (avro_schema.MAX_BYTES + 1),
+        b" " * (pinned_files.MAX_BYTES + 1),
         b"\xff\xfe",
         json.dumps({**PLAIN, "x": "\ud800"}).encode(),
         b"9" * 5_000,
@@ -140,7 +141,7 @@ def test_whatever_json_a_schema_is_the_answer_is_a_schema_or_a_named_error(value
         {**PLAIN, "fields": [{"name": "a", "type": "int", "default": default}, {"name": "b", "type": value}]},
     ):
         with contextlib.suppress(DefinitionError):
-            pins.field_findings(parse_avro(json.dumps(each), "x"), {"a": "int", "b": "string"})
+            field_findings(parse_avro(json.dumps(each), "x"), {"a": "int", "b": "string"})
 
 
 @pytest.mark.proves("security.md#security")
@@ -192,7 +193,7 @@ def test_a_subject_that_leads_elsewhere_by_a_link_is_not_followed(tmp_path: Path
 
 def test_more_schemas_than_a_definition_may_pin_are_refused(tmp_path: Path) -> None:
     folder = copy_orders(tmp_path)
-    for number in range(10, 10 + pins.MAX_WRITERS):
+    for number in range(10, 10 + pinned_files.MAX_WRITERS):
         (folder / "schemas" / f"orders-{number}.avsc").write_text(json.dumps(PLAIN))
     with pytest.raises(DefinitionError, match="more than 200"):
         load_definition(folder)

@@ -17,9 +17,6 @@ from rivertwice.backfill.model import (
     BackfillView,
     Cut,
 )
-from rivertwice.backfill.observe import observe_backfill as observe_backfill
-from rivertwice.backfill.observe import observe_late_queue as observe_late_queue
-from rivertwice.backfill.observe import stale_ranges as stale_ranges
 from rivertwice.backfill.ranges import (
     HalfOpenRange,
     align_outwards,

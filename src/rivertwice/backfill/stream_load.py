@@ -32,11 +32,10 @@ from rivertwice.pipeline.bundle import Bundle
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.names import RECORD
 from rivertwice.stream.at_rest import at_rest
-from rivertwice.stream.gaps import read_position
 from rivertwice.stream.load_stage import large_limit
-from rivertwice.timeline.lineage import Timeline, load_timeline
+from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.sequence import head
-from rivertwice.timeline.stream_load import StreamLoad, read_stream_load, record_stream_load
+from rivertwice.timeline.stream_load import StreamLoad, record_stream_load
 
 
 @dataclass(frozen=True)
@@ -185,33 +184,6 @@ def require_never_started(home: PipelineHome) -> None:
             "its past again, beside it"
         )
         raise RequestError(message)
-
-
-def find_unread(home: PipelineHome) -> tuple[StreamLoad, int] | None:
-    """Return a load of a pipeline by its stream that is not done, and how many of its records are not read; else None.
-
-    Raises:
-        DamagedFileError: its record is not what was written.
-    """
-    load = read_stream_load(home)
-    if load is None:
-        return None
-    name = head(home)
-    position: StoredOffsets = load.genesis
-    if name is not None:
-        line = load_timeline(home, name)
-        position = read_position(home.checkpoint(name), line, list(load.until))
-    left = load.count_left(position)
-    return (load, left) if left else None
-
-
-def describe_unread(load: StreamLoad, left: int) -> dict[str, object]:
-    """Return a load that is not done as plain data, for programs and in words. Pure."""
-    text = (
-        f"first load {load.id}: the stream has read {load.records - left} of {load.records} records in large batches; it goes on by itself "
-        f"as long as it runs"
-    )
-    return {"load": load.id, "records": load.records, "records_left": left, "message": text}
 
 
 def explain_stream_load(pipeline: str, plan: StreamLoadPlan) -> str:

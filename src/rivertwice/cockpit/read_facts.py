@@ -27,8 +27,8 @@ from rivertwice.savepoint.operations.steps import plan_of
 from rivertwice.savepoint.recovery_view import RecoveryView, view_recovery
 from rivertwice.store.files import read_json
 from rivertwice.store.room import has_room
-from rivertwice.supervise.archiver import last_retention, retention_file
 from rivertwice.supervise.health import observe_stream
+from rivertwice.supervise.last_retention import last_retention, retention_file
 from rivertwice.supervise.view import view_first_load, view_quality, view_stream, view_stream_load
 from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.judgements import verdicts_of

@@ -72,9 +72,11 @@ def advise(frame: Frame, name: str, delays: tuple[timedelta, ...], last: timedel
 
 def advice_text(advice: Advice) -> str:
     """Return the advice for people. Pure."""
+    from rivertwice.instants import to_iso
+
     head = (
         f"{advice.pipeline}: {advice.records} records of {advice.batches} batches, {advice.pairs} pairs of record and window, "
-        f"event times {advice.read}"
+        f"event times from {to_iso(advice.read.start)} to before {to_iso(advice.read.end)}"
     )
     rows = [
         (
@@ -82,9 +84,9 @@ def advice_text(advice: Advice) -> str:
             outcome.dropped,
             f"{outcome.dropped / advice.pairs:.3%}",
             outcome.windows,
-            _text(outcome.event_wait_p50),
-            _text(outcome.event_wait_max),
-            _text(outcome.clock_wait_p50),
+            _measured(outcome.event_wait_p50),
+            _measured(outcome.event_wait_max),
+            _measured(outcome.clock_wait_p50),
             outcome.most_state,
         )
         for outcome in advice.outcomes
@@ -113,6 +115,16 @@ def advice_text(advice: Advice) -> str:
             f"the stream itself kept {advice.kept} late pairs in these batches; the rule gives {present.dropped}"
         )
     return "\n".join(lines)
+
+
+def _measured(value: timedelta | None) -> str | None:
+    """Return a time that was measured as hours, minutes and seconds; below ten seconds with tenths. Pure."""
+    if value is None:
+        return None
+    if value < timedelta(0):
+        return f"-{_measured(-value)}"
+    seconds = value.total_seconds()
+    return f"{seconds:.1f} s" if seconds < 10 else str(timedelta(seconds=round(seconds)))
 
 
 def _text(value: timedelta | None) -> str | None:

@@ -24,10 +24,12 @@ def archive(frame: Frame, name: str, accept_hole: bool) -> None:
     All topics of NAME are copied, by exact offset ranges; it is safe to repeat.
     """
     from rivertwice.log.archive import extend_archive
+    from rivertwice.log.reach import require_broker
     from rivertwice.pipeline.definition import load_definition
     from rivertwice.pipeline.engine import spark_on_demand
 
     settings = frame.settings
+    require_broker(settings)  # before Spark is started for nothing
     definition = load_definition(settings.definition_folder(frame.known_pipeline(name)))
     with spark_on_demand(settings, f"rivertwice-archive-{name}", quick=True) as spark:
         reports = [

@@ -58,13 +58,8 @@ def is_loaded_by_stream(frame: Frame, name: str) -> bool:
 
 def begin_by_stream(frame: Frame, name: str, now: datetime) -> tuple[dict[str, Any], str]:
     """Record a load by the stream, or say how far a recorded one is; return it for programs, and in words."""
-    from rivertwice.backfill.stream_load import (
-        begin_stream_load,
-        describe_unread,
-        explain_stream_load,
-        find_unread,
-        plan_stream_load,
-    )
+    from rivertwice.backfill.stream_load import begin_stream_load, explain_stream_load, plan_stream_load
+    from rivertwice.backfill.stream_unread import describe_unread, find_unread
     from rivertwice.timeline.stream_load import read_stream_load
 
     home = frame.settings.pipeline(name)
@@ -82,13 +77,8 @@ def begin_by_stream(frame: Frame, name: str, now: datetime) -> tuple[dict[str, A
 
 
 def _show_stream_load(frame: Frame, name: str, bundle: Bundle) -> None:
-    from rivertwice.backfill.stream_load import (
-        describe_unread,
-        explain_stream_load,
-        find_unread,
-        plan_stream_load,
-        require_never_started,
-    )
+    from rivertwice.backfill.stream_load import explain_stream_load, plan_stream_load, require_never_started
+    from rivertwice.backfill.stream_unread import describe_unread, find_unread
     from rivertwice.timeline.stream_load import read_stream_load
 
     home = frame.settings.pipeline(name)

@@ -244,11 +244,22 @@ def as_table(
     return "\n".join(line.rstrip() for line in capture.get().strip("\n").splitlines() if line.strip())
 
 
+def _in_words(item: Any) -> str:
+    if isinstance(item, dict):
+        return ", ".join(f"{key} {_in_words(each)}" for key, each in item.items()) or "none"
+    if isinstance(item, list):
+        is_nested = any(isinstance(each, dict | list) for each in item)
+        return ("; " if is_nested else ", ").join(map(_in_words, item)) or "none"
+    if isinstance(item, bool):
+        return "yes" if item else "no"
+    return "-" if item is None else str(item)
+
+
 def as_fields(value: Mapping[str, Any]) -> str:
-    """Return key and value per line."""
+    """Return key and value per line; values within a value are named in words (`pid 12, cluster_id x`)."""
     plain = to_plain(value)
     width = max((len(key) for key in plain), default=0)
-    shown = {key: json.dumps(item) if isinstance(item, dict | list) else item for key, item in plain.items()}
+    shown = {key: _in_words(item) if isinstance(item, dict | list) else item for key, item in plain.items()}
     return "\n".join(
         f"{key:<{width}}  {'-' if item is None else printable_line(str(item))}" for key, item in shown.items()
     )

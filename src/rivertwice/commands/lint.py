@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,16 +40,15 @@ def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
     command that checks it.
     Works offline: what only Kafka knows is `not checked` then. Exit 3 if something is broken.
     """
-    from rivertwice.pipeline.engine import spark_on_demand
     from rivertwice.pipeline.lint import BROKEN, worst
 
     root = frame.settings.definitions
     names = frame.chosen_pipelines(name)
     value, texts, bad = [], [], False
     known = kafka_answers(frame)
-    with spark_on_demand(frame.settings.with_local_spark(), "rivertwice-lint", quick=True) as spark:
+    with nullcontext() if without_spark else _spark(frame) as spark:
         for each in names:
-            contract, findings = _lint_one(frame, root / each, None if without_spark else spark, is_known=known)
+            contract, findings = _lint_one(frame, root / each, spark, is_known=known)
             bad = bad or worst(findings) == BROKEN
             value.append(
                 {"pipeline": each, "contract": contract, "findings": [to_plain(finding) for finding in findings]}
@@ -59,6 +59,12 @@ def lint(frame: Frame, name: str | None, without_spark: bool) -> None:
     frame.emit(value, "\n".join(texts))
     if bad:
         raise SystemExit(DEFECT)
+
+
+def _spark(frame: Frame) -> AbstractContextManager[Callable[[], Any]]:
+    from rivertwice.pipeline.engine import spark_on_demand  # imports PySpark
+
+    return spark_on_demand(frame.settings.with_local_spark(), "rivertwice-lint", quick=True)
 
 
 def _lint_one(
@@ -83,9 +89,12 @@ def _lint_one(
 def kafka_answers(frame: Frame) -> bool:
     """Say whether Kafka answers. It is asked once: a broker that is down would delay each question by its timeout."""
     from rivertwice.errors import RivertwiceError
-    from rivertwice.log import kafka
+    from rivertwice.log.reach import require_broker
 
     try:
+        require_broker(frame.settings)
+        from rivertwice.log import kafka  # Kafka's client, which is not needed if no broker can be reached
+
         kafka.cluster_id(frame.settings)
     except RivertwiceError as error:
         LOG.info("Kafka does not answer now: %s", error)

@@ -168,7 +168,7 @@ def refresh(
     began with; it continues, but is not started again with changed ones, so they are not written without --change-decode.
     """
     from rivertwice.pipeline.definition import load_draft
-    from rivertwice.schemas.pins import read_pinned, split_name
+    from rivertwice.schemas.pinned_files import read_pinned, split_name
     from rivertwice.schemas.refresh import plan_refresh
     from rivertwice.schemas.registries import open_registry
     from rivertwice.store.files import replace_bytes
@@ -245,7 +245,7 @@ def pin(
     FILE is what protoc compiled, or --subject names one of the registry; the message becomes schemas/VIEW.protobuf.json beside pipeline.yaml. A message that could not read the records of the one pinned before is refused: exit 3. Its text is JSON, for reviews.
     """
     from rivertwice.pipeline.definition import load_draft
-    from rivertwice.schemas.pins import proto_file_name
+    from rivertwice.schemas.pinned_files import proto_file_name
     from rivertwice.schemas.proto_pin import plan_pin
     from rivertwice.store.files import replace_bytes
 
@@ -336,7 +336,7 @@ def _plan_text(plan: RefreshPlan, dry_run: bool) -> str:
 
 
 def _read(file: Path) -> tuple[SchemaFormat, str]:
-    from rivertwice.schemas.avro_schema import MAX_BYTES
+    from rivertwice.schemas.pinned_files import MAX_BYTES
 
     kinds: dict[str, SchemaFormat] = {".avsc": "avro", ".json": "json"}
     if file.suffix not in kinds or file.stat().st_size > MAX_BYTES:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rivertwice.commands.asking import changes_unasked
-from rivertwice.commands.frame import DEFECT, Frame, as_fields, as_table, example, pass_frame
+from rivertwice.commands.frame import DEFECT, Frame, as_table, example, pass_frame
 from rivertwice.commands.setup import run_steps
 from rivertwice.commands.status_text import status_text
 from rivertwice.errors import RequestError, RivertwiceError
@@ -124,15 +124,22 @@ def check_definitions(frame: Frame) -> list[Judgement]:
 
 def up_text(result: Mapping[str, Any], judged: Sequence[Judgement]) -> str:
     """Return what runs, and the verdict on every definition, for people. Pure."""
-    services = as_fields(
-        {name: value for name, value in result.items() if name not in ("pipelines", "definitions", "suites", "sample")}
-    )
+    services = "\n".join(_services_text(result))
     rows = [
         (judgement.name, judgement.state, "; ".join((*judgement.broken, *judgement.unchecked))) for judgement in judged
     ]
     rows += [(name, "sample", text) for name, text in result.get("sample", {}).items()]
     rows += [(name, "broken suite", "; ".join(problems)) for name, problems in result["suites"].items()]
     return f"{services}\n{as_table(('definition', 'verdict', 'found'), rows)}"
+
+
+def _services_text(result: Mapping[str, Any]) -> Iterator[str]:
+    broker, agent, airflow = result["broker"], result["agent"], result["airflow"]
+    process = "of another owner" if broker["pid"] is None else f"process {broker['pid']}"
+    yield f"broker   answers at {broker['bootstrap']} ({process})"
+    yield f"agent    keeps streams alive (process {agent['pid']})"
+    if airflow is not None:
+        yield f"airflow  {airflow['url']}, user {airflow['user']}, password {airflow['password']}"
 
 
 @click.command(epilog=example("rivertwice down"))

@@ -17,6 +17,7 @@ import secrets as random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rivertwice.config import Settings
 from rivertwice.embedded.airflow_config import (
@@ -33,13 +34,15 @@ from rivertwice.embedded.fork_server import ForkServer
 from rivertwice.embedded.marks import ProcessMark, is_alive, mark_of, stop
 from rivertwice.errors import ServiceError
 from rivertwice.locks import lock
-from rivertwice.orchestration.airflow_api import AirflowClient
 from rivertwice.orchestration.definitions import find_definitions
 from rivertwice.orchestration.environment import SPARK_POOL
 from rivertwice.ports import held_ports
 from rivertwice.processes import end_sessions
 from rivertwice.progress import Progress, report_nothing
 from rivertwice.waits import Deadline
+
+if TYPE_CHECKING:
+    from rivertwice.orchestration.airflow_api import AirflowClient
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +107,8 @@ def start_airflow(settings: Settings, *, progress: Progress = report_nothing, ti
                 _await_health(home, info, ("metadatabase",), progress, deadline)
                 _start_missing(home, fork_server, SERVICES[-1:], progress)
         _await_health(home, info, _HEALTH, progress, deadline)
+    from rivertwice.orchestration.airflow_api import AirflowClient
+
     airflow = AirflowClient(info.url, info.user, info.password)
     for pool in pools_of(settings):
         airflow.ensure_pool(pool, 1, "Spark applications that run at the same time on this machine")
@@ -141,7 +146,11 @@ def airflow_status(settings: Settings) -> AirflowStatus:
     if not home.port.exists():
         return AirflowStatus(None, services, {})
     url = airflow_url(_read_port(home))
-    return AirflowStatus(url, services, AirflowClient.health(url) if services["api-server"] else {})
+    if not services["api-server"]:
+        return AirflowStatus(url, services, {})
+    from rivertwice.orchestration.airflow_api import AirflowClient  # httpx: a fifth of a CPU-second
+
+    return AirflowStatus(url, services, AirflowClient.health(url))
 
 
 def airflow_info(settings: Settings) -> AirflowInfo:
@@ -159,6 +168,8 @@ def airflow_info(settings: Settings) -> AirflowInfo:
 
 def client(settings: Settings) -> AirflowClient:
     """Return a client of the embedded Airflow."""
+    from rivertwice.orchestration.airflow_api import AirflowClient
+
     info = airflow_info(settings)
     return AirflowClient(info.url, info.user, info.password)
 
@@ -269,6 +280,8 @@ def _await_health(
     progress: Progress,
     deadline: Deadline,
 ) -> None:
+    from rivertwice.orchestration.airflow_api import AirflowClient
+
     marks = _read_services(home)
     healthy: set[str] = set()
     for _ in deadline.polls():

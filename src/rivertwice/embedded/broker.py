@@ -30,7 +30,7 @@ from rivertwice.config import Settings
 from rivertwice.embedded.broker_config import LOG4J, broker_properties, encode_properties, new_cluster_id
 from rivertwice.errors import ServiceError
 from rivertwice.locks import lock, open_locked
-from rivertwice.log.answer import ask_cluster_id, await_kafka
+from rivertwice.log.reach import find_silence
 from rivertwice.ports import held_ports
 from rivertwice.processes import is_running, start_detached
 from rivertwice.setup.java import java_env
@@ -78,6 +78,8 @@ def start_broker(
         ServiceError: it did not come up; the message names the log.
         ConfigError: there is no Java.
     """
+    from rivertwice.log.answer import await_kafka  # Kafka's client: `status` needs none if no broker runs
+
     if settings.bootstrap:
         return BrokerInfo(settings.bootstrap, None, await_kafka(settings))
     folder = settings.broker
@@ -93,6 +95,8 @@ def _adopt_or_launch(settings: Settings, launch: Callable[[int], int]) -> int:
     A process that was killed a moment ago still holds the lock while the system takes it down, so this waits for a lock
     without a living owner.
     """
+    from rivertwice.log.answer import ask_cluster_id
+
     folder = settings.broker
     for _ in Deadline.after(STOP_SECONDS).polls(0.1):
         run_lock = open_locked(folder / "run.lock")
@@ -138,6 +142,10 @@ def broker_status(settings: Settings) -> BrokerInfo | None:
         not (settings.broker / "ports.json").exists() or _find_pid(settings.broker) is None
     ):
         return None
+    if find_silence(settings) is not None:
+        return None
+    from rivertwice.log.answer import ask_cluster_id
+
     cluster_id = ask_cluster_id(settings, 5.0)
     if cluster_id is None:
         return None

@@ -6,8 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from rivertwice.config import Place, Settings
 from rivertwice.errors import RequestError
@@ -21,6 +20,9 @@ from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.fast import fast_records, fast_rows
 from rivertwice.pipeline.names import RECORD
 from rivertwice.pipeline.relations import accepted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SHOWN = 20
 Row = tuple[int, int, str]

@@ -14,9 +14,7 @@ import logging
 import sys
 import threading
 from dataclasses import replace
-from typing import Any
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
@@ -36,6 +34,9 @@ from rivertwice.printable import log_to_stdout
 from rivertwice.processes import stop_on_signals
 from rivertwice.stream.begin import require_checked
 from rivertwice.timeline.sequence import head
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, though its annotation does not allow them

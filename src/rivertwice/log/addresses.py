@@ -6,6 +6,7 @@ For several topics together, the key is a `Part` instead of the number of a part
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
@@ -163,6 +164,11 @@ def _share(remaining: OffsetRanges, size: int) -> dict[int, int]:
         ends[partition] += more
         room -= more
     return ends
+
+
+def encode_offsets(offsets: StoredOffsets) -> str:
+    """Return offsets as Spark writes them."""
+    return json.dumps(offsets, separators=(",", ":"))
 
 
 def encode_ends(ends: Mapping[int, int]) -> dict[str, int]:

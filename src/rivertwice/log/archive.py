@@ -20,9 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-
-import pyarrow as pa
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from rivertwice.config import Settings, below, require_topic
 from rivertwice.errors import LostRaceError
@@ -47,6 +45,10 @@ from rivertwice.retry import retry
 from rivertwice.store.delta import Table, append
 from rivertwice.store.home_identity import home_id
 from rivertwice.store.shared_lock import StillHeld, shared_lock
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 __all__ = [
     "ArchiveReport",

@@ -13,14 +13,12 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from rivertwice.config import Settings, is_s3
 from rivertwice.errors import CheckpointError, LogGapError
@@ -30,6 +28,10 @@ from rivertwice.log.archive_table import ABSENT, SCHEMA, read_archived
 from rivertwice.store.delta import open_table
 from rivertwice.store.delta_scan import File, pieces_of, shares
 from rivertwice.store.spark_files import files_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 NAME = "rivertwice_archive"
 _BATCH = "batch"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
 from rivertwice.errors import LogGapError
@@ -20,6 +19,9 @@ from rivertwice.log.archive_table import ABSENT, FORMAT, SCHEMA
 from rivertwice.log.holes import Runs, absent_runs, count_runs
 from rivertwice.log.reader import read_exactly
 from rivertwice.log.records import read_kafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PLAIN = pa.schema(
     [pa.field("timestampType", pa.int32()) if name == "timestampType" else SCHEMA.field(name) for name in KAFKA_COLUMNS]

@@ -29,6 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError, ServiceError
 from rivertwice.log.client_options import python_options
+from rivertwice.log.reach import require_broker
 from rivertwice.retry import retry_for
 from rivertwice.waits import Deadline
 
@@ -49,6 +50,7 @@ _RETENTION = {"retention.ms": "-1"}  # records carry the time of the event's arr
 
 
 def _config(settings: Settings) -> dict[str, Any]:
+    require_broker(settings)
     return {
         **python_options(settings),
         "socket.timeout.ms": 10_000,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
-
-from confluent_kafka import KafkaError, Message, Producer
+from typing import TYPE_CHECKING, Protocol
 
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
 from rivertwice.log import kafka
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
 
 FLUSH_SECONDS = 120.0
 

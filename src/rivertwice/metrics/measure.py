@@ -28,7 +28,7 @@ from rivertwice.metrics.figures import (
 )
 from rivertwice.metrics.model import BatchFigures, Measures
 from rivertwice.pipeline.definition import Definition, load_definition
-from rivertwice.quality.windows import failing_by_severity, standing
+from rivertwice.quality.standing import failing_by_severity, standing
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import PROVED, select_newest
 from rivertwice.savepoint.recovery_view import view_recovery

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from typing import TYPE_CHECKING
 
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.compilers import compiler_of
 from rivertwice.pipeline.interval_rows import RowsOf, VersionsAt, no_versions
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.relations import accepted_branches, rows_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, *, observe: bool = True) -> DataFrame:

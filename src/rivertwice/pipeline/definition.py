@@ -21,15 +21,7 @@ from rivertwice.pipeline.source_model import Source
 from rivertwice.pipeline.stream_pins import StreamPins
 from rivertwice.pipeline.windows import Window
 from rivertwice.pipeline.yaml_places import describe, describe_yaml_error, find_node, place
-from rivertwice.schemas.pins import (
-    FOLDER,
-    is_proto_file,
-    parse_message,
-    parse_pins,
-    proto_file_name,
-    read_pinned,
-    split_name,
-)
+from rivertwice.schemas.pinned_files import FOLDER, is_proto_file, proto_file_name, read_pinned, split_name
 
 __all__ = [
     "Definition",
@@ -206,6 +198,10 @@ def _pinned(definition: Definition, files: Mapping[str, bytes], where: str) -> D
     if stray:
         message = f"{where}/{stray[0]} is an Avro schema, but the format is no Avro; remove it, or say format: avro"
         raise DefinitionError(message)
+    if not by_schema and not messages:
+        return definition
+    from rivertwice.schemas.pins import parse_message, parse_pins  # imports the libraries of Avro and Protobuf
+
     pinned = dict(definition.sources)
     for view, source in messages.items():
         pinned[view] = source.with_message(parse_message(texts, view, source.schema_, where=where))
@@ -214,7 +210,7 @@ def _pinned(definition: Definition, files: Mapping[str, bytes], where: str) -> D
         own_files = {name: data for name, data in files.items() if name not in foreign}
         pins = parse_pins(own_files, view, source.schema_, framed=source.framing == "confluent", where=where)
         pinned[view] = source.with_pins(pins)
-    return definition.model_copy(update={"sources": pinned}) if by_schema or messages else definition
+    return definition.model_copy(update={"sources": pinned})
 
 
 def _text(data: bytes, path: str) -> str:

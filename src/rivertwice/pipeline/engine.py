@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
+from rivertwice.one_command import is_one_command
 from rivertwice.pipeline.jvm_confs import QUICK_JVM, is_quick, start_confs
 from rivertwice.pipeline.model import DefinitionFile
 from rivertwice.setup.java import java_env
@@ -90,6 +91,10 @@ def spark_session(
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with _submit_options(QUICK_JVM if quick else None):
+        if not adopted and is_one_command():
+            from rivertwice.pipeline.jvm_start import start_jvm
+
+            start_jvm({**confs, **(extra or {}), "spark.app.name": app_name})
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark

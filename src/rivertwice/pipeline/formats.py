@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rivertwice.schemas.pins import MAX_ID
+from rivertwice.schemas.pinned_files import MAX_ID
 
 _NUMBER = re.compile(r"^[1-9][0-9]{0,9}\Z")
 

@@ -8,9 +8,7 @@ the records of many windows gives the same result as one statement per window. W
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING, Any
 
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.names import RECORD
@@ -25,6 +23,9 @@ from rivertwice.pipeline.plan_check import (
     tree,
 )
 from rivertwice.pipeline.refusals import DISTINCT, ORDER
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _LEFT = ("Inner", "LeftOuter", "LeftSemi", "LeftAnti")
 _RIGHT = ("Inner", "RightOuter")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
@@ -16,9 +16,11 @@ from rivertwice.pipeline.paths import Path, find_paths_conflict
 from rivertwice.pipeline.rules import InSet, Pattern, Range, RecordRule
 from rivertwice.pipeline.strict import Strict
 from rivertwice.pipeline.times import EpochUnit, find_epochs_conflict
-from rivertwice.schemas.pins import Pins
-from rivertwice.schemas.proto_schema import ProtoSchema
-from rivertwice.schemas.registry import SUBJECT
+from rivertwice.schemas.pinned_files import SUBJECT
+
+if TYPE_CHECKING:  # the libraries of Avro and Protobuf are imported for sources of these formats alone
+    from rivertwice.schemas.pins import Pins
+    from rivertwice.schemas.proto_schema import ProtoSchema
 
 
 def _text(schema: dict[str, Any]) -> None:

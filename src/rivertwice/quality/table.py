@@ -6,17 +6,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.config import PipelineHome
-from rivertwice.quality.judge import JudgedRows
 from rivertwice.quality.model import ACCEPTED, WINDOWS, Judgement
 from rivertwice.quality.suite_files import Suite
 from rivertwice.store import delta
 from rivertwice.store.remembered import Remembered
+
+if TYPE_CHECKING:
+    from rivertwice.quality.judge import JudgedRows
 
 FORMAT = 1
 _TIME = pa.timestamp("us", "UTC")

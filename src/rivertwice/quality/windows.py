@@ -16,9 +16,9 @@ from rivertwice.instants import from_ms
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.on_demand import Spark
 from rivertwice.quality.judge import MOST_CELLS, JudgedRows, judge_rows
-from rivertwice.quality.model import SEVERITIES, WINDOWS, Judgement, continue_from, still_true
-from rivertwice.quality.suite_files import load_checked, read_suite
-from rivertwice.quality.table import QualityRun, read_newest, store_quality
+from rivertwice.quality.model import WINDOWS, Judgement, continue_from, still_true
+from rivertwice.quality.suite_files import load_checked
+from rivertwice.quality.table import read_newest, store_quality
 from rivertwice.results.kinds import BY_NAME, SERVED, Kind
 from rivertwice.results.rows import Rows, Table
 from rivertwice.results.status import Status
@@ -84,26 +84,6 @@ def judge_windows(
     judgements = continue_from(known, judged.judgements, covered, run)
     store_quality(home, run, suite, judged, judgements, now)
     return WindowsCheck(judged, tuple(judgements), suite.path)
-
-
-def standing(settings: Settings, home: PipelineHome) -> QualityRun | None:
-    """Return what is true of the served rows as far as they were judged; None without a suite, or before its first run.
-
-    Raises:
-        SuiteError: the file of the suite cannot be read.
-    """
-    suite = read_suite(settings, home.root.name, WINDOWS)
-    newest = None if suite is None else read_newest(home)
-    if suite is None or newest is None:
-        return None
-    return QualityRun(newest.run, newest.subject, newest.created_at, tuple(still_true(newest.judgements, suite.ids)))
-
-
-def failing_by_severity(known: QualityRun | None) -> dict[str, int]:
-    """Return severity to the number of expectations that fail, of each severity; empty if no suite has run. Pure."""
-    if known is None:
-        return {}
-    return {level: sum(each.fails and each.severity == level for each in known.judgements) for level in SEVERITIES}
 
 
 def rows_in(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from rivertwice.config import Settings
 from rivertwice.reconcile.assess import (
@@ -31,6 +31,9 @@ from rivertwice.reconcile.recorded import (
 from rivertwice.reconcile.spread.large import Done, judge_large
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.reconcile.view import HeadView, shape_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def judge_head(

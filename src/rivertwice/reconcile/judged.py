@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.assess import Derived
@@ -18,6 +17,9 @@ from rivertwice.reconcile.recorded import RecordedDeadLetter
 from rivertwice.reconcile.spread.spread import Spread
 from rivertwice.reconcile.verdict import select_dirty_windows
 from rivertwice.reconcile.view import HeadView
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.on_demand import Spark
 from rivertwice.quality.model import CRITICAL, INFO, WARNING, Judgement, describe_ranges
-from rivertwice.quality.windows import judge_windows, standing
+from rivertwice.quality.standing import standing
+from rivertwice.quality.windows import judge_windows
 from rivertwice.reconcile.gate import QUALITY, GateAlert
 from rivertwice.timeline.judgements import Range
 

@@ -10,8 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import TimeRange, to_ms
@@ -54,6 +53,9 @@ from rivertwice.reconcile.unchanged import keep_as_sealed, new_run_name
 from rivertwice.reconcile.view import HeadView
 from rivertwice.timeline.judgements import Range
 from rivertwice.tracing import traced
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
 

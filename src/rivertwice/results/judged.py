@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from rivertwice.config import PipelineHome
 from rivertwice.instants import from_ms
 from rivertwice.store import delta
 from rivertwice.timeline.judgements import Chain, Increment, chain_of
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 _ADDRESS = ("pair", "window_start", "window_end", "key")
 _STAMP = pa.timestamp("us", "UTC")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from rivertwice.errors import RequestError, ServiceError
 from rivertwice.results.columns import condition_of_key, require_columns
@@ -26,6 +25,7 @@ from rivertwice.timeline.served_export import OWN_COLUMNS
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
+    import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
 

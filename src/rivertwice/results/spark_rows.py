@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from rivertwice.store.delta_scan import live_files, scan
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from rivertwice.results.rows import Rows
 
 

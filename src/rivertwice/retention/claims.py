@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rivertwice.backfill.model import OffsetRuns
 from rivertwice.backfill.store import list_backfills, load_plan
-from rivertwice.backfill.stream_load import find_unread
+from rivertwice.backfill.stream_unread import find_unread
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.model import OPEN
 from rivertwice.deadletters.summary import read_brief

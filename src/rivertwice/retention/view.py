@@ -11,7 +11,7 @@ from rivertwice.config import Settings
 from rivertwice.instants import to_iso
 from rivertwice.log.archive_table import archived_segments
 from rivertwice.log.gaps import gap_to_plain, read_acceptance, read_gaps
-from rivertwice.log.leases import Clock, Level, LogState, RangeLease, clock_at, first_at_risk, view_leases, worst_of
+from rivertwice.log.leases import Clock, LogState, RangeLease, clock_at, first_at_risk, view_leases, worst_of
 from rivertwice.log.retention import observe_log, unarchived_claim
 from rivertwice.retention.claims import TopicClaims, observe_claims
 
@@ -108,11 +108,6 @@ def retention_to_plain(view: RetentionView, now: datetime) -> dict[str, Any]:
     }
 
 
-def topics_in(plain: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the part of a plain view for each topic."""
-    return list(plain["topics"]) if "topics" in plain else [plain]
-
-
 def _topic_to_plain(view: TopicView) -> dict[str, Any]:
     log = view.log
     return {
@@ -158,25 +153,6 @@ def clock_to_plain(clock: Clock) -> dict[str, Any]:
         "left_s": None if clock.left is None else round(clock.left.total_seconds(), 1),
         "left_share": round(clock.share, 4),
     }
-
-
-def summary_of(plain: Mapping[str, Any]) -> str | None:
-    """Return the worst problem of a plain view in one line, or None if no record is at risk."""
-    open_gaps = [gap for gap in plain["gaps"] if gap["accepted"] is None]
-    if open_gaps:
-        return f"gap {open_gaps[-1]['id']}: {open_gaps[-1]['topic']} {open_gaps[-1]['ranges']} is gone from Kafka"
-    worst = plain["worst"]
-    recreated = [topic_plain["topic"] for topic_plain in topics_in(plain) if not topic_plain["same_topic"]]
-    if recreated:
-        return f"topic {recreated[0]} was deleted and created again: only the archive has the old one's records"
-    if worst is None or worst["level"] == Level.OK.name.lower():
-        return None
-    topic = worst.get("topic") or plain["topic"]
-    need = f"{worst['holder']} needs {topic}/{worst['partition']} {worst['needs']}"
-    if worst["level"] == Level.LOST.name.lower():
-        return f"{need}: {worst['lost']} records are lost"
-    left = "no pace is known" if worst["left_s"] is None else f"{worst['left_s']} s"
-    return f"{need}, which only Kafka has: {left}, {worst['left_share']:.0%} of its time or bytes left"
 
 
 def _nothing_left(settings: Settings, log: LogState, topic_id: str) -> LogState:

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rivertwice.errors import LedgerError
-from rivertwice.log.addresses import StoredOffsets
+from rivertwice.log.addresses import StoredOffsets, encode_offsets
 from rivertwice.stream.checkpoint import with_source_line
-from rivertwice.stream.steer import encode_offsets
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.watermarks import WatermarkRule, watermarks_after
 

@@ -18,11 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
 
 from rivertwice.config import Settings
 from rivertwice.errors import ReplayMismatchError
@@ -41,6 +39,10 @@ from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.watermarks import rule_of
 from rivertwice.waits import Deadline
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
 _STUCK_S = 10.0  # a query that waits so long for data will not run the recorded batch by itself

@@ -20,7 +20,8 @@ from rivertwice.scaffold.sample import (
     with_value,
 )
 from rivertwice.schemas.avro_schema import parse_avro
-from rivertwice.schemas.pins import field_types, file_name
+from rivertwice.schemas.pinned_files import file_name
+from rivertwice.schemas.pins import field_types
 from rivertwice.schemas.registries import open_registry
 from rivertwice.schemas.registry import URL_ENV, SchemaVersion
 from rivertwice.schemas.sample import decode_avro

@@ -13,8 +13,8 @@ from avro.errors import AvroException, IgnoredLogicalType
 from avro.name import Names
 
 from rivertwice.errors import DefinitionError
+from rivertwice.schemas.pinned_files import MAX_BYTES
 
-MAX_BYTES = 262_144
 MAX_DEPTH = 16
 MAX_NODES = 5_000
 MAX_FIXED = 1_048_576

@@ -10,9 +10,8 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryError
 from confluent_kafka.schema_registry.error import OAuthTokenError
 
 from rivertwice.errors import ConfigError, RequestError, ServiceError
-from rivertwice.schemas.avro_schema import MAX_BYTES
 from rivertwice.schemas.compatibility import RULES, Compatibility
-from rivertwice.schemas.pins import MAX_ID
+from rivertwice.schemas.pinned_files import MAX_BYTES, MAX_ID
 from rivertwice.schemas.references import Part, join_avro, join_json, join_proto
 from rivertwice.schemas.registry import URL_ENV, SchemaFormat, SchemaVersion, check_new, refusal, require_subject
 from rivertwice.schemas.registry_client import TransportError, registry_client

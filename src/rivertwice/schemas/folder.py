@@ -15,10 +15,9 @@ from typing import Any
 
 from rivertwice.errors import ConfigError, RequestError
 from rivertwice.locks import lock
-from rivertwice.schemas.avro_schema import MAX_BYTES
 from rivertwice.schemas.compatibility import RULES, Compatibility
+from rivertwice.schemas.pinned_files import MAX_BYTES, SUBJECT
 from rivertwice.schemas.registry import (
-    SUBJECT,
     URL_ENV,
     SchemaFormat,
     SchemaVersion,

@@ -17,7 +17,8 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from rivertwice.errors import DefinitionError
-from rivertwice.schemas.avro_schema import MAX_BYTES, MAX_DEPTH, MAX_NODES
+from rivertwice.schemas.avro_schema import MAX_DEPTH, MAX_NODES
+from rivertwice.schemas.pinned_files import MAX_BYTES
 
 Node = bool | Mapping[str, Any]
 _TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")

@@ -17,8 +17,9 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from rivertwice.errors import DefinitionError
-from rivertwice.schemas.avro_schema import MAX_BYTES, require_size
+from rivertwice.schemas.avro_schema import require_size
 from rivertwice.schemas.declared import describe_absent, type_findings
+from rivertwice.schemas.pinned_files import MAX_BYTES
 
 TIMESTAMP = "google.protobuf.Timestamp"
 WRAPPERS = {

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from rivertwice.errors import RequestError
 from rivertwice.schemas.avro_schema import AvroSchema, narrow, parse_avro
 from rivertwice.schemas.compatibility import read_findings
-from rivertwice.schemas.pins import FOLDER, field_findings, file_name, split_name
+from rivertwice.schemas.pinned_files import FOLDER, file_name, split_name
+from rivertwice.schemas.pins import field_findings
 from rivertwice.schemas.registry import SchemaVersion
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -10,9 +9,9 @@ from rivertwice.errors import ConfigError, RequestError
 from rivertwice.schemas.avro_schema import parse_avro
 from rivertwice.schemas.compatibility import Compatibility, read_findings, rule_findings
 from rivertwice.schemas.json_schema import document_findings, parse_json_schema
+from rivertwice.schemas.pinned_files import SUBJECT
 
 URL_ENV = "RIVERTWICE_SCHEMA_REGISTRY"
-SUBJECT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 SchemaFormat = Literal["avro", "json"]
 
 

@@ -12,18 +12,20 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import and_
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.types as types
 
 from rivertwice.config import Place
 from rivertwice.store.delta_handle import Table
 from rivertwice.store.delta_place import storage_options
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 _ROUNDING_US = 1000  # the log has timestamps in whole milliseconds, rounded down
 _WHOLE_TEXT = 31  # longer texts may be cut off in the log
@@ -86,6 +88,8 @@ class TableFiles:
 
     def dataset(self, files: Sequence[DataFile] | None = None) -> ds.FileSystemDataset:
         """Return the rows of some files, of all if none are named; nothing is read yet."""
+        import pyarrow.dataset as ds  # asks for pandas when it is imported: after `store.arrow`
+
         form = ds.ParquetFileFormat()
         chosen = self.files if files is None else files
         fragments = [

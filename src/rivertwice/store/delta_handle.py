@@ -9,6 +9,7 @@ from typing import TypeVar
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+import rivertwice.store.arrow  # noqa: F401 # before anything is made of rows
 from rivertwice.config import Place, is_s3
 from rivertwice.errors import ServiceError
 from rivertwice.retry import retry

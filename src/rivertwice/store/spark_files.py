@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from rivertwice.config import Place, is_s3
 from rivertwice.store.delta_handle import Table
 from rivertwice.store.delta_scan import File, live_files, scan
 from rivertwice.store.fetched import local_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 def read_by_executors(spark: SparkSession, place: Place) -> bool:

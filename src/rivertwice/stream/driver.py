@@ -17,10 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from typing import TYPE_CHECKING, Any
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import utc_now
@@ -62,6 +59,10 @@ from rivertwice.timeline.stream_load import read_stream_load
 from rivertwice.timeline.upkeep import renew_properties
 from rivertwice.timeline.watermarks import WatermarkRule, rule_of
 from rivertwice.tracing import flush as flush_spans
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, though its annotation does not allow them

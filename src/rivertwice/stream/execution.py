@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from typing import TYPE_CHECKING, Any
 
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.relations import metric_names
 from rivertwice.timeline.counts import BatchCounts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 def observed_counts(query: StreamingQuery, definition: Definition) -> dict[str, BatchCounts]:

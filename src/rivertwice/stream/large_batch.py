@@ -11,9 +11,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from rivertwice.config import PipelineHome
@@ -23,6 +22,10 @@ from rivertwice.store.files import replace_json
 from rivertwice.store.new_files import NewFile
 from rivertwice.stream.result_rows import changelog_rows, check_windows
 from rivertwice.timeline.digest import add_digests, digest_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 FORMAT = 1
 _REFUSED = ("spark.driver.maxResultSize",)

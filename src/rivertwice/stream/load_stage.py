@@ -14,9 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any
 
 from rivertwice.config import Settings
 from rivertwice.log import kafka
@@ -34,6 +32,9 @@ from rivertwice.stream.steer import steer_source
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.stream_load import StreamLoad
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MOST_COLLECTED = 100_000
 """Records of a large batch at most, for kinds of windows whose rows the driver collects."""

@@ -19,9 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rivertwice.config import Settings
@@ -39,6 +38,9 @@ from rivertwice.stream.event_plan import NOTHING, Cut
 from rivertwice.stream.gaps import next_offsets
 from rivertwice.stream.sink import is_applied
 from rivertwice.stream.steer import release_source, steer_source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # as in the driver

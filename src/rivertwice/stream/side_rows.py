@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from rivertwice.config import Settings
 from rivertwice.log.addresses import Parts
@@ -15,6 +14,9 @@ from rivertwice.stream.dead import dead_table, write_dead_letters
 from rivertwice.stream.late import write_late_rows
 from rivertwice.stream.versions import write_versions
 from rivertwice.timeline.counts import BatchCounts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
 

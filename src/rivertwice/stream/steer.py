@@ -5,25 +5,21 @@ This is only correct while the query is inside `foreachBatch`: the next batch is
 
 from __future__ import annotations
 
-import json
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
 
-from rivertwice.log.addresses import StoredOffsets
+from rivertwice.log.addresses import StoredOffsets, encode_offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
 FIELD = "allDataForTriggerAvailableNow"
 """A field of KafkaMicroBatchStream: end offsets that it uses instead of asking Kafka."""
 FLAG = "isTriggerAvailableNow"
 """Another one: while it is true, the first answer of Kafka is kept in `FIELD`, and Kafka is not asked again."""
-
-
-def encode_offsets(offsets: StoredOffsets) -> str:
-    """Return offsets as Spark writes them."""
-    return json.dumps(offsets, separators=(",", ":"))
 
 
 def steer_source(spark: SparkSession, execution: Any, end_offsets: StoredOffsets) -> bool:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
@@ -26,6 +26,9 @@ from rivertwice.stream.context import DriverContext
 from rivertwice.stream.failures import describe_rejection, is_thrown
 from rivertwice.stream.side import read_again
 from rivertwice.timeline.ledger import parts_between
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
 _CONDITION = re.compile(r"\[[A-Z_.]+\][^\n]*")

@@ -15,12 +15,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from typing import Any
 
-from rivertwice.config import Settings, require_pipeline
+from rivertwice.config import Settings
 from rivertwice.errors import RequestError
-from rivertwice.instants import parse_iso
 from rivertwice.log import kafka
 from rivertwice.log.archive import is_archiving
 from rivertwice.log.leases import Level
@@ -28,45 +25,20 @@ from rivertwice.log.retention import parse_limit
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.processes import start_detached
 from rivertwice.retention.ahead import ArchiveMemory, decide_archive
-from rivertwice.retention.view import (
-    RetentionView,
-    TopicView,
-    retention_to_plain,
-    summary_of,
-    topics_in,
-    view_retention,
-)
+from rivertwice.retention.summary import summary_of, topics_in
+from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, view_retention
 from rivertwice.store.files import read_json, replace_json
 from rivertwice.store.log_files import open_log
 from rivertwice.stream.added import added_since, describe_added, has_effect
 from rivertwice.supervise.act import page, page_over, record_event
 from rivertwice.supervise.keeper import Keeper
+from rivertwice.supervise.last_retention import FORMAT, retention_file
 from rivertwice.timeline.lineage import head_path, load_timeline
 
-FORMAT = 1
 ADDED = "partitions_added"
 EVERY_S = 10.0
 FOREVER_EVERY_S = 120.0  # a topic that Kafka never deletes from is looked at this often only
 JOB = (sys.executable, "-m", "rivertwice.log.archive_job")
-
-
-def retention_file(settings: Settings, name: str) -> Path:
-    """Return where the agent writes a pipeline's retention view."""
-    return settings.home / "agent" / "retention" / f"{require_pipeline(name)}.json"
-
-
-def last_retention(settings: Settings, name: str, now: datetime) -> dict[str, Any] | None:
-    """Return what the agent last saw of a pipeline's retention, in short, with its age; None if it never looked."""
-    plain = read_json(retention_file(settings, name))
-    if plain is None or plain.get("format") != FORMAT:
-        return None
-    return {
-        "age_s": round((now - parse_iso(plain["at"])).total_seconds(), 1),
-        "worst": plain["worst"],
-        "unarchived": plain["unarchived"],
-        "gaps": [gap["id"] for gap in plain["gaps"] if gap["accepted"] is None],
-        "summary": summary_of(plain),
-    }
 
 
 @dataclass

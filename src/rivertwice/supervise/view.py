@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms, to_iso
-from rivertwice.quality.windows import failing_by_severity, standing
-from rivertwice.supervise.archiver import last_retention
+from rivertwice.quality.standing import failing_by_severity, standing
 from rivertwice.supervise.backoff import consecutive_failures, next_attempt
 from rivertwice.supervise.health import UNRESPONSIVE, StreamObservation, classify_health, observe_stream
+from rivertwice.supervise.last_retention import last_retention
 from rivertwice.supervise.launch import agent_status
 from rivertwice.supervise.memory import Memory
 from rivertwice.timeline.committed import newest_batch
@@ -225,7 +225,7 @@ def view_first_load(home: PipelineHome) -> dict[str, Any] | None:
 
 def view_stream_load(home: PipelineHome) -> dict[str, Any] | None:
     """Return how far a load by the stream in large batches is; None if there is none, or all is read. Never guessed."""
-    from rivertwice.backfill.stream_load import describe_unread, find_unread
+    from rivertwice.backfill.stream_unread import describe_unread, find_unread
 
     def view() -> dict[str, Any] | None:
         unread = find_unread(home)

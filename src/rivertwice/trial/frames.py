@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from rivertwice.backfill.compute import rows_by_view, starting_in, windows_frame
@@ -17,6 +17,9 @@ from rivertwice.pipeline.compile import result_schema
 from rivertwice.store.delta import open_table
 from rivertwice.store.spark_files import read_files
 from rivertwice.trial.model import SERVED, Side
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @contextmanager

@@ -9,11 +9,11 @@ import pytest
 from histories.kinds import make_definition
 from rivertwice.backfill.stream_load import (
     StreamLoadPlan,
-    describe_unread,
     explain_stream_load,
     find_lost,
     require_same_past,
 )
+from rivertwice.backfill.stream_unread import describe_unread
 from rivertwice.errors import LogGapError
 from rivertwice.instants import EPOCH
 from rivertwice.log.addresses import Part

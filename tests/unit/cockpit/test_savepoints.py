@@ -24,7 +24,7 @@ from rivertwice.savepoint.operations.record import DONE, DRAINED, Restore
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store.files import replace_json
-from rivertwice.supervise.archiver import retention_file
+from rivertwice.supervise.last_retention import retention_file
 from rivertwice.timeline.committed import CommittedBatches
 from rivertwice.timeline.lineage import Fork, Segment
 

@@ -15,8 +15,9 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.pipeline.model import Definition
 from rivertwice.privacy.redact import Redactor
 from rivertwice.quality.model import ERRORED, FAILED, PASSED, STILL_FAILS
+from rivertwice.quality.standing import failing_by_severity, standing
 from rivertwice.quality.table import read_newest, read_results, store_acceptance
-from rivertwice.quality.windows import WindowsCheck, failing_by_severity, judge_windows, standing
+from rivertwice.quality.windows import WindowsCheck, judge_windows
 from rivertwice.store import delta
 from rivertwice.timeline.old_judgements import drop_old_judgements
 

@@ -137,6 +137,8 @@ def test_up_names_a_broken_suite_beside_the_definitions(made: Made) -> None:
     judged = [Judgement("p", bundle, None, (), ()), Judgement("unloadable", None, None, ("why",), ())]
     suites = check_suites(Frame(settings, "text", debug=False), judged)
     assert list(suites) == ["p"]
-    text = up_text({"suites": suites}, judged)
+    services = {"broker": {"bootstrap": "127.0.0.1:9", "pid": 1}, "agent": {"pid": 2}, "airflow": None}
+    text = up_text({**services, "suites": suites}, judged)
+    assert text.startswith("broker   answers at 127.0.0.1:9 (process 1)\nagent    keeps streams alive (process 2)\n")
     assert "broken suite" in text
     assert "did you mean n?" in text

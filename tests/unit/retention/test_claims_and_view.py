@@ -31,7 +31,8 @@ from rivertwice.retention.claims import (
     claim_truth,
     observe_claims,
 )
-from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, summary_of, unarchived_clock
+from rivertwice.retention.summary import summary_of
+from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, unarchived_clock
 
 NOW = from_ms(1_000_000_000)
 GAP = Gap("p", "t1", 7, "events", "id", EXPIRED, {0: (70, 90)}, {}, 500, None, NOW)

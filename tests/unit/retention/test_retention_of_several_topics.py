@@ -14,12 +14,11 @@ from rivertwice.log.gaps import EXPIRED, Gap
 from rivertwice.log.leases import LogState, view_leases
 from rivertwice.retention import accept
 from rivertwice.retention.claims import claim_stream, observe_claims
+from rivertwice.retention.summary import summary_of, topics_in
 from rivertwice.retention.view import (
     RetentionView,
     TopicView,
     retention_to_plain,
-    summary_of,
-    topics_in,
     unarchived_clock,
 )
 from rivertwice.supervise import archiver

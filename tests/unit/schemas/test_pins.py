@@ -14,7 +14,7 @@ from rivertwice.pipeline.bundle import build_bundle, load_bundle, save_bundle
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
 from rivertwice.schemas.folder import FolderRegistry
-from rivertwice.schemas.pins import read_pinned
+from rivertwice.schemas.pinned_files import read_pinned
 from rivertwice.schemas.refresh import plan_refresh
 from rivertwice.schemas.registry import SchemaVersion
 

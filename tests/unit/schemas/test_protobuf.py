@@ -25,7 +25,8 @@ from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.schemas.avro_schema import parse_avro
-from rivertwice.schemas.pins import field_findings, parse_message, proto_file_name
+from rivertwice.schemas.pinned_files import proto_file_name
+from rivertwice.schemas.pins import field_findings, parse_message
 from rivertwice.schemas.proto_compatibility import read_proto_findings
 from rivertwice.schemas.proto_pin import plan_pin
 from rivertwice.schemas.proto_read import DETAIL, REASON, ProtoReader, encode_proto, indexes_of

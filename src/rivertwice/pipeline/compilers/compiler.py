@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from rivertwice.pipeline.interval_rows import RowsOf, VersionsAt
 from rivertwice.pipeline.model import Definition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class PlanCheck(Protocol):

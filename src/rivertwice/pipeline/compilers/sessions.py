@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
 from rivertwice.pipeline.compilers.tumbling_hopping import GroupedPlanCheck, WindowCompiler
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.plan_check import computed_keys
 from rivertwice.pipeline.windows import Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class SessionPlanCheck(GroupedPlanCheck):

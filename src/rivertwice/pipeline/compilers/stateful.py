@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, Any
 
 from rivertwice.pipeline.compilers.compiler import Compiler
 from rivertwice.pipeline.fold_order import AS_READ, NUMBER, find_hanging
 from rivertwice.pipeline.folds import batch_fold, fold_otherwise, numbered_fold, packed, stream_fold
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.relations import with_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class StatefulCompiler(Compiler):

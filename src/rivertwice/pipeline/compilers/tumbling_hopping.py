@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, Any
 
 from rivertwice.instants import EPOCH
 from rivertwice.pipeline.compilers.compiler import Compiler
@@ -14,6 +12,9 @@ from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.plan_check import HOPPING_NODES, RESULT_NODES, find_plan_refusals, grouping_sizes, leaf_columns
 from rivertwice.pipeline.relations import included, transform
 from rivertwice.pipeline.windows import Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class GroupedPlanCheck:

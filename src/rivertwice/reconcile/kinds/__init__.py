@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.kinds import Kind
@@ -20,6 +19,9 @@ from rivertwice.reconcile.kinds.sessions import SessionJudge
 from rivertwice.reconcile.kinds.stateful import StatefulJudge
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
 from rivertwice.reconcile.rederive import Chain
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Judge", "Taken", "judge_of"]
 

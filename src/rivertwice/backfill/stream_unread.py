@@ -1,0 +1,38 @@
+"""How far a load by the stream in large batches is: for `status`, the page and the claims on retention."""
+
+from __future__ import annotations
+
+from rivertwice.config import PipelineHome
+from rivertwice.log.addresses import StoredOffsets
+from rivertwice.timeline.lineage import load_timeline
+from rivertwice.timeline.sequence import head
+from rivertwice.timeline.stream_load import StreamLoad, read_stream_load
+
+
+def find_unread(home: PipelineHome) -> tuple[StreamLoad, int] | None:
+    """Return a load of a pipeline by its stream that is not done, and how many of its records are not read; else None.
+
+    Raises:
+        DamagedFileError: its record is not what was written.
+    """
+    load = read_stream_load(home)
+    if load is None:
+        return None
+    from rivertwice.stream.gaps import read_position  # with Kafka's client, which few homes need here
+
+    name = head(home)
+    position: StoredOffsets = load.genesis
+    if name is not None:
+        line = load_timeline(home, name)
+        position = read_position(home.checkpoint(name), line, list(load.until))
+    left = load.count_left(position)
+    return (load, left) if left else None
+
+
+def describe_unread(load: StreamLoad, left: int) -> dict[str, object]:
+    """Return a load that is not done as plain data, for programs and in words. Pure."""
+    text = (
+        f"first load {load.id}: the stream has read {load.records - left} of {load.records} records in large batches; it goes on by itself "
+        f"as long as it runs"
+    )
+    return {"load": load.id, "records": load.records, "records_left": left, "message": text}

@@ -1,0 +1,118 @@
+"""Whether a Kafka broker can be reached at all: asked before a command waits for an answer that cannot come.
+
+Kafka's client retries a refused connection until its time is over: twenty seconds, for a broker that is not even started. Here each
+address gets one connection and one question that every broker answers before a login: ApiVersions, or over TLS a ClientHello. The
+first answer counts, whatever it says; the client itself finds out what is wrong with it.
+
+- A closed port, or a name that nobody knows: it is down, as soon as that is known.
+- No connection within `CONNECT_S`: it is down. Linux sends a lost SYN again after one second, so one lost packet is no reason.
+- A connection but no answer within `ANSWER_S`: it is silent. A broker in a pause of its garbage collector looks the same, so it gets
+  more time than a connection, which the system accepts for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import struct
+import threading
+import time
+
+from rivertwice.config import Settings
+from rivertwice.errors import ServiceError
+from rivertwice.one_command import is_one_command
+
+CONNECT_S = 1.5
+ANSWER_S = 3.0
+_CLIENT = b"rivertwice"
+_API_VERSIONS = 18
+_REACHED: set[str] = set()
+"""Addresses that answered in this process; they are not asked again."""
+
+
+def require_broker(settings: Settings) -> None:
+    """In a command of a person, check that some broker answers; elsewhere do nothing: a stream waits for its broker.
+
+    Raises:
+        ServiceError: none does.
+        ConfigError: no address is known.
+    """
+    if not is_one_command() or settings.bootstrap_servers() in _REACHED:
+        return
+    silence = find_silence(settings)
+    if silence is not None:
+        remedy = (
+            "start the embedded broker with `rivertwice up`"
+            if settings.bootstrap is None
+            else "start it, or correct RIVERTWICE_BOOTSTRAP (or `kafka` in rivertwice.yaml)"
+        )
+        message = f"Kafka does not answer: {silence}; {remedy}"
+        raise ServiceError(message)
+    _REACHED.add(settings.bootstrap_servers())
+
+
+def find_silence(settings: Settings, *, connect_s: float = CONNECT_S, answer_s: float = ANSWER_S) -> str | None:
+    """Return why no broker answers, for each address; None as soon as one does.
+
+    Raises:
+        ConfigError: no address is known.
+    """
+    addresses = [each.strip() for each in settings.bootstrap_servers().split(",")]
+    is_tls = settings.kafka.protocol.endswith("SSL")
+    answers: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
+
+    def ask(address: str) -> None:
+        answers.put((address, _find_fault(address, _hello(address) if is_tls else _question(), connect_s, answer_s)))
+
+    for address in addresses:  # threads, because a name that is looked up cannot be interrupted
+        threading.Thread(target=ask, args=(address,), daemon=True).start()
+    until = time.monotonic() + connect_s + answer_s
+    faults = dict.fromkeys(addresses, f"its name is not known after {connect_s + answer_s:g} s")
+    for _ in addresses:
+        try:
+            address, fault = answers.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            break
+        if fault is None:
+            return None
+        faults[address] = fault
+    return "; ".join(f"{address}: {fault}" for address, fault in faults.items())
+
+
+def _find_fault(address: str, question: bytes, connect_s: float, answer_s: float) -> str | None:
+    """Return why an address does not answer, or None if it does."""
+    host, _, port = address.rpartition(":")
+    try:
+        connection = socket.create_connection((host.strip("[]"), int(port)), timeout=connect_s)
+    except TimeoutError:
+        return f"no connection within {connect_s:g} s"
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    with connection:
+        connection.settimeout(answer_s)
+        try:
+            connection.sendall(question)
+            return None if connection.recv(1) else "the connection was closed without an answer"
+        except TimeoutError:
+            return f"it accepts connections, but answers nothing within {answer_s:g} s"
+        except OSError as error:
+            return (error.strerror or str(error)).lower()
+
+
+def _question() -> bytes:
+    """Return an ApiVersions request (version 0): length, key, version, correlation id, name of the client."""
+    request = struct.pack(">hhih", _API_VERSIONS, 0, 1, len(_CLIENT)) + _CLIENT
+    return struct.pack(">i", len(request)) + request
+
+
+def _hello(address: str) -> bytes:
+    """Return the first message of a TLS handshake; nothing is checked, because no more is sent."""
+    import ssl  # only for brokers with TLS
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    handshake = context.wrap_bio(incoming, outgoing, server_hostname=address.rpartition(":")[0].strip("[]"))
+    with contextlib.suppress(ssl.SSLWantReadError):
+        handshake.do_handshake()
+    return outgoing.read()
