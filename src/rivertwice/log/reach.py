@@ -17,11 +17,11 @@ import queue
 import socket
 import struct
 import threading
-import time
 
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
 from rivertwice.one_command import is_one_command
+from rivertwice.waits import Deadline
 
 CONNECT_S = 1.5
 ANSWER_S = 3.0
@@ -67,11 +67,11 @@ def find_silence(settings: Settings, *, connect_s: float = CONNECT_S, answer_s: 
 
     for address in addresses:  # threads, because a name that is looked up cannot be interrupted
         threading.Thread(target=ask, args=(address,), daemon=True).start()
-    until = time.monotonic() + connect_s + answer_s
+    deadline = Deadline.after(connect_s + answer_s)
     faults = dict.fromkeys(addresses, f"its name is not known after {connect_s + answer_s:g} s")
     for _ in addresses:
         try:
-            address, fault = answers.get(timeout=max(0.0, until - time.monotonic()))
+            address, fault = answers.get(timeout=deadline.left())
         except queue.Empty:
             break
         if fault is None:

@@ -19,7 +19,7 @@ def test_a_command_reads_rows_without_pandas() -> None:
     assert said(COMMAND + OPEN + "print('pandas' in sys.modules)") == "False\n"
 
 
-def test_a_command_that_needs_a_frame_gets_it_and_frames_are_known_from_then_on() -> None:
+def test_a_command_that_needs_a_frame_gets_it_and_knows_frames_then() -> None:
     code = (
         "import numpy as np; print(rows.to_pandas()['a'].sum()); import pandas as pd; "
         "print(pa.array(pd.Series([1.0, np.nan])).null_count, pa.Table.from_pandas(pd.DataFrame({'b': [1]})).num_rows)"
