@@ -161,6 +161,7 @@ class ResidentSpark:
         """
         self._starting = starting
         self._base: SparkSession | None = None
+        self._failed = False
         self._session: SparkSession | None = None
 
     def begin(self, settings: Settings, confs: Mapping[str, str]) -> SparkSession:
@@ -170,6 +171,9 @@ class ResidentSpark:
             try:
                 with self._starting():
                     self._base = spark_session(settings, "rivertwice-engine", quick=True)
+            except Exception:
+                self._failed = True
+                raise
             finally:
                 _RESIDENT.append(self)
         session = self._base.newSession()
@@ -181,7 +185,7 @@ class ResidentSpark:
         return session
 
     def end(self) -> None:
-        """Leave nothing of the run's session behind."""
+        """Remove the run's session and all that it keeps in the JVM."""
         session, self._session = self._session, None
         if session is None or self._base is None or self.is_dead():
             return
@@ -194,7 +198,9 @@ class ResidentSpark:
         self._use(None)
 
     def is_dead(self, patience_s: float = 0.0) -> bool:
-        """Say whether the JVM was started and has ended, or ends within the patience."""
+        """Say whether the JVM could not start, has ended, or ends within the patience."""
+        if self._failed:
+            return True
         process = None if self._base is None else getattr(self._base.sparkContext._gateway, "proc", None)
         return process is not None and Deadline.after(patience_s).wait_until(lambda: process.poll() is not None)
 
