@@ -102,4 +102,6 @@ def test_the_last_lines_say_where_it_is_how_to_see_it_and_what_comes_next(tmp_pa
     )
     assert ("--airflow" in see, "--from-file" in own, "--from-topic" in own) == (True, True, True)
     info = {"url": "http://127.0.0.1:8080", "user": "admin", "password": "secret"}
-    assert "http://127.0.0.1:8080, user admin, password secret" in ending(tmp_path, Teller(to_stderr=False), info)
+    assert "http://127.0.0.1:8080/rivertwice/#/p/orders, user admin, password secret" in ending(
+        tmp_path, Teller(to_stderr=False), info
+    )

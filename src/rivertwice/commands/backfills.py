@@ -9,6 +9,7 @@ import click
 from rivertwice.commands.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.commands.frame import Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument, range_of, range_options
+from rivertwice.commands.served import await_served
 from rivertwice.commands.warm import on_engine
 from rivertwice.errors import NothingStaleError, RequestError
 
@@ -141,7 +142,7 @@ def run(
     """Plan, compute, audit and publish a backfill of NAME.
 
     Without a range: the windows that the newest reconcile found late; if there are none, it says so and exits 0.
-    Killed anywhere and run again: the same result, or nothing visible. The audit judges the rows by
+    It ends when readers see what it published. Killed anywhere and run again: the same result, or nothing visible. The audit judges the rows by
     expectations/NAME/corrections.json, if there is one: exit 3 if a critical expectation fails.
     """
     from rivertwice.backfill.audit import audit_backfill
@@ -186,6 +187,7 @@ def run(
             frame.progress(f"quality: {check.detail}")
     entry = None if no_publish else publish_backfill(settings, chosen)
     result = {"backfill": chosen.id, "windows": chosen.windows, "audit": audit, "sequence": getattr(entry, "seq", None)}
+    result["served"] = entry is not None and await_served(frame, name)
     text = f"{chosen.id}: {chosen.windows} windows " + (
         "audited, not published" if entry is None else f"published as {entry.seq}"
     )

@@ -359,7 +359,7 @@ def _values(columns: Mapping[str, Mapping[str, Any]], side: str) -> str:
 def ending(project: Path, teller: Teller, airflow: Mapping[str, Any] | None) -> str:
     """Return the last lines: what holds, where the project is, how to see it, how to put other records in its place. Pure."""
     page = (
-        f"Airflow with the page: {airflow['url']}, user {airflow['user']}, password {airflow['password']}"
+        f"See it: {airflow['url']}/rivertwice/#/p/orders, user {airflow['user']}, password {airflow['password']}"
         if airflow
         else (
             "To see it: `rivertwice status` there, or `rivertwice up --airflow` for Airflow and the page (pip install 'rivertwice[airflow]')."

@@ -10,6 +10,33 @@ from rivertwice.commands.asking import changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, example, pass_frame, to_plain
 from rivertwice.commands.options import name_argument
 
+SERVED_SECONDS = 60.0
+
+
+def await_served(frame: Frame, name: str, batch: tuple[str, int] | None = None) -> bool:
+    """Wait until readers see all that is published, and this batch of a timeline; say so if they do not.
+
+    What is committed stays committed: this is no reason to fail.
+    """
+    from rivertwice.errors import ServiceError
+    from rivertwice.supervise.launch import agent_status
+    from rivertwice.timeline.intent import read_intent
+    from rivertwice.timeline.sequence import last_seq
+    from rivertwice.timeline.served import wait_served
+
+    home = frame.settings.pipeline(name)
+    if agent_status(frame.settings) is None or read_intent(home) is None:  # the agent builds what is served
+        frame.progress(
+            f"readers see it once an agent runs (`rivertwice up`), or after `rivertwice served rebuild {name}`"
+        )
+        return False
+    try:
+        wait_served(home, last_seq(home), SERVED_SECONDS, batch)
+    except ServiceError as error:
+        frame.progress(str(error))
+        return False
+    return True
+
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice served rebuild flight_delays"))
 def served() -> None:

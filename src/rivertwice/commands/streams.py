@@ -24,6 +24,7 @@ from rivertwice.commands.first_load import (
 )
 from rivertwice.commands.frame import Frame, example, pass_frame
 from rivertwice.commands.options import name_argument
+from rivertwice.commands.served import await_served
 from rivertwice.errors import RequestError, ServiceError
 from rivertwice.instants import iso_of_ms
 from rivertwice.progress import Measured
@@ -63,7 +64,7 @@ def start(
     it continues after records that Kafka deleted before they were read: on a new timeline, and recorded for ever.
 
     With --wait the command ends when the stream has caught up: it has read all that was in the log when you asked, and closed the windows
-    that these records close. What you send afterwards is judged by their watermark. Exit 1 with the reason if the stream fails or
+    that these records close, and readers see their rows. What you send afterwards is judged by their watermark. Exit 1 with the reason if the stream fails or
     the time is over; the stream itself continues to run.
 
     With --from-batch a long history is not streamed. The topic is archived, the stream begins where the oldest window
@@ -167,6 +168,7 @@ def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) ->
     log_ends = {topic: stable_ends(settings, topic) for topic in definition.topics}
     known = {(row.timeline, row.batch) for row in path_ledger(home)}
     beat = _await_ends(frame, definition, log_ends, asked_at, timeout)
+    served = beat.batch is None or await_served(frame, name, (beat.timeline, beat.batch))
     rows = [row for row in path_ledger(home) if (row.timeline, row.batch) not in known]
     return {
         "pid": beat.pid,
@@ -178,6 +180,7 @@ def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) ->
         "dead": sum(row.bad for row in rows),
         "emitted": sum(row.emitted for row in rows),
         "batches": len(rows),
+        "served": served,
     }
 
 

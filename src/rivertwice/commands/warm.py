@@ -10,7 +10,6 @@ import click
 
 from rivertwice.commands.asking import WORDS
 from rivertwice.commands.frame import Frame, say
-from rivertwice.engine import is_served, run_in_engine
 
 _Command = Callable[..., Any]
 
@@ -25,6 +24,8 @@ def on_engine(when: Callable[[Mapping[str, Any]], bool] = lambda _values: True) 
     def decorate(command: _Command) -> _Command:
         @functools.wraps(command)
         def run(*args: Any, cold: bool, **values: Any) -> Any:
+            from rivertwice.engine import is_served, run_in_engine  # psutil: `--help` needs none
+
             ctx = click.get_current_context()
             frame = ctx.find_object(Frame)
             words = ctx.find_root().meta.get(WORDS)

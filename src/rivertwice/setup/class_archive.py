@@ -22,6 +22,8 @@ from rivertwice.setup.java import java_env
 from rivertwice.setup.steps import clone_settings, run_step
 
 TRAINING_S = 600.0
+KEPT = 4
+"""Archives that stay, the newest ones: each has some 190 MB."""
 TRAINING = "rivertwice.embedded.training"
 """The module of the training run: a room above this one, so it is run by name and not imported."""
 
@@ -73,9 +75,10 @@ def train_archive(settings: Settings) -> str:
     if done.returncode != 0 or not part.exists():
         reason = (done.stderr.strip().splitlines() or ["no words"])[-1][:300]
         return f"none: {reason}; starts take a few seconds longer"
-    for old in archive.parent.glob("spark-*.jsa"):
-        old.unlink()
     part.rename(archive)
+    found = sorted(archive.parent.glob("spark-*.jsa"), key=lambda each: each.stat().st_mtime)
+    for old in found[:-KEPT]:  # several environments may share this folder, each with its own archive
+        old.unlink()
     return f"{archive.stat().st_size / 1e6:.0f} MB"
 
 

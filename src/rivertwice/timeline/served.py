@@ -206,8 +206,8 @@ def read_served(home: PipelineHome) -> pa.Table | None:
     return delta.read(home.tables.served)
 
 
-def wait_served(home: PipelineHome, sequence: int, timeout: float) -> ServedStamp:
-    """Wait until the served table shows at least `sequence`.
+def wait_served(home: PipelineHome, sequence: int, timeout: float, batch: tuple[str, int] | None = None) -> ServedStamp:
+    """Wait until the served table shows at least `sequence`, and at least this batch of a timeline, unless the head moved since.
 
     Raises:
         ServiceError: it does not show it within `timeout` seconds.
@@ -215,11 +215,16 @@ def wait_served(home: PipelineHome, sequence: int, timeout: float) -> ServedStam
     stamp = None
     for _ in Deadline.after(timeout).polls(POLL_SECONDS):
         stamp = served_stamp(home)
-        if stamp is not None and stamp.sequence >= sequence:
+        if stamp is None or stamp.sequence < sequence:
+            continue
+        if batch is None or stamp.timeline != batch[0] or stamp.batch >= batch[1]:
             return stamp
-    shown = "was never built" if stamp is None else f"shows sequence {stamp.sequence}"
+    wanted, shows = f"{sequence}", "" if stamp is None else f"sequence {stamp.sequence}"
+    if batch is not None and stamp is not None:
+        wanted, shows = f"{sequence} and {batch[1]}", f"{shows} and batch {stamp.batch}"
+    shown = "was never built" if stamp is None else f"shows {shows}"
     message = (
-        f"the served table of {home.root.name} {shown}, not {sequence}, after {timeout:g} s; the agent rebuilds it: "
+        f"the served table of {home.root.name} {shown}, not {wanted}, after {timeout:g} s; the agent rebuilds it: "
         "look at `rivertwice status` and the agent's log"
     )
     raise ServiceError(message)

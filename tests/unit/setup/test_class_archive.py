@@ -100,10 +100,14 @@ def test_a_training_that_fails_is_told_and_leaves_nothing(settings: Settings, mo
     assert not archive_file(settings).exists()
 
 
-def test_a_new_archive_takes_the_place_of_the_old_one(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = archive_file(settings).parent / "spark-0000.jsa"
-    old.parent.mkdir(parents=True)
-    old.write_bytes(b"old")
+def test_new_archives_take_the_place_of_old_ones_and_leave_those_of_other_environments(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = archive_file(settings).parent
+    folder.mkdir(parents=True)
+    for age in range(class_archive.KEPT):
+        (folder / f"spark-000{age}.jsa").write_bytes(b"old")
+        os.utime(folder / f"spark-000{age}.jsa", (1_000 - age, 1_000 - age))
 
     def dump(_: Settings, archive: Path) -> subprocess.CompletedProcess[str]:
         archive.write_bytes(b"x" * 2_000_000)
@@ -112,7 +116,8 @@ def test_a_new_archive_takes_the_place_of_the_old_one(settings: Settings, monkey
     monkeypatch.setattr(class_archive, "_training", dump)
     assert train_archive(settings) == "2 MB"
     assert train_archive(settings) == "there"
-    assert [each.name for each in old.parent.iterdir()] == [archive_file(settings).name]
+    left = {f"spark-000{age}.jsa" for age in range(class_archive.KEPT - 1)}
+    assert {each.name for each in folder.iterdir()} == {archive_file(settings).name, *left}
 
 
 def test_the_training_run_is_part_of_the_product_and_its_pipeline_valid(tmp_path: Path) -> None:

@@ -144,6 +144,11 @@ def test_waiting_for_a_sequence_ends_when_served_or_says_what_is_shown(made):
     assert wait_served(home, 1, timeout=0).sequence == 1
     with pytest.raises(ServiceError, match="shows sequence 1, not 2, after 0"):
         wait_served(home, 2, timeout=0)
+    last = wait_served(home, 1, timeout=0).batch
+    assert wait_served(home, 1, timeout=0, batch=("t1", last)).batch == last
+    assert wait_served(home, 1, timeout=0, batch=("t0", last + 1)).timeline == "t1"  # the head moved since
+    with pytest.raises(ServiceError, match=f"shows sequence 1 and batch {last}, not 1 and {last + 1}, after 0"):
+        wait_served(home, 1, timeout=0, batch=("t1", last + 1))
     publish_rows(home, bundle, "bf-1", hours((1, 2)), [(1, "a", 12)], 2)
     agent = threading.Timer(0.3, rebuild_served, (home, bundle.definition))
     agent.start()
