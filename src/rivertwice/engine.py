@@ -92,7 +92,15 @@ def is_served(settings: Settings) -> bool:
     return settings.engine and local and not any(name in os.environ for name in _NOT_HERE)
 
 
-def run_in_engine(settings: Settings, verb: str, words: Sequence[str], say: Callable[[str], None]) -> int | None:
+def run_in_engine(
+    settings: Settings,
+    verb: str,
+    words: Sequence[str],
+    say: Callable[[str], None],
+    *,
+    job: Path | None = None,
+    output: int | None = None,
+) -> int | None:
     """Run a verb in the engine of the home, and start that if there is none.
 
     Args:
@@ -100,6 +108,8 @@ def run_in_engine(settings: Settings, verb: str, words: Sequence[str], say: Call
         verb: what others are told of it.
         words: the words of this call, after the program's name.
         say: is passed a line when something is unusual.
+        job: a program of `spark_jobs`, which is run in place of the command line.
+        output: descriptor that takes what it prints; None: stdout and stderr of this process.
 
     Returns:
         the verb's exit code; None: it has to run in this process.
@@ -109,7 +119,8 @@ def run_in_engine(settings: Settings, verb: str, words: Sequence[str], say: Call
         if connection is None:
             return None
         with connection:
-            answer = _ask(connection, settings, {"verb": verb, "words": list(words)}, say)
+            call = {"verb": verb, "words": list(words), "job": None if job is None else str(job)}
+            answer = _ask(connection, settings, call, say, output)
         if answer is None or "code" in answer:
             return None if answer is None else int(answer["code"])
         if "stale" not in answer or not is_first:
@@ -128,7 +139,7 @@ def _reach(folder: Path, settings: Settings, say: Callable[[str], None]) -> sock
         folder.chmod(0o700)
         with open_log(log) as output:
             child = start_detached(
-                [sys.executable, "-m", "rivertwice.engine_server"],
+                [sys.executable, "-P", "-m", "rivertwice.engine_server"],  # -P: no module of the home
                 env={**os.environ, **settings.to_env()},
                 cwd=settings.home,
                 output=output,
@@ -163,7 +174,11 @@ def _connect(folder: Path) -> socket.socket | None:
 
 
 def _ask(
-    connection: socket.socket, settings: Settings, call: Mapping[str, Any], say: Callable[[str], None]
+    connection: socket.socket,
+    settings: Settings,
+    call: Mapping[str, Any],
+    say: Callable[[str], None],
+    output: int | None,
 ) -> dict[str, Any] | None:
     """Return the engine's answer; None: it was busy too long, or it ended."""
     answers = connection.makefile("rb")
@@ -178,7 +193,7 @@ def _ask(
         "python": sys.executable,
     }
     try:
-        with _open_files() as files:
+        with _open_files(output) as files:
             socket.send_fds(connection, [b"!"], files)
         connection.sendall(json.dumps(request).encode() + b"\n")
         answer = _interruptible(answers, ready)
@@ -232,11 +247,14 @@ def _interruptible(answers: IO[bytes], pid: int) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def _open_files() -> Iterator[list[int]]:
-    """Give descriptors of stdin, stdout and stderr; one that is closed here is empty there."""
+def _open_files(output: int | None) -> Iterator[list[int]]:
+    """Give descriptors of stdin, stdout and stderr, or nothing and `output`; one that is closed here is empty there."""
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
-        yield [number if _is_open(number) else nothing for number in (0, 1, 2)]
+        if output is not None:
+            yield [nothing, output, output]
+        else:
+            yield [number if _is_open(number) else nothing for number in (0, 1, 2)]
     finally:
         os.close(nothing)
 

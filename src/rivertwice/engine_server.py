@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import runpy
 import select
 import signal
 import socket
@@ -158,7 +160,7 @@ class Engine:
         self.record(verb)
         with self._watched(connection, verb), _as_client(request, files):
             signal.signal(signal.SIGINT, self.interrupt)
-            answer = _run(request["words"])
+            answer = _run(request["job"], request["words"])
             self.spark.end()
         BARS.forget()
         if self.spark.is_dead(0.0 if answer.get("code") == 0 else _DYING_S):
@@ -202,10 +204,13 @@ class Engine:
         return "its JVM has ended" if self.spark.is_dead() else self.basis.describe_change(now)
 
 
-def _run(words: Sequence[str]) -> dict[str, Any]:
-    """Run a verb; return the answer for its client."""
+def _run(job: str | None, words: Sequence[str]) -> dict[str, Any]:
+    """Run a job, or a verb of the command line; return the answer for its client."""
     try:
-        cli(list(words), prog_name="rivertwice")
+        if job is None:
+            cli(list(words), prog_name="rivertwice")
+        else:
+            runpy.run_path(job, run_name="__main__")  # as `spark-submit` runs it
     except SystemExit as end:
         code = end.code
         if isinstance(code, str):
@@ -242,20 +247,23 @@ def _as_client(request: Mapping[str, Any], files: Sequence[int]) -> Iterator[Non
     env, argv, cwd, umask = dict(os.environ), sys.argv, Path.cwd(), os.umask(request["umask"])
     actions = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     own = [os.dup(number) for number in range(_DESCRIPTORS)]
-    streams = sys.stdin, sys.stdout
+    streams, root = (sys.stdin, sys.stdout), logging.getLogger()
+    handlers, level = list(root.handlers), root.level
     try:
         for number, file in enumerate(files):
             os.dup2(file, number)
             os.close(file)
         os.environ.clear()
         os.environ.update({**request["env"], "RIVERTWICE_ENGINE": "off"})  # a verb does not ask the engine that runs it
-        sys.argv = ["rivertwice", *request["words"]]
+        sys.argv = [request["job"] or "rivertwice", *request["words"]]
         sys.stdin, sys.stdout = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
         with contextlib.suppress(FileNotFoundError):
             os.chdir(request["cwd"])
         yield
     finally:
         flush()
+        root.handlers[:] = handlers  # a job's write to files of its client
+        root.setLevel(level)
         used = sys.stdin, sys.stdout
         sys.stdin, sys.stdout = streams
         for stream in used:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk import Asset, BaseHook, BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from rivertwice.config import Settings
+from rivertwice.engine import is_served, run_in_engine
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.orchestration.alerts import StreamFaultError
 from rivertwice.orchestration.connections import use_connections
@@ -23,6 +27,7 @@ from rivertwice.orchestration.outcomes import find_refusal
 from rivertwice.orchestration.refusals import refusals
 from rivertwice.orchestration.run_names import comparison_of, reconcile_of
 from rivertwice.orchestration.triggers import EPOCH_ENDED, EpochTrigger
+from rivertwice.pipeline.airflow_model import SparkResources
 from rivertwice.pipeline.definition import Definition
 from rivertwice.supervise.health import choose_grace
 
@@ -89,6 +94,7 @@ class SuperviseEpoch(BaseOperator):
 class RivertwiceSparkOperator(SparkSubmitOperator):
     """Submits one of this project's Spark jobs through the pipeline's connection, by default `spark_default`.
 
+    If that is the Spark of this machine, and the definition asks for no resources, the home's warm engine runs the job instead.
     Arguments go to the job as a list, never through a shell. A failure that no retry can cure fails the task at once; any
     other failure is retried.
 
@@ -133,8 +139,47 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         """Return the job's arguments in this run."""
         return list(self.application_args or ())
 
+    def _may_be_warm(self, settings: Settings) -> bool:
+        """Say whether a submission would do what the warm engine does: on this machine, with nothing of its own."""
+        if not is_served(settings) or self.spark_resources.confs != SparkResources().confs:
+            return False
+        try:
+            said = BaseHook.get_connection(self.spark_resources.conn_id)
+        except AirflowNotFoundException:
+            return False
+        return said.conn_type == "spark" and said.host == settings.spark_master and not said.port and not said.extra
+
+    def _run_warm(self, settings: Settings) -> bool:
+        """Run the job in the warm engine, if it takes it; False: it has to be submitted.
+
+        Raises:
+            AirflowException: the job failed; the text is that of a submission.
+        """
+        tail: deque[str] = deque(maxlen=50)
+        read, write = os.pipe()
+
+        def pass_on() -> None:
+            with os.fdopen(read, errors="replace") as lines:
+                for line in lines:
+                    tail.append(line.rstrip())
+                    self.log.info("%s", tail[-1])
+
+        job, arguments = Path(self.application), list(self.application_args or ())
+        with ThreadPoolExecutor(1) as reader:
+            passed = reader.submit(pass_on)
+            try:
+                code = run_in_engine(settings, self.name, arguments, self.log.warning, job=job, output=write)
+            finally:
+                os.close(write)
+        passed.result()
+        if code:
+            text = "\n".join(tail)
+            message = f"Cannot execute: {job.name} {arguments}. Error code is: {code}. {text}"
+            raise AirflowException(message)
+        return code is not None
+
     def execute(self, context: Any) -> Any:
-        """Submit and wait.
+        """Run the job warm, or submit it, and wait.
 
         Raises:
             AirflowFailException: the job refused.
@@ -149,7 +194,7 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         self.conf = submit_confs(settings, self.spark_resources)
         self.application_args = self.arguments_of(context)
         try:
-            return super().execute(context)
+            return None if self._may_be_warm(settings) and self._run_warm(settings) else super().execute(context)
         except AirflowException as error:
             refusal = find_refusal(str(error))
             if refusal is None:
