@@ -16,7 +16,7 @@ from rivertwice.backfill.compute import compute_backfill
 from rivertwice.backfill.store import load_plan
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
-from rivertwice.pipeline.engine import spark_session
+from rivertwice.pipeline.engine import spark_on_demand
 
 logger = logging.getLogger("rivertwice.backfill")
 
@@ -31,12 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = Settings.from_env()
     try:
         plan = load_plan(settings.pipeline(arguments.pipeline), arguments.backfill)
-        spark = spark_session(settings, f"backfill {plan.id}")
-        try:
-            done = compute_backfill(spark, settings, plan, logger.info)
-            report = audit_backfill(settings, plan, lambda: spark)
-        finally:
-            spark.stop()
+        with spark_on_demand(settings, f"backfill {plan.id}") as spark:
+            spark.expect(records=plan.records)
+            done = compute_backfill(spark(), settings, plan, logger.info)
+            report = audit_backfill(settings, plan, spark)
     except RivertwiceError as error:
         logger.error("%s: %s", error.reason, error)
         return 1

@@ -43,9 +43,9 @@ def main(argv: list[str] | None = None) -> int:
     except (RequestError, ConfigError) as error:
         sys.stderr.write(f"refused: {error}\n")
         return 2
-    from rivertwice.pipeline.engine import spark_session
+    from rivertwice.pipeline.engine import spark_on_demand
     from rivertwice.reconcile.run import reconcile
-    from rivertwice.reconcile.unchanged import reconcile_unchanged
+    from rivertwice.reconcile.unchanged import count_unsealed, reconcile_unchanged
 
     settings = Settings.from_env()
     try:
@@ -57,23 +57,23 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     if unchanged is not None:
         return _report(unchanged)
-    spark = spark_session(settings, f"reconcile-{pipeline}")
     try:
-        report = reconcile(
-            spark,
-            settings,
-            pipeline,
-            range=wanted,
-            full=arguments.full,
-            now=utc_now(),
-            run=run,
-            progress=_say,
-        )
+        with spark_on_demand(settings, f"reconcile-{pipeline}") as spark:
+            whole = arguments.full or wanted is not None
+            spark.expect(records=count_unsealed(settings.pipeline(pipeline), full=whole))
+            report = reconcile(
+                spark(),
+                settings,
+                pipeline,
+                range=wanted,
+                full=arguments.full,
+                now=utc_now(),
+                run=run,
+                progress=_say,
+            )
     except RivertwiceError as error:
         sys.stderr.write(f"{error.reason}: {error}\n")
         return 1
-    finally:
-        spark.stop()
     return _report(report)
 
 

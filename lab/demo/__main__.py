@@ -30,6 +30,8 @@ def main() -> int:
         ending = Story(settings, tell).run()
         tell.console.print()
         tell.console.print(ending_table(ending))
+        tell.console.print()
+        tell.console.print(tell.table())
         tell.console.print(f"\nEvery step held, in {tell.elapsed_s:.0f} s.")
         tell.console.print(
             f"Airflow: {ending.airflow.url}   user: {ending.airflow.user}   password: {escape(ending.airflow.password)}"

@@ -21,7 +21,6 @@ class Ending:
     """
 
     airflow: AirflowInfo
-    savepoint: str = ""
     page: str = ""
     worst: dict[str, str] = field(default_factory=dict)
     late: int = 0

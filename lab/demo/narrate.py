@@ -1,4 +1,4 @@
-"""Prints a long story on a terminal or in a log: numbered steps, elapsed time, the result of each."""
+"""Prints a long story on a terminal or in a log: numbered steps, what each shows, its facts, and how long each took."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from rivertwice.printable import printable
 
@@ -19,7 +20,7 @@ class Narrator:
         """Create a narrator; without a console it writes to standard output."""
         self.console = console or Console(highlight=False, soft_wrap=True)
         self._begun = time.monotonic()
-        self._step = 0
+        self._steps: list[tuple[str, float]] = []
 
     @property
     def elapsed_s(self) -> float:
@@ -27,15 +28,32 @@ class Narrator:
         return time.monotonic() - self._begun
 
     @contextmanager
-    def step(self, title: str) -> Iterator[None]:
-        """Print one step: its title before, how long it took after."""
-        self._step += 1
+    def step(self, title: str, shows: str) -> Iterator[None]:
+        """Print one step: its title before; what it has shown, and how long it took, after.
+
+        Args:
+            title: what is done.
+            shows: a sentence that is true once the step has ended.
+        """
         begun = time.monotonic()
-        self.console.print(f"\n[bold cyan]{self._step:>2}  {escape(title)}[/]")
+        self.console.print(f"\n[bold cyan]{len(self._steps) + 1:>2}  {escape(title)}[/]")
         yield
-        self.console.print(
-            f"    [green]done[/] in {time.monotonic() - begun:.1f} s   [dim]({self.elapsed_s:.0f} s so far)[/]"
-        )
+        seconds = time.monotonic() - begun
+        self._steps.append((title, seconds))
+        self.console.print(f"    [green]{escape(shows)}[/]")
+        self.console.print(f"    [dim]{seconds:.1f} s ({self.elapsed_s:.0f} s so far)[/]")
+
+    def table(self) -> Table:
+        """Return the steps so far, with the seconds of each and of all."""
+        table = Table(title="how long each step took")
+        table.add_column("", justify="right")
+        table.add_column("step")
+        table.add_column("seconds", justify="right")
+        for number, (title, seconds) in enumerate(self._steps, 1):
+            table.add_row(str(number), title, f"{seconds:.1f}")
+        table.add_section()
+        table.add_row("", "all", f"{sum(seconds for _, seconds in self._steps):.1f}")
+        return table
 
     def say(self, line: str) -> None:
         """Print a fact."""

@@ -136,13 +136,15 @@ def start_services(settings: Settings, say: Progress) -> AirflowStart:
     return airflow
 
 
-def wait_for(what: str, condition: Callable[[], Any], home: PipelineHome, timeout_s: float) -> Any:
+def wait_for(
+    what: str, condition: Callable[[], Any], home: PipelineHome, timeout_s: float, *, every: float = 0.25
+) -> Any:
     """Wait until `condition` returns something true and return it.
 
     Raises:
         ServiceError: it did not within `timeout_s`; the message contains what the driver reported last.
     """
-    for _ in Deadline.after(timeout_s).polls():
+    for _ in Deadline.after(timeout_s).polls(every):
         result = condition()
         if result:
             return result

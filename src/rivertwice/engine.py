@@ -112,7 +112,7 @@ def run_in_engine(
 
     Args:
         settings: of this call.
-        verb: its name for other clients and the log.
+        verb: what others are told of it.
         words: the words of this call, after the program's name.
         say: is passed a line when something is unusual.
         program: a file of Python that is run instead of `rivertwice`.

@@ -256,7 +256,8 @@ def _as_client(request: Mapping[str, Any], files: Sequence[int]) -> Iterator[Non
     env, argv, cwd, umask = dict(os.environ), sys.argv, Path.cwd(), os.umask(request["umask"])
     actions = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     own = [os.dup(number) for number in range(_DESCRIPTORS)]
-    streams = sys.stdin, sys.stdout
+    streams, root = (sys.stdin, sys.stdout), logging.getLogger()
+    handlers, level = list(root.handlers), root.level
     try:
         for number, file in enumerate(files):
             os.dup2(file, number)
@@ -270,6 +271,8 @@ def _as_client(request: Mapping[str, Any], files: Sequence[int]) -> Iterator[Non
         yield
     finally:
         flush()
+        root.handlers[:] = handlers  # a job's write to files of its client
+        root.setLevel(level)
         used = sys.stdin, sys.stdout
         sys.stdin, sys.stdout = streams
         for stream in used:

@@ -24,9 +24,11 @@ from histories.random_histories import random_batches
 from homes.project import REPOSITORY, make_project
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.engine import engine_folder, engine_status, stop_engine
+from rivertwice.engine import engine_folder, engine_status, run_in_engine, stop_engine
+from rivertwice.instants import utc_now
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.processes import session_members
+from rivertwice.savepoint.take import take_savepoint
 from rivertwice.store import delta
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.waits import Deadline
@@ -34,7 +36,19 @@ from streams.kinds import NAME, make_kind_project, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 
-CLOCK = {"created_at", "committed_at", "duration_s", "made_at", "at", "seconds", "phases", "_at", "_created_at"}
+CLOCK = {
+    "created_at",
+    "committed_at",
+    "duration_s",
+    "made_at",
+    "at",
+    "seconds",
+    "replay_seconds",
+    "batch_s",
+    "phases",
+    "_at",
+    "_created_at",
+}
 """Columns and keys that hold when a run was, or how long it took."""
 RUN = re.compile(r"rc-\d{8}-\d{6}-[0-9a-f]{8}")
 INSTANT = re.compile(r"20[2-9]\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?")
@@ -153,6 +167,50 @@ def test_every_definition_of_the_repository_is_judged_alike(tmp_path: Path) -> N
     settings = Settings(project=REPOSITORY, home=tmp_path / "home")
     settings.home.mkdir()
     compare(settings, [["test"], ["test", "--examples"], ["lint"]], tmp_path)
+
+
+JOBS = (
+    ("archive",),
+    ("reconcile", "--run", "rc-20260101-000000-00000001"),
+    ("reconcile", "--run", "rc-20260101-000000-00000002", "--full"),
+)
+
+
+@pytest.mark.kafka
+@pytest.mark.proves("cli.md#the-warm-engine")
+def test_a_warm_job_of_airflow_stores_what_a_submitted_one_does(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
+    settings = make_kind_project(tmp_path, broker, topic, "tumbling")
+    definition = load_definition(settings.definitions / NAME)
+    batches = random_batches(random.Random(5), 12)
+    send(settings, definition, [record for batch in batches[:6] for record in batch])
+    run_to_end(settings, tmp_path / "driver.log")
+    savepoint = take_savepoint(settings, NAME, now=utc_now(), reason="test").id
+    send(settings, definition, [record for batch in batches[6:] for record in batch])
+    run_to_end(settings, tmp_path / "driver.log")  # so that the proof has micro-batches to replay
+    rebuild_served(settings.pipeline(NAME), definition)
+    jobs = (*JOBS, ("prove", "--savepoint", savepoint))
+    shutil.copytree(settings.home, tmp_path / "before")
+    for job, *words in jobs:
+        path = settings.shipped(f"spark_jobs/{job}.py")
+        done = subprocess.run(
+            [sys.executable, str(path), "--pipeline", NAME, *words],
+            env=env_of(settings),
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode()[-3000:]
+    cold = stored(settings)
+    shutil.rmtree(settings.home)
+    shutil.copytree(tmp_path / "before", settings.home)
+    said: list[str] = []
+    with engine_of(settings), (tmp_path / "printed").open("w+b") as printed:
+        for job, *words in jobs:
+            path = settings.shipped(f"spark_jobs/{job}.py")
+            words = ["--pipeline", NAME, *words]
+            code = run_in_engine(settings, job, words, said.append, program=path, output=printed.fileno())
+            assert code == 0, (said, (tmp_path / "printed").read_text())
+    assert (said, stored(settings)) == ([], cold)
+    assert "recorded batches replayed equal" in (tmp_path / "printed").read_text()
 
 
 @pytest.fixture

@@ -16,6 +16,9 @@ from rivertwice.config import PipelineHome, Settings
 from running.warm_spark import run_driver_warm
 
 PIPELINE = "flight_delays"
+BATCH = 12
+"""Records of a batch, unless a test pins another number: of small batches many records are late, and a stream of hundreds of them works long
+enough to be killed."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ def make_flights_project(
 
     def change(document: dict[str, Any]) -> None:
         document["sources"]["flights"]["topic"] = topic
-        document["stream"] |= dict(pins or {})
+        document["stream"] |= {"max_offsets_per_trigger": BATCH, **(pins or {})}
 
     edit_yaml(settings.definitions / PIPELINE, change)
     return settings

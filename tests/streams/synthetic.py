@@ -31,7 +31,7 @@ def make_small_project(folder: Path, name: str, *, bootstrap: str, batch: int = 
     for old, new in (
         ("topic: flights", f"topic: {name}"),
         ("partitions: 4", f"partitions: {PARTITIONS}"),
-        ("max_offsets_per_trigger: 12", f"max_offsets_per_trigger: {batch}"),
+        ("max_offsets_per_trigger: 60", f"max_offsets_per_trigger: {batch}"),
     ):
         replace_text(settings.definitions / name / "pipeline.yaml", old, new)
     kafka.ensure_topic(settings, name, PARTITIONS)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk import Asset, BaseHook, BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.engine import is_served, run_program_in_engine
@@ -93,6 +93,7 @@ class SuperviseEpoch(BaseOperator):
 class RivertwiceSparkOperator(SparkSubmitOperator):
     """Submits one of this project's Spark jobs through the pipeline's connection, by default `spark_default`.
 
+    If that is the Spark of this machine, and the definition asks for no resources, the home's warm engine runs the job instead.
     Arguments go to the job as a list, never through a shell. A failure that no retry can cure fails the task at once; any
     other failure is retried.
 
@@ -148,16 +149,22 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
             return False  # the job says what is wrong
         return records is not None and is_quick(records=records)
 
+    def _may_be_warm(self, settings: Settings) -> bool:
+        """Say whether a submission would do what the warm engine does: on this machine, with nothing of its own."""
+        if not is_served(settings) or self.spark_resources.confs != SparkResources().confs:
+            return False
+        try:
+            said = BaseHook.get_connection(self.spark_resources.conn_id)
+        except AirflowNotFoundException:
+            return False
+        return said.conn_type == "spark" and said.host == settings.spark_master and not said.port and not said.extra
+
     def _run_in_engine(self, settings: Settings) -> bool:
-        """Run the job in the home's warm engine, if the connection is this machine's; say whether it ran.
+        """Run the job in the home's warm engine, if it takes it; say whether it ran.
 
         Raises:
             AirflowException: it failed; the message is that of a submitted job.
         """
-        if self.spark_resources.confs != SparkResources().confs:
-            return False
-        if not is_served(replace(settings, spark_master=self._get_hook()._connection["master"])):
-            return False
         ran = run_program_in_engine(settings, Path(self.application), self.application_args or (), self.log.info)
         if ran is None:
             return False
@@ -184,7 +191,11 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         quick = self._is_quick(settings)
         self.conf = submit_confs(settings, self.spark_resources, quick=quick)
         try:
-            return None if quick and self._run_in_engine(settings) else super().execute(context)
+            # A proof finds out itself how much it replays, and leaves the engine if that is much.
+            is_short = quick or Path(self.application).stem == "prove"
+            if is_short and self._may_be_warm(settings) and self._run_in_engine(settings):
+                return None
+            return super().execute(context)
         except AirflowException as error:
             refusal = find_refusal(str(error))
             if refusal is None:

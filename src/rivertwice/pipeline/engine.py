@@ -224,6 +224,16 @@ def keep_spark(starting: Callable[[], AbstractContextManager[None]]) -> Resident
     return _RESIDENT[0]
 
 
+def leave_engine(why: str) -> None:
+    """Give a run that is better off with its own JVM back to the client.
+
+    Raises:
+        ColdRunError: this process is an engine.
+    """
+    if _RESIDENT:
+        raise ColdRunError(why)
+
+
 class SparkOnDemand:
     """Starts a session on its first call, and then returns the same one. `spark_on_demand` makes it, and ends it."""
 
@@ -249,9 +259,8 @@ class SparkOnDemand:
             ColdRunError: this process is an engine, and such a run is better off with its own JVM.
         """
         self.quick = is_quick(records=records, batches=batches)
-        if _RESIDENT and not self.quick:
-            message = f"it reads {records} records"
-            raise ColdRunError(message)
+        if not self.quick:
+            leave_engine(f"it reads {records} records")
 
     def release(self) -> None:
         """Stop the session if it was started here, and put a borrowed one's settings back; a further call starts another.

@@ -21,10 +21,12 @@ def session_of(settings: Settings, definition: Definition, replayed: Sequence[Le
         definition: of the pipeline.
         replayed: the micro-batches that are replayed; None: it is not known yet.
     """
-    from rivertwice.pipeline.engine import NO_CODE_TEXT, spark_session, watermark_confs
+    from rivertwice.pipeline.engine import NO_CODE_TEXT, leave_engine, spark_session, watermark_confs
     from rivertwice.pipeline.jvm_confs import is_quick
 
     quick = replayed is not None and is_quick(records=sum(row.read for row in replayed), batches=len(replayed))
+    if not quick:
+        leave_engine("it may replay many batches")
     pins = definition.stream
     return spark_session(
         settings,
