@@ -306,7 +306,3 @@ def _umask() -> int:
     umask = os.umask(0o077)
     os.umask(umask)
     return umask
-
-
-class ColdRunError(BaseException):
-    """The verb's work does not fit the engine, so its client runs it. No handler of errors of a verb takes it."""
