@@ -26,8 +26,9 @@ demo: setup ## the whole loop on real flights; stays up until stopped, with DEMO
 setup-dev: ## setup, and what tests, linters and benches need
 	@$(PYTHON) scripts/bootstrap.py --dev
 
-test: setup-dev lint ## linters, types, and the tests that prove each promise once: eight minutes on two cores
-	@$(PYTEST) -m quick
+test: setup-dev ## linters, types, and the tests that prove each promise once: eight minutes on two cores
+	@$(MAKE) --no-print-directory lint > .build/lint.log 2>&1 & lint=$$!; \
+	$(PYTEST) -m quick; tests=$$?; wait $$lint; linted=$$?; cat .build/lint.log; exit $$((tests | linted))
 
 test-changed: setup-dev ## the tests nearest to what differs from BASE, some minutes of them
 	@files=$$($(BIN)/python scripts/changed_tests.py --base $(BASE)) && \

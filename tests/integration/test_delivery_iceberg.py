@@ -156,6 +156,7 @@ def test_a_switch_between_versions_gives_the_table_their_columns(world: Delivery
     assert table().schema().column_names == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.faults)])
 def test_a_deliverer_killed_anywhere_leaves_what_is_served(world: DeliveryHome, tmp_path: Path, kills: int) -> None:
     fill(world, "t1", range(60), keys=400)

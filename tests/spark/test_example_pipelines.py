@@ -17,7 +17,6 @@ NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/pipeline.yaml"))
 CASES = [(name, case.name) for name in NAMES for case in load_cases(EXAMPLES / name)]
 
 
-@pytest.mark.core
 @pytest.mark.parametrize("name", NAMES)
 def test_spark_accepts_the_definition_and_it_has_a_case(name: str, spark: SparkSession) -> None:
     assert list(examine_definition(spark, load_definition(EXAMPLES / name)).findings) == []

@@ -249,7 +249,6 @@ def test_after_a_kill_before_the_seal_a_run_starts_at_the_one_before(
     assert stored(made.settings, report) == full_copy(spark, made, tmp_path / "copy")
 
 
-@pytest.mark.core
 def test_row_of_a_late_record_far_back_is_late_and_no_old_record_is_read(spark: SparkSession, tmp_path: Path) -> None:
     """The first window is long settled when a record for it comes: it is judged by that record, without the window's others."""
     world = World()

@@ -25,7 +25,7 @@ from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.run import reconcile
 from streams.flights import StreamedRun, copy_run
 
-pytestmark = [pytest.mark.core, pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 @pytest.fixture(scope="module")
