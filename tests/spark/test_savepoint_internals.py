@@ -10,13 +10,10 @@ from rivertwice.stream.steer import FIELD, steer_source
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.core
 def test_the_kafka_source_still_has_the_field_that_steers_it(spark):
-    kind = (
-        spark._jvm.java.lang.Thread.currentThread()
-        .getContextClassLoader()
-        .loadClass("org.apache.spark.sql.kafka010.KafkaMicroBatchStream")
-    )
+    # Of all sessions: the loader of the thread that py4j happens to use is what an earlier call left there.
+    loader = spark._jsparkSession.sharedState().jarClassLoader()
+    kind = loader.loadClass("org.apache.spark.sql.kafka010.KafkaMicroBatchStream")
     assert kind.getDeclaredField(FIELD).getType().getName() == "scala.collection.immutable.Map"
     names = {method.getName() for method in kind.getMethods()}
     assert "prepareForTriggerAvailableNow" in names
