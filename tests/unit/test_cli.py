@@ -240,8 +240,11 @@ def test_verdicts_of_a_pipeline_that_was_never_reconciled_name_the_remedy(run: A
     assert "run `rivertwice reconcile flight_delays`" in result.output
 
 
-def test_doctor_names_a_remedy_for_everything_that_is_missing(run: Any, tmp_path: Path) -> None:
+def test_doctor_names_a_remedy_for_everything_that_is_missing(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # outside a clone, jars lie in the user's cache
     result = run("doctor", output="json", project=tmp_path / "empty")
     findings = json.loads(result.stdout)
     missing = {item["name"] for item in findings if not item["ok"]}
