@@ -49,6 +49,7 @@ def make_peace(world: World, step: Callable[[Process], None]) -> str:
         put_definition_back(world)  # a driver that had read another one may have begun the timeline since
         ending = people.look(late=number > ROUNDS // 2)
         if ending and ending != WORKS:
+            come_to_rest(world, step)
             return ending
     memory = world.memory
     return fail(
@@ -56,6 +57,19 @@ def make_peace(world: World, step: Callable[[Process], None]) -> str:
         f"head {world.head()}, intent {world.intent}, {world.unfinished(Restore)}, "
         f"broken: {'' if memory is None else memory.broken_because}, last exit: {world.exit}",
     )
+
+
+def come_to_rest(world: World, step: Callable[[Process], None]) -> None:
+    """Let the keeper overtake a driver that still commits though people see a reason for it to stand."""
+    for _ in range(ROUNDS):
+        if look_served(world) is world.served:
+            return
+        world.tick(3)
+        for process in list(world.processes.values()):
+            if process.alive:
+                step(process)
+        if not any(process.kind == "keeper" for process in world.processes.values()):
+            world.spawn("keeper")
 
 
 def put_definition_back(world: World) -> None:

@@ -1,4 +1,7 @@
-"""Hopping windows, sessions, intervals and folds on a real broker: the driver is killed on the way, every row is explained, windows and sessions repaired."""
+"""Hopping windows, sessions, intervals and folds on a real broker: the driver is killed on the way, every row is explained, windows and sessions repaired.
+
+The histories are others at each landing.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.fold_buckets import PER_KEY
 from rivertwice.timeline.lineage import list_timelines, load_timeline, path_ledger
 from rivertwice.timeline.served import rebuild_served
+from running.tiers import LANDING
 from running.warm_spark import run_command_warm
 from streams.kinds import (
     NAME,
@@ -42,12 +46,11 @@ def settling() -> list[Record]:
     return [Record(number % PARTITIONS, 1_000_000 + number, "last", 200_000 + number, 1) for number in range(150)]
 
 
-@pytest.mark.parametrize("seed", range(1, 6))
 @pytest.mark.parametrize("kind", ["hopping", "session", "joined intervals", "joined sources", "as-of intervals"])
 def test_a_killed_stream_is_explained_to_the_last_row(
-    kind: str, seed: int, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
+    kind: str, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chance = random.Random(f"{kind} on Kafka {seed}")
+    chance = random.Random(f"{kind} on Kafka {LANDING}")
     settings = make_kind_project(tmp_path, broker, topic, kind)
     definition = load_definition(settings.definitions / NAME)
     records = [record for batch in random_batches(chance, 20) for record in batch]
@@ -61,7 +64,7 @@ def test_a_killed_stream_is_explained_to_the_last_row(
     check_explained(report)
     assert set(report["counts"]) == {"stream", "served"}
     assert report["balance"]["total"]["late"]
-    said = [f"{kind} {seed}: {len(records)} records, {len(path_ledger(home))} batches, {report['counts']['stream']}"]
+    said = [f"{kind} {LANDING}: {len(records)} records, {len(path_ledger(home))} batches, {report['counts']['stream']}"]
     if kind == "session":
         half = run_command_warm(settings, "backfill", "run", NAME, "--yes", "--from", MIDDLE[0], "--to", MIDDLE[1])
         rebuild_served(home, definition)
@@ -103,11 +106,11 @@ def folded(records: Iterable[Record]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.proves("architecture.md#folds", "howto-folds.md#a-long-log-and-a-past-that-must-be-computed-again")
-@pytest.mark.parametrize(("seed", "buckets"), [(1, 64), (2, 3), (3, PER_KEY)])
+@pytest.mark.parametrize("buckets", [64, 3, PER_KEY])
 def test_a_killed_proved_and_restored_fold_is_the_fold_of_the_log(
-    seed: int, buckets: int, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
+    buckets: int, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chance = random.Random(f"fold on Kafka {seed}")
+    chance = random.Random(f"fold on Kafka {LANDING}")
     settings = make_kind_project(tmp_path, broker, topic, "fold")
     edit_yaml(settings.definitions / NAME, lambda document: document["stream"].update(fold_buckets=buckets))
     ensure_topic(settings, topic, PARTITIONS)
@@ -144,6 +147,6 @@ def test_a_killed_proved_and_restored_fold_is_the_fold_of_the_log(
         run_command_warm(settings, "backfill", "run", NAME, "--yes")
     with capsys.disabled():
         sys.stdout.write(
-            f"\nfold {seed}: {len(records)} records, {len(path_ledger(home))} batches, {report['counts']['stream']}; proof {proof}; "
+            f"\nfold {LANDING}: {len(records)} records, {len(path_ledger(home))} batches, {report['counts']['stream']}; proof {proof}; "
             f"restored {restored}\n"
         )

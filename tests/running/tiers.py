@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from homes.project import REPOSITORY
+
+LANDING = int((REPOSITORY / ".ci" / "landing").read_text())
+"""Counts the landings: the seed of random histories, which are thus others at each landing and the same at each repetition."""
+
 NEEDS = frozenset({"spark", "kafka", "airflow", "browser", "long", "faults"})
 """Markers that keep a test out of `make test`, unless it is marked `core`."""
 

@@ -1,6 +1,6 @@
 """Folds over two topics, held against loops of their own: every row in the order that was read, the newest row in any order.
 
-RIVERTWICE_HISTORIES sets how many histories (20); those marked `faults` run a hundred.
+The histories are others at each landing. RIVERTWICE_HISTORIES sets how many (20).
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from rivertwice.reconcile.model import RowId, Values
 from rivertwice.reconcile.verdict import judge_stream
 from rivertwice.reconcile.view import shape_of
 from rivertwice.verdicts import AGREES, DEFECT, NOT_COMPARABLE
+from running.tiers import LANDING
 
 pytestmark = pytest.mark.spark
 HISTORIES = int(os.environ.get("RIVERTWICE_HISTORIES", "20"))
@@ -56,9 +57,9 @@ CASES: dict[str, tuple[Kind, Loop]] = {
 }
 
 
-def run_case(spark: SparkSession, name: str, folder: Path, histories: int) -> tuple[Run, list[Batch]]:
-    chance = random.Random(f"{name} in any order")
-    batches = keyed(random_batches(chance, histories), turned=True)
+def run_case(spark: SparkSession, name: str, folder: Path) -> tuple[Run, list[Batch]]:
+    chance = random.Random(f"{name} in any order {LANDING}")
+    batches = keyed(random_batches(chance, HISTORIES), turned=True)
     restarts = [number for number in range(len(batches)) if chance.random() < 0.15]
     return run_histories(spark, make_definition(CASES[name][0]), batches, folder, restarts), batches
 
@@ -116,8 +117,12 @@ def differing(orders: list[dict[str, dict[str, Any]]]) -> tuple[set[str], set[st
     return {key for key in keys if any(each.get(key) != orders[0].get(key) for each in orders)}, keys
 
 
-def check_case(spark: SparkSession, name: str, folder: Path, histories: int) -> None:
-    run, batches = run_case(spark, name, folder, histories)
+@pytest.mark.proves("architecture.md#the-laws")
+@pytest.mark.parametrize("name", CASES)
+def test_rows_are_those_of_the_read_order_and_what_depends_on_it_is_named(
+    name: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    run, batches = run_case(spark, name, tmp_path)
     loop = CASES[name][1]
     check_rows(run, batches, loop)
     if name == "fold":
@@ -130,14 +135,6 @@ def check_case(spark: SparkSession, name: str, folder: Path, histories: int) -> 
     chance = random.Random(f"{name} shuffled")
     same = [newest(loop(shuffled(chance, batches))) == newest(loop(as_read(batches))) for _ in range(20)]
     assert all(same) == (name == "view")
-
-
-@pytest.mark.proves("architecture.md#the-laws")
-@pytest.mark.parametrize("name", CASES)
-def test_rows_are_those_of_the_read_order_and_what_depends_on_it_is_named(
-    name: str, spark: SparkSession, tmp_path: Path
-) -> None:
-    check_case(spark, name, tmp_path, HISTORIES)
 
 
 def event(ident: str, source: str, value: int) -> dict[str, Any]:
@@ -222,11 +219,3 @@ def frames(spark: SparkSession, definition: Definition, read: Any, left_out: Any
         view: spark.createDataFrame(rows[view], f"{rows_schema(source)}, {more}")
         for view, source in definition.sources.items()
     }
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("name", CASES)
-def test_a_hundred_histories_over_two_topics_are_those_of_the_loops(
-    name: str, spark: SparkSession, tmp_path: Path
-) -> None:
-    check_case(spark, name, tmp_path, 100)

@@ -1,6 +1,6 @@
 """The rule of each kind of windows, proved on random histories run by Spark as a real stream; planted wrong rows are found.
 
-RIVERTWICE_HISTORIES sets how many of each kind (20); `make test-slow` runs a hundred.
+The histories are others at each landing. RIVERTWICE_HISTORIES sets how many of each kind (20).
 """
 
 from __future__ import annotations
@@ -25,18 +25,17 @@ from rivertwice.reconcile.session_served import PublishedSession, PublishedSessi
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.timeline.keys import key_text
 from rivertwice.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
+from running.tiers import LANDING
 
 pytestmark = pytest.mark.spark
 HISTORIES = int(os.environ.get("RIVERTWICE_HISTORIES", "20"))
 PLANTED = 20
-CUTS = (6, 8)  # a micro-batch costs a CPU-second; the hundred histories of `make test-slow` are cut twice as often
+CUTS = (6, 8)  # a micro-batch costs a CPU-second
 
 
-def run_kind(
-    spark: SparkSession, kind: str, folder: Path, seed: int, histories: int, cuts: tuple[int, int] = (12, 16)
-) -> Run:
-    chance = random.Random(f"{kind} {seed}")
-    batches = random_batches(chance, histories, cuts)
+def run_kind(spark: SparkSession, kind: str, folder: Path) -> Run:
+    chance = random.Random(f"{kind} {LANDING}")
+    batches = random_batches(chance, HISTORIES, CUTS)
     batches = keyed(batches, turned=bool(KINDS[kind].more)) if KINDS[kind].folded else batches
     restarts = [number for number in range(len(batches)) if chance.random() < 0.15]
     return run_histories(spark, make_definition(kind), batches, folder, restarts)
@@ -55,7 +54,7 @@ _MARKS = {
 )
 def run(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("histories") / request.param
-    return run_kind(spark, request.param, folder, seed=1, histories=HISTORIES, cuts=CUTS)
+    return run_kind(spark, request.param, folder)
 
 
 def is_spread(row: RowId) -> bool:
@@ -130,7 +129,7 @@ def known_sessions(batches: Sequence[Batch], ends: dict[int, int], gap_ms: int) 
 
 def test_published_sessions_are_explained_and_a_forged_one_is_a_defect(spark: SparkSession, tmp_path: Path) -> None:
     #  two publications: at a third and at two thirds of the log, each of what was settled then and starts in every other second
-    chance = random.Random("published sessions")
+    chance = random.Random(f"published sessions {LANDING}")
     batches = random_batches(chance, HISTORIES, CUTS)
     run = run_histories(spark, make_definition("session"), batches, tmp_path / "histories", [])
     gap_ms, evidence = 15_000, run.evidence
@@ -248,9 +247,3 @@ def test_every_planted_wrong_row_is_a_defect_and_no_rightful_row_is(run: Run) ->
         others = {row for row, verdict in found.items() if verdict == DEFECT} - {victim}
         assert others <= set(run.evidence.stream) - set(stream), (plant.__name__, victim, others)
         assert {row for row, verdict in rightful.items() if verdict == DEFECT} == set()
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_hundred_histories_of_each_kind_are_explained(kind: str, spark: SparkSession, tmp_path: Path) -> None:
-    check(run_kind(spark, kind, tmp_path / kind, seed=2, histories=100))
