@@ -87,6 +87,7 @@ def test_a_reconcile_runs_through_a_celery_worker_and_waits_without_one(
     assert {task["queue"] for task in tasks} == {QUEUE}
     assert {task["task_id"]: task["state"] for task in tasks} == {
         "validate": "success", "compare": "success", "gate": "success", "announce": "success", "announce_days": "success",
+        "repair": "success", "repair_wanted": "success",
     }  # fmt: skip
     settings = replace(streamed_two_days.settings, project=tmp_path / "project", home=tmp_path / "home")
     found = newest_reconcile(settings.pipeline(PIPELINE))

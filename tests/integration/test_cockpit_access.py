@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import httpx
 import pytest
@@ -19,8 +18,9 @@ from homes.project import FLIGHTS, make_project, rename
 from rivertwice.alerts.model import WARNING, AlertCause, Report
 from rivertwice.alerts.store import alerts_of
 from rivertwice.config import Settings
-from rivertwice.embedded import airflow as services
 from rivertwice.embedded.airflow import airflow_info, client, stop_airflow
+from rivertwice.embedded.airflow_config import AirflowHome
+from rivertwice.embedded.fork_server import ForkServer
 from rivertwice.instants import utc_now
 from servers.airflow import start_quiet_airflow
 from servers.browser import find_chromium
@@ -66,20 +66,18 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     rename(made, "flight_delays", RED)
     rename(made, "flight_delays", NOBODYS)
     bundles = [_bundle(folder, "blue", BLUE), _bundle(folder, "red", RED), _bundle(folder, None, NOBODYS)]
-    migrate = services._migrate
 
-    def migrate_and_make_teams(home: Any, fork_server: Any, progress: Any) -> None:
-        migrate(home, fork_server, progress)
+    def make_teams(home: AirflowHome, fork_server: ForkServer) -> None:
         assert fork_server.run(["teams", "sync"], home.logs / "teams.log") == 0, (home.logs / "teams.log").read_text()
 
     try:
-        with mock.patch.object(services, "_migrate", migrate_and_make_teams):
-            start_quiet_airflow(
-                made,
-                users=USERS,
-                core={"multi_team": "True"},
-                dag_processor={"dag_bundle_config_list": json.dumps(bundles)},
-            )
+        start_quiet_airflow(
+            made,
+            users=USERS,
+            migrated=make_teams,
+            core={"multi_team": "True"},
+            dag_processor={"dag_bundle_config_list": json.dumps(bundles)},
+        )
         client(made).wait_for_dags({f"repair__{name}" for name in (BLUE, RED, NOBODYS)}, timeout=180)
         yield made
     finally:

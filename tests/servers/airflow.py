@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,12 +108,18 @@ def agent_and_airflow(
             stop_agent(settings)
 
 
-def start_quiet_airflow(settings: Settings, users: Sequence[str] = (), **more: dict[str, str]) -> AirflowInfo:
+def start_quiet_airflow(
+    settings: Settings,
+    users: Sequence[str] = (),
+    migrated: Callable[[AirflowHome, ForkServer], None] = lambda home, fork_server: None,
+    **more: dict[str, str],
+) -> AirflowInfo:
     """Start what does not run of an Airflow that looks at its DAG files once.
 
     Args:
         settings: of the home it lies in.
         users: further users, each as `name:role`, or `name:role:team`; `token_of` of `servers.cockpit` logs them in.
+        migrated: is called before the first service starts, over the migrated database.
         more: options by section, which win over the product's own.
     """
     options = airflow_options
@@ -123,7 +129,11 @@ def start_quiet_airflow(settings: Settings, users: Sequence[str] = (), **more: d
         made["core"]["simple_auth_manager_users"] = ",".join([made["core"]["simple_auth_manager_users"], *users])
         return {name: values | QUIET.get(name, {}) | more.get(name, {}) for name, values in made.items()}
 
-    with mock.patch.object(services, "airflow_options", quiet), mock.patch.object(services, "_migrate", migrate_once):
+    def migrate(home: AirflowHome, fork_server: ForkServer, progress: Progress) -> None:
+        migrate_once(home, fork_server, progress)
+        migrated(home, fork_server)
+
+    with mock.patch.object(services, "airflow_options", quiet), mock.patch.object(services, "_migrate", migrate):
         return start_airflow(settings, timeout=300)
 
 
