@@ -19,6 +19,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 DOCS = PROJECT / "docs"
 sys.path.insert(0, str(PROJECT / "tests"))
 
+from lab.faults.cases import all_cases  # noqa: E402
 from running.tiers import is_quick  # noqa: E402 (the tests' folder is on no path of a script)
 
 HEAD = """# What proves what
@@ -26,17 +27,18 @@ HEAD = """# What proves what
 Made from the tests when this site is built. A test names the sections that it proves
 (`@pytest.mark.proves("PAGE#SECTION")`). `make test` runs the tests of the first column each time;
 those of the second run in turn, a seventh with each run of `.ci/run`, all of them by `make test-all`.
+The third column has cases of the fault lab, which `make test-faults` runs.
 """
+QUICK, SHARES, CAMPAIGN = range(3)
 
 
 @dataclass(frozen=True)
 class Proof:
-    """A test function and a section that it proves: `page#anchor`, the file's path, whether `make test` runs it (or some of its cases)."""
+    """A section, as `page#anchor`, what proves it, and its column: by whom it is run."""
 
     section: str
-    path: str
     test: str
-    quick: bool
+    column: int
 
 
 def headings(page: Path) -> dict[str, str]:
@@ -93,7 +95,8 @@ def proofs_in(path: Path) -> Iterator[Proof]:
                 and decorator.func.attr == "proves"
             ):
                 for argument in decorator.args:
-                    yield Proof(ast.literal_eval(argument), str(path.relative_to(PROJECT)), node.name, is_quick(marks))
+                    name = f"{str(path.relative_to(PROJECT)).removeprefix('tests/')}::{node.name}"
+                    yield Proof(ast.literal_eval(argument), name, QUICK if is_quick(marks) else SHARES)
 
 
 def _is_parameters(node: ast.expr) -> bool:
@@ -103,7 +106,10 @@ def _is_parameters(node: ast.expr) -> bool:
 def all_proofs() -> list[Proof]:
     """Return every proof of the repository, ordered by page, section and test."""
     files = [path for folder in ("tests", "lab") for path in (PROJECT / folder).rglob("test_*.py")]
-    return sorted((one for path in files for one in proofs_in(path)), key=lambda one: (one.section, one.path, one.test))
+    cases = (Proof(section, f"faults run --case {one.name}", CAMPAIGN) for one in all_cases() for section in one.proves)
+    return sorted(
+        [*cases, *(one for path in files for one in proofs_in(path))], key=lambda one: (one.section, one.test)
+    )
 
 
 def wrong_sections(proofs: list[Proof]) -> list[str]:
@@ -129,15 +135,14 @@ def proofs() -> str:
     for page in sorted({one.section.partition("#")[0] for one in found}):
         titles = headings(page_path(page))
         link = "../index.md" if page == "README.md" else f"../{page}"
-        lines += [f"\n## {next(iter(titles.values()))}\n", "| section | `make test` | by shares |", "|---|---|---|"]
+        lines += [
+            f"\n## {next(iter(titles.values()))}\n",
+            "| section | `make test` | by shares | fault lab |",
+            "|---|---|---|---|",
+        ]
         for anchor, title in titles.items():
             here = [one for one in found if one.section == f"{page}#{anchor}"]
             if here:
-                quick, other = (
-                    "<br>".join(
-                        f"`{one.path.removeprefix('tests/')}::{one.test}`" for one in here if one.quick is which
-                    )
-                    for which in (True, False)
-                )
-                lines.append(f"| [{title}]({link}#{anchor}) | {quick} | {other} |")
+                columns = ("<br>".join(f"`{one.test}`" for one in here if one.column == number) for number in range(3))
+                lines.append(f"| [{title}]({link}#{anchor}) | {' | '.join(columns)} |")
     return "\n".join(lines) + "\n"

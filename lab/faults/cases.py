@@ -36,6 +36,7 @@ class Case:
         quick: belongs to the quick part that every test run has.
         spark: starts a driver (a Spark JVM).
         judge: the oracle judges the end.
+        proves: the sections of the docs that it proves, as `PAGE#SECTION`.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Case:
     quick: bool
     spark: bool
     judge: bool
+    proves: tuple[str, ...] = ()
 
     @property
     def fault(self) -> str:
@@ -69,6 +71,7 @@ def case(
     quick: bool = False,
     spark: bool = True,
     judge: bool = True,
+    proves: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Lab], None]], Callable[[Lab], None]]:
     """Register the decorated function as a case.
 
@@ -83,7 +86,7 @@ def case(
         if name in _CASES and _CASES[name].run.__qualname__ != run.__qualname__:
             message = f"two cases are named {name}; an outcome names its case, so give one of them a variant: {name}/x"
             raise RequestError(message)
-        _CASES[name] = Case(name, title, run, seeds, kills, control, quick, spark, judge)
+        _CASES[name] = Case(name, title, run, seeds, kills, control, quick, spark, judge, proves)
         return run
 
     return register

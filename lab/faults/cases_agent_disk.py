@@ -28,6 +28,7 @@ LEFT = 80_000
     "F23/agent-home",
     "the disk of the home full under a running agent, then freed: the agent lives, reports it, and continues",
     kills=1,
+    proves=("howto-stream.md#how-a-failure-is-answered",),
 )
 def agent_home_full(lab: Lab) -> None:
     """Nobody starts anything afterwards: the agent that met the full disk brings the stream to the end."""

@@ -71,7 +71,10 @@ def wait_for_lag(lab: Lab) -> None:
 
 
 @case(
-    "F26", "a service of Airflow, or all of it, killed while it rotates: the stream continues and is adopted", kills=1
+    "F26",
+    "a service of Airflow, or all of it, killed while it rotates: the stream continues and is adopted",
+    kills=1,
+    proves=("howto-airflow.md#use-it-through-airflow",),
 )
 def airflow_killed(lab: Lab) -> None:
     """The same driver streams on; the next Airflow finishes what the killed one had begun."""

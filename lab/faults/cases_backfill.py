@@ -248,7 +248,11 @@ def backfill_killed(lab: Lab) -> None:
     rebuild_served(lab.home, lab.definition)
 
 
-@case("F35/overlap", "backfills that overlap, one of them older; windows that are open")
+@case(
+    "F35/overlap",
+    "backfills that overlap, one of them older; windows that are open",
+    proves=("howto-backfill.md#what-a-plan-says",),
+)
 def backfills_overlap(lab: Lab) -> None:
     """The newest publication wins whole windows; one that read less of the log is refused; an open window is the stream's."""
     lab.produce(lab.next_plan(records=300, closing=False, late_share=0.3))
@@ -293,7 +297,11 @@ def backfills_overlap(lab: Lab) -> None:
         )
 
 
-@case("F36", "a backfill half from the archive, half from Kafka, with overlap: each offset once")
+@case(
+    "F36",
+    "a backfill half from the archive, half from Kafka, with overlap: each offset once",
+    proves=("howto-backfill.md#what-a-plan-says",),
+)
 def across_the_seam(lab: Lab) -> None:
     """The sums are the oracle's: an offset read twice or not at all would change them."""
     lab.produce(lab.next_plan(records=400, late_share=0.3))

@@ -66,7 +66,9 @@ def foreign_poison(plan: EventPlan) -> list[Event]:
     return [Event(each.partition, each.key, each.value, each.timestamp_ms) for each in made]
 
 
-@case("F29", "a third of all records poison, of every kind", kills=1)
+@case(
+    "F29", "a third of all records poison, of every kind", kills=1, proves=("definitions.md#what-makes-a-dead-letter",)
+)
 def poison(lab: Lab) -> None:
     """Each is a dead letter with its address, its reason and its bytes; none stops the stream or moves the watermark."""
     plan = lab.next_plan(records=320, poison_share=0.35)
@@ -85,6 +87,7 @@ RESULT_LIMIT = "12m"
     "F29/hostile",
     "records made to stop a stream: a batch of junk above Spark's result limit, values that exhaust a regular expression",
     kills=1,
+    proves=("definitions.md#what-makes-a-dead-letter",),
 )
 def hostile_records(lab: Lab) -> None:
     """No record stops the stream: each is a dead letter once, also when the driver is killed between two pieces of them."""

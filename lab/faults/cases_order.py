@@ -44,7 +44,12 @@ def any_cut(lab: Lab) -> None:
     require_true(lab)
 
 
-@case("F38", "the suites misspelt, torn or gone: the gate fails closed, and no verdict is stored", kills=0)
+@case(
+    "F38",
+    "the suites misspelt, torn or gone: the gate fails closed, and no verdict is stored",
+    kills=0,
+    proves=("howto-reconcile.md#where-it-is-kept",),
+)
 def gate_without_suites(lab: Lab) -> None:
     """A check that cannot run must never look like one that passed."""
     lab.produce(lab.next_plan(records=200))

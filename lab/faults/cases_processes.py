@@ -23,7 +23,11 @@ from rivertwice.timeline.intent import read_exit, write_intent
 LEASE_LOST = "lease_lost"
 
 
-@case("F13", "stopped in a batch; a successor is refused while it lives; continued, it finishes the log")
+@case(
+    "F13",
+    "stopped in a batch; a successor is refused while it lives; continued, it finishes the log",
+    proves=("failure-modes.md#two-drivers-and-halves-of-one",),
+)
 def stopped_and_continued(lab: Lab) -> None:
     """A stopped process still holds its lock: it owns the stream, and no other process may take it."""
     lab.produce()
@@ -83,7 +87,12 @@ def zombie_behind_its_check(lab: Lab) -> None:
     outlive(lab, Steps.files_written, Steps.files_written)
 
 
-@case("F14", "two drivers started with a random gap", kills=1)
+@case(
+    "F14",
+    "two drivers started with a random gap",
+    kills=1,
+    proves=("howto-stream.md#what-a-crash-of-the-agent-leaves-behind",),
+)
 def double_start(lab: Lab) -> None:
     """One of them streams, the other ends with a named reason, whatever the gap."""
     lab.produce()

@@ -128,7 +128,11 @@ def s3_answers_wrongly(lab: Lab) -> None:
         take_whole(lab)
 
 
-@case("F22", "credentials refused on the tables' prefix in the middle of the stream, then allowed again")
+@case(
+    "F22",
+    "credentials refused on the tables' prefix in the middle of the stream, then allowed again",
+    proves=("failure-modes.md#a-write-to-s3-stores3py-storedeltapy",),
+)
 def s3_refuses(lab: Lab) -> None:
     """The driver stops with a message that names what is refused; nothing is committed meanwhile; then it continues."""
     with on_s3(lab) as proxy:
@@ -236,7 +240,12 @@ def home_disk_full(lab: Lab) -> None:
     _full(lab, lab.home.root, lab.random.randrange(0, 60_000))
 
 
-@case("F24/lost-host", "the machine of a driver is gone; another host continues from the shared place", kills=2)
+@case(
+    "F24/lost-host",
+    "the machine of a driver is gone; another host continues from the shared place",
+    kills=2,
+    proves=("failure-modes.md#a-lost-host", "howto-s3.md#a-host-is-lost"),
+)
 def host_lost(lab: Lab) -> None:
     """Two folders as two hosts: the second has no checkpoint, waits for the lease, and restores the proved savepoint."""
     shared = lab.folder / "shared"

@@ -109,7 +109,11 @@ def transact(lab: Lab, events: list[Event]) -> Any:
     return producer
 
 
-@case("F20", "a transaction in the log, open, then aborted or committed: read when committed, never else")
+@case(
+    "F20",
+    "a transaction in the log, open, then aborted or committed: read when committed, never else",
+    proves=("howto-retention.md#transactions-and-compaction",),
+)
 def transaction_in_log(lab: Lab) -> None:
     """While it is open the stream waits in front of it. Then it reads what was committed; markers and aborted records are absent."""
     lab.produce(lab.next_plan(records=200, closing=False))

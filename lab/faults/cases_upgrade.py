@@ -17,7 +17,10 @@ COMMAND = ("upgrade", PIPELINE, "--yes")
 
 
 @case(
-    "F31/upgrade", "a changed definition continues from the old one's state, killed after three steps", kills=1 + KILLS
+    "F31/upgrade",
+    "a changed definition continues from the old one's state, killed after three steps",
+    kills=1 + KILLS,
+    proves=("architecture.md#decisions-that-changed-the-first-design",),
 )
 def upgraded(lab: Lab) -> None:
     """However often it is killed, the new definition runs after the old one's last batch, and nothing that counts changes."""

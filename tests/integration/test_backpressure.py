@@ -22,8 +22,8 @@ from rivertwice.waits import Deadline
 from running.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
-CAP, FLOOD_S = 50, 20
-WARM_UP = 40  # batches: what Spark and Delta keep of the batches before is kept by then
+CAP, FLOOD_S = 50, 12
+WARM_UP = 30  # batches: what Spark and Delta keep of the batches before is kept by then
 PER_SECOND = 100
 COLLECTS = "-XX:+UseG1GC -XX:G1PeriodicGCInterval=1000 -XX:-G1PeriodicGCInvokesConcurrent -Xlog:gc:file={logs}/%p"
 """A heap grows to its limit whatever lives in it: so the JVM collects all its garbage once a second, and says what is left."""

@@ -27,6 +27,7 @@ from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.lineage import head_path, path_ledger
+from running.tiers import in_turn
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.first_load import (
     BATCH,
@@ -141,10 +142,10 @@ def test_a_loaded_past_serves_what_a_stream_and_its_backfills_serve(
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("kind", ["hopping", "rolling intervals"])
 def test_windows_that_overlap_are_loaded_as_a_stream_makes_them(
-    kind: str, tmp_path: Path, broker: BrokerInfo, topic: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: BrokerInfo, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (kind,) = in_turn(["hopping", "rolling intervals"])
     chance = random.Random(f"first load of {kind}")
     records = [record for batch in random_batches(chance, 12) for record in batch]
     monkeypatch.setattr(load_plan, "LEAST_BLOCK", 4)
@@ -208,11 +209,12 @@ def never_killed(tmp_path_factory: pytest.TempPathFactory, broker: BrokerInfo) -
     return topic, served_rows_sha256(settings)
 
 
-@pytest.mark.parametrize(("module", "name", "step"), STEPS, ids=[name for _, name, _ in STEPS])
+@pytest.mark.parametrize("turn", range(4))
 def test_a_load_killed_after_any_step_is_continued_to_the_same(
-    module: ModuleType, name: str, step: int, never_killed: tuple[str, str], tmp_path: Path, broker: BrokerInfo
+    turn: int, never_killed: tuple[str, str], tmp_path: Path, broker: BrokerInfo
 ) -> None:
     topic, expected = never_killed
+    module, name, step = in_turn(STEPS, 4)[turn]
     times = random.Random(f"first load {name}").choice([1, 2]) if step == 5 else 1
     settings = make(tmp_path, broker, topic)
     with pytest.MonkeyPatch.context() as patch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -28,6 +29,7 @@ from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.timeline.stream_load import read_stream_load
 from rivertwice.waits import Deadline
+from running.tiers import in_turn
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.first_load import from_batch, reconciled, said_by
 from streams.kinds import DRIVER, NAME, committed, make_kind_project, send
@@ -99,10 +101,8 @@ def reads(settings: Settings, name: str = NAME) -> list[int]:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("kind", ["fold", "session", "fold of sources", "joined sources"])
-def test_rows_of_large_batches_are_those_of_small_ones(
-    kind: str, tmp_path: Path, broker: BrokerInfo, topic: str
-) -> None:
+def test_rows_of_large_batches_are_those_of_small_ones(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
+    (kind,) = in_turn(["fold", "session", "fold of sources", "joined sources"])
     log = Log(broker, tmp_path, topic, kind, 60)
     log.send(0, 0.6)
     ours = log.project("loaded", LARGE)
@@ -130,10 +130,10 @@ def test_rows_of_large_batches_are_those_of_small_ones(
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("kind", ["fold", "session"])
 def test_a_driver_killed_in_a_large_batch_is_continued_by_the_next(
-    kind: str, tmp_path: Path, broker: BrokerInfo, topic: str
+    tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
+    (kind,) = in_turn(["fold", "session"])
     log = Log(broker, tmp_path, topic, kind, 60)
     log.send(0, 0.9)
     ours = log.project("loaded", LARGE)
@@ -154,16 +154,11 @@ def test_a_driver_killed_in_a_large_batch_is_continued_by_the_next(
 
 
 @pytest.mark.proves("howto-first-load.md#sessions-folds-and-several-sources-large-batches")
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "fold",
-        *(pytest.param(kind, marks=pytest.mark.faults) for kind in ("session", "fold of sources", "joined sources")),
-    ],
-)
+@pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.faults)])
 def test_what_kafka_has_deleted_is_loaded_from_the_archive(
-    kind: str, tmp_path: Path, broker: BrokerInfo, topic: str
+    others: bool, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
+    (kind,) = in_turn(["session", "fold of sources", "joined sources"] if others else ["fold"])
     log = Log(broker, tmp_path, topic, kind, 20 if kind == "fold" else 40)
     log.send(0, 0.7)
     expected = log.project("first", LARGE)
@@ -188,11 +183,10 @@ def test_what_kafka_has_deleted_is_loaded_from_the_archive(
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("kind", ["session", "joined sources"])
-@pytest.mark.parametrize("deleted", [False, True], ids=["from Kafka", "from the archive"])
 def test_a_load_closes_what_its_watermark_reaches_though_nothing_comes(
-    kind: str, deleted: bool, tmp_path: Path, broker: BrokerInfo, topic: str
+    tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
+    ((kind, deleted),) = in_turn(itertools.product(["session", "joined sources"], [True, False]))
     log = Log(broker, tmp_path, topic, kind, 40)
     log.send(0, 1)
     expected = log.streamed()

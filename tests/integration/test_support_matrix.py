@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from homes.project import REPOSITORY
+from running.tiers import in_turn
 from running.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
@@ -153,11 +154,12 @@ def verdicts(run: Callable[[str], str]) -> dict[str, int]:
         run("rivertwice down")
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("turn", range(2))
 def test_a_supported_environment_goes_from_a_file_to_a_verdict(
-    row: Row, tmp_path: Path, installed: Callable[[Row], Callable[[str], str]]
+    turn: int, tmp_path: Path, installed: Callable[[Row], Callable[[str], str]]
 ) -> None:
-    assert f"| {row.name} |" in PAGE
+    row = in_turn(ROWS, 2)[turn]
+    assert all(f"| {each.name} |" in PAGE for each in ROWS)
     run = installed(row)
     (tmp_path / "own" / "orders.jsonl").write_text(orders())
     counts = verdicts(run)

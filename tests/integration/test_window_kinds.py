@@ -23,7 +23,7 @@ from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.fold_buckets import PER_KEY
 from rivertwice.timeline.lineage import list_timelines, load_timeline, path_ledger
 from rivertwice.timeline.served import rebuild_served
-from running.tiers import LANDING
+from running.tiers import LANDING, in_turn
 from running.warm_spark import run_command_warm
 from streams.kinds import (
     NAME,
@@ -46,10 +46,11 @@ def settling() -> list[Record]:
     return [Record(number % PARTITIONS, 1_000_000 + number, "last", 200_000 + number, 1) for number in range(150)]
 
 
-@pytest.mark.parametrize("kind", ["hopping", "session", "joined intervals", "joined sources", "as-of intervals"])
+@pytest.mark.parametrize("turn", range(2))
 def test_a_killed_stream_is_explained_to_the_last_row(
-    kind: str, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
+    turn: int, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    kind = in_turn(["hopping", "session", "joined intervals", "joined sources", "as-of intervals"], 2)[turn]
     chance = random.Random(f"{kind} on Kafka {LANDING}")
     settings = make_kind_project(tmp_path, broker, topic, kind)
     definition = load_definition(settings.definitions / NAME)
@@ -106,10 +107,10 @@ def folded(records: Iterable[Record]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.proves("architecture.md#folds", "howto-folds.md#a-long-log-and-a-past-that-must-be-computed-again")
-@pytest.mark.parametrize("buckets", [64, 3, PER_KEY])
 def test_a_killed_proved_and_restored_fold_is_the_fold_of_the_log(
-    buckets: int, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (buckets,) = in_turn([64, 3, PER_KEY])
     chance = random.Random(f"fold on Kafka {LANDING}")
     settings = make_kind_project(tmp_path, broker, topic, "fold")
     edit_yaml(settings.definitions / NAME, lambda document: document["stream"].update(fold_buckets=buckets))

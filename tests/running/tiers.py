@@ -6,15 +6,26 @@ format of pytest-split, renewed by `make durations`). Both are markers, so `-m q
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from homes.project import REPOSITORY
 
 LANDING = int((REPOSITORY / ".ci" / "landing").read_text())
 """Counts the landings: the seed of random histories, which are thus others at each landing and the same at each repetition."""
 
+SHARES = 7
+Case = TypeVar("Case")
+
 NEEDS = frozenset({"spark", "kafka", "airflow", "browser", "long", "faults"})
 """Markers that keep a test out of `make test`, unless it is marked `core`."""
+
+
+def in_turn(cases: Iterable[Case], count: int = 1, landing: int = LANDING) -> list[Case]:
+    """Return some of the cases that each cost a minute and prove one claim: others each time that a share comes round. Pure."""
+    known: Sequence[Case] = list(cases)
+    first = landing // SHARES * count
+    return [known[(first + number) % len(known)] for number in range(count)]
 
 
 def is_quick(marks: Iterable[str]) -> bool:

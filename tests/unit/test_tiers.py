@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from homes.project import REPOSITORY
-from running.tiers import is_quick
+from running.tiers import SHARES, in_turn, is_quick
 
 
 def load_script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -75,12 +75,20 @@ def test_a_changed_file_is_a_module_or_none(path: str, module: str | None, monke
     assert load_script("changed_tests", monkeypatch).module_of(path) == module
 
 
+@pytest.mark.parametrize(("count", "landings"), [(1, 35), (2, 21), (5, 7)])
+def test_in_some_rounds_of_landings_each_case_has_its_turn(count: int, landings: int) -> None:
+    turns = [in_turn("abcde", count, landing) for landing in range(landings)]
+    assert {len(turn) for turn in turns} == {count}
+    assert all(turn == turns[0] for turn in turns[:SHARES])  # whichever share a test is in
+    assert {case for turn in turns for case in turn} == set("abcde")
+
+
 def test_each_section_that_a_test_proves_is_in_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
     site_proofs = load_script("site_proofs", monkeypatch)
     proofs = site_proofs.all_proofs()
     assert len(proofs) > 200
     assert site_proofs.wrong_sections(proofs) == []
-    assert site_proofs.wrong_sections([site_proofs.Proof("howto-late.md#not-there", "a", "b", True)]) != []
+    assert site_proofs.wrong_sections([site_proofs.Proof("howto-late.md#not-there", "a", 0)]) != []
 
 
 def test_the_mutation_run_names_modules_and_tests_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
