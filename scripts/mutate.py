@@ -1,4 +1,4 @@
-"""Change the decisions, one small change at a time, and see whether their own unit tests notice: `make test-mutations`.
+"""Change the decisions, one small change at a time, and see whether those of their own unit tests that `make test` runs notice: `make test-mutations`.
 
 Each decision module below is read from the project, changed in one place, and put into a copy of the project; there the
 unit tests named beside it run. A change that no test notices survived, and is named. A module's tests must pass on the
@@ -30,6 +30,7 @@ from queue import Queue
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGE = "src/rivertwice"
 COPIED = (
+    ".ci",
     "src",
     "tests",
     "lab",
@@ -276,6 +277,8 @@ def run_tests(folder: Path, files: Sequence[str]) -> tuple[bool, str]:
         "no:cacheprovider",
         "-p",
         "mutate",
+        "-m",
+        "quick",  # as `make test` runs them
     ]
     environment = os.environ | {
         "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder / 'scripts'}{os.pathsep}{folder}",

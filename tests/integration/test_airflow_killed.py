@@ -24,7 +24,7 @@ from servers.airflow import PIPELINE, link_project, ready_client, run_dag
 from streams.flights import make_flights_project
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
-FLIGHTS = 720
+FLIGHTS = 480
 
 
 @pytest.mark.proves(

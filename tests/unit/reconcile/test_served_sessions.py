@@ -24,8 +24,6 @@ from rivertwice.reconcile.sessions import Followed, Session, follow_key
 from rivertwice.reconcile.verdict import judge_served
 from simulated.sessions import GAP, Row, World, random_batches
 
-pytestmark = pytest.mark.long
-
 
 def followed(world: World) -> dict[str, list[Followed]]:
     late_us = [0, *(1000 * watermark for watermark in world.watermarks[:-1])]

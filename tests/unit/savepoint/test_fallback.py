@@ -23,8 +23,6 @@ from rivertwice.timeline.intent import read_intent
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.sequence import head
 
-pytestmark = pytest.mark.long
-
 
 def proved_again(world):
     """A second, newer savepoint of the same pipeline, proved as well."""

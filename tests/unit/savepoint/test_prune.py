@@ -31,8 +31,6 @@ from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
 
-pytestmark = pytest.mark.long
-
 SAVEPOINTS = st.lists(
     st.builds(
         savepoint,
