@@ -1,7 +1,7 @@
 """Change the decisions, one small change at a time, and see whether those of their own unit tests that `make test` runs notice: `make test-mutations`.
 
 Each decision module below is read from the project, changed in one place, and put into a copy of the project; there the
-unit tests named beside it run. A change that no test notices survived, and is named. A module's tests must pass on the
+unit tests named beside it run, then those of its room. A change that no test notices survived, and is named. A module's tests must pass on the
 copy before anything is changed, else a "killed" would mean nothing.
 
 The sample follows from the seed and from the modules' code alone. Looked at before: mutmut 3 changes messages and call
@@ -313,7 +313,8 @@ def judge(folder: Path, mutant: Mutant) -> tuple[bool, str]:
     source = path.read_text()
     try:
         path.write_text(mutate(source, mutant))
-        return run_tests(folder, MODULES[mutant.module])
+        survived, why = run_tests(folder, MODULES[mutant.module])
+        return run_tests(folder, [mutant.module.partition("/")[0]]) if survived else (survived, why)
     finally:
         path.write_text(source)
 

@@ -100,6 +100,6 @@ def coalesce(ranges: Iterable[HalfOpenRange], gap: int, most: int) -> tuple[Half
     if not runs:
         return ()
     holes = sorted((runs[i + 1][0] - runs[i][1], i) for i in range(len(runs) - 1))
-    surplus = len(runs) - max(most, 1)
+    surplus = len(runs) - most
     closed = {i for rank, (size, i) in enumerate(holes) if size <= gap or rank < surplus}
     return merge([*runs, *((runs[i][1], runs[i + 1][0]) for i in closed)])

@@ -130,7 +130,7 @@ def _together(view: RetentionView) -> dict[str, Any]:
     }
 
 
-def lease_to_plain(lease: RangeLease, *, several: bool = False) -> dict[str, Any]:
+def lease_to_plain(lease: RangeLease, *, several: bool) -> dict[str, Any]:
     """Return one lease as plain JSON values; if there are several topics, it names its own."""
     return {
         **({"topic": lease.topic} if several else {}),

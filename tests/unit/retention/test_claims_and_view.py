@@ -115,6 +115,9 @@ def test_the_worst_is_told_in_one_line_and_nothing_if_all_is_well() -> None:
     lost = view_leases([claim_stream("t1", {0: 5})], log, NOW)
     plain = retention_to_plain(RetentionView("p", [TopicView(log, True, lost, clock, waiting)], []), NOW)
     assert (waiting, plain["unarchived"]["deadline"]) == (80, None)
+    assert plain["worst"]["lost"] == 15
+    assert "topic" not in plain["leases"][0]
+    assert retention_to_plain(RetentionView("p", [TopicView(log, True, (), clock, waiting)], []), NOW)["worst"] is None
     assert summary_of(plain) == "stream t1 needs events/0 [5, 100]: 15 records are lost"
     well = view_leases([claim_stream("t1", {0: 25})], log, NOW)
     assert (
