@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 
 from homes.cockpit import Past, make_past
+from homes.quality import between, write_suite
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.quality.model import WINDOWS
+from rivertwice.quality.suite_files import suite_mistakes
 
 ENGINES = frozenset({"pyspark", "py4j", "great_expectations", "airflow", "scipy", "sqlalchemy", "numba"})
 CLIENTS = frozenset({"confluent_kafka", "httpx", "boto3", "prometheus_client", "asyncio"})
@@ -53,7 +57,9 @@ main()
 @pytest.fixture(scope="module")
 def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("light")
-    make_past(folder, Past(days=6, keys=3))
+    settings = make_past(folder, Past(days=6, keys=3))
+    write_suite(settings, WINDOWS, between(min_value=0))
+    assert suite_mistakes(settings, load_definition(settings.definition_folder("p"))) == []
     return folder
 
 
