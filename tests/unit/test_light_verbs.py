@@ -22,10 +22,15 @@ CLIENTS = frozenset({"confluent_kafka", "httpx", "boto3", "prometheus_client", "
 FORMATS = frozenset({"avro", "google.protobuf", "jsonschema"})
 ROWS = frozenset({"pandas", "duckdb", "polars"})
 TABLES = frozenset({"pyarrow", "numpy", "deltalake"})
+ROOMS = frozenset({
+    "rivertwice.versions.view", "rivertwice.reconcile.seals.look", "rivertwice.timeline.served", "rivertwice.backfill.plan",
+    "rivertwice.backfill.model",
+})  # fmt: skip
+"""Rooms about what most pipelines do not have: a second version, a first load; and plans of backfills."""
 NOTHING = ENGINES | CLIENTS | FORMATS | ROWS
 FORBIDDEN: dict[str, frozenset[str]] = {
     "--help": NOTHING | TABLES | {"pydantic", "yaml", "psutil"},
-    "status": NOTHING,
+    "status": NOTHING | ROOMS,
     "pipelines": NOTHING | TABLES,
     "lint --without-spark": NOTHING | {"pyarrow", "deltalake"},
     "show p --limit 3": NOTHING,
