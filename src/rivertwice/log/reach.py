@@ -16,6 +16,7 @@ import queue
 import socket
 import struct
 import threading
+from collections.abc import Iterator
 
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
@@ -30,6 +31,18 @@ _CLIENT = b"rivertwice"
 _API_VERSIONS = 18
 _REACHED: set[str] = set()
 """Addresses that answered in this process; they are not asked again."""
+_PERSONS: list[bool] = []
+
+
+@contextlib.contextmanager
+def asked_by_a_person() -> Iterator[None]:
+    """For the block, ask as a command of a person does, in a process that lives on: the engine, which runs one verb after the other."""
+    _REACHED.clear()
+    _PERSONS.append(True)
+    try:
+        yield
+    finally:
+        _PERSONS.pop()
 
 
 def require_broker(settings: Settings) -> None:
@@ -39,7 +52,7 @@ def require_broker(settings: Settings) -> None:
         ServiceError: none does.
         ConfigError: no address is known.
     """
-    if not is_one_command() or settings.bootstrap_servers() in _REACHED:
+    if not (is_one_command() or _PERSONS) or settings.bootstrap_servers() in _REACHED:
         return
     silence = find_silence(settings)
     if silence is not None:

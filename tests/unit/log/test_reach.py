@@ -19,7 +19,7 @@ from homes.project import FLIGHTS, make_project
 from rivertwice.config import KafkaSecurity, Settings
 from rivertwice.errors import ServiceError
 from rivertwice.log import kafka, reach
-from rivertwice.log.reach import find_silence, require_broker
+from rivertwice.log.reach import asked_by_a_person, find_silence, require_broker
 
 
 @pytest.fixture(autouse=True)
@@ -137,6 +137,15 @@ def test_a_command_names_the_broker_that_is_down_and_what_to_do(
 def test_a_stream_is_never_refused_by_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reach, "is_one_command", lambda: False)
     require_broker(at(tmp_path, closed_port()))
+
+
+def test_a_verb_in_the_engine_asks_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "is_one_command", lambda: False)
+    down = at(tmp_path, closed_port())
+    reach._REACHED.add(down.bootstrap_servers())  # by an earlier verb
+    with asked_by_a_person(), pytest.raises(ServiceError, match="connection refused"):
+        require_broker(down)
+    require_broker(down)  # nobody waits any more
 
 
 def test_what_answered_once_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
