@@ -32,6 +32,7 @@ from rivertwice.errors import RivertwiceError
 from rivertwice.instants import to_iso, utc_now
 from rivertwice.locks import open_locked
 from rivertwice.log.archive_sums import forget_compared
+from rivertwice.log.reach import asked_by_a_person
 from rivertwice.pipeline.engine import ColdRunError, ResidentSpark, connector_jars, keep_spark
 from rivertwice.pipeline.jvm_confs import start_confs
 from rivertwice.processes import own_start
@@ -217,7 +218,8 @@ def _run(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a verb or a program; return the answer for its client."""
     try:
         if request["program"] is None:
-            cli(list(request["words"]), prog_name="rivertwice")
+            with asked_by_a_person():
+                cli(list(request["words"]), prog_name="rivertwice")
         else:
             runpy.run_path(request["program"], run_name="__main__")
     except SystemExit as end:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -62,8 +63,9 @@ def failing(subject: str, rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(each.because, each.severity) for each in judged.judgements if each.state == FAILED]
 
 
-def test_every_expectation_holds_for_a_plain_hour_and_has_its_fault() -> None:
-    assert [finding.state for finding in lint_suites(SETTINGS, load_definition(FLIGHTS))] == ["holds", "holds"]
+def test_every_expectation_holds_for_a_plain_hour_and_has_its_fault(tmp_path: Path) -> None:
+    settings = Settings(project=REPOSITORY, home=tmp_path)
+    assert [finding.state for finding in lint_suites(settings, load_definition(FLIGHTS))] == ["holds", "holds"]
     for subject, faults in (("windows", WINDOWS), ("corrections", CORRECTIONS)):
         assert failing(subject, [ROW]) == []
         suite = load_checked(SETTINGS, "flight_delays", load_definition(FLIGHTS), subject)

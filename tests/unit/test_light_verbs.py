@@ -12,16 +12,25 @@ from pathlib import Path
 import pytest
 
 from homes.cockpit import Past, make_past
+from homes.quality import between, write_suite
+from rivertwice.pipeline.definition import load_definition
+from rivertwice.quality.model import WINDOWS
+from rivertwice.quality.suite_files import suite_mistakes
 
 ENGINES = frozenset({"pyspark", "py4j", "great_expectations", "airflow", "scipy", "sqlalchemy", "numba"})
 CLIENTS = frozenset({"confluent_kafka", "httpx", "boto3", "prometheus_client", "asyncio"})
 FORMATS = frozenset({"avro", "google.protobuf", "jsonschema"})
 ROWS = frozenset({"pandas", "duckdb", "polars"})
 TABLES = frozenset({"pyarrow", "numpy", "deltalake"})
+ROOMS = frozenset({
+    "rivertwice.versions.view", "rivertwice.reconcile.seals.look", "rivertwice.timeline.served", "rivertwice.backfill.plan",
+    "rivertwice.backfill.model",
+})  # fmt: skip
+"""Rooms about what most pipelines do not have: a second version, a first load; and plans of backfills."""
 NOTHING = ENGINES | CLIENTS | FORMATS | ROWS
 FORBIDDEN: dict[str, frozenset[str]] = {
     "--help": NOTHING | TABLES | {"pydantic", "yaml", "psutil"},
-    "status": NOTHING,
+    "status": NOTHING | ROOMS,
     "pipelines": NOTHING | TABLES,
     "lint --without-spark": NOTHING | {"pyarrow", "deltalake"},
     "show p --limit 3": NOTHING,
@@ -53,7 +62,9 @@ main()
 @pytest.fixture(scope="module")
 def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("light")
-    make_past(folder, Past(days=6, keys=3))
+    settings = make_past(folder, Past(days=6, keys=3))
+    write_suite(settings, WINDOWS, between(min_value=0))
+    assert suite_mistakes(settings, load_definition(settings.definition_folder("p"))) == []
     return folder
 
 

@@ -14,7 +14,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from rivertwice.backfill.load_plan import find_unloaded
 from rivertwice.backfill.ranges import HalfOpenRange, length
 from rivertwice.config import PipelineHome
 from rivertwice.errors import LostRaceError
@@ -26,7 +25,6 @@ from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.first_load import FirstLoad, read_load
 from rivertwice.timeline.lineage import head_path, path_semantics
 from rivertwice.timeline.sequence import head, read_sequence
-from rivertwice.timeline.served import publications_of
 
 FORMAT = 1
 ARCHIVE, LOOK, BEGIN, CLOSE, PUBLISH = range(1, 6)
@@ -88,6 +86,9 @@ def has_closed(home: PipelineHome, load: FirstLoad) -> bool:
 
 def unloaded_windows(home: PipelineHome, load: FirstLoad) -> tuple[HalfOpenRange, ...]:
     """Return the windows that no backfill has published yet, by their start (epoch ms)."""
+    from rivertwice.backfill.load_plan import find_unloaded  # only few pipelines ever had a first load
+    from rivertwice.timeline.served import publications_of
+
     return find_unloaded(load, publications_of(read_sequence(home)), path_semantics(home, head_path(home)))
 
 

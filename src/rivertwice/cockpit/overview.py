@@ -14,13 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rivertwice.cockpit.fact_lines import describe_facts, lag_count, verdict_stale, why_lag_is_stale
 from rivertwice.cockpit.facts import Facts
-from rivertwice.cockpit.jobs import Job, find_jobs
 from rivertwice.cockpit.now import Light, Now, decide_now
 from rivertwice.cockpit.problems import Problem
 from rivertwice.cockpit.read_facts import read_facts
@@ -29,6 +28,9 @@ from rivertwice.instants import to_iso
 from rivertwice.metrics.ring import CURVES, LEVELS, read_level, ring_file
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store.remembered import newest_commit
+
+if TYPE_CHECKING:
+    from rivertwice.cockpit.jobs import Job
 
 KEPT_S = 2.0
 SPARK_POINTS = 36
@@ -55,6 +57,8 @@ def see(settings: Settings, definition: Definition, now: datetime) -> Seen:
         kept = _SEEN.get(key)
     if kept is not None and time.monotonic() - kept[0] < KEPT_S:
         return kept[1]
+    from rivertwice.cockpit.jobs import find_jobs  # plans of backfills, which `rivertwice status` does not show
+
     facts = read_facts(settings, definition, now)
     seen = Seen(facts, decide_now(facts, now), tuple(find_jobs(settings, facts)), now)
     with _LOCK:

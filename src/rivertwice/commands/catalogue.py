@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from collections.abc import Iterable, Iterator, MutableMapping
+from typing import TYPE_CHECKING
 
 import click
 
 from rivertwice.commands.anywhere import accept_anywhere
 from rivertwice.errors import ServiceError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 COMMAND_GROUP = "rivertwice.commands"
 ADDED = "Added by packages"
@@ -93,7 +96,7 @@ class CommandCatalogue(MutableMapping[str, click.Command]):
     def __init__(self) -> None:
         self._places = {verb: place for verbs in SECTIONS.values() for verb, place in verbs.items()}
         self._loaded: dict[str, click.Command] = {}
-        self._added: dict[str, importlib.metadata.EntryPoint] | None = None
+        self._added: dict[str, EntryPoint] | None = None
 
     def __getitem__(self, name: str) -> click.Command:
         """Return the command, imported now if it was not yet."""
@@ -120,10 +123,12 @@ class CommandCatalogue(MutableMapping[str, click.Command]):
         return len(list(iter(self)))
 
     @property
-    def added(self) -> dict[str, importlib.metadata.EntryPoint]:
+    def added(self) -> dict[str, EntryPoint]:
         """The entry points of other packages, by the name of their command."""
         if self._added is None:
-            entries = importlib.metadata.entry_points(group=COMMAND_GROUP)
+            from importlib.metadata import entry_points  # and with it the parser of mails
+
+            entries = entry_points(group=COMMAND_GROUP)
             self._added = {entry.name: entry for entry in entries if entry.name not in self._places}
         return self._added
 
@@ -144,7 +149,7 @@ def _imported(place: str) -> click.Command:
     return command
 
 
-def added_commands(entries: Iterable[importlib.metadata.EntryPoint]) -> Iterator[click.Command]:
+def added_commands(entries: Iterable[EntryPoint]) -> Iterator[click.Command]:
     """Return the command that each entry point names; for one that cannot be imported, a command that explains why."""
     for entry in entries:
         try:
@@ -154,7 +159,7 @@ def added_commands(entries: Iterable[importlib.metadata.EntryPoint]) -> Iterator
         yield command
 
 
-def _broken_command(entry: importlib.metadata.EntryPoint, error: Exception) -> click.Command:
+def _broken_command(entry: EntryPoint, error: Exception) -> click.Command:
     owner = "rivertwice" if entry.dist is None else entry.dist.name
     message = (
         f"the command {entry.name} of the package {owner} cannot be imported ({type(error).__name__}: {error}), so it cannot "

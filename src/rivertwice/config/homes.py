@@ -194,6 +194,11 @@ class PipelineHome:
         return self.root / "checked.json"
 
     @property
+    def accepted(self) -> Path:
+        """The expectations of the pipeline's suites that Great Expectations accepted."""
+        return self.root / "accepted.json"
+
+    @property
     def lease(self) -> Path:
         """Folder of the lease on this host: lock, epochs, owner."""
         return self.root / "lease"

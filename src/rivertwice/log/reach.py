@@ -5,9 +5,8 @@ address gets one connection and one question that every broker answers before a 
 first answer counts, whatever it says; the client itself finds out what is wrong with it.
 
 - A closed port, or a name that nobody knows: it is down, as soon as that is known.
-- No connection within `CONNECT_S`: it is down. Linux sends a lost SYN again after one second, so one lost packet is no reason.
-- A connection but no answer within `ANSWER_S`: it is silent. A broker in a pause of its garbage collector looks the same, so it gets
-  more time than a connection, which the system accepts for it.
+- No connection, or no answer, within `WITHIN_S`: it is silent. A lost packet or a pause of a broker's garbage collector can look the
+  same, so the message says how long was waited: a person who sees it repeats the command. Nothing that runs unattended asks here.
 """
 
 from __future__ import annotations
@@ -17,18 +16,33 @@ import queue
 import socket
 import struct
 import threading
+from collections.abc import Iterator
 
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
 from rivertwice.one_command import is_one_command
 from rivertwice.waits import Deadline
 
-CONNECT_S = 1.5
-ANSWER_S = 3.0
+WITHIN_S = 1.0
+_NAME_S = 0.2
+"""So much longer a name may take: its lookup cannot be interrupted, and the others' faults are said by then."""
+_LEAST_S = 0.05
 _CLIENT = b"rivertwice"
 _API_VERSIONS = 18
 _REACHED: set[str] = set()
 """Addresses that answered in this process; they are not asked again."""
+_PERSONS: list[bool] = []
+
+
+@contextlib.contextmanager
+def asked_by_a_person() -> Iterator[None]:
+    """For the block, ask as a command of a person does, in a process that lives on: the engine, which runs one verb after the other."""
+    _REACHED.clear()
+    _PERSONS.append(True)
+    try:
+        yield
+    finally:
+        _PERSONS.pop()
 
 
 def require_broker(settings: Settings) -> None:
@@ -38,7 +52,7 @@ def require_broker(settings: Settings) -> None:
         ServiceError: none does.
         ConfigError: no address is known.
     """
-    if not is_one_command() or settings.bootstrap_servers() in _REACHED:
+    if not (is_one_command() or _PERSONS) or settings.bootstrap_servers() in _REACHED:
         return
     silence = find_silence(settings)
     if silence is not None:
@@ -52,7 +66,7 @@ def require_broker(settings: Settings) -> None:
     _REACHED.add(settings.bootstrap_servers())
 
 
-def find_silence(settings: Settings, *, connect_s: float = CONNECT_S, answer_s: float = ANSWER_S) -> str | None:
+def find_silence(settings: Settings, *, within_s: float = WITHIN_S) -> str | None:
     """Return why no broker answers, for each address; None as soon as one does.
 
     Raises:
@@ -63,12 +77,12 @@ def find_silence(settings: Settings, *, connect_s: float = CONNECT_S, answer_s: 
     answers: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
 
     def ask(address: str) -> None:
-        answers.put((address, _find_fault(address, _hello(address) if is_tls else _question(), connect_s, answer_s)))
+        answers.put((address, _find_fault(address, _hello(address) if is_tls else _question(), within_s)))
 
     for address in addresses:  # threads, because a name that is looked up cannot be interrupted
         threading.Thread(target=ask, args=(address,), daemon=True).start()
-    deadline = Deadline.after(connect_s + answer_s)
-    faults = dict.fromkeys(addresses, f"its name is not known after {connect_s + answer_s:g} s")
+    deadline = Deadline.after(within_s + _NAME_S)
+    faults = dict.fromkeys(addresses, f"its name is not known after {within_s:g} s")
     for _ in addresses:
         try:
             address, fault = answers.get(timeout=deadline.left())
@@ -80,22 +94,23 @@ def find_silence(settings: Settings, *, connect_s: float = CONNECT_S, answer_s: 
     return "; ".join(f"{address}: {fault}" for address, fault in faults.items())
 
 
-def _find_fault(address: str, question: bytes, connect_s: float, answer_s: float) -> str | None:
+def _find_fault(address: str, question: bytes, within_s: float) -> str | None:
     """Return why an address does not answer, or None if it does."""
     host, _, port = address.rpartition(":")
+    deadline = Deadline.after(within_s)
     try:
-        connection = socket.create_connection((host.strip("[]"), int(port)), timeout=connect_s)
+        connection = socket.create_connection((host.strip("[]"), int(port)), timeout=within_s)
     except TimeoutError:
-        return f"no connection within {connect_s:g} s"
+        return f"no connection within {within_s:g} s"
     except OSError as error:
         return (error.strerror or str(error)).lower()
     with connection:
-        connection.settimeout(answer_s)
+        connection.settimeout(max(deadline.left(), _LEAST_S))
         try:
             connection.sendall(question)
             return None if connection.recv(1) else "the connection was closed without an answer"
         except TimeoutError:
-            return f"it accepts connections, but answers nothing within {answer_s:g} s"
+            return f"it accepts connections, but answers nothing within {within_s:g} s"
         except OSError as error:
             return (error.strerror or str(error)).lower()
 

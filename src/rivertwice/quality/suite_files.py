@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from rivertwice.errors import SuiteError
 from rivertwice.nearest import did_you_mean, meant
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.lint_model import BROKEN, HOLDS, WARNS, LintFinding
+from rivertwice.quality.accepted import question_of, read_accepted, write_accepted
 from rivertwice.quality.model import CRITICAL, SEVERITIES, SUBJECTS, expectation_id
 
 ROWS_IN_WINDOW = "_rows_in_window"
@@ -111,13 +112,19 @@ def columns_of(definition: Definition) -> list[str]:
     return [*definition.result_columns, ROWS_IN_WINDOW]
 
 
-def suite_problems(suite: Suite, columns: Sequence[str]) -> list[str]:
-    """Return what is wrong in a suite, one sentence each with the remedy; empty if nothing is."""
+def suite_problems(suite: Suite, columns: Sequence[str], accepted: Collection[str] = ()) -> list[str]:
+    """Return what is wrong in a suite, one sentence each with the remedy; empty if nothing is.
+
+    Args:
+        suite: as it is written.
+        columns: of the rows that it judges.
+        accepted: what Great Expectations need not be asked (`question_of`); it is imported for anything else.
+    """
     problems: list[str] = []
     seen: dict[str, int] = {}
     for number, entry in enumerate(suite.expectations, 1):
         place = f"{suite.path}, expectation {number} of {len(suite.expectations)}"
-        problems += [f"{place}: {what}" for what in _entry_problems(entry, columns)]
+        problems += [f"{place}: {what}" for what in _entry_problems(entry, columns, accepted)]
         first = seen.setdefault(
             json.dumps([entry.get("type"), entry.get("kwargs")], sort_keys=True, default=str), number
         )
@@ -126,8 +133,8 @@ def suite_problems(suite: Suite, columns: Sequence[str]) -> list[str]:
     return problems
 
 
-def _entry_problems(entry: Mapping[str, Any], columns: Sequence[str]) -> Iterator[str]:
-    from rivertwice.quality.engine import SQL_ONLY, arguments_of, find_mistakes, known_types
+def _entry_problems(entry: Mapping[str, Any], columns: Sequence[str], accepted: Collection[str]) -> Iterator[str]:
+    from rivertwice.quality.engine import SQL_ONLY, arguments_of, known_types
 
     unknown = sorted(
         set(entry) - {"type", "kwargs", "severity", "meta", "id", "description", "notes", "rendered_content"}
@@ -137,23 +144,34 @@ def _entry_problems(entry: Mapping[str, Any], columns: Sequence[str]) -> Iterato
     severity = entry.get("severity", CRITICAL)
     if severity not in SEVERITIES:
         yield f"severity {severity!r} is unknown{meant(str(severity), SEVERITIES)}; write critical, warning or info"
-    kind, kwargs = str(entry.get("type")), entry.get("kwargs", {})
+    kind, kwargs = _asked(entry)
     if kind in SQL_ONLY:
         yield f"{kind} asks an SQL database, and there is none here; write it as expectations of columns"
         return
-    known = known_types()
-    if kind not in known:
-        yield f"there is no expectation {kind!r}, so it would check nothing; {did_you_mean(kind, known)}"
-        return
-    if not isinstance(kwargs, dict):
-        yield f"kwargs is {kwargs!r}; write an object with the arguments of {kind}: {', '.join(arguments_of(kind))}"
-        return
+    if not isinstance(kwargs, dict) or question_of(kind, kwargs) not in accepted:
+        known = known_types()
+        if kind not in known:
+            yield f"there is no expectation {kind!r}, so it would check nothing; {did_you_mean(kind, known)}"
+            return
+        if not isinstance(kwargs, dict):
+            yield f"kwargs is {kwargs!r}; write an object with the arguments of {kind}: {', '.join(arguments_of(kind))}"
+            return
+        yield from _refusals(kind, kwargs)
+    yield from _kwargs_problems(kwargs, columns)
+
+
+def _asked(entry: Mapping[str, Any]) -> tuple[str, Any]:
+    return str(entry.get("type")), entry.get("kwargs", {})
+
+
+def _refusals(kind: str, kwargs: Mapping[str, Any]) -> Iterator[str]:
+    from rivertwice.quality.engine import arguments_of, find_mistakes
+
     for argument, why in find_mistakes(kind, kwargs):
         if argument in kwargs and why.startswith("extra fields"):
             yield f"{kind} has no argument `{argument}`; {did_you_mean(argument, arguments_of(kind))}"
         else:
             yield f"{kind}{f', `{argument}`' if argument else ''}: {why}; its arguments are {', '.join(arguments_of(kind))}"
-    yield from _kwargs_problems(kwargs, columns)
 
 
 def _kwargs_problems(kwargs: Mapping[str, Any], columns: Sequence[str]) -> Iterator[str]:
@@ -192,15 +210,23 @@ def _columns_of_condition(condition: Any) -> Iterator[str]:
 
 
 def suite_mistakes(settings: Settings, definition: Definition) -> list[str]:
-    """Return all that is wrong with a pipeline's suites, one sentence each; empty if it has none."""
-    name = definition.name
+    """Return all that is wrong with a pipeline's suites, one sentence each; empty if it has none.
+
+    Great Expectations is asked about what it has not accepted yet; suites without a mistake are accepted, and that is kept.
+    """
+    name, home = definition.name, settings.pipeline(definition.name)
     mistakes = list(_stray_files(settings.project / FOLDER / name))
+    accepted, questions = read_accepted(home), set()
     for subject in SUBJECTS:
         try:
             suite = read_suite(settings, name, subject)
-            mistakes += [] if suite is None else suite_problems(suite, columns_of(definition))
+            if suite is not None:
+                mistakes += suite_problems(suite, columns_of(definition), accepted)
+                questions |= {question_of(*_asked(entry)) for entry in suite.expectations}
         except SuiteError as error:
             mistakes.append(str(error))
+    if not mistakes and questions - accepted:
+        write_accepted(home, questions)
     return mistakes
 
 

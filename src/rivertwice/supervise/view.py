@@ -20,6 +20,7 @@ from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.intent import Heartbeat
 from rivertwice.timeline.lineage import path_of
 from rivertwice.timeline.sequence import read_sequence, select_head
+from rivertwice.timeline.version_records import read_versions
 
 if TYPE_CHECKING:
     from rivertwice.quality.table import QualityRun
@@ -166,7 +167,9 @@ def view_versions(settings: Settings, name: str) -> Any:
 
 
 def _versions(settings: Settings, name: str) -> list[dict[str, Any]]:
-    from rivertwice.versions import view as room
+    if not any(version.is_open for version in read_versions(settings.pipeline(name))):
+        return []
+    from rivertwice.versions import view as room  # reads reconciles and their proofs
 
     return [
         {

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from homes.project import FLIGHTS, make_project
 from rivertwice.config import KafkaSecurity, Settings
 from rivertwice.errors import ServiceError
 from rivertwice.log import kafka, reach
-from rivertwice.log.reach import find_silence, require_broker
+from rivertwice.log.reach import asked_by_a_person, find_silence, require_broker
 
 
 @pytest.fixture(autouse=True)
@@ -77,8 +77,20 @@ def test_a_name_that_nobody_knows_is_named(tmp_path: Path) -> None:
 
 def test_what_accepts_and_never_answers_is_told_from_what_is_closed(tmp_path: Path) -> None:
     with listening() as address:
-        found = find_silence(at(tmp_path, address), answer_s=0.2)
+        found = find_silence(at(tmp_path, address), within_s=0.2)
     assert found == f"{address}: it accepts connections, but answers nothing within 0.2 s"
+
+
+def test_what_takes_no_connection_and_refuses_none_is_told_from_what_is_closed(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(3):  # the queue is full then, and Linux drops every further SYN
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        found = find_silence(at(tmp_path, address), within_s=0.2)
+    assert found == f"{address}: no connection within 0.2 s"
 
 
 def test_what_ends_the_connection_is_no_broker(tmp_path: Path) -> None:
@@ -100,7 +112,7 @@ def test_a_slow_broker_is_not_called_down(tmp_path: Path) -> None:
         like_kafka(connection)
 
     with listening(late) as address:
-        threading.Timer(0.5, may_answer.set).start()
+        threading.Timer(0.2, may_answer.set).start()
         assert find_silence(at(tmp_path, address)) is None
 
 
@@ -125,6 +137,15 @@ def test_a_command_names_the_broker_that_is_down_and_what_to_do(
 def test_a_stream_is_never_refused_by_the_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reach, "is_one_command", lambda: False)
     require_broker(at(tmp_path, closed_port()))
+
+
+def test_a_verb_in_the_engine_asks_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "is_one_command", lambda: False)
+    down = at(tmp_path, closed_port())
+    reach._REACHED.add(down.bootstrap_servers())  # by an earlier verb
+    with asked_by_a_person(), pytest.raises(ServiceError, match="connection refused"):
+        require_broker(down)
+    require_broker(down)  # nobody waits any more
 
 
 def test_what_answered_once_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

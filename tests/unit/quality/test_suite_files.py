@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,98 @@ def test_a_version_has_its_own_suite_or_that_of_its_pipeline(made: Made) -> None
     assert shared is not None
     assert own is not None
     assert (shared.path, own.path) == ("expectations/p/windows.json", "expectations/p@v2/windows.json")
+
+
+ACCEPTED = (between(min_value=0), expect("expect_column_values_to_not_be_null", column="k"))
+
+
+@pytest.fixture
+def accepted(made: Made) -> Iterator[Made]:
+    """A home whose suite was accepted; from then on nobody may ask Great Expectations."""
+    settings, definition = made
+    write_suite(settings, "windows", *ACCEPTED)
+    assert [finding.state for finding in lint_suites(settings, definition)] == ["holds"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rivertwice.quality.engine._great_expectations", lambda: pytest.fail("it was asked"))
+        yield made
+
+
+@pytest.mark.parametrize("suite", [ACCEPTED, ACCEPTED[::-1], ACCEPTED[:1]], ids=["same", "moved", "shorter"])
+def test_what_was_accepted_is_not_asked_again(accepted: Made, suite: tuple[dict[str, Any], ...]) -> None:
+    settings, definition = accepted
+    write_suite(settings, "windows", *suite)
+
+    assert [finding.state for finding in lint_suites(settings, definition)] == ["holds"]
+
+
+def test_what_is_ours_is_found_in_what_was_accepted(accepted: Made) -> None:
+    settings, definition = accepted
+    write_suite(settings, "windows", *ACCEPTED, {**ACCEPTED[0], "severity": "critcal"})
+
+    mistakes = [finding.told for finding in lint_suites(settings, definition)]
+
+    assert ["did you mean critical?" in mistakes[0], "the same as expectation 1" in mistakes[1]] == [True, True]
+
+
+def test_a_column_that_the_definition_lost_is_found_in_what_was_accepted(accepted: Made) -> None:
+    settings, _ = accepted
+    text = (settings.definitions / "p" / "pipeline.yaml").read_text()
+    text = text.replace("count_column: n", "count_column: total").replace("{n: ", "{total: ")
+    (settings.definitions / "p" / "pipeline.yaml").write_text(text)
+
+    (finding,) = lint_suites(settings, load_definition(settings.definitions / "p"))
+
+    assert (finding.state, "no column 'n'" in finding.told) == ("broken", True)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [between(min_value=1), between(), between(minvalue=0), expect("expect_column_values_to_be_null", column="k")],
+)
+def test_what_was_not_accepted_is_asked(accepted: Made, changed: dict[str, Any]) -> None:
+    settings, definition = accepted
+    write_suite(settings, "windows", *ACCEPTED, changed)
+
+    with pytest.raises(pytest.fail.Exception, match="it was asked"):
+        lint_suites(settings, definition)
+
+
+def test_another_version_of_great_expectations_is_asked(accepted: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, definition = accepted
+    monkeypatch.setattr("rivertwice.quality.accepted.version", lambda _: "99")
+
+    with pytest.raises(pytest.fail.Exception, match="it was asked"):
+        lint_suites(settings, definition)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 2}'])
+def test_a_record_that_cannot_be_read_is_written_again(made: Made, text: str) -> None:
+    settings, definition = made
+    record = settings.pipeline("p").accepted
+    write_suite(settings, "windows", *ACCEPTED)
+    lint_suites(settings, definition)
+    known = record.read_bytes()
+    record.write_text(text)
+
+    assert [finding.state for finding in lint_suites(settings, definition)] == ["holds"]
+    assert record.read_bytes() == known
+
+
+def test_suites_with_a_mistake_are_not_accepted(made: Made) -> None:
+    settings, definition = made
+    write_suite(settings, "windows", *ACCEPTED)
+    write_suite(settings, "corrections", between())
+
+    assert [finding.state for finding in lint_suites(settings, definition)] == ["broken"]
+    assert not settings.pipeline("p").accepted.exists()
+
+
+def test_a_home_that_cannot_be_written_keeps_nothing(made: Made) -> None:
+    settings, definition = made
+    write_suite(settings, "windows", *ACCEPTED)
+    settings.pipeline("p").accepted.mkdir(parents=True)  # nobody can replace a folder by a file, not even root
+
+    assert [finding.state for finding in lint_suites(settings, definition)] == ["holds"]
 
 
 def test_a_pipeline_without_suites_has_no_finding(made: Made) -> None:
