@@ -28,6 +28,7 @@ from rivertwice.stream.checkpoint import partitions_of
 from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import rebuild_served
+from running.tiers import in_turn
 from running.warm_spark import own_session, run_command_warm
 from streams.kinds import NAME, check_explained, make_kind_project, run_to_end, send
 
@@ -96,20 +97,11 @@ def prepare(tmp_path: Path, broker: BrokerInfo, topic: str, kind: str) -> tuple[
     return settings, taken.id, send_third
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "hopping",
-        pytest.param("session", marks=SLOW),
-        pytest.param("joined intervals", marks=SLOW),
-        pytest.param("joined sources", marks=SLOW),
-        pytest.param("as-of intervals", marks=SLOW),
-        pytest.param("fold", marks=SLOW),
-    ],
-)
+@pytest.mark.faults
 def test_each_kind_goes_on_equal_in_another_number_of_partitions(
-    kind: str, tmp_path: Path, broker: BrokerInfo, topic: str
+    tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
+    (kind,) = in_turn(["session", "hopping", "joined intervals", "joined sources", "as-of intervals", "fold"])
     settings, early, send_third = prepare(tmp_path, broker, topic, kind)
     home = settings.pipeline(NAME)
     last = path_ledger(home)[-1]
