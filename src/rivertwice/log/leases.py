@@ -136,24 +136,21 @@ def select_samples(claims: Iterable[RetentionClaim], log: LogState) -> set[tuple
 
 def clock_at(log: LogState, partition: int, offset: int, now: datetime) -> Clock:
     """Return the minimum time that Kafka keeps an offset."""
-    clocks = []
+    lefts, shares = [], []
     stamp = log.stamps.get((partition, offset))
     if log.retention is not None and stamp is not None:
-        deadline = from_ms(stamp) + log.retention
-        left = max(timedelta(0), deadline - now)
-        whole = max(log.retention.total_seconds(), 0.001)
-        clocks.append(Clock(deadline, left, min(1.0, left.total_seconds() / whole)))
+        lefts.append(max(timedelta(0), from_ms(stamp) + log.retention - now))
+        shares.append(min(1.0, lefts[0].total_seconds() / max(log.retention.total_seconds(), 0.001)))
     if log.retention_bytes is not None and partition in log.record_bytes:
         size = log.record_bytes[partition]
         free = max(0.0, log.retention_bytes - size * (log.end.get(partition, 0) - offset))
         pace = size * log.per_second.get(partition, 0.0)
-        filled = timedelta(seconds=min(free / pace, 1e9)) if pace > 0 else None
-        clocks.append(Clock(None if filled is None else now + filled, filled, free / max(1, log.retention_bytes)))
-    if not clocks:
+        lefts += [timedelta(seconds=min(free / pace, 1e9))] if pace > 0 else []
+        shares.append(free / max(1, log.retention_bytes))
+    if not shares:
         return NO_CLOCK
-    lefts = [clock.left for clock in clocks if clock.left is not None]
     least = min(lefts, default=None)
-    return Clock(None if least is None else now + least, least, min(clock.share for clock in clocks))
+    return Clock(None if least is None else now + least, least, min(shares))
 
 
 def view_leases(

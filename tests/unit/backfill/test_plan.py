@@ -53,6 +53,10 @@ def test_a_request_that_ends_on_a_windows_start_leaves_that_window_alone():
     assert plan_backfill(asked(1, 2), view()).ranges == hours((1, 2))
 
 
+def test_a_plan_of_plain_windows_keeps_its_id_from_build_to_build():
+    assert plan_backfill(asked(1, 2), view()).id == "bf-d2389b1fd8f1"
+
+
 @pytest.mark.proves("howto-backfill.md#what-a-plan-says")
 def test_a_request_of_open_windows_alone_is_refused_with_their_closing():
     with pytest.raises(RequestError, match="has closed windows until 1970-01-01T08:00:00Z"):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rivertwice.instants import from_ms
 from rivertwice.log.leases import (
     NO_CLOCK,
+    Clock,
     Level,
     LogState,
     RetentionClaim,
@@ -87,7 +88,7 @@ def test_a_topic_kept_for_ever_has_no_clock() -> None:
 def test_the_clock_of_bytes_is_what_is_free_over_the_measured_pace() -> None:
     state = log(retention=None, retention_bytes=10_000, record_bytes={0: 100.0}, per_second={0: 2.0})
     clock = clock_at(state, 0, 40, NOW)  # 60 records of 100 bytes lie behind offset 40; 200 bytes come a second
-    assert (clock.left, clock.share) == (timedelta(seconds=20), 0.4)
+    assert clock == Clock(NOW + timedelta(seconds=20), timedelta(seconds=20), 0.4)
     assert clock_at(replace(state, per_second={}), 0, 40, NOW).left is None
     both = replace(state, retention=10 * HOUR, stamps=stamped(40, HOUR))
     assert clock_at(both, 0, 40, NOW).left == timedelta(seconds=20)

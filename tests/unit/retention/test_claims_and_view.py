@@ -33,6 +33,7 @@ from rivertwice.retention.claims import (
 )
 from rivertwice.retention.summary import summary_of
 from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, unarchived_clock
+from rivertwice.timeline.stream_load import StreamLoad, record_stream_load
 
 NOW = from_ms(1_000_000_000)
 GAP = Gap("p", "t1", 7, "events", "id", EXPIRED, {0: (70, 90)}, {}, 500, None, NOW)
@@ -52,6 +53,17 @@ def test_the_claims_of_a_home_are_read_without_asking_kafka(tmp_path) -> None:  
     ((topic, topic_id, claims),) = observe_claims(settings, "p")
     assert (topic, topic_id) == ("flights", "id")
     assert [(claim.kind, claim.ranges) for claim in claims] == [("stream", {0: (0, None)}), ("truth", {0: (0, 100)})]
+
+
+def test_a_stream_that_loads_from_the_archive_needs_kafka_for_no_record_of_it(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    settings, home, _ = make_home(tmp_path, batches=10)
+    ((_, _, before),) = observe_claims(settings, "p")
+    ends = {"flights": {"0": 5000}}
+    load = StreamLoad("p", "b", "c", {"flights": "id"}, {"flights": {"0": 0}}, ends, "test", NOW)
+    record_stream_load(home, load)
+    ((_, _, found),) = observe_claims(settings, "p")
+    assert [one.kafka_only for one in before] == [True, False]
+    assert [one.kafka_only for one in found] == [False, False]
 
 
 def test_a_claim_goes_from_the_first_needed_offset_to_the_last() -> None:

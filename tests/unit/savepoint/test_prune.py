@@ -241,6 +241,15 @@ def test_the_newest_is_verified_as_soon_as_any_of_those_that_go_is_proved(tmp_pa
     assert report.deleted == (unproved.id, rotten.id)
 
 
+def test_a_prune_of_what_was_never_proved_reads_no_savepoint(tmp_path, monkeypatch):
+    settings, home = make_home(tmp_path)
+    unproved, proved, newest = proved_at(settings, home, (0, False), (1, True), (2, False))
+    monkeypatch.setattr(prune, "verify_files", lambda one: pytest.fail(f"{one.id} was read"))
+    report = prune_savepoints(home, keep=1, now=NOW)
+    assert report.protected == {proved.id: "newest proved", newest.id: "newest"}
+    assert report.deleted == (unproved.id,)
+
+
 def test_a_savepoint_proved_after_it_was_chosen_is_not_pruned(tmp_path):
     settings, home = make_home(tmp_path)
     (chosen,) = proved_at(settings, home, (0, True))
