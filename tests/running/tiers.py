@@ -22,7 +22,10 @@ NEEDS = frozenset({"spark", "kafka", "airflow", "browser", "long", "faults"})
 
 
 def in_turn(cases: Iterable[Case], count: int = 1, landing: int = LANDING) -> list[Case]:
-    """Return some of the cases that each cost a minute and prove one claim: others each time that a share comes round. Pure."""
+    """Return `count` of the cases, others in each cycle of seven landings. Pure.
+
+    For tests that prove the same claim for many kinds, each of which takes a minute.
+    """
     known: Sequence[Case] = list(cases)
     first = landing // SHARES * count
     return [known[(first + number) % len(known)] for number in range(count)]
