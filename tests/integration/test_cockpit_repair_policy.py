@@ -83,7 +83,7 @@ def declined(world: World, repaired: RepairRecord) -> Defect:
     run = wait_for("a repair that waits", lambda: waiting(world), 240)
     alert = one_alert(world)
     assert alert.acknowledged_by == ""
-    assert alert.details["repair"].startswith(f"1 rows DEFECT are served in 1 windows: {window}, reads ")
+    assert alert.details["repair"].startswith(f"1 row DEFECT is served in 1 window: {window}, reads ")
     with chromium() as browser, page_of(browser, world.settings, TAB) as page:
         page.get_by_role("button", name="Decline").click()
         dialog = page.get_by_role("dialog")
