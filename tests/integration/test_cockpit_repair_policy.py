@@ -87,7 +87,7 @@ def declined(world: World, repaired: RepairRecord) -> Defect:
     with chromium() as browser, page_of(browser, world.settings, TAB) as page:
         page.get_by_role("button", name="Decline").click()
         dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text("1 rows DEFECT")
+        expect(dialog).to_contain_text("1 row DEFECT")
         decline = dialog.get_by_role("button", name="Decline")
         expect(decline).to_be_disabled()  # without a reason
         dialog.get_by_label("Reason, for the log").fill("somebody tests a program")
