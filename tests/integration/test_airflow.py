@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.embedded.airflow import stop_airflow
 from rivertwice.embedded.airflow_config import airflow_home
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
@@ -34,6 +33,7 @@ from servers.airflow import (
     ready_client,
     run_dag,
     start_quiet_airflow,
+    stop_quiet_airflow,
 )
 from servers.airflow_versions import BESIDE, SWITCH, begin_beside, switch
 from servers.cockpit import data_of
@@ -91,7 +91,7 @@ def world(
         ready_client(settings)
         yield World(settings)
     finally:
-        stop_airflow(settings)
+        stop_quiet_airflow(settings)
         stop_agent(settings)
 
 

@@ -22,7 +22,7 @@ from rivertwice.embedded.airflow_config import airflow_home, service_environment
 from rivertwice.errors import RequestError
 from rivertwice.processes import session_members
 from running.waiting import wait_for
-from servers.airflow import PIPELINE, World, link_project, ready_client, start_quiet_airflow
+from servers.airflow import PIPELINE, World, link_project, ready_client, start_quiet_airflow, stop_quiet_airflow
 from servers.browser import Browser, find_chromium, log_in
 
 pytestmark = [pytest.mark.airflow]
@@ -55,7 +55,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         ready_client(settings)
         yield World(settings)
     finally:
-        stop_airflow(settings)
+        stop_quiet_airflow(settings)
 
 
 def pids(world: World) -> dict[str, int]:

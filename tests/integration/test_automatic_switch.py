@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from homes.project import edit_yaml
-from rivertwice.embedded.airflow import stop_airflow
 from rivertwice.instants import utc_now
 from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import write_intent
@@ -21,7 +20,7 @@ from rivertwice.versions.comparisons import newest_comparison
 from rivertwice.versions.serve import read_switches
 from running.waiting import wait_for
 from running.warm_spark import run_command_warm
-from servers.airflow import PIPELINE, World, link_project, start_quiet_airflow
+from servers.airflow import PIPELINE, World, link_project, start_quiet_airflow, stop_quiet_airflow
 from servers.airflow_versions import BESIDE, DECLARED, SWITCH, begin_beside
 from streams.flights import StreamedRun
 
@@ -51,7 +50,7 @@ def world(streamed_two_days: StreamedRun, tmp_path: Path) -> Iterator[World]:
         start_quiet_airflow(settings)
         yield World(settings)
     finally:
-        stop_airflow(settings)
+        stop_quiet_airflow(settings)
         stop_agent(settings)
 
 

@@ -11,9 +11,9 @@ from playwright.sync_api import Browser, Response, Route, expect
 from homes.cockpit import Past, make_past
 from homes.project import FLIGHTS, edit_yaml, link, rename, write_definition
 from rivertwice.config import Settings
-from rivertwice.embedded.airflow import airflow_info, client, stop_airflow
+from rivertwice.embedded.airflow import airflow_info, client
 from rivertwice.reconcile.results import newest_reconcile
-from servers.airflow import start_quiet_airflow
+from servers.airflow import start_quiet_airflow, stop_quiet_airflow
 from servers.cockpit import MARKS, WIDTHS, axe_findings, chromium, page_of, sideways, token_of
 
 pytestmark = MARKS
@@ -38,7 +38,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         client(made).wait_for_dags({f"reconcile__{name}" for name in (PIPELINE, OTHER)}, timeout=180)
         yield made
     finally:
-        stop_airflow(made)
+        stop_quiet_airflow(made)
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,11 @@ from homes.project import FLIGHTS, make_project, rename
 from rivertwice.alerts.model import WARNING, AlertCause, Report
 from rivertwice.alerts.store import alerts_of
 from rivertwice.config import Settings
-from rivertwice.embedded.airflow import airflow_info, client, stop_airflow
+from rivertwice.embedded.airflow import airflow_info, client
 from rivertwice.embedded.airflow_config import AirflowHome
 from rivertwice.embedded.fork_server import ForkServer
 from rivertwice.instants import utc_now
-from servers.airflow import start_quiet_airflow
+from servers.airflow import start_quiet_airflow, stop_quiet_airflow
 from servers.browser import find_chromium
 from servers.cockpit import axe_findings, chromium, page_of, sideways, token_of
 
@@ -81,7 +81,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         client(made).wait_for_dags({f"repair__{name}" for name in (BLUE, RED, NOBODYS)}, timeout=180)
         yield made
     finally:
-        stop_airflow(made)
+        stop_quiet_airflow(made)
 
 
 def _bundle(folder: Path, team: str | None, pipeline: str) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from homes.cockpit import Past, make_past
 from homes.project import link
 from rivertwice.cli import cli
 from rivertwice.config import Settings
-from rivertwice.embedded.airflow import airflow_info, client, stop_airflow
+from rivertwice.embedded.airflow import airflow_info, client
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.timeline.keys import key_text
-from servers.airflow import start_quiet_airflow
+from servers.airflow import start_quiet_airflow, stop_quiet_airflow
 from servers.cockpit import MARKS, WIDTHS, axe_findings, chromium, data_of, page_of, sideways, token_of
 
 pytestmark = MARKS
@@ -45,7 +45,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         client(made).wait_for_dags({f"backfill__{NAME}"}, timeout=180)
         yield made
     finally:
-        stop_airflow(made)
+        stop_quiet_airflow(made)
 
 
 @pytest.fixture(scope="module")

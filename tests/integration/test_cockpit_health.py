@@ -17,7 +17,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from homes.project import FLIGHTS, TO_RUN, make_project, replace_text
 from rivertwice.config import Settings
-from rivertwice.embedded.airflow import stop_airflow
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
 from rivertwice.log.kafka import ensure_topic
@@ -26,7 +25,7 @@ from rivertwice.stream.lease import lease_owner
 from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import read_heartbeat, write_intent
 from running.waiting import wait_for
-from servers.airflow import PIPELINE, ready_client, start_quiet_airflow
+from servers.airflow import PIPELINE, ready_client, start_quiet_airflow, stop_quiet_airflow
 from servers.cockpit import LIVE_MARKS, axe_findings, chromium, data_of, page_of, sideways
 from streams.synthetic import flights, produce
 
@@ -56,7 +55,7 @@ def settings(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> It
         wait_for("the first driver has read what is there", lambda: runs(made, 1), 180)
         yield made
     finally:
-        stop_airflow(made)
+        stop_quiet_airflow(made)
         stop_agent(made)
         owner = lease_owner(made.pipeline(PIPELINE))
         if owner is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from rivertwice.embedded import airflow as services
 from rivertwice.embedded.airflow import AirflowInfo, client, start_airflow, stop_airflow
 from rivertwice.embedded.airflow_config import AirflowHome, airflow_options
 from rivertwice.embedded.fork_server import ForkServer
+from rivertwice.engine import stop_engine
 from rivertwice.instants import utc_now
 from rivertwice.orchestration.airflow_api import AirflowClient
 from rivertwice.progress import Progress
@@ -104,7 +106,7 @@ def agent_and_airflow(
             start_quiet_airflow(settings, users)
             yield ready_client(settings, pipeline, verbs)
         finally:
-            stop_airflow(settings)
+            stop_quiet_airflow(settings)
             stop_agent(settings)
 
 
@@ -114,7 +116,7 @@ def start_quiet_airflow(
     migrated: Callable[[AirflowHome, ForkServer], None] = lambda home, fork_server: None,
     **more: dict[str, str],
 ) -> AirflowInfo:
-    """Start what does not run of an Airflow that looks at its DAG files once.
+    """Start what does not run of an Airflow that looks at its DAG files once, and whose Spark jobs use the warm engine.
 
     Args:
         settings: of the home it lies in.
@@ -133,8 +135,18 @@ def start_quiet_airflow(
         migrate_once(home, fork_server, progress)
         migrated(home, fork_server)
 
-    with mock.patch.object(services, "airflow_options", quiet), mock.patch.object(services, "_migrate", migrate):
+    with (
+        mock.patch.object(services, "airflow_options", quiet),
+        mock.patch.object(services, "_migrate", migrate),
+        mock.patch.dict(os.environ, RIVERTWICE_ENGINE="on"),
+    ):
         return start_airflow(settings, timeout=300)
+
+
+def stop_quiet_airflow(settings: Settings) -> None:
+    """Stop an Airflow, and the engine that its jobs may have started."""
+    stop_airflow(settings)
+    stop_engine(settings)
 
 
 def migrate_once(

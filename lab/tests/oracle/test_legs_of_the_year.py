@@ -26,6 +26,7 @@ from rivertwice.pipeline.compile import compile_sources
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.relations import accepted
+from running.tiers import in_turn
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 YEAR_MS = (1_357_016_400_000, 1_388_552_400_000)
@@ -76,7 +77,7 @@ def same(found: dict[Any, Row], wanted: dict[Any, Row]) -> None:
     assert (len(differing), differing[:3]) == (0, [])
 
 
-def test_every_departure_has_its_arrival_or_was_diverted(year: Year) -> None:
+def departures_have_their_arrivals_or_were_diverted(year: Year) -> None:
     names = ("carrier", "dest", "departed_at", "arrived_at", "minutes", "arr_delay")
     rows = list(year.rows("legs_landed"))
     found = {row["leg"]: tuple(row[name] for name in names) for row in rows}
@@ -85,7 +86,7 @@ def test_every_departure_has_its_arrival_or_was_diverted(year: Year) -> None:
     assert sum(row["arrived_at"] is None for row in rows) == 1_175
 
 
-def test_every_flight_has_the_tables_as_they_were_when_it_was_due(year: Year) -> None:
+def flights_have_the_tables_as_they_were_when_they_were_due(year: Year) -> None:
     names = (
         "dep_delay",
         "airline",
@@ -108,7 +109,7 @@ def test_every_flight_has_the_tables_as_they_were_when_it_was_due(year: Year) ->
     assert 0 < sum(row["manufacturer"] is None for row in rows) < 60_000
 
 
-def test_the_days_of_every_aircraft_are_its_sessions(year: Year) -> None:
+def days_of_aircraft_are_sessions(year: Year) -> None:
     rows = list(year.rows("aircraft_days"))
     found = {
         (row["tailnum"], row["window_start"]): (row["window_end"], row["legs"], row["from_jfk"], row["last_departure"])
@@ -118,9 +119,21 @@ def test_the_days_of_every_aircraft_are_its_sessions(year: Year) -> None:
     same(found, aircraft_days(year.legs))
 
 
-def test_the_fleet_stands_where_it_stood_at_any_time(year: Year) -> None:
+def the_fleet_stands_where_it_stood_at_any_time(year: Year) -> None:
     rows = sorted(year.rows("fleet_position"), key=lambda row: (row["tailnum"], row["record"], row["row"]))
     chance = random.Random("fleet")
     for at_ms in (chance.randrange(*YEAR_MS) for _ in range(50)):
         found = {row["tailnum"]: (row["status"], row["airport"], row["leg"]) for row in rows if row["at"] <= at_ms}
         same(found, position_at(year.legs, at_ms))
+
+
+def test_a_year_of_legs_equals_the_oracle(year: Year) -> None:
+    (check,) = in_turn(
+        [
+            departures_have_their_arrivals_or_were_diverted,
+            flights_have_the_tables_as_they_were_when_they_were_due,
+            days_of_aircraft_are_sessions,
+            the_fleet_stands_where_it_stood_at_any_time,
+        ]
+    )
+    check(year)
