@@ -38,46 +38,48 @@ def test_the_newest_proved_takes_the_place_and_the_intent_is_left_alone(world):
     newer = proved_again(world)
     before = read_intent(home)
     fallen = fall_back(settings, "p", progress=print)
-    assert fallen.report is not None
     assert (fallen.report.savepoint, fallen.report.forked_at, fallen.report.replayed) == (newer.id, 6, 1)
     assert (head(home), read_intent(home), fallen.passed_over) == ("t2", before, {})
     assert "timeline t2 goes on after batch 6" in describe_fallen(fallen, 1.0)
 
 
-def test_a_damaged_one_is_passed_over_by_name_for_the_next_older(world):
-    settings, home, taken, _ = world
+def damage_file(newer, folder):
+    (folder / "checkpoint/metadata").write_text("x")
+
+
+def change_manifest(newer, folder):
+    manifest = folder / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b'"batch":5', b'"batch":4'))
+
+
+def say_another_batch(newer, folder):
+    (folder / "manifest.json").write_bytes(replace(newer.manifest, batch=4).to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (damage_file, "damaged"),
+        (change_manifest, "it is damaged; use another savepoint"),
+        (say_another_batch, "the manifest or the ledger is damaged"),
+    ],
+)
+def test_a_damaged_one_is_passed_over_by_name_for_the_next_older(world, damage, why):
     newer = proved_again(world)
-    (home.savepoints / newer.id / "checkpoint/metadata").write_text("x")
-    fallen = fall_back(settings, "p", progress=print)
-    assert fallen.report is not None
-    assert fallen.report.savepoint == taken.id
-    assert "damaged" in fallen.passed_over[newer.id]
+    damage(newer, world.home.savepoints / newer.id)
+    fallen = fall_back(world.settings, "p", progress=print)
+    assert fallen.report.savepoint == world.taken.id
+    assert why in fallen.passed_over[newer.id]
     assert newer.id in describe_fallen(fallen, 1.0)
 
 
-def test_one_with_a_damaged_manifest_does_not_hide_the_older(world):
-    settings, home, taken, _ = world
+def test_a_damaged_manifest_does_not_hide_the_older(world):
     newer = proved_again(world)
-    manifest = home.savepoints / newer.id / "manifest.json"
+    manifest = world.home.savepoints / newer.id / "manifest.json"
     for damage in (b"", b"{", b"[]", b'{"format":1}', manifest.read_bytes().replace(b'"batch":5', b'"batch":4')):
         manifest.write_bytes(damage)
-        names = [one.id for one in select_candidates(list_savepoints(home), [Segment("t1", 0, None)])]
-        assert names == [taken.id]
-    fallen = fall_back(settings, "p", progress=print)
-    assert fallen.report is not None
-    assert fallen.report.savepoint == taken.id
-    assert "it is damaged; use another savepoint" in fallen.passed_over[newer.id]
-
-
-def test_one_whose_manifest_is_not_what_the_ledger_says_is_passed_over(world):
-    settings, home, taken, _ = world
-    newer = proved_again(world)
-    manifest = home.savepoints / newer.id / "manifest.json"
-    manifest.write_bytes(replace(newer.manifest, batch=4).to_bytes())
-    fallen = fall_back(settings, "p", progress=print)
-    assert fallen.report is not None
-    assert fallen.report.savepoint == taken.id
-    assert "the manifest or the ledger is damaged" in fallen.passed_over[newer.id]
+        names = [one.id for one in select_candidates(list_savepoints(world.home), [Segment("t1", 0, None)])]
+        assert names == [world.taken.id]
 
 
 def test_a_disagreeing_replay_ends_its_restore_and_the_older_is_taken(world, monkeypatch):
@@ -93,7 +95,6 @@ def test_a_disagreeing_replay_ends_its_restore_and_the_older_is_taken(world, mon
 
     patch_effect(monkeypatch, "replay_recorded", disagree)
     fallen = fall_back(settings, "p", progress=print)
-    assert fallen.report is not None
     assert (fallen.report.savepoint, head(home)) == (taken.id, fallen.report.timeline)
     assert fallen.passed_over == {newer.id: "batch 6 gave another result"}
     assert sorted(operation.step for operation in read_operations(home)) == [steps.DONE, steps.ABANDONED]
@@ -118,7 +119,6 @@ def test_an_interrupted_restore_is_gone_on_with_first(world, monkeypatch):
         with pytest.raises(Crash):
             fall_back(settings, "p", progress=print)
     fallen = fall_back(settings, "p", since=utc_now() - timedelta(days=1), progress=print)
-    assert fallen.report is not None
     assert fallen.report.resumed
     assert head(home) == "t2"
 
