@@ -131,20 +131,10 @@ def test_a_head_that_moved_since_needs_nothing_more(world):
     assert head(home) == "t2"
 
 
-def test_a_living_driver_is_nothing_to_fall_back_from(world, monkeypatch):
-    settings, home, _, _ = world
-    monkeypatch.setattr(fall_back_module, "lease_owner", lambda _: Owner(1, 1, 0.0, "t1"))
-    with pytest.raises(ServiceError, match="nothing was done"):
-        fall_back(settings, "p", progress=print)
-    assert read_operations(home) == []
-
-
 def test_candidates_are_the_proved_on_the_path_newest_batch_first():
     there = [savepoint(4, proved=True), savepoint(9), savepoint(7, proved=True), savepoint(12, proved=True)]
-    assert [one.manifest.batch for one in select_candidates(there, [Segment("t1", 0, 8), Segment("t2", 9, None)])] == [
-        7,
-        4,
-    ]
+    found = select_candidates(there, [Segment("t1", 0, 8), Segment("t2", 9, None)])
+    assert [one.manifest.batch for one in found] == [7, 4]
 
 
 def test_what_a_fall_back_came_to_is_read_back(world):
@@ -156,20 +146,29 @@ def test_what_a_fall_back_came_to_is_read_back(world):
     assert read_operations(home) == []
 
 
-@pytest.mark.proves("failure-modes.md#a-power-loss-storedurablepy-storedelta_logpy")
-def test_over_a_damaged_table_it_is_refused_and_no_savepoint_is_blamed(world):
-    settings, home, _, _ = world
-    entry = entry_path(home.tables.ledger, 0)
-    entry.write_bytes(b"")
-    with pytest.raises(TableDamageError, match="ledger"):
-        fall_back(settings, "p", progress=print)
-    assert head(home) == "t1"
+def empty_ledger_entry(world, _patch):
+    entry_path(world.home.tables.ledger, 0).write_bytes(b"")
 
 
-@pytest.mark.proves("howto-upgrade.md#afterwards")
-def test_savepoints_of_another_definition_are_refused(world, monkeypatch):
-    settings, home, _, _ = world
-    patch_effect(monkeypatch, "current_fingerprint", lambda *_: {**FINGERPRINT, "semantics": "new"})
-    with pytest.raises(FingerprintError, match="semantics"):
-        fall_back(settings, "p", progress=print)
-    assert head(home) == "t1"
+def change_definition(_world, patch):
+    patch_effect(patch, "current_fingerprint", lambda *_: {**FINGERPRINT, "semantics": "new"})
+
+
+def be_alive(_world, patch):
+    patch.setattr(fall_back_module, "lease_owner", lambda _: Owner(1, 1, 0.0, "t1"))
+
+
+@pytest.mark.proves("failure-modes.md#a-power-loss-storedurablepy-storedelta_logpy", "howto-upgrade.md#afterwards")
+@pytest.mark.parametrize(
+    ("spoil", "error", "match"),
+    [
+        (empty_ledger_entry, TableDamageError, "ledger"),
+        (change_definition, FingerprintError, "semantics"),
+        (be_alive, ServiceError, "nothing was done"),
+    ],
+)
+def test_what_no_savepoint_is_to_blame_for_is_refused(world, monkeypatch, spoil, error, match):
+    spoil(world, monkeypatch)
+    with pytest.raises(error, match=match):
+        fall_back(world.settings, "p", progress=print)
+    assert (head(world.home), read_operations(world.home)) == ("t1", [])

@@ -19,6 +19,7 @@ from rivertwice.savepoint.operations.record import Restore, read_operations, wri
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.operations.restore_show import show_restore
 from rivertwice.savepoint.operations.steps import RESTORE
+from rivertwice.savepoint.prune import remove_savepoints
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.resting import require_own_state
 from rivertwice.store import delta
@@ -30,6 +31,13 @@ from rivertwice.timeline.lineage import Fork, load_timeline
 from rivertwice.timeline.sequence import head
 
 pytestmark = pytest.mark.long
+
+
+def test_every_batch_is_replayed_from_the_beginning_where_no_savepoint_is_left(world):
+    settings, home, taken, _ = world
+    assert remove_savepoints(home, {taken.id}, now=utc_now(), newest_too=True) == [taken.id]
+    report = restore_savepoint(settings, "p", BEGINNING)
+    assert (report.savepoint, report.replayed, head(home)) == (BEGINNING, 7, "t2")
 
 
 def test_an_erasure_at_rest_drains_nothing_and_reads_the_archive_alone(world, monkeypatch):
@@ -161,17 +169,8 @@ def test_an_upgraded_timeline_without_a_batch_is_no_base_of_a_planned_one(planne
 def test_an_upgrade_record_that_was_proved_meanwhile_reads_back(planned_world):
     _, home, taken, _ = planned_world
     taken.store.put(f"{taken.id}/proof.json", encode_record({"proved": True}))
-    stored = Restore(
-        "restore-1",
-        RESTING,
-        "t1",
-        "t2",
-        was_running=True,
-        started_at=utc_now(),
-        bundle="b",
-        planned=True,
-        origin=taken.id,
-    )
+    of_upgrade = {"bundle": "b", "planned": True, "origin": taken.id}
+    stored = Restore("restore-1", RESTING, "t1", "t2", was_running=True, started_at=utc_now(), **of_upgrade)
     write_operation(home, stored)
     (read,) = read_operations(home)
     assert (read, read.held) == (stored, (taken.id,))
