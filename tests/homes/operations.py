@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from rivertwice.config import PipelineHome, Settings
 from rivertwice.savepoint import feed, prove_origin
+from rivertwice.savepoint.catalogue import Savepoint
 from rivertwice.savepoint.operations import (
     catch_up,
     drain,
@@ -37,6 +39,15 @@ MODULES: tuple[ModuleType, ...] = (
     catch_up,
     fall_back,
 )
+
+
+class World(NamedTuple):
+    """A home in which operations run: its proved savepoint, and where its topic's log begins, by partition."""
+
+    settings: Settings
+    home: PipelineHome
+    taken: Savepoint
+    begin: dict[int, int]
 
 
 class Crash(BaseException):

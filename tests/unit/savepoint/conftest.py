@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from homes.operations import patch_effect
+from homes.operations import World, patch_effect
 from homes.rewind import DEFINITION, RewindWorld, make_template
 from homes.savepoint import FINGERPRINT, NOW, catch_checkpoint_up, commit_batches, make_home, row
 from rivertwice.instants import utc_now
@@ -54,17 +54,16 @@ def world(tmp_path, monkeypatch):
     patch_effect(monkeypatch, "session_of", lambda *_: None)
     patch_effect(monkeypatch, "replay_source", from_kafka)
     patch_effect(monkeypatch, "replay_recorded", replay_files)
-    return settings, home, taken, begin
+    return World(settings, home, taken, begin)
 
 
 @pytest.fixture
 def planned_world(world, monkeypatch):
     """The same home, whose live checkpoint has finished batch 6, the last one committed; whoever replays is counted."""
-    settings, home, taken, _ = world
-    catch_checkpoint_up(home, "t1", finished=6)
+    catch_checkpoint_up(world.home, "t1", finished=6)
     patch_effect(monkeypatch, "load_bundle_definition", lambda *_: None)
     patch_effect(monkeypatch, "rule_of", lambda *_: WatermarkRule({"flights": 0}))
-    return settings, home, taken
+    return world
 
 
 @pytest.fixture(scope="session")

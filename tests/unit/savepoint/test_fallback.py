@@ -38,46 +38,48 @@ def test_the_newest_proved_takes_the_place_and_the_intent_is_left_alone(world):
     newer = proved_again(world)
     before = read_intent(home)
     fallen = fall_back(settings, "p", progress=print)
-    assert fallen.report is not None
     assert (fallen.report.savepoint, fallen.report.forked_at, fallen.report.replayed) == (newer.id, 6, 1)
     assert (head(home), read_intent(home), fallen.passed_over) == ("t2", before, {})
     assert "timeline t2 goes on after batch 6" in describe_fallen(fallen, 1.0)
 
 
-def test_a_damaged_one_is_passed_over_by_name_for_the_next_older(world):
-    settings, home, taken, _ = world
+def damage_file(newer, folder):
+    (folder / "checkpoint/metadata").write_text("x")
+
+
+def change_manifest(newer, folder):
+    manifest = folder / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b'"batch":5', b'"batch":4'))
+
+
+def say_another_batch(newer, folder):
+    (folder / "manifest.json").write_bytes(replace(newer.manifest, batch=4).to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (damage_file, "damaged"),
+        (change_manifest, "it is damaged; use another savepoint"),
+        (say_another_batch, "the manifest or the ledger is damaged"),
+    ],
+)
+def test_a_damaged_one_is_passed_over_by_name_for_the_next_older(world, damage, why):
     newer = proved_again(world)
-    (home.savepoints / newer.id / "checkpoint/metadata").write_text("x")
-    fallen = fall_back(settings, "p", progress=print)
-    assert fallen.report is not None
-    assert fallen.report.savepoint == taken.id
-    assert "damaged" in fallen.passed_over[newer.id]
+    damage(newer, world.home.savepoints / newer.id)
+    fallen = fall_back(world.settings, "p", progress=print)
+    assert fallen.report.savepoint == world.taken.id
+    assert why in fallen.passed_over[newer.id]
     assert newer.id in describe_fallen(fallen, 1.0)
 
 
-def test_one_with_a_damaged_manifest_does_not_hide_the_older(world):
-    settings, home, taken, _ = world
+def test_a_damaged_manifest_does_not_hide_the_older(world):
     newer = proved_again(world)
-    manifest = home.savepoints / newer.id / "manifest.json"
+    manifest = world.home.savepoints / newer.id / "manifest.json"
     for damage in (b"", b"{", b"[]", b'{"format":1}', manifest.read_bytes().replace(b'"batch":5', b'"batch":4')):
         manifest.write_bytes(damage)
-        names = [one.id for one in select_candidates(list_savepoints(home), [Segment("t1", 0, None)])]
-        assert names == [taken.id]
-    fallen = fall_back(settings, "p", progress=print)
-    assert fallen.report is not None
-    assert fallen.report.savepoint == taken.id
-    assert "it is damaged; use another savepoint" in fallen.passed_over[newer.id]
-
-
-def test_one_whose_manifest_is_not_what_the_ledger_says_is_passed_over(world):
-    settings, home, taken, _ = world
-    newer = proved_again(world)
-    manifest = home.savepoints / newer.id / "manifest.json"
-    manifest.write_bytes(replace(newer.manifest, batch=4).to_bytes())
-    fallen = fall_back(settings, "p", progress=print)
-    assert fallen.report is not None
-    assert fallen.report.savepoint == taken.id
-    assert "the manifest or the ledger is damaged" in fallen.passed_over[newer.id]
+        names = [one.id for one in select_candidates(list_savepoints(world.home), [Segment("t1", 0, None)])]
+        assert names == [world.taken.id]
 
 
 def test_a_disagreeing_replay_ends_its_restore_and_the_older_is_taken(world, monkeypatch):
@@ -93,7 +95,6 @@ def test_a_disagreeing_replay_ends_its_restore_and_the_older_is_taken(world, mon
 
     patch_effect(monkeypatch, "replay_recorded", disagree)
     fallen = fall_back(settings, "p", progress=print)
-    assert fallen.report is not None
     assert (fallen.report.savepoint, head(home)) == (taken.id, fallen.report.timeline)
     assert fallen.passed_over == {newer.id: "batch 6 gave another result"}
     assert sorted(operation.step for operation in read_operations(home)) == [steps.DONE, steps.ABANDONED]
@@ -118,7 +119,6 @@ def test_an_interrupted_restore_is_gone_on_with_first(world, monkeypatch):
         with pytest.raises(Crash):
             fall_back(settings, "p", progress=print)
     fallen = fall_back(settings, "p", since=utc_now() - timedelta(days=1), progress=print)
-    assert fallen.report is not None
     assert fallen.report.resumed
     assert head(home) == "t2"
 
@@ -131,20 +131,10 @@ def test_a_head_that_moved_since_needs_nothing_more(world):
     assert head(home) == "t2"
 
 
-def test_a_living_driver_is_nothing_to_fall_back_from(world, monkeypatch):
-    settings, home, _, _ = world
-    monkeypatch.setattr(fall_back_module, "lease_owner", lambda _: Owner(1, 1, 0.0, "t1"))
-    with pytest.raises(ServiceError, match="nothing was done"):
-        fall_back(settings, "p", progress=print)
-    assert read_operations(home) == []
-
-
 def test_candidates_are_the_proved_on_the_path_newest_batch_first():
     there = [savepoint(4, proved=True), savepoint(9), savepoint(7, proved=True), savepoint(12, proved=True)]
-    assert [one.manifest.batch for one in select_candidates(there, [Segment("t1", 0, 8), Segment("t2", 9, None)])] == [
-        7,
-        4,
-    ]
+    found = select_candidates(there, [Segment("t1", 0, 8), Segment("t2", 9, None)])
+    assert [one.manifest.batch for one in found] == [7, 4]
 
 
 def test_what_a_fall_back_came_to_is_read_back(world):
@@ -156,20 +146,29 @@ def test_what_a_fall_back_came_to_is_read_back(world):
     assert read_operations(home) == []
 
 
-@pytest.mark.proves("failure-modes.md#a-power-loss-storedurablepy-storedelta_logpy")
-def test_over_a_damaged_table_it_is_refused_and_no_savepoint_is_blamed(world):
-    settings, home, _, _ = world
-    entry = entry_path(home.tables.ledger, 0)
-    entry.write_bytes(b"")
-    with pytest.raises(TableDamageError, match="ledger"):
-        fall_back(settings, "p", progress=print)
-    assert head(home) == "t1"
+def empty_ledger_entry(world, _patch):
+    entry_path(world.home.tables.ledger, 0).write_bytes(b"")
 
 
-@pytest.mark.proves("howto-upgrade.md#afterwards")
-def test_savepoints_of_another_definition_are_refused(world, monkeypatch):
-    settings, home, _, _ = world
-    patch_effect(monkeypatch, "current_fingerprint", lambda *_: {**FINGERPRINT, "semantics": "new"})
-    with pytest.raises(FingerprintError, match="semantics"):
-        fall_back(settings, "p", progress=print)
-    assert head(home) == "t1"
+def change_definition(_world, patch):
+    patch_effect(patch, "current_fingerprint", lambda *_: {**FINGERPRINT, "semantics": "new"})
+
+
+def be_alive(_world, patch):
+    patch.setattr(fall_back_module, "lease_owner", lambda _: Owner(1, 1, 0.0, "t1"))
+
+
+@pytest.mark.proves("failure-modes.md#a-power-loss-storedurablepy-storedelta_logpy", "howto-upgrade.md#afterwards")
+@pytest.mark.parametrize(
+    ("spoil", "error", "match"),
+    [
+        (empty_ledger_entry, TableDamageError, "ledger"),
+        (change_definition, FingerprintError, "semantics"),
+        (be_alive, ServiceError, "nothing was done"),
+    ],
+)
+def test_what_no_savepoint_is_to_blame_for_is_refused(world, monkeypatch, spoil, error, match):
+    spoil(world, monkeypatch)
+    with pytest.raises(error, match=match):
+        fall_back(world.settings, "p", progress=print)
+    assert (head(world.home), read_operations(world.home)) == ("t1", [])

@@ -10,7 +10,9 @@ from click.testing import CliRunner, Result
 
 from homes.operations import Crash, die_around
 from rivertwice.cli import cli
+from rivertwice.errors import RequestError
 from rivertwice.instants import utc_now
+from rivertwice.savepoint.bases import RESTING
 from rivertwice.savepoint.operations import record as steps
 from rivertwice.savepoint.operations.record import Restore, read_operations, write_operation
 from rivertwice.savepoint.operations.restore import restore_savepoint
@@ -51,7 +53,7 @@ def test_a_restore_is_shown_step_by_step_and_changes_nothing(world, run):
 
 
 def test_a_planned_restore_is_shown_with_what_proves_it_afterwards(planned_world, run):
-    _, home, taken = planned_world
+    _, home, taken, _ = planned_world
     before = files_of(home)
     shown = run("savepoint", "restore", "p", "--planned", "--dry-run")
     assert shown.exit_code == 0, shown.output
@@ -67,7 +69,7 @@ def test_a_planned_restore_is_shown_with_what_proves_it_afterwards(planned_world
 
 
 def test_a_planned_restore_by_its_option_replays_no_batch(planned_world, run):
-    _, home, taken = planned_world
+    _, home, taken, _ = planned_world
     done = run("savepoint", "restore", "p", "--planned", "--yes", output="json")
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
@@ -172,13 +174,16 @@ STORED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 4])
-def test_what_0_1_stored_of_a_restore_is_resumed(world, step):
-    """The file as 0.1.0 wrote it, before upgrades and erasures had fields of their own."""
-    settings, home, taken, _ = world
+@pytest.mark.parametrize("step", [steps.RECORDED, steps.CHECKED, steps.DRAINED, steps.FORKED, steps.REPLAYED])
+def test_what_0_1_stored_of_a_restore_is_resumed_by_replaying(planned_world, step):
+    """The file as 0.1.0 wrote it, before upgrades, erasures and planned restores had fields of their own."""
+    settings, home, taken, _ = planned_world
     write_intent(home, "stopped", STORED["id"], utc_now())
-    stored = {**STORED, "savepoint": taken.id, "step": step, "forked_at": 6 if step == 4 else None}
+    stored = {**STORED, "savepoint": taken.id, "step": step, "forked_at": 6 if step >= steps.FORKED else None}
     replace_json(home.operations / "restore-0a1b2c3d.json", stored)
+    with pytest.raises(RequestError, match="was cut off"):
+        restore_savepoint(settings, "p", RESTING)
     report = restore_savepoint(settings, "p")
-    assert (report.operation, report.resumed, report.timeline, report.replayed) == ("restore-0a1b2c3d", True, "t2", 3)
+    assert (report.operation, report.savepoint, report.resumed) == ("restore-0a1b2c3d", taken.id, True)
+    assert (report.timeline, report.replayed, read_operations(home)[-1].planned) == ("t2", 3, False)
     assert (head(home), read_intent(home).desired) == ("t2", "running")

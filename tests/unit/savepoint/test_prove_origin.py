@@ -34,7 +34,7 @@ def read_files(_spark, checkpoint, batch):
 @pytest.fixture
 def restored(planned_world, monkeypatch):
     """A planned restore is done; the stream of its timeline has committed batches 7 and 8 since."""
-    settings, home, origin = planned_world
+    settings, home, origin, _ = planned_world
     report = restore_savepoint(settings, "p", RESTING)
     commit_batches(home, [row(7, "t2"), row(8, "t2")])
     catch_checkpoint_up(home, "t2", finished=8)
