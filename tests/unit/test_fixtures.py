@@ -39,14 +39,25 @@ def decorators(function: Function) -> Iterator[tuple[str, ast.expr]]:
         yield ast.unparse(each.func if isinstance(each, ast.Call) else each), each
 
 
-def parameters(function: Function) -> set[str]:
-    """Return the names that `parametrize` gives a function."""
+def parameters(function: Function, of_file: set[str]) -> set[str]:
+    """Return the names that `parametrize` gives a function: to a fixture and through a decorator of the file, any name of the file."""
     names: set[str] = set()
     for name, each in decorators(function):
+        if name == "pytest.fixture" or "." not in name:
+            names |= of_file
         if name.endswith("parametrize") and isinstance(each, ast.Call):
             given = ast.literal_eval(each.args[0])
             names |= {part.strip() for part in given.split(",")} if isinstance(given, str) else set(given)
     return names
+
+
+def parametrized(tree: ast.Module) -> set[str]:
+    """Return the names that a file parametrizes anywhere: first arguments of `parametrize`, and `others` of its own decorators."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    given = [call.args[0] for call in calls if ast.unparse(call.func).endswith("parametrize")]
+    given += [word.value for call in calls for word in call.keywords if word.arg == "others"]
+    texts = [leaf.value for node in given for leaf in ast.walk(node) if isinstance(leaf, ast.Constant)]
+    return {part.strip() for text in texts if isinstance(text, str) for part in text.split(",")}
 
 
 def fixtures(tree: ast.Module) -> set[str]:
@@ -65,6 +76,7 @@ def unknown_fixtures(path: Path, shared: set[str]) -> list[str]:
     """Return what tests and fixtures of a file ask for and nobody defines."""
     tree = ast.parse(path.read_text())
     known = shared | fixtures(tree) | PYTESTS_OWN
+    of_file = parametrized(tree)
     unknown = []
     for function in functions(tree):
         names = [name for name, _ in decorators(function)]
@@ -72,7 +84,7 @@ def unknown_fixtures(path: Path, shared: set[str]) -> list[str]:
         if not (function.name.startswith("test_") or is_fixture) or any(name.endswith("given") for name in names):
             continue
         asked = {argument.arg for argument in [*function.args.args, *function.args.kwonlyargs]} - {"self", "cls"}
-        unknown += [f"{function.name}: {name}" for name in sorted(asked - known - parameters(function))]
+        unknown += [f"{function.name}: {name}" for name in sorted(asked - known - parameters(function, of_file))]
     return unknown
 
 
