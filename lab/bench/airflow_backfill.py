@@ -37,7 +37,7 @@ from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.prepare import make_plan
 from rivertwice.backfill.store import list_backfills, load_plan, save_plan
 from rivertwice.config import Settings
-from rivertwice.embedded.airflow import client, stop_airflow
+from rivertwice.embedded.airflow import client
 from rivertwice.embedded.airflow_config import airflow_home
 from rivertwice.embedded.broker import start_broker, stop_broker
 from rivertwice.instants import TimeRange, to_iso, utc_now
@@ -45,7 +45,7 @@ from rivertwice.orchestration.airflow_api import AirflowClient
 from rivertwice.processes import session_members
 from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import write_intent
-from servers.airflow import run_dag, start_quiet_airflow
+from servers.airflow import run_dag, start_quiet_airflow, stop_quiet_airflow
 
 TOPIC = "bench-airflow"
 CHUNKS = 20
@@ -187,7 +187,7 @@ def main() -> None:
             client(settings).wait_for_dags({DAG_ID}, timeout=180)
             run_rounds(settings, root, arguments.rounds, arguments.windows, chunk_records)
         finally:
-            stop_airflow(settings)
+            stop_quiet_airflow(settings)
             stop_agent(settings)
             stop_broker(own)
 

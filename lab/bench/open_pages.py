@@ -25,9 +25,9 @@ from playwright.sync_api import Browser, Response
 from homes.cockpit import Past, make_past
 from homes.project import link
 from rivertwice.config import Settings
-from rivertwice.embedded.airflow import client, stop_airflow
+from rivertwice.embedded.airflow import client
 from rivertwice.embedded.airflow_config import airflow_home
-from servers.airflow import start_quiet_airflow
+from servers.airflow import start_quiet_airflow, stop_quiet_airflow
 from servers.cockpit import chromium, page_of
 
 KINDS = {
@@ -118,7 +118,7 @@ def main() -> None:
                 make_past(folder, Past(365, 50), [f"p{number:02d}" for number in range(20)], workers=2)
                 link(settings.project, ("plugins", "dags", "expectations"))
                 (folder / "made").touch()
-            at_end.callback(stop_airflow, settings)
+            at_end.callback(stop_quiet_airflow, settings)
             start_quiet_airflow(settings)
             client(settings).wait_for_dags({f"backfill__{name}"}, timeout=600)
             print("waiting until Airflow is calm", flush=True)
