@@ -22,6 +22,7 @@ from homes.project import REPOSITORY
 from lab.faults.s3_server import S3Server, s3_server, why_not
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.engine import stop_engine
 from rivertwice.instants import utc_now
 from rivertwice.orchestration.airflow_api import AirflowClient
 from rivertwice.reconcile.results import newest_reconcile
@@ -109,6 +110,7 @@ def world(
     variables = {
         "RIVERTWICE_PROJECT": str(settings.project),
         "RIVERTWICE_HOME": str(settings.home),
+        "RIVERTWICE_SPARK_MASTER": "local[2]",  # that of the connection, so that short jobs run in the warm engine
         "RIVERTWICE_SAVEPOINTS": f"s3://{BUCKET}/savepoints",
         "RIVERTWICE_KAFKA_CONN_ID": "kafka_of_flights",
         "RIVERTWICE_AWS_CONN_ID": "savepoints",
@@ -133,6 +135,7 @@ def world(
                 yield World(settings, airflow, client, s3, lineage)
             finally:
                 airflow.stop()
+                stop_engine(settings)
                 stop_agent(settings)
 
 

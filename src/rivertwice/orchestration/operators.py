@@ -124,11 +124,26 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         """Return the run, stored by an attempt in a DAG run, that has a report on the page; None: it has none."""
         return None
 
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+    _lineage: Any = None
+
+    def get_openlineage_facets_on_complete(self, _task_instance: Any) -> Any:
         """Return the lineage of the task that has ended well, for Airflow's OpenLineage provider, if it is installed."""
+        return self._lineage
+
+    def _collect_lineage(self, task_instance: Any) -> None:
+        """Read the lineage in the task's own process: the provider asks in a fork of it, where no Delta table can be opened any more."""
+        try:
+            from airflow.providers.openlineage.conf import is_disabled
+        except ImportError:
+            return
+        if is_disabled():
+            return
         from rivertwice.orchestration.lineage import task_lineage
 
-        return task_lineage(Settings.from_env(), self.pipeline, self.judged_by(task_instance))
+        try:
+            self._lineage = task_lineage(Settings.from_env(), self.pipeline, self.judged_by(task_instance))
+        except Exception:  # the job is done, whatever is wrong with its lineage
+            self.log.exception("The lineage of this task could not be collected.")
 
     def judged_by(self, _task_instance: Any) -> str | None:
         """Return the reconcile that the task stored; None: it stored none."""
@@ -174,7 +189,7 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
             raise AirflowException(message)
         return True
 
-    def execute(self, context: Any) -> Any:
+    def execute(self, context: Any) -> None:
         """Submit and wait; a short job of this machine runs in the home's warm engine.
 
         Raises:
@@ -193,14 +208,14 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         try:
             # A proof finds out itself how much it replays, and leaves the engine if that is much.
             is_short = quick or Path(self.application).stem == "prove"
-            if is_short and self._may_be_warm(settings) and self._run_in_engine(settings):
-                return None
-            return super().execute(context)
+            if not (is_short and self._may_be_warm(settings) and self._run_in_engine(settings)):
+                super().execute(context)
         except AirflowException as error:
             refusal = find_refusal(str(error))
             if refusal is None:
                 raise
             raise AirflowFailException(refusal) from error
+        self._collect_lineage(context["ti"])
 
 
 class BackfillOperator(RivertwiceSparkOperator):
