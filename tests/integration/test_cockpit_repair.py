@@ -13,7 +13,7 @@ from rivertwice.timeline.sequence import read_sequence
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, World, agent_and_airflow, copy_world
 from servers.cockpit import LIVE_MARKS, axe_findings, chromium, page_of, picture, sideways
-from servers.repairs import REPAIR, known_alerts, resolution_of, started_by_tests_alone, waiting
+from servers.repairs import REPAIR, known_alerts, resolution_of, waiting
 from streams.flights import StreamedRun
 
 pytestmark = [*LIVE_MARKS, pytest.mark.faults]
@@ -23,7 +23,6 @@ pytestmark = [*LIVE_MARKS, pytest.mark.faults]
 def world(streamed_two_days: StreamedRun, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Airflow and an agent over a copy of the two stormy days, whose storm is the late burst; the stream rests."""
     made = copy_world(streamed_two_days, tmp_path_factory.mktemp("repair"))
-    started_by_tests_alone(made.settings)
     with agent_and_airflow(made.settings, users=("vera:viewer",)):
         yield made
 

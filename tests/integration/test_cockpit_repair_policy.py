@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from playwright.sync_api import expect
 
+from homes.project import edit_yaml
 from lab.faults.foreign import commit_by_another, first_value_changed
 from rivertwice.alerts.model import Alert
 from rivertwice.cockpit.repair_plan import read_repairs
@@ -23,7 +24,7 @@ from rivertwice.timeline.sequence import read_sequence
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, World, agent_and_airflow, copy_world
 from servers.cockpit import LIVE_MARKS, ask_for_act, axe_findings, chromium, page_of, picture
-from servers.repairs import REPAIR, lasting, resolution_of, started_by_tests_alone, waiting
+from servers.repairs import REPAIR, lasting, resolution_of, waiting
 from streams.flights import StreamedRun
 
 pytestmark = [*LIVE_MARKS, pytest.mark.faults]
@@ -41,7 +42,8 @@ def world(streamed_two_days: StreamedRun, tmp_path_factory: pytest.TempPathFacto
     """Airflow and an agent over a copy of the two stormy days, whose late rows are within the budget; the stream rests."""
     made = copy_world(streamed_two_days, tmp_path_factory.mktemp("policy"))
     budget = {"windows": 48, "records": 10_000}
-    started_by_tests_alone(made.settings, repair={"policy": "automatic", "budget": budget})
+    repair = {"policy": "automatic", "budget": budget}
+    edit_yaml(made.settings.definitions / PIPELINE, lambda document: document.update(repair=repair))
     with agent_and_airflow(made.settings, users=(f"{VIEWER}:viewer",)):
         yield made
 

@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-from typing import Any
-
-from homes.project import edit_yaml
 from rivertwice.alerts.model import Alert
 from rivertwice.alerts.store import alerts_of
-from rivertwice.config import Settings
 from servers.airflow import PIPELINE, World
 from servers.cockpit import data_of
 
 REPAIR = f"repair__{PIPELINE}"
-_SCHEDULED = ("archive", "backfill", "reconcile", "reconcile_full", "rotate")
-
-
-def started_by_tests_alone(settings: Settings, **more: Any) -> None:
-    """Give a definition of its own no schedules, and what `more` says; neither is in a fingerprint."""
-    folder = settings.definitions / PIPELINE
-    original = folder.resolve()
-    if settings.definitions.is_symlink():
-        settings.definitions.unlink()
-    elif folder.is_symlink():
-        folder.unlink()
-    if not folder.exists():
-        shutil.copytree(original, folder)
-    schedules = dict.fromkeys(_SCHEDULED, "none")
-    edit_yaml(folder, lambda document: document.update(airflow={"schedules": schedules}, **more))
 
 
 def waiting(world: World) -> str:

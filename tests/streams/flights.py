@@ -13,6 +13,7 @@ from homes.project import FLIGHTS, TO_RUN, edit_yaml, make_project
 from lab.flights.plan import STORM
 from lab.flights.replay import ReplayRequest, replay
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.pipeline.airflow_model import Schedules
 from running.warm_spark import run_driver_warm
 
 PIPELINE = "flight_delays"
@@ -45,12 +46,16 @@ class StreamedRun:
 def make_flights_project(
     folder: Path, *, bootstrap: str, topic: str, pins: Mapping[str, Any] | None = None
 ) -> Settings:
-    """Make a project whose one pipeline is flight_delays on another topic, with `pins` over its stream settings."""
+    """Make a project whose one pipeline is flight_delays on another topic, with `pins` over its stream settings.
+
+    No DAG of it starts by itself: a test that runs over the minute of a schedule would see a run too many.
+    """
     settings = make_project(folder, {PIPELINE: FLIGHTS}, links=TO_RUN, bootstrap=bootstrap)
 
     def change(document: dict[str, Any]) -> None:
         document["sources"]["flights"]["topic"] = topic
         document["stream"] |= {"max_offsets_per_trigger": BATCH, **(pins or {})}
+        document["airflow"] = {"schedules": dict.fromkeys(Schedules.model_fields, "none")}
 
     edit_yaml(settings.definitions / PIPELINE, change)
     return settings
