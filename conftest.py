@@ -20,7 +20,7 @@ from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.ports import held_ports
 from running.shared import alone, joined, shared_folder
-from running.tiers import is_quick
+from running.tiers import is_quick, longest_files_first, stored_durations
 from running.warm_spark import own_session, stop_warm_session, warm_session
 from servers.secure_kafka import SecureListeners, make_files
 from streams.flights import StreamedRun, settings_of, stream_days
@@ -51,15 +51,21 @@ MUST_BE_THERE = ("no PostgreSQL", "no Redis", "no Chromium", "no Go", "no Promet
 """What a skip for want of it says; in CI all of it is there, or the run fails."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of `make test` as `quick`, before `-m` and pytest-split choose; give a slow one its hour."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """Mark the tests of `make test` as `quick`, before `-m` and pytest-split choose; give a slow one its hour; order what is left."""
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
         if is_quick(marks):
             item.add_marker(pytest.mark.quick)
         if "faults" in marks:
             item.add_marker(pytest.mark.timeout(SLOW_TEST_S))
+    yield
+    place = {
+        test: number
+        for number, test in enumerate(longest_files_first([item.nodeid for item in items], stored_durations()))
+    }
+    items.sort(key=lambda item: place[item.nodeid])
 
 
 @pytest.hookimpl(wrapper=True)
