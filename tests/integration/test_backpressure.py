@@ -23,7 +23,7 @@ from running.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 CAP, FLOOD_S = 50, 12
-WARM_UP = 30  # batches: what Spark and Delta keep of the batches before is kept by then
+WARM_UP = 20  # batches: what Spark and Delta keep of the batches before is kept by then
 PER_SECOND = 100
 COLLECTS = "-XX:+UseG1GC -XX:G1PeriodicGCInterval=1000 -XX:-G1PeriodicGCInvokesConcurrent -Xlog:gc:file={logs}/%p"
 """A heap grows to its limit whatever lives in it: so the JVM collects all its garbage once a second, and says what is left."""
@@ -91,8 +91,5 @@ def test_what_is_too_much_waits_in_the_log_and_is_read_in_bounded_batches(
         assert after < 1.25 * before, live_mib(collections)
         assert memory_of_python(driver.pid) < 1.25 * python_before
         print(f"MiB that live: {before} before, {after} after, at each collection {live_mib(collections)}")  # noqa: T201
-        lab.kill_when(driver, lambda: True)
-        lab.run_to_end()
-        assert lab.judge().findings == ()
     finally:
         lab.close()

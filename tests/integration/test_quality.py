@@ -24,6 +24,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.timeline.sequence import last_seq
 from rivertwice.timeline.served import export_sha256, read_served, rebuild_served
+from running.warm_spark import run_command_warm
 from streams.flights import PIPELINE, StreamedRun, copy_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -168,25 +169,18 @@ main()
 
 @pytest.mark.faults
 def test_killed_between_audit_and_publication_the_same_is_served(settings: Settings, tmp_path: Path) -> None:
+    run_command_warm(settings, "reconcile", PIPELINE)
     reference = replace(settings, home=tmp_path / "reference")
     shutil.copytree(settings.home, reference.home)
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY / "tests")])}
-
-    def call(of: Settings, *arguments: str, code: str = "from rivertwice.cli import main; main()") -> int:
-        done = subprocess.run(
-            [sys.executable, "-c", code, *arguments],
-            env={**env, **of.to_env()},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.returncode
-
-    for each in (settings, reference):
-        assert call(each, "reconcile", PIPELINE) == 0
-    assert call(settings, "backfill", "run", PIPELINE, "--yes", code=KILLED_AFTER_ITS_AUDIT) == -signal.SIGKILL
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_AFTER_ITS_AUDIT, "backfill", "run", PIPELINE, "--yes"],
+        env={**os.environ, **settings.to_env()},
+        capture_output=True,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-3000:]
     assert last_seq(home_of(settings)) == last_seq(home_of(reference))
     for each in (settings, reference):
-        assert call(each, "backfill", "run", PIPELINE, "--yes") == 0
+        run_command_warm(each, "backfill", "run", PIPELINE, "--yes")
         rebuild(each)
     assert export_sha256(home_of(settings)) == export_sha256(home_of(reference))

@@ -33,7 +33,7 @@ from rivertwice.timeline.served import rebuild_served
 from simulated.windows import SIZE, START, World, random_batches
 
 pytestmark = pytest.mark.spark
-HISTORIES = int(os.environ.get("RIVERTWICE_HISTORIES", "3"))
+HISTORIES = int(os.environ.get("RIVERTWICE_HISTORIES", "2"))
 
 
 def run(spark: SparkSession, settings: Settings, *, full: bool = False) -> ReconcileReport:
