@@ -8,7 +8,6 @@ FAULT_JOBS ?= 2
 SEED ?= 1
 PYTEST := $(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 BASE ?= $(shell git rev-parse --verify --quiet origin/main || echo HEAD)
-SHARE = $$(($$(cat .ci/landing) % 7 + 1))
 SOURCES := src dags plugins spark_jobs examples tests lab scripts conftest.py
 export RIVERTWICE_PROJECT := $(CURDIR)
 
@@ -50,7 +49,7 @@ test-lab: setup-dev ## the tests of the lab: fault cases, protocol model, oracle
 	@$(PYTEST) lab/tests
 
 test-share: setup-dev ## a seventh of what `make test` leaves out; `.ci/landing` says which
-	@$(PYTEST) -m "not quick" --splits 7 --group $(SHARE)
+	@$(PYTEST) -m "not quick" --share $$(cat .ci/landing)
 
 landing: ## the next seventh for `.ci/run`: part of the last commit before a landing
 	@echo $$(($$(cat .ci/landing) + 1)) > .ci/landing

@@ -20,7 +20,7 @@ from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.ports import held_ports
 from running.shared import alone, joined, shared_folder
-from running.tiers import is_quick, longest_files_first, stored_durations
+from running.tiers import file_of, is_quick, longest_files_first, share_of, stored_durations
 from running.warm_spark import own_session, stop_warm_session, warm_session
 from servers.secure_kafka import SecureListeners, make_files
 from streams.flights import StreamedRun, settings_of, stream_days
@@ -51,9 +51,14 @@ MUST_BE_THERE = ("no PostgreSQL", "no Redis", "no Chromium", "no Go", "no Promet
 """What a skip for want of it says; in CI all of it is there, or the run fails."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice of a share."""
+    parser.addoption("--share", type=int, metavar="LANDING", help="of what is chosen, the share that this landing runs")
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
-    """Mark the tests of `make test` as `quick`, before `-m` and pytest-split choose; give a slow one its hour; order what is left."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """Mark the tests of `make test` as `quick`, before `-m` chooses; give a slow one its hour; take a share, and order it."""
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
         if is_quick(marks):
@@ -61,11 +66,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
         if "faults" in marks:
             item.add_marker(pytest.mark.timeout(SLOW_TEST_S))
     yield
-    place = {
-        test: number
-        for number, test in enumerate(longest_files_first([item.nodeid for item in items], stored_durations()))
-    }
-    items.sort(key=lambda item: place[item.nodeid])
+    tests, durations = [item.nodeid for item in items], stored_durations()
+    landing = config.getoption("--share")
+    taken = {file_of(test) for test in tests} if landing is None else share_of(tests, durations, landing)
+    left = [item for item in items if file_of(item.nodeid) not in taken]
+    config.hook.pytest_deselected(items=left)
+    places = list(longest_files_first(tests, durations))
+    items[:] = sorted(
+        (item for item in items if file_of(item.nodeid) in taken), key=lambda item: places.index(file_of(item.nodeid))
+    )
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,8 @@
 """Which tests `make test` takes: every test that needs no server and no Spark, and of the others those marked `core`.
 
-All other tests are the rest, of which `.ci/run` takes a seventh by their stored durations (`tests/durations.json`, in the
-format of pytest-split, renewed by `make durations`). Both are markers, so `-m quick` and `-m "not quick"` choose them.
+All other tests are the rest, of which `.ci/run` takes a seventh by their stored durations (`tests/durations.json`, written by
+pytest-split for `make durations`; its own shares cut files apart, so that each would start its Airflow again). Both are markers, so
+`-m quick` and `-m "not quick"` choose them.
 """
 
 from __future__ import annotations
@@ -39,16 +40,34 @@ def is_quick(marks: Iterable[str]) -> bool:
     return "core" in given or not given & NEEDS
 
 
-def longest_files_first(tests: Iterable[str], durations: Mapping[str, float]) -> list[str]:
-    """Return the ids of tests file by file, those first that take longest together, in seconds. Pure.
+def longest_files_first(tests: Iterable[str], durations: Mapping[str, float]) -> dict[str, float]:
+    """Return the files of tests and how long each takes, in seconds, the longest first. Pure.
 
     Workers that take whole files in this order end at about the same time, and none starts a file's Airflow twice.
+
+    Args:
+        tests: ids.
+        durations: seconds of those that were measured; each other counts as a tenth of a second.
     """
-    files: dict[str, list[str]] = {}
+    seconds: Counter[str] = Counter()
     for test in tests:
-        files.setdefault(test.split("::")[0], []).append(test)
-    seconds = Counter({name: sum(durations.get(test, 0.0) for test in own) for name, own in files.items()})
-    return [test for name, _ in seconds.most_common() for test in files[name]]
+        seconds[file_of(test)] += durations.get(test, 0.1)  # type: ignore[assignment] # a Counter of floats
+    return dict(seconds.most_common())
+
+
+def share_of(tests: Iterable[str], durations: Mapping[str, float], landing: int) -> set[str]:
+    """Return the files of the share whose turn it is: each goes where least is so far, the longest first. Pure."""
+    shares: list[set[str]] = [set() for _ in range(SHARES)]
+    filled = [0.0] * SHARES
+    for name, seconds in longest_files_first(tests, durations).items():
+        least = filled.index(min(filled))
+        shares[least].add(name)
+        filled[least] += seconds
+    return shares[landing % SHARES]
+
+
+def file_of(test: str) -> str:
+    return test.split("::")[0]
 
 
 def stored_durations() -> dict[str, float]:

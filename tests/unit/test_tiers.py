@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from homes.project import REPOSITORY
-from running.tiers import SHARES, in_turn, is_quick
+from running.tiers import SHARES, file_of, in_turn, is_quick, longest_files_first, share_of
 
 
 def load_script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -81,6 +81,17 @@ def test_in_some_rounds_of_landings_each_case_has_its_turn(count: int, landings:
     assert {len(turn) for turn in turns} == {count}
     assert all(turn == turns[0] for turn in turns[:SHARES])  # whichever share a test is in
     assert {case for turn in turns for case in turn} == set("abcde")
+
+
+def test_seven_landings_in_a_row_run_each_file_once_in_shares_that_last_equally_long() -> None:
+    tests = [f"tests/test_{number}.py::test_{case}" for number in range(40) for case in range(3)]
+    durations = {test: float(number) for number, test in enumerate(tests)}
+    shares = [share_of(tests, durations, landing) for landing in range(13, 13 + SHARES)]
+    assert sorted(name for share in shares for name in share) == sorted({file_of(test) for test in tests})
+    seconds = longest_files_first(tests, durations)
+    assert list(seconds.items())[::39] == [("tests/test_39.py", 117.0 + 118 + 119), ("tests/test_0.py", 0.0 + 1 + 2)]
+    lengths = [sum(seconds[name] for name in share) for share in shares]
+    assert max(lengths) - min(lengths) < max(seconds.values())
 
 
 def test_each_section_that_a_test_proves_is_in_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
