@@ -21,7 +21,7 @@ import pytest
 
 from histories.kinds import KINDS
 from histories.random_histories import random_batches
-from homes.project import REPOSITORY, make_project
+from homes.project import EXAMPLES, REPOSITORY, make_project
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.engine import engine_folder, engine_status, run_in_engine, stop_engine
@@ -165,10 +165,12 @@ def test_a_warm_run_stores_what_a_cold_one_does(turn: int, tmp_path: Path, broke
 
 
 def test_every_definition_of_the_repository_is_judged_alike(tmp_path: Path) -> None:
-    """Plan checks and cases, each as a stream and as a batch."""
+    """Plan checks and cases, each as a stream and as a batch; of the examples four in turn, all of them are minutes."""
     settings = Settings(project=REPOSITORY, home=tmp_path / "home")
     settings.home.mkdir()
-    compare(settings, [["test"], ["test", "--examples"], ["lint"]], tmp_path)
+    names = sorted(path.parent.name for path in EXAMPLES.glob("*/pipeline.yaml"))
+    examples = [["test", name, "--examples"] for name in in_turn(names, 4)]
+    compare(settings, [["test"], *examples, ["lint"]], tmp_path)
 
 
 JOBS = (
