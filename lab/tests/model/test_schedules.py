@@ -26,7 +26,7 @@ def check(result):
 @pytest.mark.proves("protocol-model.md#invariants")
 @pytest.mark.parametrize(
     ("first", "schedules"),
-    [pytest.param(0, 300, id="300"), pytest.param(2000 * LANDING, 2000, marks=pytest.mark.long, id="2000 others")],
+    [pytest.param(0, 300, id="300"), pytest.param(4000 * LANDING, 4000, marks=pytest.mark.long, id="4000 others")],
 )
 def test_no_invariant_breaks_in_so_many_crash_schedules(first, schedules):
     result = check(run_campaign(first, schedules))
