@@ -64,4 +64,5 @@ def _build(go: str, build: Path) -> str:
 
 
 if __name__ == "__main__":
+    os.nice(10)  # packages, jars and class archive come one after the other beside it, and are done later
     sys.stdout.write(f"setup: {'S3 server':<15} {build_versitygw(Path(sys.argv[1]))}\n")

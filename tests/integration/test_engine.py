@@ -234,7 +234,13 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
 
 def start(settings: Settings, *words: str, **changes: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        command(*words), env=env_of(settings, **changes), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(*words),
+        env=env_of(settings, **changes),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a run in the background ignores it
     )
 
 
@@ -310,6 +316,15 @@ def test_an_interrupted_client_ends_as_its_own_process_would(settings: Settings)
     assert client.returncode == 1
     assert "Aborted!" in err
     assert Deadline.after(PATIENCE_S).wait_until(lambda: not session_members([pid]), every=0.05)
+
+
+def test_a_start_of_spark_that_is_interrupted_leaves_no_jvm(settings: Settings) -> None:
+    client = start(settings, "test", "flight_delays", "--cold")
+    assert Deadline.after(PATIENCE_S).wait_until(lambda: jvm_of(client.pid) is not None, every=0.05)
+    client.send_signal(signal.SIGINT)
+    client.communicate(timeout=PATIENCE_S)
+    assert client.returncode == 1
+    assert Deadline.after(60).wait_until(lambda: not session_members([client.pid]), every=0.05)
 
 
 def test_a_killed_engine_is_said_and_the_verb_runs_without_it(settings: Settings) -> None:

@@ -6,10 +6,11 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
@@ -90,7 +91,7 @@ def spark_session(
     # pyspark logs every refused statement as an error with its stack, and raises it as well.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    with _submit_options(QUICK_JVM if quick else None):
+    with _submit_options(QUICK_JVM if quick else None), _ended_if_interrupted():
         if not adopted and is_one_command():
             from rivertwice.pipeline.jvm_start import start_jvm
 
@@ -98,6 +99,24 @@ def spark_session(
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+@contextmanager
+def _ended_if_interrupted() -> Iterator[None]:
+    """Kill the JVM that began to start inside the block if the block fails.
+
+    pyspark removes the folder through which the JVM would say its port; a JVM that does not find it lives for ever.
+    """
+    before = {child.pid for child in psutil.Process().children()}
+    try:
+        yield
+    except BaseException:
+        for child in psutil.Process().children():
+            if child.pid not in before:
+                with suppress(psutil.NoSuchProcess):
+                    for process in (*child.children(recursive=True), child):
+                        process.kill()
+        raise
 
 
 @contextmanager
