@@ -218,6 +218,9 @@ class Boxes:
         }  # fmt: skip
         if container.ours:
             binds["/opt/rivertwice"] = self._image
+            binds["/opt/lab/lab"] = (
+                REPOSITORY / "lab"
+            )  # what sends records in place of a user's own programs; on no path of the image
             for name in ("jars", "data"):  # what `python -m rivertwice.setup` makes; the image has no data
                 for path in sorted((REPOSITORY / ".build" / name).iterdir()):
                     binds[f"/opt/rivertwice/.build/{name}/{path.name}"] = path.resolve()

@@ -41,6 +41,7 @@ class Container:
         needs: name of another container to what it must be first: started, healthy, completed.
         checks: by kind, health for compose; readiness, liveness for Kubernetes.
         grace_s: seconds between SIGTERM and SIGKILL.
+        profiles: those that compose has to be asked for by name; without any it always starts.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Container:
     checks: dict[str, Check] = field(default_factory=dict)
     grace_s: float = 10.0
     env_files: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
 
     @property
     def ours(self) -> bool:
@@ -118,6 +120,7 @@ def _service(name: str, service: Mapping[str, Any], variables: Mapping[str, str]
         checks={"health": Check((*shell, *test[1:]))} if test else {},
         grace_s=float(service.get("stop_grace_period", "10s").removesuffix("s")),
         env_files=tuple(each["path"] for each in service.get("env_file", []) if not each["required"]),
+        profiles=tuple(service.get("profiles", ())),
     )
 
 
