@@ -57,11 +57,11 @@ def served_now(settings: Settings) -> str:
 )
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.faults)], ids=["once", "twice"])
 def test_a_changed_definition_resumes_the_old_state_and_serves_the_same(
-    whole: bool, tmp_path: Path, broker: BrokerInfo, capsys: pytest.CaptureFixture[str]
+    whole: bool, tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = make_small_project(tmp_path, NAME, bootstrap=broker.bootstrap, batch=30)
+    settings = make_small_project(tmp_path, NAME, bootstrap=broker.bootstrap, batch=30, topic=topic)
     home = settings.pipeline(NAME)
-    produce(settings, NAME, flights(FIRST, start=BEGINS))
+    produce(settings, topic, flights(FIRST, start=BEGINS))
     run_to_end(settings, NAME)
     taken = take_savepoint(settings, NAME, now=utc_now(), reason="before the upgrade")
     command(settings, "savepoint", "prove", NAME, taken.id)
@@ -87,7 +87,7 @@ def test_a_changed_definition_resumes_the_old_state_and_serves_the_same(
     # One that does not is planned, then done; the log has more by now.
     change(settings, "pipeline.yaml", "watermark: 1 hour", "watermark: 90 minutes")
     (settings.definitions / NAME / "rows.sql").write_text("SELECT * FROM flights WHERE origin <> 'LGA'\n")
-    produce(settings, NAME, flights(SECOND, seed=2, start=BEGINS + timedelta(minutes=2 * FIRST)))
+    produce(settings, topic, flights(SECOND, seed=2, start=BEGINS + timedelta(minutes=2 * FIRST)))
     last = path_ledger(home)[-1].batch
     plan = command(settings, "upgrade", NAME, "--dry-run")
     assert (plan["way"], {one["component"] for one in plan["changes"]}) == ("resume", {"rows", "watermark"})
@@ -132,10 +132,12 @@ def test_a_changed_definition_resumes_the_old_state_and_serves_the_same(
     assert by_new
     assert {row["origin"] for row in by_new} == {"EWR", "JFK"}
     if whole:
-        check_another_decoding(settings, taken.id, report, capsys)
+        check_another_decoding(settings, topic, taken.id, report, capsys)
 
 
-def check_another_decoding(settings: Settings, taken: str, report: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def check_another_decoding(
+    settings: Settings, topic: str, taken: str, report: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The new timeline is restored and upgraded in its turn, by a definition that rejects what the one before took."""
     home = settings.pipeline(NAME)
     # The new timeline has savepoints of its own; those of the old definition are refused.
@@ -148,7 +150,7 @@ def check_another_decoding(settings: Settings, taken: str, report: Any, capsys: 
     # Another decoding, which rejects what the old one took: each record counts as the definition that read it took it.
     change(settings, "pipeline.yaml", "max: 2880", "max: 60")
     assert command(settings, "upgrade", NAME, "--savepoint", own.id, "--yes")["changed"] == ["rules"]
-    produce(settings, NAME, flights(SECOND, seed=3, start=BEGINS + timedelta(minutes=2 * (FIRST + SECOND))))
+    produce(settings, topic, flights(SECOND, seed=3, start=BEGINS + timedelta(minutes=2 * (FIRST + SECOND))))
     run_to_end(settings, NAME)
     rows = path_ledger(home)
     dead = {timeline: sum(row.bad for row in rows if row.timeline == timeline) for timeline in ("t1", "t2", "t4")}

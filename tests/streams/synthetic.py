@@ -24,17 +24,20 @@ from running.warm_spark import run_driver_warm
 PARTITIONS = 2
 
 
-def make_small_project(folder: Path, name: str, *, bootstrap: str, batch: int = 12) -> Settings:
-    """Make a project whose one pipeline is flight_delays under another name and topic."""
+def make_small_project(
+    folder: Path, name: str, *, bootstrap: str, batch: int = 12, topic: str | None = None
+) -> Settings:
+    """Make a project whose one pipeline is flight_delays under another name and topic; None: the topic has its name."""
+    topic = topic or name
     settings = make_project(folder, {name: FLIGHTS}, links=TO_RUN, bootstrap=bootstrap)
     rename(settings, FLIGHTS.name, name)
     for old, new in (
-        ("topic: flights", f"topic: {name}"),
+        ("topic: flights", f"topic: {topic}"),
         ("partitions: 4", f"partitions: {PARTITIONS}"),
         ("max_offsets_per_trigger: 60", f"max_offsets_per_trigger: {batch}"),
     ):
         replace_text(settings.definitions / name / "pipeline.yaml", old, new)
-    kafka.ensure_topic(settings, name, PARTITIONS)
+    kafka.ensure_topic(settings, topic, PARTITIONS)
     return settings
 
 
