@@ -66,15 +66,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "faults" in marks:
             item.add_marker(pytest.mark.timeout(SLOW_TEST_S))
     yield
-    tests, durations = [item.nodeid for item in items], stored_durations()
+    files = longest_files_first([item.nodeid for item in items], stored_durations())
     landing = config.getoption("--share")
-    taken = {file_of(test) for test in tests} if landing is None else share_of(tests, durations, landing)
-    left = [item for item in items if file_of(item.nodeid) not in taken]
-    config.hook.pytest_deselected(items=left)
-    places = list(longest_files_first(tests, durations))
-    items[:] = sorted(
-        (item for item in items if file_of(item.nodeid) in taken), key=lambda item: places.index(file_of(item.nodeid))
-    )
+    taken = files if landing is None else share_of(files, landing)
+    config.hook.pytest_deselected(items=[item for item in items if file_of(item.nodeid) not in taken])
+    place = {name: number for number, name in enumerate(files)}
+    items[:] = [item for item in items if file_of(item.nodeid) in taken]
+    items.sort(key=lambda item: place[file_of(item.nodeid)])
 
 
 @pytest.hookimpl(wrapper=True)

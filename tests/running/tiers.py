@@ -55,11 +55,16 @@ def longest_files_first(tests: Iterable[str], durations: Mapping[str, float]) ->
     return dict(seconds.most_common())
 
 
-def share_of(tests: Iterable[str], durations: Mapping[str, float], landing: int) -> set[str]:
-    """Return the files of the share whose turn it is: each goes where least is so far, the longest first. Pure."""
+def share_of(files: Mapping[str, float], landing: int) -> set[str]:
+    """Return the files of the share whose turn it is: each goes where least is so far, the longest first. Pure.
+
+    Args:
+        files: as `longest_files_first` gives them.
+        landing: number of the landing.
+    """
     shares: list[set[str]] = [set() for _ in range(SHARES)]
     filled = [0.0] * SHARES
-    for name, seconds in longest_files_first(tests, durations).items():
+    for name, seconds in files.items():
         least = filled.index(min(filled))
         shares[least].add(name)
         filled[least] += seconds

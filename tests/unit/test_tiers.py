@@ -86,9 +86,9 @@ def test_in_some_rounds_of_landings_each_case_has_its_turn(count: int, landings:
 def test_seven_landings_in_a_row_run_each_file_once_in_shares_that_last_equally_long() -> None:
     tests = [f"tests/test_{number}.py::test_{case}" for number in range(40) for case in range(3)]
     durations = {test: float(number) for number, test in enumerate(tests)}
-    shares = [share_of(tests, durations, landing) for landing in range(13, 13 + SHARES)]
-    assert sorted(name for share in shares for name in share) == sorted({file_of(test) for test in tests})
     seconds = longest_files_first(tests, durations)
+    shares = [share_of(seconds, landing) for landing in range(13, 13 + SHARES)]
+    assert sorted(name for share in shares for name in share) == sorted({file_of(test) for test in tests})
     assert list(seconds.items())[::39] == [("tests/test_39.py", 117.0 + 118 + 119), ("tests/test_0.py", 0.0 + 1 + 2)]
     lengths = [sum(seconds[name] for name in share) for share in shares]
     assert max(lengths) - min(lengths) < max(seconds.values())
