@@ -127,10 +127,20 @@ def known_sessions(batches: Sequence[Batch], ends: dict[int, int], gap_ms: int) 
     return found
 
 
+def with_late_copies(chance: random.Random, batches: list[Batch]) -> list[Batch]:
+    """Return the batches; the last one also has records that lie in sessions of the first third, so that some published ones change."""
+    early = [one for batch in batches[: len(batches) // 3] for one in batch if one.event_s is not None]
+    end = 1 + max(one.offset for batch in batches for one in batch if one.partition == 0)
+    copies = [
+        replace(one, partition=0, offset=end + number, value=5) for number, one in enumerate(chance.sample(early, 30))
+    ]
+    return [*batches[:-1], [*batches[-1], *copies]]
+
+
 def test_published_sessions_are_explained_and_a_forged_one_is_a_defect(spark: SparkSession, tmp_path: Path) -> None:
     #  two publications: at a third and at two thirds of the log, each of what was settled then and starts in every other second
     chance = random.Random(f"published sessions {LANDING}")
-    batches = random_batches(chance, HISTORIES, CUTS)
+    batches = with_late_copies(chance, random_batches(chance, HISTORIES, CUTS))
     run = run_histories(spark, make_definition("session"), batches, tmp_path / "histories", [])
     gap_ms, evidence = 15_000, run.evidence
     claims: dict[str, list[PublishedSession]] = {}
