@@ -18,6 +18,7 @@ from rivertwice.pipeline.decode import HEADERS_TYPE, decode, is_plain_instant, l
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.relations import accepted
 from rivertwice.pipeline.times import TIMESTAMP, epoch_bounds
+from rivertwice.privacy.json_scalars import scalars
 
 pytestmark = [pytest.mark.core, pytest.mark.spark]
 
@@ -143,6 +144,22 @@ def test_not_a_number_is_refused_in_a_double_too(spark: SparkSession) -> None:
     rows = [(b"k", data, HEADERS, "flights", 0, offset, AT) for offset, data in enumerate(values)]
     frame = decode(spark.createDataFrame(rows, RAW_SCHEMA), doubles).orderBy("_offset")
     assert [row["_reason"] for row in frame.collect()] == [None, "schema", "schema", "json"]
+
+
+def test_a_text_field_reads_a_token_as_the_erasure_of_a_value_does(spark: SparkSession) -> None:
+    draw = random.Random(46)
+    tokens = [
+        rb'"bob\u002Bx@a.de"', rb'"dept\/eve"', rb'"J\u00F6rg"', '"Jörg"'.encode(), rb'"\ud83d\ude00"', rb'"\ud83d"', rb'"a\udc00b"',
+        rb'"\u0000\b\f\n\r\t\"\\"', b'""', b"42", b"-0", b"0", b"-7", b"99999999999999999999", b"1.50", b"-0.0", b"1e5", b"1E-5",
+        b"1e400", b"-1e400", b"1e-400", b"12345678901234567.89", b"0.001", b"0.0009999", b"9999999.5", b"12345678.0", b"true", b"false",
+        *(f"{draw.uniform(-1, 1) * 10 ** draw.randint(-12, 15)!r}".encode() for _ in range(300)),
+    ]  # fmt: skip
+    _, source = load_definition(FLIGHTS).source
+    values = [value(tailnum="@").replace(b'"@"', token) for token in tokens]
+    rows = [(b"k", data, HEADERS, "flights", 0, offset, AT) for offset, data in enumerate(values)]
+    frame = decode(spark.createDataFrame(rows, RAW_SCHEMA), source.model_copy(update={"rules": []})).orderBy("_offset")
+    read = {tokens[row["_offset"]]: (row["_reason"], row["tailnum"]) for row in frame.collect()}
+    assert read == {token: (None, next(scalars(token)).text) for token in tokens}
 
 
 def test_the_last_header_is_the_one_that_a_filter_finds(spark: SparkSession) -> None:

@@ -174,7 +174,10 @@ def describe_plan(plan: ErasurePlan) -> str:
         for topic, count in plan.unarchived.items()
         if count
     ]
-    rows += [[f"Kafka keeps {topic}", until or "for ever, or none of it"] for topic, until in plan.kafka.items()]
+    rows += [
+        [f"Kafka keeps {topic}", _kept(until)] for topic, until in plan.kafka.items() if plan.records.get(topic)
+    ]
+    rows += [[f"stays, yours to erase: {where}", f"{count} rows"] for where, count in plan.around.items()]
     parts = [
         as_table(("what", "how much"), rows, title=f"erasure over {', '.join(plan.pipelines)}: nothing was changed")
     ]
@@ -194,10 +197,14 @@ def describe_outcome(asked: Erasure, done: Mapping[str, Any]) -> str:
         "records": ", ".join(f"{topic} {count}" for topic, count in done.get("records", {}).items()),
         "rows": ", ".join(f"{table} {count}" for table, count in done.get("rows", {}).items()) or "none",
         "savepoints removed": sum(len(ids) for ids in done.get("savepoints", {}).values()),
-        "Kafka keeps them until": ", ".join(
-            f"{topic} {until}" for topic, until in done.get("kafka", {}).items() if until
+        "Kafka keeps them": ", ".join(
+            f"{topic} {_kept(until)}" for topic, until in done.get("kafka", {}).items() if done["records"].get(topic)
         )
-        or "-",
+        or "none of it",
     }
     left = "".join(f"\nyours to erase: {place}" for place in done.get("left", ()))
     return f"{as_fields(value)}{left}\nto see that nothing changed: rivertwice reconcile {asked.pipeline}"
+
+
+def _kept(until: str | None) -> str:
+    return "for ever, by its retention" if until is None else f"until {until}"

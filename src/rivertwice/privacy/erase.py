@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ from rivertwice.log.retention import kept_for
 from rivertwice.pipeline.definition import Definition
 from rivertwice.privacy.plan import Reader, find_refusals, refuse_pseudonym, select_tainted
 from rivertwice.privacy.record import Erasure, keep_plan, load_erasure, read_value, record_done, record_request
-from rivertwice.privacy.redact import Redactor, Value, columns_around, columns_with
+from rivertwice.privacy.redact import PROSE, Redactor, Value, columns_around, columns_with
 from rivertwice.privacy.refused import rewrite_refused
 from rivertwice.privacy.remains import describe_left, forget_copies, mask_appended
 from rivertwice.privacy.remake import find_obstacle, remake_state, remove_left_checkpoints
@@ -72,6 +73,8 @@ class ErasurePlan:
             are not in the archive yet, which are searched only once they are.
         rows: PIPELINE.TABLE to rows. savepoints: PIPELINE to savepoints that are deleted.
         unnamed: PIPELINE.TABLE.COLUMN to the number of cells that are equal to the value, for columns that were not named.
+        around: where the value would still be afterwards, in any spelling, among other words too (`archive of TOPIC: value.FIELD`,
+            `PIPELINE.TABLE.COLUMN`), and in how many rows.
         kafka: topic to the instant when Kafka will have deleted the newest of the records; None: never.
         refusals: the obstacles.
     """
@@ -82,6 +85,7 @@ class ErasurePlan:
     rows: Mapping[str, int]
     savepoints: Mapping[str, Sequence[str]]
     unnamed: Mapping[str, int]
+    around: Mapping[str, int]
     kafka: Mapping[str, str | None]
     refusals: Sequence[str]
 
@@ -142,14 +146,16 @@ def plan_erasure(settings: Settings, asked: Erasure, value: Value) -> ErasurePla
     topics = sorted({topic for definition in definitions.values() for topic in definition.topics})
     places: dict[Part, list[int]] = {}
     records, until = {}, {}
+    around: dict[str, int] = {}
+    inside: list[str] = []
     for topic in topics:
-        places_of_topic, newest = _find_records(settings, topic, redactor)
+        places_of_topic, newest, left = _find_records(settings, topic, redactor)
+        around |= {f"archive of {topic}: {where}": count for where, count in left.items()}
         places |= places_of_topic
         records[topic] = sum(map(len, places_of_topic.values()))
         until[topic] = _gone_from_kafka(settings, topic, newest)
     rows: dict[str, int] = {}
     unnamed: dict[str, int] = {}
-    inside: dict[str, int] = {}
     savepoints: dict[str, list[str]] = {}
     refusals: list[str] = []
     for name, definition in definitions.items():
@@ -160,10 +166,12 @@ def plan_erasure(settings: Settings, asked: Erasure, value: Value) -> ErasurePla
             held = delta.read(path)
             if held is None:
                 continue
-            new, changed = redactor.table(held)
+            new, changed = redactor.table(held, prose=PROSE.get(table, ()))
             rows |= {f"{name}.{table}": len(changed)} if changed else {}
+            left = {f"{name}.{table}.{column}": count for column, count in columns_around(new, redactor).items()}
+            around |= left
             if definition.window.kind.keeps_every_key and table == "changelog":
-                inside |= {f"{name}.{table}.{c}": n for c, n in columns_around(new, value).items()}
+                inside += left
             unnamed |= {f"{name}.{table}.{c}": n for c, n in columns_with(held, value, redactor.names).items()}
     if unnamed:
         where = ", ".join(sorted(unnamed))
@@ -181,6 +189,7 @@ def plan_erasure(settings: Settings, asked: Erasure, value: Value) -> ErasurePla
         rows=rows,
         savepoints={name: ids for name, ids in savepoints.items() if ids},
         unnamed=unnamed,
+        around=around,
         kafka=until,
         refusals=tuple(refusals),
     )
@@ -250,7 +259,10 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
             masked |= {f"{name}/operations/amend": dropped} if dropped else {}
         tables = list(_all_tables(settings, definitions, topics))
         forget_copies(settings, tables)
-        left = describe_left(settings, definitions, tables, value)
+        left = [
+            *(f"{where}: {count} of them hold it" for where, count in plan.around.items()),
+            *describe_left(settings, definitions, tables, value),
+        ]
     outcome = {**{name: first_plan[name] for name in _KEPT}, "masked": masked, "left": left}
     record_done(settings, erasure_id, outcome, now)  # step 8
     return load_erasure(settings, erasure_id)[1] or outcome
@@ -361,17 +373,25 @@ def _all_tables(settings: Settings, definitions: Mapping[str, Definition], topic
         yield from own_tables(settings.pipeline(name), definition).values()
 
 
-def _find_records(settings: Settings, topic: str, redactor: Redactor) -> tuple[dict[Part, list[int]], datetime | None]:
-    """Return the archived records of the present topic that contain the value, and the newest one's timestamp."""
+def _find_records(
+    settings: Settings, topic: str, redactor: Redactor
+) -> tuple[dict[Part, list[int]], datetime | None, Mapping[str, int]]:
+    """Return the archived records of the present topic that contain the value, the newest one's timestamp, and what would be left.
+
+    What would be left is a place in a record (`columns_around`) to the number of archived records.
+    """
     known = kafka.topic_id(settings, topic)
     places: dict[Part, list[int]] = {}
     newest: datetime | None = None
+    left: Counter[str] = Counter()
     for _, rows in archived_by_day(settings, topic):
-        for row in rows.take(pa.array(redactor.table(rows)[1], pa.int64())).to_pylist():
+        new, changed = redactor.table(rows)
+        left.update(columns_around(new, redactor))
+        for row in rows.take(pa.array(changed, pa.int64())).to_pylist():
             if row["topic_id"] == known:
                 places.setdefault(Part(topic, row["partition"]), []).append(row["offset"])
                 newest = row["timestamp"] if newest is None else max(newest, row["timestamp"])
-    return {part: sorted(offsets) for part, offsets in places.items()}, newest
+    return {part: sorted(offsets) for part, offsets in places.items()}, newest, left
 
 
 def _gone_from_kafka(settings: Settings, topic: str, newest: datetime | None) -> str | None:

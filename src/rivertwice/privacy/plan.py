@@ -60,6 +60,8 @@ class Reader:
 def refuse_pseudonym(definition: Definition, fields: Sequence[str], value: Value, given: Value | None) -> str | None:
     """Return the reason why the fields cannot hold the value or its pseudonym, or None."""
     wanted = _TEXTS if isinstance(value, str) else _NUMBERS
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        return "the value is the text of a JSON object or array; name the fields inside of it, and their value"
     held = [name for name in fields if any(name in source.schema_ for source in definition.sources.values())]
     for source in definition.sources.values():
         for name in fields:

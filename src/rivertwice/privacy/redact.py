@@ -6,9 +6,8 @@ recompute over the rewritten log gives the rewritten tables. The rest of a recor
 
 from __future__ import annotations
 
-import functools
 import json
-import re
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +15,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivertwice.privacy.json_scalars import Scalar, java_text, scalars
+from rivertwice.privacy.spellings import spelling_pattern, spellings
 from rivertwice.schemas.encode import PREFIX
 from rivertwice.schemas.swap import Records, Swap
 
 Value = str | int
+PROSE = {
+    "amendments": ("why",),
+    "causes": ("detail",),
+    "dead_letters": ("detail",),
+    "quality": ("observed", "examples", "error", "reason"),
+    "reconciles": ("gate",),
+    "verdicts": ("reason",),
+}
+"""Tables to their columns with texts for people."""
+_CODES = ("kind", "severity", "pair", "verdict")  # fields of such JSON texts that programs read
 _KEY_COLUMN = "key"  # of raw records; in tables of verdicts a column of this name contains a JSON text
 _AS_RECORD_KEY = pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view
 
@@ -46,15 +57,14 @@ class Redactor:
 
     def record_key(self, key: bytes) -> bytes:
         """Return a record's key: replaced if it is the value as a text or as JSON, else as it was."""
-        for old, new in (
-            (str(self.value), str(self.pseudonym)),
-            (json.dumps(self.value), json.dumps(self.pseudonym)),
-        ):
-            if key == old.encode():
-                return new.encode()
+        if key == str(self.value).encode():
+            return str(self.pseudonym).encode()
         for records in self.binary:
             if (replaced := records.replaced_key(key, self.swap)) is not None:
                 return replaced
+        found = list(scalars(key))
+        if len(found) == 1 and key.strip() == key[found[0].start : found[0].end]:
+            return self._with_tokens(key, [found[0]] if found[0].quoted and found[0].text == str(self.value) else [])
         is_record = key.lstrip()[:1] == b"{" or (self.binary and key[:1] == PREFIX)
         return self.record(key) if is_record else key
 
@@ -66,77 +76,76 @@ class Redactor:
         return self.text(data)
 
     def text(self, data: bytes) -> bytes:
-        """Return bytes of a JSON object, of any depth, with the value of the named fields replaced.
+        """Return bytes of a JSON object, of any depth, with the value of the named fields replaced; all other bytes stay.
 
-        Bytes that are no JSON object (a dead letter) have no fields. There the text itself is replaced where it is a separate word.
-        If the bytes may be a damaged binary record, it is replaced everywhere, for a length before it may look like a letter.
+        A value is decided by what it says, not by its spelling, and a number of a text field by its digits.
+        Bytes that are no JSON object (a dead letter) have no fields for sure. There every spelling of the text is replaced where it is
+        a separate word. If the bytes may be a damaged binary record, it is replaced everywhere, for a length before it may look like
+        a letter.
         """
         replaced = self._in_fields(data)
-        try:
-            parsed = json.loads(replaced)
-        except (ValueError, RecursionError):
-            return self._anywhere(replaced)
-        if isinstance(parsed, str):
-            return self._anywhere(replaced)
-        if not self._holds(parsed):
-            return replaced
-        return json.dumps(
-            self._replaced(parsed), ensure_ascii=False
-        ).encode()  # the value was written with other escapes
+        return replaced if _is_json_object(replaced) else self._anywhere(replaced)
 
     def _in_fields(self, data: bytes) -> bytes:
-        spelt = {json.dumps(self.value), json.dumps(self.value, ensure_ascii=False)}
-        values = b"|".join(re.escape(spelling.encode()) for spelling in sorted(spelt))
-        names = b"|".join(re.escape(json.dumps(name).encode()) for name in sorted(self.names))
-        pattern = re.compile(rb"((?:" + names + rb")\s*:\s*)(?:" + values + rb")(?=\s*(?:[,}\]]|\Z))")
-        new = json.dumps(self.pseudonym, ensure_ascii=False).encode()
-        return pattern.sub(lambda match: match.group(1) + new, data)
+        value = str(self.value)
+        named = (scalar for scalar in scalars(data) if scalar.name in self.names and not scalar.is_name)
+        return self._with_tokens(data, [scalar for scalar in named if scalar.text == value])
+
+    def _with_tokens(self, data: bytes, tokens: Sequence[Scalar]) -> bytes:
+        """Return the bytes with these tokens replaced; a text stays a text, and a number a number if the pseudonym is one."""
+        pieces, at = [], 0
+        for token in tokens:
+            quoted = token.quoted or isinstance(self.pseudonym, str)
+            new = json.dumps(str(self.pseudonym) if quoted else self.pseudonym, ensure_ascii=False)
+            pieces += [data[at : token.start], (new if token.closed else new[:-1]).encode()]
+            at = token.end
+        return b"".join((*pieces, data[at:]))
 
     def _anywhere(self, data: bytes) -> bytes:
         if not isinstance(self.value, str):
             return data
-        plain = re.escape(self.value.encode())
-        word = re.compile(plain if self.binary else rb"(?<![A-Za-z0-9_])" + plain + rb"(?![A-Za-z0-9_])")
-        return word.sub(lambda _: str(self.pseudonym).encode(), data)
+        return spellings(self.value, whole_word=not self.binary).sub(lambda _: str(self.pseudonym).encode(), data)
 
-    def _holds(self, parsed: Any, *, named: bool = False) -> bool:
-        if isinstance(parsed, dict):
-            return any(self._holds(item, named=name in self.names) for name, item in parsed.items())
-        if isinstance(parsed, list):
-            return any(self._holds(item, named=named) for item in parsed)
-        return named and self._is_value(parsed)
+    def _prose(self, item: str) -> str:
+        """Return a text that is written for people, or JSON with such texts in it, with the value replaced where it is a word."""
+        data = self._in_fields(item.encode())
+        if not _is_json(data):
+            return self._anywhere(data).decode()
+        pieces, at = [], 0
+        for scalar in scalars(data):
+            if scalar.quoted and not scalar.is_name and scalar.name not in _CODES:
+                pieces += [data[at : scalar.start], self._anywhere(data[scalar.start : scalar.end])]
+                at = scalar.end
+        return b"".join((*pieces, data[at:])).decode()
 
-    def _replaced(self, parsed: Any, *, named: bool = False) -> Any:
-        if isinstance(parsed, dict):
-            return {name: self._replaced(item, named=name in self.names) for name, item in parsed.items()}
-        if isinstance(parsed, list):
-            return [self._replaced(item, named=named) for item in parsed]
-        return self.pseudonym if named and self._is_value(parsed) else parsed
+    def table(self, rows: pa.Table, *, prose: Collection[str] = ()) -> tuple[pa.Table, list[int]]:
+        """Return the rows with the value replaced, and the indexes of the rows that changed.
 
-    def _is_value(self, item: Any) -> bool:
-        return type(item) is type(self.value) and item == self.value
-
-    def table(self, rows: pa.Table) -> tuple[pa.Table, list[int]]:
-        """Return the rows with the value replaced, and the indexes of the rows that changed."""
+        Args:
+            rows: rows of any table.
+            prose: text columns whose texts are written for people, and may have the value in them (`PROSE`).
+        """
         changed: set[int] = set()
         for number, field in enumerate(rows.schema):
-            column, places = self._column(field, rows.column(number))
+            column, places = self._column(field, rows.column(number), is_prose=field.name in prose)
             if places:
                 rows = rows.set_column(number, field, column)
                 changed.update(places)
         return rows, sorted(changed)
 
-    def _column(self, field: pa.Field, column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, list[int]]:
+    def _column(self, field: pa.Field, column: pa.ChunkedArray, *, is_prose: bool) -> tuple[pa.ChunkedArray, list[int]]:
         kind = field.type
         if pa.types.is_integer(kind) and field.name in self.names and isinstance(self.value, int):
             return self._rewritten(column, kind, lambda item: self.pseudonym if item == self.value else item)
+        if _is_text(kind) and is_prose:
+            return self._rewritten(column, kind, self._prose, self._needle())
         if _is_text(kind):
             named = field.name in self.names
-            return self._rewritten(column, kind, lambda item: self._cell(item, named=named), self._needles())
+            return self._rewritten(column, kind, lambda item: self._cell(item, named=named), self._needle())
         if any(check(kind) for check in _AS_RECORD_KEY):
             rewrite = self.record_key if field.name == _KEY_COLUMN else self.record
             as_text = isinstance(self.value, str) or not self.binary  # in a binary record a number may have any bytes
-            return self._rewritten(column, kind, rewrite, self._needles() if as_text else ())
+            return self._rewritten(column, kind, rewrite, self._needle() if as_text else None)
         if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
             return self._rewritten(column, kind, self._headers)
         return column, []
@@ -152,21 +161,21 @@ class Redactor:
             for header in headers
         ]
 
-    def _needles(self) -> list[str]:
-        return sorted(
-            {str(self.value), json.dumps(self.value)[1:-1] if isinstance(self.value, str) else str(self.value)}
+    def _needle(self) -> str | None:
+        """Return a pattern that every cell with the value matches; None for a value that numbers of any spelling may have."""
+        value = str(self.value)
+        return (
+            None if isinstance(self.value, str) and _is_fraction(value) else spelling_pattern(value, whole_word=False)
         )
 
     @staticmethod
     def _rewritten(
-        column: pa.ChunkedArray, kind: pa.DataType, rewrite: Callable[[Any], Any], needles: Sequence[str] = ()
+        column: pa.ChunkedArray, kind: pa.DataType, rewrite: Callable[[Any], Any], needle: str | None = None
     ) -> tuple[pa.ChunkedArray, list[int]]:
-        """Return the column with each value rewritten, and the indexes that changed; only values with a needle are checked."""
+        """Return the column with each value rewritten, and the indexes that changed; only values that match the needle are checked."""
         places: Sequence[int] = range(len(column))
-        if needles:
-            plain = column.cast(pa.large_binary())
-            hits = (pc.fill_null(pc.match_substring(plain, needle), False) for needle in needles)
-            places = pc.indices_nonzero(functools.reduce(pc.or_, hits)).to_pylist()
+        if needle is not None:
+            places = _matching(column, needle)
         new = {}
         for place in places:
             item = column[place].as_py()
@@ -193,18 +202,65 @@ def columns_with(rows: pa.Table, value: Value, names: Collection[str]) -> dict[s
     return counts
 
 
-def columns_around(rows: pa.Table, value: Value) -> dict[str, int]:
-    """Return the text columns in which the value is one word of a longer text, and the number of such cells."""
-    if not isinstance(value, str):
-        return {}
-    word = r"(^|[^A-Za-z0-9_])" + re.escape(value) + r"($|[^A-Za-z0-9_])"
-    counts: dict[str, int] = {}
+def columns_around(rows: pa.Table, redactor: Redactor) -> dict[str, int]:
+    """Return where a text still is, in any spelling, among other words too, and in how many rows.
+
+    Records name the field that has it: `value.note`, `value (name of a field)`.
+    """
+    counts: Counter[str] = Counter()
+    if not isinstance(redactor.value, str):
+        return counts
     for field in rows.schema:
-        if _is_text(field.type):
-            column = rows.column(field.name).cast(pa.string())
-            count = pc.sum(pc.match_substring_regex(column, word)).as_py() or 0
-            counts |= {field.name: int(count)} if count else {}
-    return counts
+        column, kind = rows.column(field.name), field.type
+        if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
+            column = pc.list_flatten(column).combine_chunks()
+            parts = {part.name: column.field(part.name) for part in kind.value_type}
+            cells = {f"{field.name}.{name}": pa.chunked_array([part]) for name, part in parts.items()}
+        else:
+            cells = {field.name: column}
+        for name, part in cells.items():
+            if _is_text(part.type) or any(check(part.type) for check in _AS_RECORD_KEY):
+                is_word = not (
+                    redactor.binary and not _is_text(part.type)
+                )  # there, a length before it may look like a letter
+                for place in _matching(part, spelling_pattern(redactor.value, whole_word=is_word)):
+                    counts.update({f"{name}{where}" for where in _where(part[place].as_py(), redactor.value)})
+    return dict(counts)
+
+
+def _where(cell: str | bytes, value: str) -> set[str]:
+    data = cell.encode() if isinstance(cell, str) else cell
+    if data.lstrip()[:1] not in (b"{", b"[") or not _is_json(data):
+        return {""}
+    word = spellings(value)
+    found = (scalar for scalar in scalars(data) if word.search(data, scalar.start, scalar.end))
+    return {" (name of a field)" if scalar.is_name else f".{scalar.name}" for scalar in found} or {""}
+
+
+def _matching(column: pa.ChunkedArray, pattern: str) -> list[int]:
+    """Return the indexes of the cells that match a pattern of `spelling_pattern`."""
+    hits = pc.match_substring_regex(column.cast(pa.large_binary()), pattern)
+    indexes: list[int] = pc.indices_nonzero(pc.fill_null(hits, False)).to_pylist()
+    return indexes
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _is_json_object(data: bytes) -> bool:
+    return data.lstrip()[:1] == b"{" and _is_json(data)
+
+
+def _is_fraction(text: str) -> bool:
+    try:
+        return java_text(float(text.strip('"'))) == text
+    except ValueError:
+        return False
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -17,7 +17,7 @@ from rivertwice.delivery.note import only_deliverer
 from rivertwice.delivery.refusals import AsideEntry
 from rivertwice.pipeline.definition import Definition
 from rivertwice.privacy.redact import Redactor
-from rivertwice.privacy.remains import stands_in
+from rivertwice.privacy.spellings import spellings
 
 
 def rewrite_refused(home: PipelineHome, definition: Definition, redactor: Redactor) -> dict[str, int]:
@@ -50,7 +50,9 @@ def without_value(entry: AsideEntry, definition: Definition, redactor: Redactor)
             return None
     reason = redactor.text(entry.reason.encode()).decode()
     new = replace(entry, key=key, held=held, reason=reason, why=redactor.text(entry.why.encode()).decode())
-    if isinstance(redactor.value, str) and stands_in(json.dumps(asdict(new)), redactor.value):
+    if isinstance(redactor.value, str) and spellings(redactor.value, whole_word=False).search(
+        json.dumps(asdict(new)).encode()
+    ):
         return None
     return new
 

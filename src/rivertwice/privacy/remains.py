@@ -6,7 +6,6 @@ the same number of bytes. Places that cannot be reached from here are described 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 from rivertwice.config import PipelineHome, Place, Settings, is_s3
 from rivertwice.pipeline.definition import Definition
 from rivertwice.privacy.redact import Value
+from rivertwice.privacy.spellings import spellings
 from rivertwice.store.trees import files_below
 
 _MASK = b"erased-"
@@ -43,18 +43,9 @@ def mask_appended(settings: Settings, homes: Iterable[PipelineHome], value: Valu
     return counts
 
 
-def stands_in(text: str, value: str) -> bool:
-    """Say whether a text contains the value, as it is or as JSON writes it, also as a part of another word."""
-    return any(
-        spelling in text
-        for spelling in {value, *(json.dumps(value, ensure_ascii=plain)[1:-1] for plain in (True, False))}
-    )
-
-
 def mask_file(path: Path, value: str) -> int:
     """Overwrite a text with the same number of bytes where it is a separate word in a file; return the number of hits."""
-    words = sorted({value.encode(), *(json.dumps(value, ensure_ascii=plain)[1:-1].encode() for plain in (True, False))})
-    word = re.compile(rb"(?<![A-Za-z0-9_])(?:" + b"|".join(map(re.escape, words)) + rb")(?![A-Za-z0-9_])")
+    word = spellings(value)
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         with open(handle, "rb", closefd=False) as file:
@@ -113,5 +104,5 @@ def _files_with(files: Iterable[Path], value: Value) -> Iterator[Path]:
         is_text = _TEXT.search(path.name) or _APPENDED.search(path.name)
         if not is_text or "_delta_log" in path.parts or not path.is_file() or path.stat().st_size >= _SMALL:
             continue
-        if value.encode() in path.read_bytes():
+        if spellings(value, whole_word=False).search(path.read_bytes()):
             yield path

@@ -6,7 +6,7 @@ it fail, and it begins again with a new read. So no commit of another writer is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,7 +16,7 @@ from rivertwice.config import PipelineHome, Place, Settings
 from rivertwice.errors import LedgerError, LostRaceError
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
-from rivertwice.privacy.redact import Redactor
+from rivertwice.privacy.redact import PROSE, Redactor
 from rivertwice.progress import Progress
 from rivertwice.retry import retry
 from rivertwice.store import delta
@@ -50,7 +50,7 @@ def rewrite_archive(settings: Settings, topic: str, redactor: Redactor, progress
     path = settings.archive(topic)
     days = delta.read(path, columns=["day"])
     for day in [] if days is None else sorted(set(days["day"].to_pylist())):
-        rewritten = _rewrite(path, lambda rows: _replaced(redactor, rows), check, only=("day", day))
+        rewritten = _rewrite(path, partial(_replaced, redactor), check, only=("day", day))
         if rewritten.changed:
             progress(f"archive of {topic}, {day}: {rewritten.changed} of {rewritten.rows.num_rows} records rewritten")
 
@@ -82,7 +82,7 @@ def rewrite_tables(
             continue
         rewritten = _rewrite(
             path,
-            replaced if name == "changelog" else lambda rows: _replaced(redactor, rows),
+            replaced if name == "changelog" else partial(_replaced, redactor, prose=PROSE.get(name, ())),
             check,
             stamp=partial(STAMPS[name], home) if name in STAMPS else None,
         )
@@ -100,8 +100,8 @@ class _Rewritten:
     changed: int
 
 
-def _replaced(redactor: Redactor, rows: pa.Table) -> tuple[pa.Table, int]:
-    new, changed = redactor.table(rows)
+def _replaced(redactor: Redactor, rows: pa.Table, *, prose: Collection[str] = ()) -> tuple[pa.Table, int]:
+    new, changed = redactor.table(rows, prose=prose)
     return new, len(changed)
 
 
