@@ -45,6 +45,12 @@ def privacy() -> None:
     "--value-file", type=click.File("rb"), help="The same, from a file, or from - (standard input); one line."
 )
 @click.option("--number", is_flag=True, help="The value is a whole number, not a text.")
+@click.option(
+    "--remake-state",
+    is_flag=True,
+    help="Also compute the streams' state again from the archive, so that no file of it, and no savepoint, holds the value. "
+    "It takes as long as the whole history, and deletes all savepoints. A fold always needs it.",
+)
 @click.option("--as", "pseudonym", help="What is there afterwards; default: one by chance.")
 @asks_first("a value is replaced everywhere, savepoints are deleted", confirm=True, why=True)
 @pass_frame
@@ -56,6 +62,7 @@ def erase(
     value: str | None,
     value_file: Any,
     number: bool,
+    remake_state: bool,
     pseudonym: str | None,
     consent: Consent,
 ) -> None:
@@ -87,6 +94,7 @@ def erase(
         why=consent.reason,
         by=consent.by,
         now=now,
+        remake_state=remake_state,
     )
 
     def preview() -> Preview:
@@ -174,9 +182,7 @@ def describe_plan(plan: ErasurePlan) -> str:
         for topic, count in plan.unarchived.items()
         if count
     ]
-    rows += [
-        [f"Kafka keeps {topic}", _kept(until)] for topic, until in plan.kafka.items() if plan.records.get(topic)
-    ]
+    rows += [[f"Kafka keeps {topic}", _kept(until)] for topic, until in plan.kafka.items() if plan.records.get(topic)]
     rows += [[f"stays, yours to erase: {where}", f"{count} rows"] for where, count in plan.around.items()]
     parts = [
         as_table(("what", "how much"), rows, title=f"erasure over {', '.join(plan.pipelines)}: nothing was changed")

@@ -47,6 +47,7 @@ from rivertwice.privacy.refused import rewrite_refused
 from rivertwice.privacy.remains import describe_left, forget_copies, mask_appended
 from rivertwice.privacy.remake import find_obstacle, remake_state, remove_left_checkpoints
 from rivertwice.privacy.rewrite import archived_by_day, own_tables, rewrite_archive, rewrite_tables
+from rivertwice.privacy.state_files import describe_left_state
 from rivertwice.progress import Progress
 from rivertwice.reconcile.seals.table import forget_seals
 from rivertwice.savepoint.catalogue import list_savepoints
@@ -101,6 +102,7 @@ def new_erasure(
     why: str,
     by: str,
     now: datetime,
+    remake_state: bool = False,
 ) -> Erasure:
     """Return a request that fits the definitions; nothing is recorded.
 
@@ -128,6 +130,7 @@ def new_erasure(
         why=why,
         by=by,
         asked_at=now,
+        remake_state=remake_state,
     )
 
 
@@ -159,7 +162,7 @@ def plan_erasure(settings: Settings, asked: Erasure, value: Value) -> ErasurePla
     savepoints: dict[str, list[str]] = {}
     refusals: list[str] = []
     for name, definition in definitions.items():
-        reader = _reader(settings, name, definition, asked.id)
+        reader = _reader(settings, name, definition, asked, has_records=any(places.values()))
         refusals += find_refusals(reader, places)
         savepoints[name] = [savepoint.id for savepoint in select_tainted(reader, places)]
         for table, path in own_tables(settings.pipeline(name), definition).items():
@@ -260,7 +263,8 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
         tables = list(_all_tables(settings, definitions, topics))
         forget_copies(settings, tables)
         left = [
-            *(f"{where}: {count} of them hold it" for where, count in plan.around.items()),
+            *(f"{where}: {count} rows hold it" for where, count in plan.around.items()),
+            *(line for name in definitions for line in describe_left_state(settings.pipeline(name), value)),
             *describe_left(settings, definitions, tables, value),
         ]
     outcome = {**{name: first_plan[name] for name in _KEPT}, "masked": masked, "left": left}
@@ -300,9 +304,7 @@ def _rewrite_all(
         home = settings.pipeline(name)
         rewrite_tables(home, definition, redactor, progress, check)  # step 5
         going = {*plan.savepoints.get(name, ()), *first_plan["savepoints"].get(name, ())}
-        is_made_again = definition.window.kind.keeps_every_key and any(
-            first_plan["records"].get(topic) for topic in definition.topics
-        )
+        is_made_again = asked.remakes(definition, any(first_plan["records"].get(topic) for topic in definition.topics))
         if is_made_again:
             remake_state(settings, name, asked.id, progress)
         remove_savepoints(home, going, now=now, newest_too=is_made_again)  # step 6
@@ -347,18 +349,20 @@ def _names(settings: Settings) -> set[str]:
     }
 
 
-def _reader(settings: Settings, name: str, definition: Definition, erasure_id: str) -> Reader:
+def _reader(settings: Settings, name: str, definition: Definition, asked: Erasure, *, has_records: bool) -> Reader:
     home = settings.pipeline(name)
     owner = lease_owner(home)
-    protected = held_savepoints if definition.window.kind.keeps_every_key else protected_savepoints
+    remakes = asked.remakes(definition, has_records)
+    protected = held_savepoints if remakes else protected_savepoints
     return Reader(
         name=name,
         definition=definition,
         driver=None if owner is None else owner.pid,
         ledger=path_ledger(home),
+        remakes=remakes,
         savepoints=list_savepoints(home),
         protected=protected(home, now=_NEVER),
-        obstacle=find_obstacle(settings, home, erasure_id) if definition.window.kind.keeps_every_key else None,
+        obstacle=find_obstacle(settings, home, asked.id) if remakes else None,
     )
 
 

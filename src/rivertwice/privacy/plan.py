@@ -34,22 +34,19 @@ class Reader:
         definition: the head's definition.
         driver: pid of a driver that runs, or None.
         ledger: batches on the head's path.
-        savepoints: all savepoints. protected: id to the reason why a prune would keep it; for a fold only those that are held.
-        obstacle: for a fold, the reason why its state cannot be made again.
+        remakes: its state is made again, so that nothing in the present one is an obstacle.
+        savepoints: all savepoints. protected: id to the reason why a prune would keep it; with `remakes` only those that are held.
+        obstacle: the reason why its state cannot be made again.
     """
 
     name: str
     definition: Definition
     driver: int | None
     ledger: Sequence[LedgerRow]
+    remakes: bool
     savepoints: Sequence[Savepoint]
     protected: Mapping[str, str]
     obstacle: str | None = None
-
-    @property
-    def keeps_every_key(self) -> bool:
-        """Whether its state never forgets a key by itself."""
-        return self.definition.window.kind.keeps_every_key
 
     @property
     def reach(self) -> timedelta:
@@ -104,7 +101,7 @@ def find_refusals(reader: Reader, places: Places) -> list[str]:
     unread = _unread(reader, places)
     if unread:
         refusals.append(f"{name} has not read {_describe_unread(unread)} yet: let it catch up")
-    if reader.keeps_every_key:
+    if reader.remakes:
         if reader.obstacle is not None:
             refusals.append(f"the state of {name} cannot be made again: {reader.obstacle}")
         return refusals + _held(reader, select_tainted(reader, places))
@@ -115,7 +112,7 @@ def find_refusals(reader: Reader, places: Places) -> list[str]:
         )
         refusals.append(
             f"{name} holds the value in windows that are open (read by batch {opened[-1].batch}): try again when its watermark "
-            f"has passed {until}"
+            f"has passed {until}, or erase with --remake-state"
         )
     refusals += _savepoint_refusals(reader, places) if not opened and not unread else []
     return refusals
@@ -146,10 +143,10 @@ def _held(reader: Reader, tainted: Sequence[Savepoint]) -> list[str]:
 def select_tainted(reader: Reader, places: Places) -> list[Savepoint]:
     """Return the savepoints that would bring the value back: from their state, or from a replay after them.
 
-    If there is any record, every savepoint off the head's path is among them, and for a fold every savepoint.
+    If there is any record, every savepoint off the head's path is among them, and where the state is made again every savepoint.
     """
-    if reader.keeps_every_key:
-        return list(reader.savepoints) if any(places.values()) else []
+    if reader.remakes:
+        return list(reader.savepoints)
     on_path = {(row.timeline, row.batch): number for number, row in enumerate(reader.ledger)}
     tainted = []
     for savepoint in reader.savepoints:

@@ -38,6 +38,7 @@ class Erasure:
         fields: fields of records that contain the value. columns: columns of results that contain it, including the fields.
         pseudonym: what replaces the value.
         why, by: the reason for the request, and who asked.
+        remake_state: make the state of every pipeline again, and not of folds alone; absent in records of 0.1.
     """
 
     id: str
@@ -48,6 +49,11 @@ class Erasure:
     why: str
     by: str
     asked_at: datetime
+    remake_state: bool = False
+
+    def remakes(self, definition: Definition, has_records: bool) -> bool:
+        """Say whether a pipeline's state is made again: if it is asked for, and for a fold that read one of the records."""
+        return self.remake_state or (definition.window.kind.keeps_every_key and has_records)
 
     def redactor(self, value: Value, definitions: Iterable[Definition]) -> Redactor:
         """Return the redactor that replaces the value in the stored data of pipelines with these definitions."""

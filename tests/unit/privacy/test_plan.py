@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from homes.savepoint import TOPIC, row, savepoint
+from rivertwice.instants import EPOCH
 from rivertwice.log.addresses import Part
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.privacy.plan import Reader, find_refusals, refuse_pseudonym, select_tainted
+from rivertwice.privacy.record import Erasure
 from rivertwice.savepoint.catalogue import Savepoint
 from rivertwice.timeline.ledger import LedgerRow
 
@@ -43,7 +45,7 @@ LEDGER = [row(batch, max_event_ms=1000 * batch) for batch in range(6)]
 def reader(
     savepoints: Sequence[Savepoint] = (), protected: dict[str, str] | None = None, driver: int | None = None
 ) -> Reader:
-    return Reader("p", DEFINITION, driver, LEDGER, savepoints, protected or {})
+    return Reader("p", DEFINITION, driver, LEDGER, False, savepoints, protected or {})
 
 
 def places(*offsets: int) -> dict[Part, list[int]]:
@@ -100,11 +102,26 @@ FOLD = parse_files(
 )
 
 
-def test_of_a_fold_nothing_is_open_and_every_savepoint_goes() -> None:
-    held = replace(reader([taken(2), taken(5)]), definition=FOLD)
+def test_where_the_state_is_made_again_nothing_is_open_and_every_savepoint_goes() -> None:
+    held = replace(reader([taken(2), taken(5)]), remakes=True)
     assert find_refusals(held, places(0, 59)) == []
     assert [one.manifest.batch for one in select_tainted(held, places(59))] == [2, 5]
-    assert select_tainted(held, places()) == []
+
+
+@pytest.mark.parametrize(
+    ("definition", "asked", "has_records", "remakes"),
+    [
+        (FOLD, False, True, True),
+        (FOLD, False, False, False),
+        (DEFINITION, False, True, False),
+        (DEFINITION, True, False, True),
+    ],
+)
+def test_the_state_is_made_again_of_folds_and_if_asked(
+    definition: Definition, asked: bool, has_records: bool, remakes: bool
+) -> None:
+    request = Erasure("er-1", "p", ["user"], ["user"], "x", "why", "by", EPOCH, remake_state=asked)
+    assert request.remakes(definition, has_records) is remakes
 
 
 @pytest.mark.parametrize(
@@ -119,8 +136,8 @@ def test_of_a_fold_nothing_is_open_and_every_savepoint_goes() -> None:
         ({"protected": {"sp-t1-5-00000005": "pinned"}}, [0], "sp-t1-5-00000005 (pinned)"),
     ],
 )
-def test_obstacles_of_a_fold_are_named(changes: dict[str, Any], offsets: list[int], said: str) -> None:
-    (text,) = find_refusals(replace(reader([taken(5)]), definition=FOLD, **changes), places(*offsets))
+def test_obstacles_to_making_a_state_again_are_named(changes: dict[str, Any], offsets: list[int], said: str) -> None:
+    (text,) = find_refusals(replace(reader([taken(5)]), definition=FOLD, remakes=True, **changes), places(*offsets))
     assert said in text
 
 
@@ -134,6 +151,7 @@ def test_windows_reach_as_far_as_the_definition_says() -> None:
         (("user",), "u42", None, "rule 'shape' judges field 'user'"),
         (("user",), 42, None, "is string, and 42 is no such value"),
         (("n",), 42, 2**31, "does not fit field 'n'"),
+        (("user",), ' {"id": 1}', "u1", "name the fields inside of it"),
         (("other",), "u42", None, "none of its sources has a field other"),
         (("user",), "u42", "u99999", None),
         (("n",), 42, None, None),
