@@ -88,6 +88,7 @@ def test_what_decides_imports_no_engine_not_even_through_others() -> None:
         ("time.monotonic() +", ["waits.py"]),
         ("from tenacity", ["retry.py"]),
         ("attempt in range(", []),
+        ("read_files(folder)", ["commands/schemas.py", "pipeline/bundle.py", "pipeline/definition.py"]),
     ],
 )
 def test_each_small_thing_of_the_product_has_one_place(call: str, homes: list[str]) -> None:
@@ -95,3 +96,13 @@ def test_each_small_thing_of_the_product_has_one_place(call: str, homes: list[st
     product = REPOSITORY / "src" / "rivertwice"
     places = [path.relative_to(product) for path in sorted(product.rglob("*.py")) if call in path.read_text()]
     assert [str(path) for path in places] == homes
+
+
+def test_no_module_reads_a_definition_twice() -> None:
+    """A file that changes between two reads would be run by one meaning and recorded by another."""
+    product = REPOSITORY / "src" / "rivertwice"
+    texts = {path: path.read_text() for path in product.rglob("*.py")}
+    both = [
+        path for path, text in texts.items() if "load_definition(" in text and re.search(r"build\w*_bundle\(", text)
+    ]
+    assert both == []

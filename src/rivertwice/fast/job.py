@@ -23,12 +23,10 @@ from rivertwice.fast.runs import FastRun, committed_offsets, fast_folder, meanin
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.log.client_options import spark_options
-from rivertwice.pipeline.bundle import build_bundle, save_bundle
+from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.engine import spark_session
 from rivertwice.pipeline.fast import fast_records, fast_rows
-from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.relations import accepted
 from rivertwice.printable import log_to_stdout
 from rivertwice.processes import stop_on_signals
@@ -42,11 +40,11 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, though its annotation does not allow them
 
 
-def begin_run(settings: Settings, definition: Definition) -> FastRun:
+def begin_run(settings: Settings, bundle: Bundle) -> FastRun:
     """Return the run that continues or begins, recorded; topics are created if they are absent."""
+    definition = bundle.definition
     assert definition.fast is not None, "the caller looked"
     home = settings.pipeline(definition.name)
-    bundle = build_bundle(settings.definition_folder(definition.name))
     save_bundle(bundle, home.bundles)
     _, source = definition.source
     kafka.ensure_topic(settings, source.topic, source.partitions)
@@ -65,8 +63,9 @@ def begin_run(settings: Settings, definition: Definition) -> FastRun:
     return run
 
 
-def run_fast(settings: Settings, definition: Definition, stop: threading.Event) -> None:
+def run_fast(settings: Settings, bundle: Bundle, stop: threading.Event) -> None:
     """Run the fast path until `stop` is set; raise the error that made it fail."""
+    definition = bundle.definition
     assert definition.fast is not None, "the caller looked"
     home = settings.pipeline(definition.name)
     _, source = definition.source
@@ -78,9 +77,8 @@ def run_fast(settings: Settings, definition: Definition, stop: threading.Event) 
     def session() -> SparkSession:
         return spark_session(settings, f"rivertwice-fast-{definition.name}")
 
-    bundle = build_bundle(settings.definition_folder(definition.name))
     require_checked(settings, bundle, session, head(home), utc_now())
-    run = begin_run(settings, definition)
+    run = begin_run(settings, bundle)
     spark = session()
     raw = (
         spark.readStream.format("kafka")
@@ -123,12 +121,12 @@ def main(argv: list[str] | None = None) -> int:
     settings = Settings.from_env()
     stop = stop_on_signals()
     try:
-        definition = load_definition(settings.definition_folder(arguments.pipeline))
-        if definition.fast is None:
-            message = f"{definition.name} has no fast path; write `fast: {{topic: ..., key: ...}}` and fast.sql"
+        bundle = build_bundle(settings.definition_folder(arguments.pipeline))
+        if bundle.definition.fast is None:
+            message = f"{arguments.pipeline} has no fast path; write `fast: {{topic: ..., key: ...}}` and fast.sql"
             raise RivertwiceError(message)
-        with take_fast_lock(settings.pipeline(definition.name)):
-            run_fast(settings, definition, stop)
+        with take_fast_lock(settings.pipeline(arguments.pipeline)):
+            run_fast(settings, bundle, stop)
     except RivertwiceError as error:
         sys.stderr.write(f"{error}\n")
         return 1

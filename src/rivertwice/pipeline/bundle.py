@@ -13,7 +13,7 @@ from pathlib import Path
 from rivertwice.config import Place, Settings, below
 from rivertwice.config.versions import base_of
 from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.definition import load_definition, parse_files, read_files
+from rivertwice.pipeline.definition import parse_files, parse_folder, read_files
 from rivertwice.pipeline.files import YAML_FILE
 from rivertwice.pipeline.fingerprint import Fingerprint, fingerprint_of
 from rivertwice.pipeline.model import Definition
@@ -49,13 +49,15 @@ def bundle_id(files: Mapping[str, bytes]) -> str:
 
 
 def build_bundle(folder: Path) -> Bundle:
-    """Return the bundle of the definition in `folder`; its cases are not part of it.
+    """Return the bundle of the definition in `folder`, of one read of its files; its cases are not part of it.
+
+    Whatever runs, is compared or is stored of a definition must come from one bundle: the files may change at any moment.
 
     Raises:
         DefinitionError: the definition cannot be accepted.
     """
-    definition = load_definition(folder)
     files = read_files(folder)
+    definition = parse_folder(files, folder)
     return Bundle(bundle_id(files), files, fingerprint_of(definition), definition)
 
 

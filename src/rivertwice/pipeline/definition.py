@@ -35,6 +35,7 @@ __all__ = [
     "load_definition",
     "load_draft",
     "parse_files",
+    "parse_folder",
     "read_files",
 ]
 
@@ -131,7 +132,15 @@ def load_definition(folder: Path) -> Definition:
     Raises:
         DefinitionError: a file is missing or cannot be accepted.
     """
-    files = read_files(folder)
+    return parse_folder(read_files(folder), folder)
+
+
+def parse_folder(files: Mapping[str, bytes], folder: Path) -> Definition:
+    """Return the checked definition in the files that were read from `folder`, whose name must be the definition's.
+
+    Raises:
+        DefinitionError: a part of them cannot be accepted.
+    """
     definition = parse_files(files, str(folder))
     text = files[YAML_FILE].decode()
     if definition.name != folder.name:

@@ -25,7 +25,7 @@ from rivertwice.log import kafka
 from rivertwice.log.archive_batch import archive_stream
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle_definition, save_bundle
 from rivertwice.pipeline.compile import batch_rows, compile_stream, is_result
-from rivertwice.pipeline.definition import Definition, load_definition
+from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.engine import spark_session, watermark_confs
 from rivertwice.pipeline.fold_buckets import buckets_at_genesis, with_buckets
 from rivertwice.printable import log_to_stdout
@@ -75,11 +75,12 @@ class Driver:
     """Runs one pipeline's stream until it drains or fails."""
 
     def __init__(
-        self, settings: Settings, definition: Definition, lease: Lease, *, until_end: bool, goal: Goal | None = None
+        self, settings: Settings, bundle: Bundle, lease: Lease, *, until_end: bool, goal: Goal | None = None
     ) -> None:
         """Create a driver that already owns the lease; with a goal it runs the goal's timeline up to the goal."""
         self._settings = settings
-        self._definition = definition
+        self._bundle = bundle
+        self._definition = definition = bundle.definition
         self._home: PipelineHome = settings.pipeline(definition.name)
         self._lease = lease
         self._until_end = until_end
@@ -101,7 +102,7 @@ class Driver:
     def run(self) -> None:
         """Start the query and wait until it has ended; raise the error that made it fail."""
         self.heartbeat.start()
-        bundle = build_bundle(self._settings.definition_folder(self._definition.name))
+        bundle = self._bundle
         self._require_checked(bundle)
         save_bundle(bundle, self._home.bundles)
         line = self._open_timeline(bundle)
@@ -352,14 +353,14 @@ def main(argv: list[str] | None = None) -> int:
     settings = Settings.from_env()
     home = settings.pipeline(arguments.pipeline)
     try:
-        definition = load_definition(settings.definition_folder(arguments.pipeline))
+        bundle = build_bundle(settings.definition_folder(arguments.pipeline))
         goal: Goal | None = arguments.catch_up
         lease = acquire_lease(home, goal.timeline if goal else head(home) or FIRST, utc_now())
     except Exception as error:
         _log.exception("the stream of %s did not start", arguments.pipeline)
         write_exit(home, Exit(0, utc_now(), classify_failure(error), str(error)[:4000], clean=False))
         return 1
-    driver = Driver(settings, definition, lease, until_end=arguments.until_end, goal=goal)
+    driver = Driver(settings, bundle, lease, until_end=arguments.until_end, goal=goal)
     signal.signal(signal.SIGTERM, lambda *_: driver.heartbeat.draining.set())
     signal.signal(signal.SIGINT, lambda *_: driver.heartbeat.draining.set())
     try:
@@ -367,7 +368,7 @@ def main(argv: list[str] | None = None) -> int:
     except BaseException as error:
         failure = driver.classify(error)
         named = driver.explain(failure)
-        _log.exception("the stream of %s failed (%s): %s", definition.name, failure, named or "see below")
+        _log.exception("the stream of %s failed (%s): %s", arguments.pipeline, failure, named or "see below")
         write_exit(home, Exit(lease.epoch, utc_now(), failure, (named or str(error))[:4000], clean=False))
         driver.heartbeat.finish("failed")
         lease.release()

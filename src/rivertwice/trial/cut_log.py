@@ -24,7 +24,7 @@ from rivertwice.instants import TimeRange, to_iso, to_ms
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Part
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.bundle import build_project_bundle, load_bundle
+from rivertwice.pipeline.bundle import Bundle, build_project_bundle, load_bundle
 from rivertwice.pipeline.cases import run_case
 from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import Definition, Source
@@ -113,11 +113,12 @@ def cut_case(settings: Settings, request: CutRequest, spark: Spark, now: datetim
     if head(home) is None:
         message = f"{request.pipeline} never ran, so its log was not read; start it first: `rivertwice start {request.pipeline}`"
         raise RequestError(message)
-    definition = build_project_bundle(settings, request.pipeline).definition
+    bundle = build_project_bundle(settings, request.pipeline)
+    definition = bundle.definition
     addresses = [parse_address(text, definition.topics) for text in request.records]
     path = _free_path(settings, request, addresses)
     if request.window is not None:
-        records = _of_window(spark(), settings, home, definition, request, request.window)
+        records = _of_window(spark(), settings, home, bundle, request, request.window)
     else:
         records = _by_address(spark(), settings, home, addresses)
     require_few(len(records), request.pipeline)
@@ -160,7 +161,7 @@ def _of_window(
     spark: SparkSession,
     settings: Settings,
     home: PipelineHome,
-    definition: Definition,
+    bundle: Bundle,
     request: CutRequest,
     start: datetime,
 ) -> list[RawRecord]:
@@ -169,7 +170,8 @@ def _of_window(
     Raises:
         RequestError: a start does not name a window of the definition, or the key is not one of its fields.
     """
-    view = _view(settings, home, definition)
+    definition = bundle.definition
+    view = _view(settings, home, bundle)
     size, step = window_ms(definition)
     start_ms = to_ms(start)
     if view.sessions is not None or start_ms % step:
@@ -200,11 +202,11 @@ def _of_window(
     return records
 
 
-def _view(settings: Settings, home: PipelineHome, definition: Definition) -> BackfillView:
+def _view(settings: Settings, home: PipelineHome, new: Bundle) -> BackfillView:
     """Return the zone map as it holds for the definition in the project."""
+    definition = new.definition
     view = observe_backfill(settings, definition.name)
     old = load_bundle(home.bundles, view.bundle)
-    new = build_project_bundle(settings, definition.name)
     refusal = find_refusal(old.definition, definition)
     if refusal is not None:
         raise RequestError(refusal)

@@ -37,6 +37,21 @@ def test_a_saved_bundle_gives_the_same_definition_back(folder: Path, tmp_path: P
     assert [path.name for path in (tmp_path / "bundles").iterdir()] == [bundle.id]
 
 
+def test_a_bundle_is_of_one_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Path.read_bytes
+    before = build_bundle(folder)
+
+    def read_once(path: Path) -> bytes:
+        data = read(path)
+        path.write_bytes(data + b"\n")
+        return data
+
+    monkeypatch.setattr(Path, "read_bytes", read_once)
+    found = build_bundle(folder)
+    assert (found.id, found.files) == (before.id, before.files)
+    assert found.definition.transform_sql.encode() == found.files["transform.sql"]
+
+
 def test_an_altered_bundle_is_refused(folder: Path, tmp_path: Path) -> None:
     bundle = build_bundle(folder)
     stored = save_bundle(bundle, tmp_path / "bundles")
