@@ -73,8 +73,8 @@ def asked(
 
 
 IN_YAML = (
-    yaml("A tab indents a line", "  orders: # what", "\torders: # what", "is no YAML", "line 7, column 1"),
-    yaml("A brace is not closed", "window: {size: 1 hour}", "window: {size: 1 hour", "is no YAML", "expected ','"),
+    yaml("A tab indents a line", "  orders: # what", "\torders: # what", "is not YAML", "line 7, column 1"),
+    yaml("A brace is not closed", "window: {size: 1 hour}", "window: {size: 1 hour", "is not YAML", "expected ','"),
     yaml("A key is written wrong", "event_time: placed_at", "event_tme: placed_at", "is no field", cure=("event_tme", "event_time")),
     yaml("A section is written wrong", "sources:", "source:", "source is no field", cure=("source:", "sources:")),
     yaml("The event time is no field of the schema", "event_time: placed_at", "event_time: placed_on", "'placed_on' is absent", cure=("placed_on", "placed_at")),

@@ -24,7 +24,7 @@ from rivertwice.supervise.classify import REACTIONS, FailureClass, Response
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """A project with a definition that is no YAML, named before one that holds."""
+    """A project with a definition that is not YAML, named before one that holds."""
     broken = {"pipeline.yaml": "name: [", "transform.sql": "SELECT 1"}
     return make_project(tmp_path, {"flight_delays": FLIGHTS, "broken": broken})
 
@@ -39,7 +39,7 @@ def test_pipelines_lists_the_others_and_names_it(run: Callable[..., Result]) -> 
     result = run("pipelines")
     listed = json.loads(result.stdout)
     assert (result.exit_code, [one["name"] for one in listed]) == (1, ["flight_delays", "broken"])
-    assert "broken/pipeline.yaml is no YAML" in listed[1]["error"]
+    assert "broken/pipeline.yaml is not YAML" in listed[1]["error"]
     assert "broken cannot be loaded" in result.stderr
 
 
@@ -62,12 +62,12 @@ def test_the_state_of_delivery_is_shown_for_the_others_and_it_is_named(
     result = run("deliver", "status")
     shown = json.loads(result.stdout)
     assert (result.exit_code, [one["sink"] for one in shown["flight_delays"]]) == (1, ["hook"])
-    assert "broken/pipeline.yaml is no YAML" in shown["broken"]["error"]
+    assert "broken/pipeline.yaml is not YAML" in shown["broken"]["error"]
     assert "broken cannot be loaded" in result.stderr
     one = run("deliver", "status", "flight_delays")
     assert (one.exit_code, one.stderr) == (0, "")
     named = run("deliver", "status", "broken")
-    assert (named.exit_code, "broken/pipeline.yaml is no YAML" in named.stderr) == (1, True)
+    assert (named.exit_code, "broken/pipeline.yaml is not YAML" in named.stderr) == (1, True)
 
 
 def test_doctor_names_every_broken_definition_and_those_that_hold(
@@ -77,7 +77,7 @@ def test_doctor_names_every_broken_definition_and_those_that_hold(
     result = run("doctor")
     (found,) = (one for one in json.loads(result.stdout) if one["name"] == "pipelines")
     assert (result.exit_code, found["ok"]) == (1, False)
-    for said in ("broken: ", "worse: ", "is no YAML", "these can be: flight_delays"):
+    for said in ("broken: ", "worse: ", "is not YAML", "these can be: flight_delays"):
         assert said in found["found"]
 
 

@@ -88,6 +88,7 @@ def test_what_decides_imports_no_engine_not_even_through_others() -> None:
         ("time.monotonic() +", ["waits.py"]),
         ("from tenacity", ["retry.py"]),
         ("attempt in range(", []),
+        ("yaml.safe_load(", []),
         ("read_files(folder)", ["commands/schemas.py", "pipeline/bundle.py", "pipeline/definition.py"]),
     ],
 )

@@ -19,6 +19,7 @@ from rivertwice.errors import ConfigError
 from rivertwice.pipeline.delivery_model import Variable
 from rivertwice.pipeline.durations import Duration
 from rivertwice.web import is_web_address
+from rivertwice.yaml_text import read_yaml
 
 WEBHOOK = "RIVERTWICE_ALERT_WEBHOOK"
 FILE_LIMIT = 65_536
@@ -161,14 +162,14 @@ def _parse(data: bytes, path: Path) -> Routes:
     try:
         if len(data) > FILE_LIMIT:
             raise _refusal(path, f"it has more than {FILE_LIMIT} bytes")
-        value = yaml.safe_load(data.decode())
+        value = read_yaml(data.decode())
         return Routes.model_validate({} if value is None else value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         raise _refusal(path, f"{field}: {first['msg']}" if field else first["msg"]) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise _refusal(path, f"it is no YAML ({type(error).__name__})") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise _refusal(path, f"it is not YAML ({type(error).__name__})") from None
 
 
 def _refusal(path: Path, wrong: str) -> ConfigError:

@@ -52,8 +52,10 @@ def with_project_file(project: Path, env: Mapping[str, str]) -> Mapping[str, str
         return env
     import yaml
 
+    from rivertwice.yaml_text import read_yaml
+
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = read_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         why = " ".join(str(error).split())
         message = f"{file} cannot be read, so no setting of the project is known: {why}; correct it, or remove it"

@@ -20,7 +20,7 @@ from rivertwice.delivery.model import WITHDRAW, DeliveredColumns, DeliveredRecor
 from rivertwice.delivery.refusals import RefusedRecord, SetAside, isolate, none_aside
 from rivertwice.delivery.wire import encode, position_held, position_to_json, row_selection
 from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
-from rivertwice.pipeline.delivery_model import PostgresDelivery
+from rivertwice.pipeline.delivery_model import POSITIONS, PostgresDelivery
 
 _NOTHING = ""
 _SETTINGS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=60s"
@@ -118,7 +118,7 @@ class PostgresSink:
         """Return the stored position's text; its row is created if there is none."""
         connection.execute("SELECT pg_advisory_xact_lock(7297384)")  # CREATE ... IF NOT EXISTS alone can race
         connection.execute(tables.create_positions(self._asked.table))
-        positions = tables.beside(self._asked.table, tables.POSITIONS)
+        positions = tables.beside(self._asked.table, POSITIONS)
         connection.execute(
             sql.SQL("INSERT INTO {} VALUES (%s, %s, %s) ON CONFLICT DO NOTHING").format(positions),
             (self._pipeline, self._name, _NOTHING),
@@ -128,7 +128,7 @@ class PostgresSink:
     def _read(self, connection: psycopg.Connection, *, lock: bool) -> str:
         row = connection.execute(
             sql.SQL("SELECT position FROM {} WHERE pipeline = %s AND sink = %s{}").format(
-                tables.beside(self._asked.table, tables.POSITIONS), sql.SQL(" FOR UPDATE" if lock else "")
+                tables.beside(self._asked.table, POSITIONS), sql.SQL(" FOR UPDATE" if lock else "")
             ),
             (self._pipeline, self._name),
         ).fetchone()
@@ -137,7 +137,7 @@ class PostgresSink:
     def _store(self, connection: psycopg.Connection, position: str) -> None:
         connection.execute(
             sql.SQL("UPDATE {} SET position = %s WHERE pipeline = %s AND sink = %s").format(
-                tables.beside(self._asked.table, tables.POSITIONS)
+                tables.beside(self._asked.table, POSITIONS)
             ),
             (position, self._pipeline, self._name),
         )

@@ -12,8 +12,8 @@ from psycopg import sql
 
 from rivertwice.delivery.model import DeliveredColumns
 from rivertwice.errors import ConfigError
+from rivertwice.pipeline.delivery_model import POSITIONS
 
-POSITIONS = "rivertwice_positions"
 STAMPS = {"_key": "text", "_timeline": "text", "_batch": "bigint", "_backfill": "text", "_step": "bigint"}
 _STAGE = sql.Identifier("pg_temp", "rivertwice_stage")
 

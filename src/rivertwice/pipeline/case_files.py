@@ -18,6 +18,7 @@ from rivertwice.pipeline.source_model import Source
 from rivertwice.pipeline.yaml_places import describe, describe_yaml_error
 from rivertwice.schemas.encode import encode_avro, prefixed
 from rivertwice.schemas.proto_read import encode_proto, indexes_of
+from rivertwice.yaml_text import read_yaml
 
 Row = dict[str, Any]
 
@@ -126,7 +127,7 @@ def load_case(path: Path) -> Case:
     """
     data = path.read_bytes()
     try:
-        return Case.model_validate({"name": path.stem, **(yaml.safe_load(data) or {})})
+        return Case.model_validate({"name": path.stem, **(read_yaml(data) or {})})
     except ValidationError as error:
         raise DefinitionError(describe(error, str(path), data, Case)) from None
     except (yaml.YAMLError, TypeError) as error:

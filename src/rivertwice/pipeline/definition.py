@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.columns import OutputColumn
+from rivertwice.pipeline.delivery_model import POSITIONS, KafkaDelivery, PostgresDelivery
 from rivertwice.pipeline.files import FAST_FILE, FOLD_FILE, ROWS_FILE, TRANSFORM_FILE, YAML_FILE
 from rivertwice.pipeline.late_policy import LatePolicy
 from rivertwice.pipeline.model import Definition, DefinitionFile
@@ -22,6 +24,7 @@ from rivertwice.pipeline.stream_pins import StreamPins
 from rivertwice.pipeline.windows import Window
 from rivertwice.pipeline.yaml_places import describe, describe_yaml_error, find_node, place
 from rivertwice.schemas.pinned_files import FOLDER, is_proto_file, proto_file_name, read_pinned, split_name
+from rivertwice.yaml_text import UnreadableYamlError, compose_yaml, read_yaml
 
 __all__ = [
     "Definition",
@@ -143,6 +146,10 @@ def parse_folder(files: Mapping[str, bytes], folder: Path) -> Definition:
     """
     definition = parse_files(files, str(folder))
     text = files[YAML_FILE].decode()
+    _refuse_bidi(files, folder)
+    for field, why in _reserved_names(definition):
+        message = f"{folder / YAML_FILE}: {_place_in(text, *field)}{'.'.join(field)} {why}"
+        raise DefinitionError(message)
     if definition.name != folder.name:
         message = (
             f"{folder / YAML_FILE}: {_place_in(text, 'name')}name is {definition.name!r} but the folder is {folder.name!r}; commands find "
@@ -153,9 +160,52 @@ def parse_folder(files: Mapping[str, bytes], folder: Path) -> Definition:
     return definition
 
 
+def _refuse_bidi(files: Mapping[str, bytes], folder: Path) -> None:
+    """Refuse signs that change the direction of text: a reader would see another program than the one that runs.
+
+    As patterns that can fail, they are not looked for in bundles.
+    """
+    for name, data in files.items():
+        for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
+            found = _BIDI.search(line)
+            if found is not None:
+                message = (
+                    f"{folder / name}: line {number}, column {found.start() + 1}: U+{ord(found[0]):04X} changes the direction of the text "
+                    "around it, so that it reads as another than it is; remove it"
+                )
+                raise DefinitionError(message)
+
+
+def _reserved_names(definition: Definition) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the fields that name a topic or table which Kafka, PostgreSQL or rivertwice keeps for itself, and why. Pure."""
+    topics = {("sources", view, "topic"): source.topic for view, source in definition.sources.items()}
+    topics |= {("fast", "topic"): definition.fast.topic} if definition.fast is not None else {}
+    for name, sink in definition.deliver.items():
+        if isinstance(sink, KafkaDelivery):
+            topics["deliver", name, "topic"] = sink.topic
+        if isinstance(sink, PostgresDelivery):
+            schema, _, table = sink.table.rpartition(".")
+            if table == POSITIONS or schema.startswith("pg_") or schema == "information_schema":
+                yield (
+                    ("deliver", name, "table"),
+                    f"is {sink.table!r}, which {_owner(table)} keeps for itself; name another table",
+                )
+    for field, topic in topics.items():
+        if topic.startswith(("__", "rivertwice-")):
+            owner = "Kafka" if topic.startswith("__") else "rivertwice"
+            yield field, f"is {topic!r}, and topics whose names begin so are {owner}'s own; name another topic"
+
+
+def _owner(table: str) -> str:
+    return "rivertwice" if table == POSITIONS else "PostgreSQL"
+
+
+_BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
+
+
 def _place_in(text: str, *path: str | int) -> str:
     """Return where a field of a file is, as the beginning of a sentence."""
-    _, mark = find_node(yaml.compose(text, Loader=yaml.SafeLoader), path)
+    _, mark = find_node(compose_yaml(text), path)
     return "" if mark is None else f"{place(mark)}: "
 
 
@@ -232,18 +282,13 @@ def _text(data: bytes, path: str) -> str:
 
 def _yaml(text: str, path: str) -> dict[str, Any]:
     try:
-        _refuse_repeated_keys(yaml.compose(text, Loader=yaml.SafeLoader), path)
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        message = f"{path} is no YAML: {describe_yaml_error(error)}; correct it there, or just before"
+        _refuse_repeated_keys(compose_yaml(text), path)
+        value = read_yaml(text)
+    except UnreadableYamlError as error:
+        message = f"{path} cannot be read: {error}"
         raise DefinitionError(message) from None
-    except (
-        RecursionError,
-        AttributeError,
-        TypeError,
-        ValueError,
-    ) as error:  # too deep, or a key or value that Python cannot hold
-        message = f"{path} holds YAML that cannot be read ({type(error).__name__}: {str(error)[:200]}); simplify it"
+    except yaml.YAMLError as error:
+        message = f"{path} is not YAML: {describe_yaml_error(error)}; correct it there, or just before"
         raise DefinitionError(message) from None
     if not isinstance(value, dict):
         message = f"{path} holds {type(value).__name__}, not fields; see docs/definitions.md for an example"

@@ -35,6 +35,10 @@ def _variable(value: str) -> str:
     return value
 
 
+POSITIONS = "rivertwice_positions"
+"""The table, in the schema of each table that is delivered to, with the positions of deliveries."""
+
+
 def _table(value: str) -> str:
     if not _TABLE.match(value):
         message = (
@@ -232,8 +236,6 @@ def find_delivery_conflict(sinks: Mapping[str, Any], topics: Sequence[str], *, f
             )
         if isinstance(sink, KafkaDelivery) and sink.topic in topics:
             return f"deliver.{name} writes to {sink.topic}, which the pipeline reads: it would feed itself; name another topic"
-        if isinstance(sink, KafkaDelivery) and sink.topic.startswith("rivertwice-"):
-            return f"deliver.{name}: topics that begin with rivertwice- are rivertwice's own; name another topic"
         first_name = places.setdefault(sink.place, name)
         if first_name != name:
             return f"deliver.{first_name} and deliver.{name} write to the same place, {sink.place}; keep one"

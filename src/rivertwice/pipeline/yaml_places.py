@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from rivertwice.nearest import nearest
+from rivertwice.yaml_text import compose_yaml
 
 _REMEDIES = {
     "extra_forbidden": "remove it or correct its name; docs/definitions.md lists the fields",
@@ -163,7 +164,7 @@ def describe(error: ValidationError, path: str, text: str | bytes, model: type[B
         text: the file's content, which was parsed before.
         model: the fields that the file may have.
     """
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    root = compose_yaml(text)
     # A name that is written wrong is an unknown field and a missing one: the first has the remedy.
     findings = sorted(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
     close = [nearest_field(model, each["loc"]) for each in findings if each["type"] == "extra_forbidden"]

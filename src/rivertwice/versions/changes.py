@@ -20,6 +20,7 @@ from rivertwice.pipeline.strict import Strict
 from rivertwice.pipeline.yaml_places import describe
 from rivertwice.trial.model import CHANGED, Expected, SchemaChange
 from rivertwice.versions.policy import MAX_FILE_BYTES, changes_path
+from rivertwice.yaml_text import read_yaml
 
 Reason = Field(min_length=1, description="Why it is meant, for the people who approve it.")
 
@@ -105,14 +106,14 @@ def read_changes(settings: Settings, version: str) -> Declared:
         message = f"{path} has {len(data)} bytes, and {MAX_FILE_BYTES} are read; shorten it"
         raise DefinitionError(message)
     try:
-        changes = ChangeFile.model_validate(yaml.safe_load(data))
+        changes = ChangeFile.model_validate(read_yaml(data))
         for place, rule in enumerate(changes.rows):
             if rule.where is not None:
                 check_sql(f"SELECT {rule.where}", f"{path}: rows.{place}.where", compared=True)
     except ValidationError as error:
         raise DefinitionError(describe(error, str(path), data, ChangeFile)) from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        message = f"{path} is no YAML: {str(error)[:300]}; correct it"
+    except (yaml.YAMLError, ValueError) as error:
+        message = f"{path} is not YAML: {str(error)[:300]}; correct it"
         raise DefinitionError(message) from None
     return Declared(path, hashlib.sha256(data).hexdigest(), changes)
 

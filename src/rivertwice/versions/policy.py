@@ -11,6 +11,7 @@ import yaml
 
 from rivertwice.config import Settings
 from rivertwice.config.versions import split_version
+from rivertwice.yaml_text import read_yaml
 
 FOLDER = "changes"
 MAX_FILE_BYTES = 1_000_000
@@ -29,7 +30,7 @@ def switches_by_itself(settings: Settings, version: str) -> bool:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             return False
-        data = yaml.safe_load(path.read_bytes())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError):
+        data = read_yaml(path.read_bytes())
+    except (OSError, yaml.YAMLError):
         return False
     return isinstance(data, dict) and data.get("switch") == AUTOMATIC

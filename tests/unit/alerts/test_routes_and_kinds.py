@@ -62,7 +62,7 @@ def test_the_example_of_the_documentation_is_accepted(tmp_path: Path) -> None:
         (f"routes: {{a: {{{MAIL.replace('b@example.com', 'nobody')}}}}}", "no mail address"),
         (f"routes: {{a: {{{MAIL.replace('b@example.com', '')}}}}}", "at least 1 item"),
         ("settle: soon", "no duration"),
-        ("[", "no YAML"),
+        ("[", "not YAML"),
         ("&a [*a, *a]", "alerts.yaml"),
         ("x: " + "y" * 70_000, "65536 bytes"),
     ],

@@ -75,7 +75,7 @@ def test_the_published_json_schema_is_current() -> None:
         ("catch_up_share: 0", "catch_up_share: .nan", ["stream.catch_up_share", "nan is no share"]),
         ("emit: final", "emits: final", ["emits is no field", "did you mean emit?"]),
         ("emit: final", "emit: final\nemit: final", ["'emit' is given again"]),
-        ("emit: final", "emit: [", ["is no YAML"]),
+        ("emit: final", "emit: [", ["is not YAML"]),
         ("delay_sum: {compare: exact}", "delay_sum: {compare: tolerance}", ["columns.delay_sum", "tolerance"]),
         ("size: 1 hour", "size: 0 s", ["window.size", "positive"]),
         ("size: 1 hour", "size: 2 hours", ["window(sched_dep, '1 hour')", "window(sched_dep, '2 hours')"]),

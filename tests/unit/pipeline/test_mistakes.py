@@ -105,7 +105,7 @@ MISTAKES = {
     "a list": Mistake("keys: [station]", "keys: station", "station", ("a list",), fixed="keys: [station]"),
     "a name in capitals": Mistake("keys: [station]", "keys: [Station]", "Station", ("start with a lower-case letter",), fixed="keys: [station]"),
     "a field twice": Mistake("emit: final", "emit: final\nemit: final", "emit: final\nlate", ("given again",), fixed="emit: final"),
-    "no YAML": Mistake("keys: [station]", "keys: [station", ": trips\ncolumns", ("is no YAML",), fixed="keys: [station]"),
+    "no YAML": Mistake("keys: [station]", "keys: [station", ": trips\ncolumns", ("is not YAML",), fixed="keys: [station]"),
     "another name than the folder's": Mistake("name: trips\n", "name: trip\n", "name", ("the folder is 'trips'",), fixed="name: trips\n"),
     "a pattern without end": Mistake(
         "{name: known, rule: in_set, field: station, values: [a, b]}", '{name: known, rule: pattern, field: station, pattern: "(?=a)(a|b)*"}',

@@ -50,7 +50,7 @@ def test_the_file_of_a_version_declares_columns_and_rows(tmp_path: Path) -> None
         ("reason: r\nrows: [{change: only old, columns: [a], reason: r}]", "leave columns out"),
         ("reason: r\nrows: [{columns: [a], reason: ''}]", "reason"),
         ("reason: r\npercent: 3", "percent"),
-        ("reason: [", "is no YAML"),
+        ("reason: [", "is not YAML"),
         ("- 1", "v2.yaml"),
     ],
 )
