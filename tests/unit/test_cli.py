@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import json
 from collections.abc import Iterator
@@ -369,6 +370,22 @@ def test_an_agent_that_lives_but_is_silent_fails_its_health_check(run: Any, tmp_
     told = run("agent", "status", "--max-age", "60")
     assert told.exit_code == 1
     assert "lives but last spoke" in told.output
+
+
+@pytest.mark.parametrize("verb", [("start", "flight_delays"), ("stop", "flight_delays"), ("agent", "start")])
+def test_a_home_that_cannot_be_written_is_named_with_what_to_do(verb: tuple[str, ...]) -> None:
+    where = "/proc/rivertwice"  # where nobody can make a folder, root neither
+    words = ["--output", "json", "--project", str(REPOSITORY), "--home", where, *verb]
+    result = CliRunner().invoke(cli, words)
+    error = json.loads(result.stderr.splitlines()[-1])["error"]
+    assert (result.exit_code, error["reason"]) == (1, "disk")
+    assert error["message"].startswith(where)
+    assert "--home or RIVERTWICE_HOME" in error["message"]
+
+
+def test_a_full_disk_is_named_with_what_to_do() -> None:
+    told = str(as_unexpected(OSError(errno.ENOSPC, "x", "/data/home/a.json")))
+    assert told.startswith("/data/home/a.json: No space left on device; free some space")
 
 
 def test_a_value_that_makes_sql_throw_is_named_with_the_way_on() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import errno
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -166,11 +168,25 @@ def exit_code_of(error: RivertwiceError) -> int:
     return REFUSED
 
 
+_WRITABLE = (
+    "this user must be able to write there: correct the rights, or give another folder with --home or RIVERTWICE_HOME"
+)
+_ROOM = "free some space, or give a folder on another disk with --home or RIVERTWICE_HOME; `rivertwice doctor` says how much is needed"
+_DISK = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR), _WRITABLE),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _ROOM),
+}
+"""Errors of the disk to their remedy."""
+
+
 def as_unexpected(error: Exception) -> RivertwiceError:
     """Return an error from outside our rooms (Spark's can have hundreds of lines) as one line of ours."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0][:500] if lines else "it has no message"
-    if is_thrown(str(error)):
+    if isinstance(error, OSError) and error.errno in _DISK and error.filename is not None:
+        reason = "disk"
+        message = f"{error.filename}: {os.strerror(error.errno)}; {_DISK[error.errno]}"
+    elif is_thrown(str(error)):
         reason = POISON
         message = f"a value in the log makes the pipeline's SQL throw: {text}; so nothing is computed. {describe_rejection('NAME')}"
     else:
