@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -112,12 +113,37 @@ class Sample:
 def parse_object(data: bytes | str) -> dict[str, Any] | str:
     """Return a JSON object, or why the text is none."""
     try:
-        value = json.loads(data, parse_float=Decimal, parse_constant=_refuse_constant)
+        value = json.loads(data, parse_int=_whole, parse_float=_fraction, parse_constant=_refuse_constant)
     except UnicodeDecodeError:
         return "no UTF-8 text"
+    except OverflowError:
+        return "a number larger than a double can hold"
     except (ValueError, RecursionError):
         return "no JSON"
     return value if isinstance(value, dict) else f"JSON, but no object: {type(value).__name__}"
+
+
+def number_of(text: str) -> int | Decimal:
+    """Return the number that a text of digits is, as exact as it was written; one that a double takes for 0 is 0.
+
+    Raises:
+        OverflowError: it is larger than a double can hold, so a record with it is a dead letter, or a text.
+    """
+    nearest = float(text)
+    if math.isinf(nearest):
+        message = f"{text[:40]} is larger than a double can hold"
+        raise OverflowError(message)
+    if text.lstrip("+-").isdigit():
+        return int(text)
+    return Decimal(text) if nearest else Decimal(0)
+
+
+def _whole(text: str) -> int:
+    return int(number_of(text))
+
+
+def _fraction(text: str) -> Decimal:
+    return Decimal(number_of(text))
 
 
 def _refuse_constant(name: str) -> Any:

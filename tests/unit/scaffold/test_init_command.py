@@ -298,3 +298,14 @@ def test_the_sample_is_written_as_it_is(init: Callable[..., Result], project: Pa
     result = init("--sample", *more)
     assert (result.exit_code, "--sample writes one pipeline" in result.output) == (1, True), result.output
     assert not project.exists()
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e99999", "1e999999", "1e999999999", "9" * 5_000])
+def test_a_number_that_no_double_holds_is_a_skipped_record_with_its_reason(tmp_path: Path, number: str) -> None:
+    lines = [f'{{"user": "u{n % 3}", "at": "2026-01-01T00:{n:02}:00Z", "amount": 1.5}}' for n in range(30)]
+    (tmp_path / "s.jsonl").write_text("\n".join([*lines, lines[0].replace("1.5", number)]))
+    words = ["--project", str(tmp_path), "init", "spent", "--from-file", str(tmp_path / "s.jsonl")]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 0, result.output
+    assert "1 left out: a number larger than a double can hold" in " ".join(result.output.replace("init --records", " ").split())
+    assert "amount: decimal(18,2)" in (tmp_path / "pipelines" / "spent" / "pipeline.yaml").read_text()
