@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 
 SHORTEST = timedelta(seconds=10)
 WINDOW = timedelta(seconds=60)
+FAIR = timedelta(seconds=45)
+"""A lag is said not to shrink from this span on: before, a stream that starts has committed little of what it reads."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def keep_recent(samples: Sequence[Sample], newest: Sample) -> tuple[Sample, ...]
 
 
 def measure_pace(samples: Sequence[Sample]) -> Pace | None:
-    """Return the pace over the samples, or None while they span less than ten seconds."""
+    """Return the pace over the samples, or None while they span too little to say: ten seconds, and `FAIR` if the lag does not shrink."""
     if len(samples) < 2:
         return None
     first, last = samples[0], samples[-1]
@@ -62,6 +64,10 @@ def measure_pace(samples: Sequence[Sample]) -> Pace | None:
     lag = max(0, last.end - last.committed)
     if not lag:
         catch_up: float | None = 0.0
+    elif read > arriving:
+        catch_up = round(lag / (read - arriving), 1)
+    elif span < FAIR:
+        return None
     else:
-        catch_up = round(lag / (read - arriving), 1) if read > arriving else None
+        catch_up = None
     return Pace(round(read, 1), round(arriving, 1), catch_up)

@@ -22,8 +22,13 @@ def test_a_shrinking_lag_ends_by_the_difference_of_the_two_rates():
 
 
 def test_a_lag_that_grows_or_stands_is_never_gone():
-    assert measure_pace([at(0, 0, 100), at(20, 100, 400)]) == Pace(5.0, 15.0, None)
-    assert measure_pace([at(0, 0, 100), at(20, 0, 100)]) == Pace(0.0, 0.0, None)
+    assert measure_pace([at(0, 0, 100), at(50, 250, 850)]) == Pace(5.0, 15.0, None)
+    assert measure_pace([at(0, 0, 100), at(50, 0, 100)]) == Pace(0.0, 0.0, None)
+
+
+def test_a_stream_that_has_just_started_is_not_said_to_fall_behind():
+    assert measure_pace([at(0, 0, 100), at(44, 0, 400)]) is None
+    assert measure_pace([at(0, 0, 100), at(44, 300, 400)]) is None
 
 
 def test_without_lag_nothing_is_to_be_caught_up():
