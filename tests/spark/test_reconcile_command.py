@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,36 @@ def test_findings_alone_are_exit_code_3(command: Command, made: Made) -> None:
     assert done.exit_code == 3
     assert {one["DEFECT"] for one in report["counts"].values()} == {0}
     assert {one["kind"] for one in report["gate"]["alerts"] if one["severity"] == "critical"} >= {"finding", "balance"}
+
+
+def test_what_a_run_by_hand_finds_reaches_people_and_so_does_its_end(command: Command, made: Made) -> None:
+    settings, home, _, _ = made
+    told = settings.project / "told.jsonl"
+    (settings.project / "alerts.yaml").write_text(f"routes: {{ops: {{to: file, path: {told}}}}}\nsettle: 0 s\n")
+    forged = {"_timeline": "t1", "_batch": 1, "topic": "flights", "partition": 0, "offset": 2, "reason": "json"}
+    forged |= {"cluster_id": "c", "topic_id": "id", "record_time": EPOCH}
+    before = delta.read(home.tables.dead_letters)
+    delta.append(home.tables.dead_letters, pa.Table.from_pylist([forged]))
+    assert command(settings, "reconcile", "p").exit_code == 3
+    shown = json.loads(command(settings, "alerts").stdout)
+    firing = {one["kind"]: one for one in shown["firing"]}
+    assert {"finding", "balance"} <= set(firing)
+    assert {tuple(one["told"]) for one in firing.values()} == {("ops",)}
+    assert command(settings, "alerts", "--check").exit_code == 3
+    run = json.loads(command(settings, "verdicts", "p").stdout)["run"]
+    assert {(one["by"], one["run"]) for one in firing.values()} == {("command", run)}
+
+    ranged = command(settings, "reconcile", "p", "--from", "1970-01-01T00:00:00Z", "--to", "1970-01-01T00:00:01Z")
+    assert ranged.exit_code == 3
+    if before is None:
+        shutil.rmtree(home.tables.dead_letters)
+    else:
+        delta.overwrite(home.tables.dead_letters, before)
+    assert command(settings, "reconcile", "p").exit_code == 0
+    still = json.loads(command(settings, "alerts").stdout)["firing"]
+    assert [one["kind"] for one in still] == ["late_share"]  # of the record that was dropped
+    statuses = [(line["kind"], line["status"]) for line in map(json.loads, told.read_text().splitlines())]
+    assert {("finding", "firing"), ("finding", "resolved"), ("balance", "resolved")} <= set(statuses)
 
 
 def test_an_archive_that_delta_rs_rewrote_is_read_as_before(command: Command, made: Made) -> None:

@@ -46,7 +46,7 @@ class Report:
 
     Attributes:
         severity: `critical` needs a person now, `warning` does not.
-        by: `agent` or `airflow`.
+        by: `agent`, `airflow` or `command`.
         details: more fields of the message, for instance `dag` and `run`.
     """
 

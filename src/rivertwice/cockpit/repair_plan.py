@@ -12,7 +12,7 @@ from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce
 from rivertwice.backfill.session_plan import MOST_RANGES, stale_within
-from rivertwice.cockpit.repairs import VERDICT_OF, Proposal, RepairRecord, curable
+from rivertwice.cockpit.repairs import RUNNING, VERDICT_OF, Proposal, RepairRecord, curable
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RequestError
 from rivertwice.instants import to_ms
@@ -110,6 +110,12 @@ def read_repairs(home: PipelineHome) -> list[RepairRecord]:
         message = f"{home.repairs} has format {stored.get('format')!r}, this version reads {FORMAT}; use the version that wrote it"
         raise RequestError(message)
     return [RepairRecord.from_json(record) for record in stored["repairs"]]
+
+
+def kinds_under_repair(home: PipelineHome) -> frozenset[str]:
+    """Return the kinds of alerts that a repair is at work on, which will end them with the numbers of before and after."""
+    running = (record for record in read_repairs(home) if record.outcome == RUNNING)
+    return frozenset(kind for record in running for kind in record.proposal.kinds)
 
 
 def keep_answer(home: PipelineHome, run: str, reason: str) -> None:

@@ -59,9 +59,38 @@ def reconcile(frame: Frame, name: str, start: datetime | None, end: datetime | N
             report = run_reconcile(spark(), settings, name, range=asked, full=full, now=now, progress=frame.progress)
     own = next(run for run in reconcile_runs(settings.pipeline(name)) if run["run"] == report.run)
     stored: dict[str, Any] = to_plain(own)
-    frame.emit(stored, lambda: summary_text(stored))
+    told = _alert(frame, name, stored, whole=asked is None)
+    frame.emit(stored, lambda: "\n".join([summary_text(stored), *told]))
     if code := exit_code_of_gate(stored["gate"]):
         raise SystemExit(code)
+
+
+def _alert(frame: Frame, name: str, stored: Mapping[str, Any], *, whole: bool) -> list[str]:
+    """Report what the gate found, or that it is over, as Airflow does; return what to say of it.
+
+    The agent sends; where none lives, this process does.
+    """
+    from rivertwice.alerts.gates import record_gate
+    from rivertwice.alerts.routes import load_routes
+    from rivertwice.alerts.sender import Sender
+    from rivertwice.alerts.store import alerts_of
+    from rivertwice.supervise.launch import agent_status
+
+    settings, left = frame.settings, frozenset[str]()
+    if settings.pipeline(name).repairs.exists():
+        from rivertwice.cockpit.repair_plan import kinds_under_repair
+
+        left = kinds_under_repair(settings.pipeline(name))
+    details = {"run": str(stored["run"])}
+    found = record_gate(settings, name, stored, by="command", details=details, whole=whole, left=left)
+    if alerts_of(settings).state().alerts and agent_status(settings) is None:
+        Sender(settings).run_pass()
+    if not found:
+        return []
+    nobody = (
+        "" if load_routes(settings).routes else "; no route is configured, so nobody is told (docs/howto-alerts.md)"
+    )
+    return [f"{len(found)} alerts fire: `rivertwice alerts` shows them{nobody}"]
 
 
 def summary_text(stored: dict[str, Any]) -> str:

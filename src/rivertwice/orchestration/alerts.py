@@ -6,27 +6,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rivertwice.alerts.gates import record_gate
 from rivertwice.alerts.kinds import AGENT_DEAD, TASK_FAILED, is_about_stream
-from rivertwice.alerts.model import CRITICAL, WARNING, Alert, AlertCause, Report
+from rivertwice.alerts.model import CRITICAL, Alert, AlertCause, Report
 from rivertwice.alerts.store import alerts_of
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
-from rivertwice.reconcile.model import SERVED
 from rivertwice.supervise.health import AGENT
-from rivertwice.verdicts import DEFECT, LATE, NOT_COMPARABLE
 
 SENDER_PATIENCE_S = 5.0
-SHOWN = 3
-GATE_KINDS = (
-    "defect", "finding", "gap", "balance", "late_share", "not_comparable", "nothing_compared", "suite", "suite_errored",
-    "quality", "foreign_write",
-)  # fmt: skip
-_VERDICTS = {"defect": DEFECT, "late_share": LATE, "not_comparable": NOT_COMPARABLE}
-"""The kinds that a backfill repairs: they are over once `served` has no row of the verdict, whatever the stream emitted."""
-
-
-CURABLE = frozenset({"defect", "late_share"})
-"""The kinds that a repair is about."""
 
 
 class ReportedError(Exception):
@@ -108,69 +96,12 @@ def report_gate(
     repair: Callable[[], Mapping[str, str]] = dict,
     left: Collection[str] = (),
 ) -> None:
-    """Report what a reconcile's gate found, one alert of each kind, and the end of each kind that it no longer found.
-
-    Args:
-        settings: where things lie.
-        pipeline: its name.
-        place: the place of the gate's task.
-        newest: the reconcile, as stored.
-        whole: it compared everything; a reconcile of a range cannot end an alert.
-        repair: gives the details of the repair that cures a late share or a defect; only called if there is one.
-        left: kinds whose end is left to a repair that is at work, which knows the numbers of before and after.
-    """
-    findings = judge_gate(newest["gate"]["alerts"], newest["counts"])
-    now = utc_now()
-    if whole:
-        why = f"reconcile {newest['run']} found it no more"
-        alerts_of(settings).resolve(
-            lambda alert: (
-                alert.cause.pipeline == pipeline
-                and alert.cause.kind in GATE_KINDS
-                and alert.cause.kind not in findings
-                and alert.cause.kind not in left
-            ),
-            why,
-            now,
-        )
-    cure = dict(repair()) if findings.keys() & CURABLE else {}
-    reports = [
-        Report(
-            AlertCause(pipeline, kind), severity, message, "airflow", place.details | (cure if kind in CURABLE else {})
-        )
-        for kind, (severity, message) in findings.items()
-    ]
-    _send(settings, reports)
-
-
-def judge_gate(
-    alerts: Sequence[Mapping[str, str]], counts: Mapping[str, Mapping[str, int]]
-) -> dict[str, tuple[str, str]]:
-    """Return kind to (severity, message) of what a person should know now. Pure.
-
-    Several alerts of one kind (a late share per partition) are one, and a suite that says the same once more is none. What a
-    backfill has repaired is no alert: the stream's own rows keep their verdict for ever, but it affects no served number any more.
-    """
-    served = counts.get(SERVED, {})
-    by_kind: dict[str, list[Mapping[str, str]]] = {}
-    kinds = {alert["kind"] for alert in alerts}
-    for alert in alerts:
-        if alert.get("repeats") in kinds:
-            continue
-        verdict = _VERDICTS.get(alert["kind"])
-        is_repaired = verdict is not None and sum(served.values()) > 0 and not served.get(verdict)
-        if not is_repaired:
-            by_kind.setdefault(alert["kind"], []).append(alert)
-    return {kind: (_severity(alerts_of_kind), _message(alerts_of_kind)) for kind, alerts_of_kind in by_kind.items()}
-
-
-def _severity(alerts: Sequence[Mapping[str, str]]) -> str:
-    return CRITICAL if any(alert["severity"] == CRITICAL for alert in alerts) else WARNING
-
-
-def _message(alerts: Sequence[Mapping[str, str]]) -> str:
-    shown = "; ".join(alert["message"] for alert in alerts[:SHOWN])
-    return shown if len(alerts) <= SHOWN else f"{shown}; and {len(alerts) - SHOWN} more"
+    """Record what a reconcile's gate found, or no longer found, and send it; see `record_gate`."""
+    found = record_gate(
+        settings, pipeline, newest, by="airflow", details=place.details, whole=whole, repair=repair, left=left
+    )
+    if found:
+        _send_due(settings)
 
 
 def _is_about(alert: Alert, pipeline: str) -> bool:
@@ -178,10 +109,14 @@ def _is_about(alert: Alert, pipeline: str) -> bool:
 
 
 def _send(settings: Settings, reports: Sequence[Report]) -> None:
-    """Record reports and send in this process what is due: the agent may be dead, or lack the address of a route."""
-    from rivertwice.alerts.sender import Sender
-
     for report in reports:
         alerts_of(settings).report(report, utc_now())
     if reports:
-        Sender(settings).run_pass(SENDER_PATIENCE_S)
+        _send_due(settings)
+
+
+def _send_due(settings: Settings) -> None:
+    """Send in this process what is due: the agent may be dead, or lack the address of a route."""
+    from rivertwice.alerts.sender import Sender
+
+    Sender(settings).run_pass(SENDER_PATIENCE_S)

@@ -245,16 +245,10 @@ def propose(settings: Settings, pipeline: str) -> dict[str, str]:
 
 def under_repair(settings: Settings, pipeline: str) -> frozenset[str]:
     """Return the kinds of alerts that a repair at work will end itself, with the numbers of before and after."""
-    from rivertwice.cockpit.repair_plan import read_repairs
-    from rivertwice.cockpit.repairs import RUNNING
+    from rivertwice.cockpit.repair_plan import kinds_under_repair
 
-    kinds = {
-        kind
-        for record in read_repairs(settings.pipeline(pipeline))
-        if record.outcome == RUNNING
-        for kind in record.proposal.kinds
-    }
-    return frozenset(kinds) if kinds and _active(pipeline) else frozenset()
+    kinds = kinds_under_repair(settings.pipeline(pipeline))
+    return kinds if kinds and _active(pipeline) else frozenset()
 
 
 def _active(pipeline: str) -> int:
@@ -273,9 +267,9 @@ def _find_if_possible(settings: Settings, pipeline: str) -> tuple[Proposal, Back
 
 
 def _find(settings: Settings, pipeline: str) -> tuple[Proposal, BackfillPlan | None, Decision] | None:
+    from rivertwice.alerts.gates import judge_gate
     from rivertwice.cockpit.repair_plan import find_proposal, read_repairs
     from rivertwice.cockpit.repairs import curable, decide
-    from rivertwice.orchestration.alerts import judge_gate
     from rivertwice.pipeline.definition import load_definition
     from rivertwice.reconcile.results import newest_reconcile
 

@@ -178,7 +178,9 @@ def _refuse_bidi(files: Mapping[str, bytes], folder: Path) -> None:
 
 def _reserved_names(definition: Definition) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the fields that name a topic or table which Kafka, PostgreSQL or rivertwice keeps for itself, and why. Pure."""
-    topics = {("sources", view, "topic"): source.topic for view, source in definition.sources.items()}
+    topics: dict[tuple[str, ...], str] = {
+        ("sources", view, "topic"): source.topic for view, source in definition.sources.items()
+    }
     topics |= {("fast", "topic"): definition.fast.topic} if definition.fast is not None else {}
     for name, sink in definition.deliver.items():
         if isinstance(sink, KafkaDelivery):

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from homes.delivery import DeliveryHome, fill
 from homes.project import REPOSITORY
+from rivertwice.alerts.gates import GATE_KINDS
 from rivertwice.alerts.kinds import KINDS, next_command
 from rivertwice.alerts.model import AlertCause
 from rivertwice.alerts.routes import EmailRoute, load_routes
@@ -19,7 +20,6 @@ from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError
 from rivertwice.metrics.rules import RULES
-from rivertwice.orchestration.alerts import GATE_KINDS
 from rivertwice.supervise.classify import FailureClass
 
 MAIL = "to: email, host: mail.example.com, sender: a@example.com, recipients: [b@example.com]"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rivertwice.alerts import store as store_module
+from rivertwice.alerts.gates import judge_gate
 from rivertwice.alerts.routes import WEBHOOK
 from rivertwice.alerts.sender import Sender
 from rivertwice.config import Settings
@@ -21,7 +22,6 @@ from rivertwice.orchestration.alerts import (
     Place,
     ReportedError,
     StreamFaultError,
-    judge_gate,
     report_gate,
 )
 from rivertwice.supervise.act import page, page_over
