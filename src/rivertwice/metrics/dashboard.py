@@ -106,7 +106,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         Panel("Defects", "DEFECT verdicts of the newest reconcile.", "short", _each(("defects", ""))),
         Panel("Expectations that fail", "Of the pipeline's own suites; `rivertwice quality` shows them.", "short", (Curve("quality_failing", "{{pipeline}} {{severity}}"),)),
         Panel("Age of the newest reconcile", "An old one says nothing about today.", "s", _each(("reconcile_age_seconds", ""))),
-        Panel("Dead letters, share", "Of the records of the newest hundred batches.", "percentunit", _each(("dead_share", ""))),
+        Panel("Dead letters, share", "Of the newest records.", "percentunit", _each(("dead_share", ""))),
         Panel("Dead letters that nobody decided on", "Amend or discard them: `rivertwice dead list`.", "short", _each(("dead_open", ""))),
         Panel("Oldest of them", "Age of its batch.", "s", _each(("dead_oldest_seconds", ""))),
     )),

@@ -48,7 +48,7 @@ class Measures:
         backpressure_s: how long every batch has been full to `max_offsets_per_trigger`.
         watermark_lag_s: now less the watermark. event_lag_s: now less the newest accepted event time (time drift).
         read_total, bad_total, accepted_total, emitted_total: rows over all batches of the head's path.
-        dead_share: bad among read over the newest hundred batches.
+        dead_share: bad among read over the newest hundred batches, or over the newest records if much larger there.
         dead_open: dead letters that nobody amended or discarded; dead_oldest_s: age of the oldest one's batch.
         late_share: late pairs among all, as the newest reconcile proved it; reconcile_age_s: how old that is.
         defects: DEFECT verdicts of it.

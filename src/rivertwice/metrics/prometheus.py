@@ -30,7 +30,7 @@ GAUGES: tuple[tuple[str, str, str], ...] = (
     ("backpressure_s", "backpressure_seconds", "How long every batch has been full to max_offsets_per_trigger"),
     ("watermark_lag_s", "watermark_lag_seconds", "Now less the watermark"),
     ("event_lag_s", "event_lag_seconds", "Now less the newest accepted event time"),
-    ("dead_share", "dead_share", "Dead letters among the records of the newest hundred batches"),
+    ("dead_share", "dead_share", "Dead letters among the newest records"),
     ("dead_open", "dead_open", "Dead letters that nobody amended or discarded"),
     ("dead_oldest_s", "dead_oldest_seconds", "Age of the oldest of them"),
     ("late_share", "late_share", "Late pairs among all, as the newest reconcile proved it"),

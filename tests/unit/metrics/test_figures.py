@@ -65,6 +65,23 @@ def test_the_dead_share_is_over_records_not_over_batches() -> None:
     assert dead_share([batch(0, read=0)]) is None
 
 
+@pytest.mark.parametrize(
+    ("newest", "share"),
+    [
+        ([(200, 200)], 1.0),  # a producer renamed a field
+        ([(60, 60), (60, 0)], 0.5),  # and was mended
+        ([(99, 99)], 99 / 339),  # too few to judge by themselves: with the batch before
+        ([(100, 9)], 9 / 23_860),  # a share that happens by chance
+        ([(100, 10)], 0.1),
+        ([(0, 0), (200, 200), (0, 0)], 1.0),
+    ],
+)
+def test_what_breaks_the_newest_records_is_not_lost_among_all(newest: list[tuple[int, int]], share: float) -> None:
+    before = [batch(n, read=240, bad=0) for n in range(100)]
+    found = dead_share([*before, *(batch(100 + n, read=read, bad=bad) for n, (read, bad) in enumerate(newest))])
+    assert found == pytest.approx(share, rel=0.02)
+
+
 def test_the_pace_counts_what_was_committed_in_the_last_minute() -> None:
     batches = [batch(0, read=600), batch(100, read=60), batch(130, read=60)]
     assert read_per_second(batches, START + timedelta(seconds=150)) == 2.0
