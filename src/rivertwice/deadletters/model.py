@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from rivertwice.errors import RequestError
+from rivertwice.printable import printable_line
 
 AMEND, DISCARD = "amend", "discard"
 OPEN, AMENDED, DISCARDED = "open", "amended", "discarded"
@@ -88,15 +91,50 @@ class DeadLetterSummary:
         counts: reason to state to number.
         oldest_open: when the batch of the oldest open one was committed, None if none is open.
         last_seq: number of the newest amendment.
+        newest: what the newest ones have in common, in words; empty if there are none.
     """
 
     counts: Mapping[str, Mapping[str, int]]
     oldest_open: datetime | None
     last_seq: int
+    newest: str = ""
 
     def total(self, state: str) -> int:
         """Return how many dead letters are in a state."""
         return sum(states.get(state, 0) for states in self.counts.values())
+
+
+def describe_newest(letters: Sequence[DeadLetter], fields: Mapping[str, Collection[str]]) -> str:
+    """Return what most of some dead letters have in common: reason and detail, and fields that no schema names. Pure.
+
+    Args:
+        letters: with their bytes; empty gives an empty text.
+        fields: topic to the names that its records may have at the top, as the definition declares them.
+    """
+    if not letters:
+        return ""
+    (reason, detail), count = Counter((letter.reason, letter.detail) for letter in letters).most_common(1)[0]
+    text = f"{count} of the newest {len(letters)}: {reason}{f' ({printable_line(detail)[:100]})' if detail else ''}"
+    unknown = Counter(
+        name for letter in letters for name in _names(letter.value) if name not in fields.get(letter.topic, ())
+    )
+    often = sorted(name for name, times in unknown.items() if 2 * times >= len(letters))[:_NAMES_SHOWN]
+    return (
+        f"{text}; they have {', '.join(map(printable_line, often))}, which the definition does not name"
+        if often
+        else text
+    )
+
+
+def _names(value: bytes | None) -> Collection[str]:
+    try:
+        parsed = json.loads(value or b"")
+    except (ValueError, RecursionError):
+        return ()
+    return parsed.keys() if isinstance(parsed, dict) else ()
+
+
+_NAMES_SHOWN = 3
 
 
 def parse_place(text: str) -> tuple[str | None, int, int]:

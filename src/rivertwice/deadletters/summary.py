@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -21,6 +21,7 @@ from rivertwice.deadletters.model import (
     RecordAddress,
     count_states,
     cures_of,
+    describe_newest,
     newest_by_address,
 )
 from rivertwice.errors import RequestError
@@ -29,6 +30,8 @@ from rivertwice.timeline.committed import CommittedBatches, committed_batches
 
 BRIEF = ("_timeline", "_batch", "reason", "detail", "topic", "topic_id", "partition", "offset", "record_time")
 """Columns of the table without the records' own bytes: enough to count, and cheap to read often."""
+NEWEST = 100
+"""Dead letters whose bytes are looked at to say what the newest ones have in common."""
 Judge = Callable[[DeadLetter, bytes], str | None]
 """Decode a letter with another value; return why it is not accepted either, None if it is."""
 
@@ -118,11 +121,25 @@ def read_cures(home: PipelineHome, committed: CommittedBatches) -> list[Cure]:
     return [] if rows is None else cures_of(select_valid(rows.to_pylist(), committed, {}), amendments)
 
 
-def summarise_dead_letters(home: PipelineHome, committed: CommittedBatches) -> DeadLetterSummary:
-    """Return the summary of the dead letters. `committed`: of the head's path, which the caller has read."""
+def summarise_dead_letters(
+    home: PipelineHome, committed: CommittedBatches, fields: Mapping[str, Collection[str]] | None = None
+) -> DeadLetterSummary:
+    """Return the summary of the dead letters.
+
+    Args:
+        home: the pipeline's home.
+        committed: batches of the head's path, which the caller has read.
+        fields: topic to the names of its fields, for `DeadLetterSummary.newest`.
+    """
     letters = read_brief(home, committed)
+    newest = sorted(letters, key=lambda letter: (letter.batch, letter.address.offset))[-NEWEST:]
     since = [committed.committed_at((letter.timeline, letter.batch)) for letter in letters if letter.state == OPEN]
-    return DeadLetterSummary(count_states(letters), min(since, default=None), last_amendment(home))
+    return DeadLetterSummary(
+        count_states(letters),
+        min(since, default=None),
+        last_amendment(home),
+        describe_newest(with_bytes(home, newest), fields or {}),
+    )
 
 
 def find_letter(letters: Sequence[DeadLetter], place: tuple[str | None, int, int], pipeline: str) -> DeadLetter:

@@ -158,7 +158,7 @@ def _rows(measures: Measures, definition: DefinitionFile) -> Iterator[Diagnosis]
     if measures.dead_share:
         yield Diagnosis(
             "dead",
-            f"{measures.dead_share:.2%} of the newest records are dead letters, {measures.bad_total} in all",
+            f"{measures.dead_share:.2%} of the newest records are dead letters, {measures.bad_total} in all; {measures.dead_newest}",
             "records that cannot be decoded or break a rule: a producer's schema has changed, or is wrong",
             "`rivertwice dead list` gives reason and bytes of each; amend or discard them, nothing of them is lost",
         )

@@ -74,7 +74,9 @@ def dead_share(batches: Sequence[BatchFigures]) -> float | None:
         count += recent[place].read
         if count >= NEWEST_RECORDS:
             newest = _share(recent[place:])
-            return max(newest, over_all) if newest is not None and over_all is not None and newest >= SUDDEN else over_all
+            return (
+                max(newest, over_all) if newest is not None and over_all is not None and newest >= SUDDEN else over_all
+            )
     return over_all
 
 

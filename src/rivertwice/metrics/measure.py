@@ -28,6 +28,7 @@ from rivertwice.metrics.figures import (
 )
 from rivertwice.metrics.model import BatchFigures, Measures
 from rivertwice.pipeline.definition import Definition, load_definition
+from rivertwice.pipeline.paths import parts_of
 from rivertwice.quality.standing import failing_by_severity, standing
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import PROVED, select_newest
@@ -71,7 +72,7 @@ def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetim
     )
     measures = _from_batches(measures, batches, committed, definition.stream.max_offsets_per_trigger, now)
     measures = _from_log(measures, settings, definition, ends, now)
-    measures = _from_dead_letters(measures, home, committed, path, now)
+    measures = _from_dead_letters(measures, home, definition, committed, path, now)
     measures = _from_delivery(measures, settings, name)
     measures = _from_checkpoint(measures, home)
     measures = _from_savepoints(measures, settings, definition, committed.began_at, now)
@@ -154,16 +155,24 @@ def _from_log(
 
 
 def _from_dead_letters(
-    measures: Measures, home: PipelineHome, committed: CommittedBatches, path: Sequence[Segment], now: datetime
+    measures: Measures,
+    home: PipelineHome,
+    definition: Definition,
+    committed: CommittedBatches,
+    path: Sequence[Segment],
+    now: datetime,
 ) -> Measures:
     tables = home.tables
+    fields = {
+        source.topic: {parts_of(source, field)[0] for field in source.schema_} for source in definition.sources.values()
+    }
     summary = _LETTERS.get(
         (str(home.root), tuple(path)),
         (tables.ledger, tables.changelog, tables.dead_letters, tables.amendments),
-        lambda: summarise_dead_letters(home, committed),
+        lambda: summarise_dead_letters(home, committed, fields),
     )
     oldest = 0.0 if summary.oldest_open is None else (now - summary.oldest_open).total_seconds()
-    return replace(measures, dead_open=summary.total(OPEN), dead_oldest_s=oldest)
+    return replace(measures, dead_open=summary.total(OPEN), dead_oldest_s=oldest, dead_newest=summary.newest)
 
 
 def _from_delivery(measures: Measures, settings: Settings, name: str) -> Measures:

@@ -49,7 +49,8 @@ class Measures:
         watermark_lag_s: now less the watermark. event_lag_s: now less the newest accepted event time (time drift).
         read_total, bad_total, accepted_total, emitted_total: rows over all batches of the head's path.
         dead_share: bad among read over the newest hundred batches, or over the newest records if much larger there.
-        dead_open: dead letters that nobody amended or discarded; dead_oldest_s: age of the oldest one's batch.
+        dead_open: dead letters that nobody amended or discarded; dead_oldest_s: age of the oldest one's batch. dead_newest: what
+            the newest ones have in common, in words.
         late_share: late pairs among all, as the newest reconcile proved it; reconcile_age_s: how old that is.
         defects: DEFECT verdicts of it.
         quality_failing: severity to expectations of the pipeline's own suite that fail over what is served; empty: it has none.
@@ -93,6 +94,7 @@ class Measures:
     dead_share: float | None = None
     dead_open: int = 0
     dead_oldest_s: float | None = None
+    dead_newest: str = ""
     late_share: float | None = None
     reconcile_age_s: float | None = None
     defects: int | None = None

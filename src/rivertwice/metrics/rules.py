@@ -113,12 +113,14 @@ class AlertState:
 
     Attributes:
         state: `firing`, `ok`, `unknown` (the figure is not known) or `off` (no limit is set).
+        note: what else is known of the fact, in words; may be empty.
     """
 
     rule: AlertRule
     state: str
     value: float | None
     limit: float | None
+    note: str = ""
 
     @property
     def message(self) -> str:
@@ -126,7 +128,7 @@ class AlertState:
         fact = self.rule.says.format(
             value=_figure(self.rule.figure, self.value), limit=_figure(self.rule.figure, self.limit)
         )
-        return f"{fact}; {self.rule.remedy}"
+        return "; ".join(part for part in (fact, self.note, self.rule.remedy) if part)
 
 
 def _figure(name: str, number: float | None) -> str:
@@ -154,7 +156,8 @@ def _judge(rule: AlertRule, measures: Measures, limits: AlertLimits) -> AlertSta
         state = UNKNOWN
     else:
         state = FIRING if value > limit else OK
-    return AlertState(rule, state, None if value is None else float(value), limit)
+    note = measures.dead_newest if rule.figure == "dead_share" else ""
+    return AlertState(rule, state, None if value is None else float(value), limit, note)
 
 
 def firing(states: Sequence[AlertState]) -> list[AlertState]:

@@ -22,8 +22,10 @@ from rivertwice.deadletters.model import (
     DISCARDED,
     OPEN,
     Amendment,
+    DeadLetter,
     RecordAddress,
     cures_of,
+    describe_newest,
     newest_by_address,
     parse_place,
 )
@@ -41,6 +43,23 @@ from rivertwice.timeline.committed import CommittedBatches, committed_batches
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head
+
+
+def test_the_newest_letters_are_described_by_what_most_have_in_common() -> None:
+    def letters(*rows: tuple[str, str | None, bytes | None]) -> list[DeadLetter]:
+        return [
+            DeadLetter("flights", RecordAddress("id", 0, n), "t1", 0, reason, detail, NOW, None, value, None)
+            for n, (reason, detail, value) in enumerate(rows)
+        ]
+
+    fields = {"flights": {"user", "at"}}
+    renamed = ("missing", "user", b'{"usr": "u1", "at": "x", "odd\\u001b": 1}')
+    assert describe_newest(letters(*[renamed] * 3, ("json", None, b"x")), fields) == (
+        "3 of the newest 4: missing (user); they have odd\\x1b, usr, which the definition does not name"
+    )
+    assert describe_newest(letters(("json", None, None), ("utf8", "a", b"\xff")), fields) == "1 of the newest 2: json"
+    assert describe_newest([], fields) == ""
+
 
 LATER = NOW + timedelta(hours=1)
 
