@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FORMAT = 1
-CHECKS_VERSION = 1
+CHECKS_VERSION = 2
 """Increase it when a change alters what the checks refuse."""
 
 

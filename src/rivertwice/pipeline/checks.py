@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,7 @@ from rivertwice.pipeline.files import FAST_FILE, ROWS_FILE, YAML_FILE
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.names import RECORD
 from rivertwice.pipeline.plan_check import ROW_NODES, computed_keys, find_plan_refusals, inexact_columns, unfit_keys
+from rivertwice.pipeline.refusals import RANDOM
 from rivertwice.pipeline.relations import rows_schema, run_sql
 from rivertwice.pipeline.rules import InSet, Pattern, Range
 from rivertwice.pipeline.source_model import Source
@@ -143,13 +145,33 @@ def _examine_result(
         return  # a plan runs only if nothing in it is refused
     try:
         result_rows = check.run(spark, definition, samples, plan).toArrow().to_pylist()
+        fresh = check.plan(spark, definition, samples)  # Spark may keep what it computed of a plan over so few rows
+        again = check.run(spark, definition, samples, fresh).toArrow().to_pylist()
     except (PySparkException, Py4JJavaError) as error:
         examined.unchecked.append(
             "window and count column were not checked over made-up rows, because these stop the SQL "
             f"({describe_refusal(error, 'it throws')}); show by a case that real ones do not"
         )
         return
+    report(_changing_columns(definition, result_rows, again))
     report(check.find_window_conflicts(definition, result_rows, SAMPLES))
+
+
+def _changing_columns(
+    definition: Definition, first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Return a sentence for each compared column that differs between two runs over the same rows.
+
+    No list of functions is complete: `aes_encrypt` draws an initialisation vector, and says that it is deterministic.
+    """
+    exact = (name for name, column in definition.columns.items() if column.compare == "exact")
+    compared = [*definition.keys, *exact] if definition.compare else []
+    different = [
+        name
+        for name in compared
+        if Counter(repr(row.get(name)) for row in first) != Counter(repr(row.get(name)) for row in second)
+    ]
+    return [f"result column {name!r} {RANDOM.cause}, over the same rows; {RANDOM.remedy}" for name in different]
 
 
 def _check_columns(definition: Definition, plan: DataFrame) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.pipeline.refusals import CLOCK, DISTINCT, JAVA, ORDER, PLACE, RANDOM, SKETCH, FunctionRefusal
+from rivertwice.pipeline.refusals import CLOCK, DISTINCT, JAVA, ORDER, PLACE, RANDOM, SKETCH, WHO, FunctionRefusal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,6 +19,7 @@ _CLASSES: dict[str, FunctionRefusal] = {
         ("CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentBatchTimestamp"), CLOCK
     ),
     **dict.fromkeys(("CurrentUser", "CurrentDatabase", "CurrentCatalog", "CurrentTimeZone"), CLOCK),
+    "SparkVersion": WHO,
     **dict.fromkeys(("Rand", "Randn", "RandStr", "Uniform", "Uuid", "Shuffle"), RANDOM),
     **dict.fromkeys(
         ("First", "Last", "AnyValue", "MaxBy", "MinBy", "CollectList", "CollectSet", "ListAgg", "Mode"), ORDER

@@ -75,7 +75,7 @@ FUNCTIONS: dict[str, FunctionRefusal] = {
         SKETCH,
     ),
     **dict.fromkeys(("monotonically_increasing_id", "spark_partition_id", "input_file_name"), PLACE),
-    **dict.fromkeys(("current_user", "user", "session_user", "current_catalog", "current_database"), WHO),
+    **dict.fromkeys(("current_user", "user", "session_user", "current_catalog", "current_database", "version"), WHO),
     **dict.fromkeys(("input_file_block_start", "input_file_block_length"), PLACE),
     **dict.fromkeys(("reflect", "java_method", "try_reflect", "read_files", "secret"), JAVA),
     "dropduplicateswithinwatermark": ONLY_STREAM,

@@ -20,6 +20,7 @@ SELECT = "SELECT {} AS x FROM flights GROUP BY window(sched_dep, '1 hour')"
         ("current_date", "reads the clock"),
         ("current_user", "who runs it"),
         ("user", "who runs it"),
+        ("version()", "who runs it"),
         ("sum(rand())", "another value in each run"),
         ("max(uuid())", "another value in each run"),
         ("shuffle(array(1, 2))", "another value in each run"),
