@@ -16,7 +16,7 @@ from rivertwice.config import Settings
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import build_bundle
-from rivertwice.pipeline.checked import CheckReport, check_bundle, judge_folder, read_verdict
+from rivertwice.pipeline.checked import CHECKS_VERSION, CheckReport, check_bundle, judge_folder, read_verdict
 from rivertwice.pipeline.checks import describe_refusal
 from rivertwice.stream.failures import classify_failure
 from rivertwice.supervise.classify import REACTIONS, FailureClass, Response
@@ -94,7 +94,7 @@ def test_a_verdict_is_of_one_definition_these_checks_and_this_spark(
     known = {
         "format": 1,
         "bundle": bundle.id,
-        "checks": 1,
+        "checks": CHECKS_VERSION,
         "spark": "4",
         "findings": ["f"],
         "unchecked": [],
@@ -109,7 +109,7 @@ def test_a_verdict_is_of_one_definition_these_checks_and_this_spark(
     assert read_verdict(home, "another") is None
     with pytest.raises(DefinitionError, match="f"):
         check_bundle(home, bundle, _never, utc_now(), where="w").require()
-    monkeypatch.setattr("rivertwice.pipeline.checked.CHECKS_VERSION", 2)
+    monkeypatch.setattr("rivertwice.pipeline.checked.CHECKS_VERSION", CHECKS_VERSION + 1)
     assert read_verdict(home, bundle.id) is None
 
 
