@@ -53,11 +53,9 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
             return next(entry for entry in entries if entry.seq == own_seqs[0])
         # Step 3.
         rows = _audited_rows(home, plan)
-        _check_head(home, plan, entries)
-        if plan.sessions is None:
-            check_not_older(plan, published)
-        else:
-            _check_sessions_not_older(home, plan, published)
+        refusal = find_refusal(home, plan, entries)
+        if refusal is not None:
+            raise refusal
         # Step 4.
         last_seq = entries[-1].seq if entries else 0
         publication = Publication(
@@ -88,6 +86,28 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
             "nothing was published; publish it again when fewer writers are at work"
         )
         raise LostRaceError(message) from error
+
+
+def find_refusal(
+    home: PipelineHome, plan: BackfillPlan, entries: list[Entry]
+) -> FingerprintError | RequestError | None:
+    """Return why a plan cannot be published now, as `publish_backfill` raises it; None: it can. Nothing is changed.
+
+    Args:
+        home: the pipeline's home.
+        plan: a plan that is not published.
+        entries: the whole sequence.
+    """
+    published = publications_of(entries)
+    try:
+        _check_head(home, plan, entries)
+        if plan.sessions is None:
+            check_not_older(plan, published)
+        else:
+            _check_sessions_not_older(home, plan, published)
+    except (FingerprintError, RequestError) as error:
+        return error
+    return None
 
 
 def check_not_older(plan: BackfillPlan, published: list[Publication]) -> None:

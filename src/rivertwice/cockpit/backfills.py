@@ -13,7 +13,7 @@ from rivertwice.backfill.audit import read_audit
 from rivertwice.backfill.corrections import METADATA_KEY, app_of
 from rivertwice.backfill.model import BackfillPlan
 from rivertwice.backfill.observe import stale_ranges
-from rivertwice.backfill.ranges import intersect
+from rivertwice.backfill.publish import find_refusal
 from rivertwice.backfill.store import backfill_folder, list_backfills, load_plan
 from rivertwice.cockpit.serving import open_serving
 from rivertwice.config import PipelineHome, Settings
@@ -26,7 +26,7 @@ from rivertwice.store.remembered import Remembered
 from rivertwice.timeline.lineage import head_path, path_semantics
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence
 from rivertwice.timeline.served_rows import publications_of
-from rivertwice.timeline.serving import Publication, select_serving
+from rivertwice.timeline.serving import select_serving
 
 LISTED = 25
 _HISTORY = 500  # newest commits of `corrections` in which the times of chunks are looked for
@@ -71,27 +71,6 @@ def decide_state(facts: Facts) -> str:
     return CUT_OFF if facts.done else PLANNED
 
 
-def why_obsolete(plan: BackfillPlan, publications: Sequence[Publication], semantics: frozenset[str]) -> str | None:
-    """Return why a plan that is not published cannot be any more; None: it can. Pure.
-
-    Args:
-        plan: of the backfill.
-        publications: all of the sequence.
-        semantics: of the head's path.
-    """
-    if semantics and plan.semantics not in semantics:
-        return "the head runs another definition now; plan again"
-    for entry in publications:
-        read_more = any(
-            offset > plan.as_of.get(topic, {}).get(partition, 0)
-            for topic, parts in entry.as_of.items()
-            for partition, offset in parts.items()
-        )
-        if entry.semantics == plan.semantics and read_more and intersect(entry.ranges, plan.ranges):
-            return f"{entry.backfill}, which read more of the log, is published for some of its windows; plan again"
-    return None
-
-
 def list_of_backfills(settings: Settings, name: str, skip: int = 0, limit: int = LISTED) -> dict[str, Any]:
     """Return the stored backfills, newest first, as plain values, and the windows that are stale.
 
@@ -124,7 +103,7 @@ def list_of_backfills(settings: Settings, name: str, skip: int = 0, limit: int =
             None if audit is None else bool(audit["passed"]),
             None if publication is None else publication.seq,
             backfill in serving,
-            why_obsolete(plan, publications, semantics),
+            str(find_refusal(home, plan, entries) or "") or None if publication is None else None,
         )
         rows.append(_row(home, plan, facts, audit, entries, times.get(backfill, {})))
     stale = _stale(home)

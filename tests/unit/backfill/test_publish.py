@@ -10,6 +10,7 @@ from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import load_plan, save_plan
+from rivertwice.cockpit.backfills import list_of_backfills
 from rivertwice.errors import AuditError, FingerprintError, LostRaceError, RequestError
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
@@ -118,14 +119,26 @@ def test_a_backfill_without_a_passed_audit_is_not_published(made):
     assert len(read_sequence(home)) == 1
 
 
+def shown(settings, plan):
+    """State and reason of a backfill as the page and `backfill list` show them."""
+    (found,) = [each for each in list_of_backfills(settings, "p")["backfills"] if each["id"] == plan.id]
+    return found["state"], found["why"]
+
+
+def refused(settings, plan, error, match):
+    """Publishing is refused, and the page says so before, in the same words."""
+    with pytest.raises(error, match=match) as told:
+        publish_backfill(settings, plan)
+    assert shown(settings, plan) == ("obsolete", str(told.value))
+
+
 @pytest.mark.proves("howto-backfill.md#write-audit-publish", "howto-upgrade.md#what-is-served")
 def test_a_backfill_of_semantics_that_the_head_no_longer_has_is_refused(made):
     settings, home, bundle = made
     plan = planned(settings, home, 1, 3)
     add_timeline(home, bundle, "t2", Fork("t1", 9), 10, semantics="x" * 64)
     move_head(home, "t2", reason="upgrade", expected_seq=1, now=NOW)
-    with pytest.raises(FingerprintError, match="plan again"):
-        publish_backfill(settings, plan)
+    refused(settings, plan, FingerprintError, "plan again")
 
 
 def test_the_head_may_move_within_its_semantics_before_the_publication(made):
@@ -133,7 +146,9 @@ def test_the_head_may_move_within_its_semantics_before_the_publication(made):
     plan = planned(settings, home, 1, 3)
     add_timeline(home, bundle, "t2", Fork("t1", 9), 10)
     move_head(home, "t2", reason="restore", expected_seq=1, now=NOW)
+    assert shown(settings, plan) == ("audited", None)
     assert publish_backfill(settings, plan).seq == 3
+    assert shown(settings, plan)[0] == "published"
 
 
 @pytest.mark.proves("howto-backfill.md#write-audit-publish")
@@ -142,8 +157,7 @@ def test_windows_that_are_open_again_after_a_rewind_are_not_published(made):
     plan = planned(settings, home, 5, 8)
     add_timeline(home, bundle, "t2", Fork("t1", 6), 7)
     move_head(home, "t2", reason="rewind", expected_seq=1, now=NOW)
-    with pytest.raises(RequestError, match="only until 1970-01-01T06:00:00Z"):
-        publish_backfill(settings, plan)
+    refused(settings, plan, RequestError, "only until 1970-01-01T06:00:00Z")
 
 
 @pytest.mark.proves("howto-backfill.md#write-audit-publish")
@@ -156,8 +170,7 @@ def test_a_backfill_that_read_less_does_not_replace_one_that_read_more(made):
     )
     new = planned(settings, home, 2, 4, 12)
     publish_backfill(settings, new)
-    with pytest.raises(RequestError, match="read less of the log"):
-        publish_backfill(settings, old)
+    refused(settings, old, RequestError, "read less of the log")
     elsewhere = planned(settings, home, 5, 6, 13)
     assert publish_backfill(settings, elsewhere).seq == 3
 
