@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rivertwice.config import Settings
-from rivertwice.errors import ConfigError
+from rivertwice.errors import ConfigError, ServiceError
 
 SUPPORTED = (17, 21)
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
@@ -62,6 +62,12 @@ def candidate_homes(env: Mapping[str, str], wrapper_home: Path) -> list[Path]:
 
 def java_version(home: Path) -> int | None:
     """Run `home/bin/java -version`; None if it does not exist or its output has no version."""
+    answer = ask_version(home)
+    return answer if isinstance(answer, int) else None
+
+
+def ask_version(home: Path) -> int | str | None:
+    """Run `home/bin/java -version`; return the version, why there is no answer, or None if there is no such program."""
     binary = home / "bin" / "java"
     if not os.access(binary, os.X_OK):
         return None
@@ -74,9 +80,11 @@ def java_version(home: Path) -> int | None:
             timeout=60,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return parse_version(done.stderr + done.stdout)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    version = parse_version(done.stderr + done.stdout)
+    first = next(iter((done.stderr + done.stdout).split("\n")), "")
+    return f"exit {done.returncode}, {first[:200]!r}" if version is None else version
 
 
 def select_java(homes: Sequence[Path], version_of: Callable[[Path], int | None]) -> Java | None:
@@ -118,13 +126,26 @@ def java_env(settings: Settings | None = None, env: Mapping[str, str] | None = N
 
     Raises:
         ConfigError: there is no Java 17 or 21.
+        ServiceError: there is one that does not run now.
     """
     env = os.environ if env is None else env
     build = (settings or Settings.from_env(env)).build
     key = (env.get("JAVA_HOME", ""), env.get("PATH", ""), str(build))
     if key not in _found:
-        java = find_java(build, env)
+        answers: dict[Path, int | str | None] = {}
+
+        def version_of(home: Path) -> int | None:
+            answer = answers[home] = ask_version(home)
+            return answer if isinstance(answer, int) else None
+
+        java = select_java(candidate_homes(env, build / "java"), version_of)
         if java is None:
+            silent = [f"{home}: {why}" for home, why in answers.items() if isinstance(why, str)]
+            if silent:  # for instance without memory, on a machine that is full
+                message = (
+                    f"Java is there and does not run, so neither the broker nor Spark can start: {'; '.join(silent)}"
+                )
+                raise ServiceError(message)
             message = (
                 f"no Java 17 or 21: neither JAVA_HOME ({env.get('JAVA_HOME') or 'not set'}) nor PATH nor "
                 f"{build / 'java'} has one, so neither the broker nor Spark can start; "

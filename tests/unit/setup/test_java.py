@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rivertwice.config import Settings
-from rivertwice.errors import ConfigError
+from rivertwice.errors import ConfigError, ServiceError
 from rivertwice.setup.java import candidate_homes, java_env, parse_version, select_java, write_wrapper
 
 
@@ -57,6 +57,16 @@ def test_a_machine_without_java_is_told_what_to_do(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path, home=tmp_path)
     with pytest.raises(ConfigError, match=r"no Java 17 or 21.*rivertwice setup"):
         java_env(settings, {"PATH": str(tmp_path)})
+
+
+def test_a_java_that_does_not_run_now_is_not_called_absent(tmp_path: Path) -> None:
+    binary = tmp_path / "bin" / "java"
+    binary.parent.mkdir()
+    binary.write_text("#!/bin/sh\necho 'Could not reserve enough space for object heap' >&2; exit 1\n")
+    binary.chmod(0o755)
+    settings = Settings(project=tmp_path, home=tmp_path)
+    with pytest.raises(ServiceError, match=rf"does not run.*{tmp_path}: exit 1, 'Could not reserve"):
+        java_env(settings, {"JAVA_HOME": str(tmp_path), "PATH": "/nowhere"})
 
 
 def test_java_home_is_put_first_on_the_path(settings: Settings) -> None:
