@@ -307,5 +307,7 @@ def test_a_number_that_no_double_holds_is_a_skipped_record_with_its_reason(tmp_p
     words = ["--project", str(tmp_path), "init", "spent", "--from-file", str(tmp_path / "s.jsonl")]
     result = CliRunner().invoke(cli, words)
     assert result.exit_code == 0, result.output
-    assert "1 left out: a number larger than a double can hold" in " ".join(result.output.replace("init --records", " ").split())
+    assert "1 left out: a number larger than a double can hold" in " ".join(
+        result.output.replace("init --records", " ").split()
+    )
     assert "amount: decimal(18,2)" in (tmp_path / "pipelines" / "spent" / "pipeline.yaml").read_text()
