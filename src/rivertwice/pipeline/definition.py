@@ -284,8 +284,8 @@ def _text(data: bytes, path: str) -> str:
 
 def _yaml(text: str, path: str) -> dict[str, Any]:
     try:
-        _refuse_repeated_keys(compose_yaml(text), path)
         value = read_yaml(text)
+        _refuse_repeated_keys(compose_yaml(text), path)
     except UnreadableYamlError as error:
         message = f"{path} cannot be read: {error}"
         raise DefinitionError(message) from None
