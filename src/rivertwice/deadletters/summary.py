@@ -129,17 +129,15 @@ def summarise_dead_letters(
     Args:
         home: the pipeline's home.
         committed: batches of the head's path, which the caller has read.
-        fields: topic to the names of its fields, for `DeadLetterSummary.newest`.
+        fields: topic to the names of its fields, for `DeadLetterSummary.newest`; None: it is not needed, and no bytes are read.
     """
     letters = read_brief(home, committed)
-    newest = sorted(letters, key=lambda letter: (letter.batch, letter.address.offset))[-NEWEST:]
     since = [committed.committed_at((letter.timeline, letter.batch)) for letter in letters if letter.state == OPEN]
-    return DeadLetterSummary(
-        count_states(letters),
-        min(since, default=None),
-        last_amendment(home),
-        describe_newest(with_bytes(home, newest), fields or {}),
-    )
+    described = ""
+    if fields is not None:
+        newest = sorted(letters, key=lambda letter: (letter.batch, letter.address.offset))[-NEWEST:]
+        described = describe_newest(with_bytes(home, newest), fields)
+    return DeadLetterSummary(count_states(letters), min(since, default=None), last_amendment(home), described)
 
 
 def find_letter(letters: Sequence[DeadLetter], place: tuple[str | None, int, int], pipeline: str) -> DeadLetter:

@@ -162,12 +162,14 @@ def _from_dead_letters(
     path: Sequence[Segment],
     now: datetime,
 ) -> Measures:
-    tables = home.tables
-    fields = {
-        source.topic: {parts_of(source, field)[0] for field in source.schema_} for source in definition.sources.values()
-    }
+    tables, fields = home.tables, None
+    if measures.dead_share:  # else nobody is told of the newest ones, and their bytes need not be read at each look
+        fields = {
+            source.topic: {parts_of(source, field)[0] for field in source.schema_}
+            for source in definition.sources.values()
+        }
     summary = _LETTERS.get(
-        (str(home.root), tuple(path)),
+        (str(home.root), tuple(path), fields is not None),
         (tables.ledger, tables.changelog, tables.dead_letters, tables.amendments),
         lambda: summarise_dead_letters(home, committed, fields),
     )

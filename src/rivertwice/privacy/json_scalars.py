@@ -1,4 +1,4 @@
-"""The scalar values of a JSON text with the place of each, also of a text that is damaged or cut off. Pure.
+"""The scalar values of a JSON text with the place of each, also of a text that is damaged or truncated. Pure.
 
 Values are decoded as the records' decoder (`pipeline.decode`) reads them into a `string` field: any spelling of the same text gives the
 same value, and a number gives its text. So a caller can decide by the value, and replace exactly the bytes of one token.

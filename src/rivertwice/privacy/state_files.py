@@ -63,7 +63,7 @@ def _reader_of(savepoint: Savepoint, path: str) -> Callable[[], bytes]:
 
 
 def _count_with(value: str, files: Iterable[tuple[str, Callable[[], bytes]]]) -> int:
-    """Return how many of the files contain a text, also as a part of another word: there is no sign around it in a row of Spark."""
+    """Return how many of the files contain a text, also as a part of another word: Spark's rows have no separator around it."""
     pattern = spellings(value, whole_word=False)
     return sum(any(map(pattern.search, _pieces(name, read()))) for name, read in files)
 

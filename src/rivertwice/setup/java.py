@@ -67,7 +67,7 @@ def java_version(home: Path) -> int | None:
 
 
 def ask_version(home: Path) -> int | str | None:
-    """Run `home/bin/java -version`; return the version, why there is no answer, or None if there is no such program."""
+    """Run `home/bin/java -version`; return the version, the reason why it gave none, or None if the program does not exist."""
     binary = home / "bin" / "java"
     if not os.access(binary, os.X_OK):
         return None
