@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -39,9 +39,17 @@ class SecondVersion(DeliveryHome):
 
     def commit_wide(self, batch: int, closed: int, rows: Sequence[Row], more: Mapping[str, Sequence[object]]) -> None:
         """Commit a batch whose rows have further columns."""
-        table = emitted("t1", batch, *rows)
-        for name, values in more.items():
-            table = table.append_column(name, pa.array(values))
+
+        def widen(table: pa.Table) -> pa.Table:
+            for name, values in more.items():
+                table = table.append_column(name, pa.array(values))
+            return table
+
+        self.commit_as(batch, closed, rows, widen)
+
+    def commit_as(self, batch: int, closed: int, rows: Sequence[Row], shape: Callable[[pa.Table], pa.Table]) -> None:
+        """Commit a batch whose rows have other columns: what `shape` makes of those of the first version."""
+        table = shape(emitted("t1", batch, *rows))
         row = ledger_row(batch, "t1", bundle=self.bundle.id, batch_watermark_ms=closed * HOUR, emitted=len(rows))
         delta.append(
             self.home.tables.changelog,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -127,6 +127,7 @@ class DeliveredRecord:
         replaces: the origin of the earlier row of this key; for a newest row that a batch changed it is not determined.
         old: the earlier row's values. Rows with equal values are not delivered again, so it may have been delivered with another
             address.
+        columns: of `values` and `old`, where they are not the parcel's: a withdrawn row of a version with other keys.
     """
 
     op: str
@@ -135,6 +136,7 @@ class DeliveredRecord:
     address: RowOrigin | None
     replaces: RowOrigin | None = None
     old: tuple[Any, ...] | None = None
+    columns: DeliveredColumns | None = None
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,20 @@ class DeliveredColumns:
     def columns(self) -> tuple[str, ...]:
         """All result columns."""
         return (self.start, self.end, *self.keys, *self.others)
+
+    def as_held(self, held: DeliveredColumns) -> DeliveredColumns:
+        """Return how rows of another version, which a sink holds, are read: by their own keys and windows.
+
+        If both versions have the same keys, their rows have the same places, and the other columns are the new ones, so that values
+        can be compared; else no row has the place of another one.
+
+        Args:
+            held: the columns of the version that the sink has.
+        """
+        if held.keys != self.keys:
+            return held
+        own = {name: getattr(held, name) for name in ("start", "end", "sessions", "newest", "updates_ms")}
+        return replace(self, **own)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,10 @@ class Reader(Protocol):
         """Return the rows that these backfills computed; None if the table does not exist."""
         ...
 
+    def columns_of(self, line: Line, *, newest: bool) -> DeliveredColumns:
+        """Return the result's columns by the definition of a line."""
+        ...
+
 
 class Readers(Protocol):
     """The tables of the versions of a pipeline."""
@@ -83,17 +87,33 @@ def _differing(
 
     If another version's rows have other columns or types, each of them is another row.
     """
-    hold = _by_key if shape.newest is None else _newest_present
     held: Mapping[str, _Row] = {}
     held_columns: dict[str, pa.DataType] | None = None
+    own = shape
     if position is not None:
-        rows = _held(position, touched, view, shape, readers)
+        own = _held_shape(view, shape, readers)
+        rows = _held(position, touched, view, own, readers)
         held_columns = _result_columns(rows)
-        held = hold(rows, shape)
+        held = _by_row(rows, own)
     publications = view.publications
     wanted = _served(view.head, step.to, step.closed_ms, touched, publications, shape, readers.of(view.head))
     has_same_columns = held_columns is None or held_columns == _result_columns(wanted)
-    return diff(held, hold(wanted, shape), only_values=has_same_columns)
+    return diff(
+        held, _by_row(wanted, shape), only_values=has_same_columns, columns=None if own.keys == shape.keys else own
+    )
+
+
+def _held_shape(view: View, shape: DeliveredColumns, readers: Readers) -> DeliveredColumns:
+    """Return the columns by which the rows of the position's version are read."""
+    assert view.held is not None, "a sink at a position is asked"
+    if view.held.version == view.head.version:
+        return shape
+    return shape.as_held(readers.of(view.held).columns_of(view.held, newest=shape.newest is not None))
+
+
+def _by_row(rows: pa.Table, shape: DeliveredColumns) -> dict[str, _Row]:
+    """Return rows by their key's text; of newest rows those that are present."""
+    return _by_key(rows, shape) if shape.newest is None else _newest_present(rows, shape)
 
 
 def _held(position: Position, touched: _Touched, view: View, shape: DeliveredColumns, readers: Readers) -> pa.Table:
@@ -130,8 +150,7 @@ def records_again(
         keys = zip(*(rows[name].to_pylist() for name in names), strict=True)
         return rows.filter(pa.array([key_text(shape, key) in lacking for key in keys], pa.bool_()))
 
-    hold = _by_key if shape.newest is None else _newest_present
-    wanted = hold(_held(position, touched, view, shape, readers), shape)
+    wanted = _by_row(_held(position, touched, view, shape, readers), shape)
     records = []
     for key, held in lacking.items():
         row = wanted.get(key)
@@ -241,17 +260,29 @@ def _is_gone(row: _Row, shape: DeliveredColumns) -> bool:
     return column is not None and bool(row[0][shape.columns.index(column)])
 
 
-def diff(held: Mapping[str, _Row], wanted: Mapping[str, _Row], *, only_values: bool = True) -> list[DeliveredRecord]:
+def diff(
+    held: Mapping[str, _Row],
+    wanted: Mapping[str, _Row],
+    *,
+    only_values: bool = True,
+    columns: DeliveredColumns | None = None,
+) -> list[DeliveredRecord]:
     """Return the records that change a consumer's rows to the wanted ones, by key.
 
     A row with equal values is not delivered again, whatever its origin; without `only_values` every row is.
+
+    Args:
+        held: rows that the consumer has.
+        wanted: those that it shall have.
+        only_values: whether equal values are enough.
+        columns: of the held rows, if they have other keys; None: they have the same.
     """
     records = []
     for key in sorted({*held, *wanted}):
         old, new = held.get(key), wanted.get(key)
         if new is None:
             assert old is not None, "the key is in one of the two"
-            records.append(DeliveredRecord(WITHDRAW, key, old[0], None, old[1], old[0]))
+            records.append(DeliveredRecord(WITHDRAW, key, old[0], None, old[1], old[0], columns))
         elif old is None:
             records.append(_first(key, new))
         elif not only_values or not _equal(old[0], new[0]):

@@ -130,7 +130,11 @@ class StoredSource:
 
     def shape(self, view: View, *, newest: bool = False) -> DeliveredColumns:
         """Return the result's columns by the definition that the head runs; with `newest`, those of a fold's newest rows."""
-        bundle = load_timeline(self._home, view.head.timeline).bundle
+        return self.columns_of(view.head, newest=newest)
+
+    def columns_of(self, line: Line, *, newest: bool) -> DeliveredColumns:
+        """Return the result's columns by the definition that a line's timeline runs."""
+        bundle = load_timeline(self._home, line.timeline).bundle
         definition = load_bundle_definition(self._home.bundles, bundle)
         window = definition.window
         if newest:
@@ -140,7 +144,7 @@ class StoredSource:
             newest_rows = Newest(folded_views(definition), definition.deleted)
             return DeliveredColumns(
                 base_of(definition.name), window.start_column, window.end_column, own, others,
-                newest=newest_rows, version=view.head.version,
+                newest=newest_rows, version=line.version,
             )  # fmt: skip
         return DeliveredColumns(
             base_of(definition.name),
@@ -150,7 +154,7 @@ class StoredSource:
             tuple(definition.columns),
             definition.session_keys is not None,
             updates_ms=window.length // timedelta(milliseconds=1) if definition.has_updates else None,
-            version=view.head.version,
+            version=line.version,
         )
 
     def schema(self) -> pa.Schema:

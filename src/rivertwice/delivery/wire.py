@@ -61,7 +61,14 @@ def key_text(shape: DeliveredColumns, values: Sequence[Any]) -> str:
 
 
 def value_text(shape: DeliveredColumns, record: DeliveredRecord, after: Position) -> str:
-    """Return a record's value."""
+    """Return a record's value.
+
+    Args:
+        shape: the columns of the parcel.
+        record: the record; one that is withdrawn may have columns of its own.
+        after: the position after its step.
+    """
+    shape = record.columns or shape
     plain_values = [plain(value) for value in record.values]
     body = {
         "format": FORMAT,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from homes.delivered_versions import AT, SecondVersion, serve
@@ -133,6 +136,76 @@ def test_rows_with_other_columns_are_all_sent(first: DeliveryHome) -> None:
     serve(first, "p")
     assert deliver(first.settings, sink).records == 8
     assert sink.holds() == first.served()
+
+
+def renamed(table: pa.Table) -> pa.Table:
+    return table.rename_columns(["origin" if name == "k" else name for name in table.column_names])
+
+
+def split(table: pa.Table) -> pa.Table:
+    return table.append_column("j", pa.array(["x"] * table.num_rows))
+
+
+OTHER_KEYS: dict[str, tuple[dict[str, tuple[str, str]], Callable[[pa.Table], pa.Table]]] = {
+    "renamed": (
+        {"pipeline.yaml": ("keys: [k]", "keys: [origin]"), "transform.sql": ("end, k,", "end, k AS origin,")},
+        renamed,
+    ),
+    "one more": (
+        {"pipeline.yaml": ("keys: [k]", "keys: [k, j]"), "transform.sql": ("end, k,", "end, k, 'x' AS j,")},
+        split,
+    ),
+}
+
+
+@pytest.mark.parametrize("change", OTHER_KEYS)
+def test_rows_with_other_keys_take_the_place_of_all_that_was_delivered(first: DeliveryHome, change: str) -> None:
+    sink = Folding()
+    deliver(first.settings, sink)
+    old = set(sink.rows)
+    edits, shape = OTHER_KEYS[change]
+    new = SecondVersion(first, edits)
+    for hour in range(4):
+        new.commit_as(hour, hour + 1, [(hour, "a", hour), (hour, "b", 10)], shape)
+    serve(first, "p@v2")
+    done = deliver(first.settings, sink)
+    assert (done.steps, done.records) == (1, 16)
+    withdrawn = [record for record in sink.sent[-16:] if record.op == WITHDRAW]
+    assert {record.key for record in withdrawn} == old
+    assert not old & set(sink.rows)
+    assert len(sink.rows) == 8
+    for record in withdrawn:  # readers get the keys and values by which they know the row
+        told = json.loads(value_text(sink.parcels[-1].shape, record, sink.position))
+        assert (list(told["keys"]), list(told["replaces"]["values"])) == (["k"], ["n"])
+    serve(first, "p")
+    assert deliver(first.settings, sink).records == 16
+    assert set(sink.rows) == old
+    assert sink.holds() == first.served()
+
+
+def test_rows_whose_window_columns_have_other_names_are_the_same_rows(first: DeliveryHome) -> None:
+    sink = Folding()
+    deliver(first.settings, sink)
+    edits = {
+        "pipeline.yaml": ("{size: 1 hour}", "{size: 1 hour, start_column: s, end_column: e}"),
+        "transform.sql": (
+            "window.start AS window_start, window.end AS window_end",
+            "window.start AS s, window.end AS e",
+        ),
+    }
+    new = SecondVersion(first, edits)
+    names = {"window_start": "s", "window_end": "e"}
+
+    def shape(table: pa.Table) -> pa.Table:
+        return table.rename_columns([names.get(name, name) for name in table.column_names])
+
+    for hour in range(4):
+        new.commit_as(hour, hour + 1, [(hour, "a", hour), (hour, "b", 10)], shape)
+    held = set(sink.rows)
+    serve(first, "p@v2")
+    deliver(first.settings, sink)
+    assert {record.op for record in sink.parcels[-1].records} == {"correct"}  # its columns are others, so each is sent
+    assert set(sink.rows) == held
 
 
 def test_a_position_says_its_version_and_an_old_one_reads_as_the_first() -> None:
