@@ -111,11 +111,18 @@ def stamped(rows: pa.Table, timeline: str, batch: int, day: str) -> pa.Table:
 
 
 def make_home(
-    root: Path, *, closed: int = 8, batches: int = 10, slide: str | None = None, emit: str = "final"
+    root: Path,
+    *,
+    closed: int = 8,
+    batches: int = 10,
+    slide: str | None = None,
+    emit: str = "final",
+    session: bool = False,
 ) -> tuple[Settings, PipelineHome, Bundle]:
     """A home whose head t1 has `batches` batches, one row an hour, closed until hour `closed`.
 
-    With `slide` ('20 minutes') its windows of an hour hop; with `emit` "updates" rows may be emitted before they are closed.
+    With `slide` ('20 minutes') its windows of an hour hop; with `emit` "updates" rows may be emitted before they are closed; with
+    `session` its definition has sessions with a gap of an hour.
     """
     hop = "" if slide is None else f", slide: {slide}"
     call = "" if slide is None else f", '{slide}'"
@@ -123,6 +130,11 @@ def make_home(
         "pipeline.yaml": YAML.replace("{size: 1 hour}", f"{{size: 1 hour{hop}}}") + f"emit: {emit}\n",
         "transform.sql": SQL.replace("'1 hour')", f"'1 hour'{call})"),
     }
+    if session:
+        files = {
+            "pipeline.yaml": files["pipeline.yaml"].replace("{size: 1 hour}", "{session: 1 hour}"),
+            "transform.sql": SQL.replace("window.", "session_window.").replace("window(at", "session_window(at"),
+        }
     settings = make_project(root, {"p": files})
     home = settings.pipeline("p")
     bundle = build_bundle(settings.definitions / "p")

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from homes.backfill import HOUR, add_timeline, emitted, make_home
 from homes.ledger import NOW, ledger_row
-from rivertwice.config import PipelineHome
+from homes.project import replace_text
+from rivertwice.config import PipelineHome, Settings
+from rivertwice.log.addresses import Part
 from rivertwice.pipeline.bundle import load_bundle
 from rivertwice.pipeline.definition import Definition
+from rivertwice.reconcile.balance import Account
+from rivertwice.reconcile.results import Stamp, store_run
 from rivertwice.reconcile.seals.changes import WATCHED
 from rivertwice.reconcile.seals.model import Seal
 from rivertwice.reconcile.seals.table import read_seals, store_seal
@@ -31,15 +40,57 @@ from rivertwice.versions.serve import serve_version
 AT = datetime(2026, 11, 26, tzinfo=UTC)
 
 
-class World:
-    """A pipeline whose first version emitted n = hour, and a second one that emitted n = hour + 100."""
+@dataclass(frozen=True)
+class Change:
+    """How the second definition differs from the first.
 
-    def __init__(self, folder: Path) -> None:
+    Attributes:
+        edit: what is done to the project's files.
+        rows: the rows of a batch as the second one emits them, made of its number and of what the first one would emit.
+    """
+
+    edit: Callable[[Settings], None]
+    rows: Callable[[int, pa.Table], pa.Table] = lambda _, rows: rows
+
+
+def edit_files(*edits: tuple[str, str, str]) -> Callable[[Settings], None]:
+    """Return what replaces texts in files of the pipeline: file, old text, new text."""
+
+    def edit(settings: Settings) -> None:
+        for file, old, new in edits:
+            replace_text(settings.definitions / "p" / file, old, new)
+
+    return edit
+
+
+def _in_two_hours(batch: int, rows: pa.Table) -> pa.Table:
+    """Return the row of the two hours before an even batch."""
+    hour = pa.scalar(timedelta(hours=1), pa.duration("us"))
+    place = rows.schema.get_field_index("window_start")
+    wide = rows.set_column(place, rows.schema.field(place), pc.subtract(rows["window_start"], hour))
+    return wide if batch % 2 == 0 else wide.slice(0, 0)
+
+
+MORE = Change(edit_files(("transform.sql", "count(*)", "100 + count(*)")))
+TWO_HOURS = Change(
+    edit_files(("pipeline.yaml", "size: 1 hour", "size: 2 hours"), ("transform.sql", "'1 hour'", "'2 hours'")),
+    _in_two_hours,
+)
+OTHER_KEY = Change(
+    edit_files(("pipeline.yaml", "keys: [k]", "keys: [origin]"), ("transform.sql", "end, k,", "end, k AS origin,")),
+    lambda _, rows: rows.rename_columns(["origin" if name == "k" else name for name in rows.column_names]),
+)
+
+
+class World:
+    """A pipeline whose first version emitted n = hour, and a second one that emitted n = hour + 100, or what a change says."""
+
+    def __init__(self, folder: Path, change: Change = MORE) -> None:
         self.settings, self.old, bundle = make_home(folder)
         self.first: Definition = bundle.definition
         rebuild_served(self.old, self.first)
-        sql = self.settings.definitions / "p" / "transform.sql"
-        sql.write_text(sql.read_text().replace("count(*)", "100 + count(*)"))
+        self.change = change
+        change.edit(self.settings)
         version = begin_version(self.settings, "p", by="test", now=AT)
         self.new = self.settings.pipeline(version.name)
         stored = load_bundle(self.new.bundles, version.bundle)
@@ -51,23 +102,31 @@ class World:
 
     def emit(self, home: PipelineHome, batches: range, bundle: str, plus: int) -> None:
         """Commit a batch an hour, each with the row of the hour before it."""
-        rows = [
-            ledger_row(
-                n,
-                bundle=bundle,
-                batch_watermark_ms=n * HOUR,
-                min_event_ms=n * HOUR,
-                max_event_ms=(n + 1) * HOUR - 1,
-                emitted=1,
-            )
-            for n in batches
-        ]
+        rows = []
         for n in batches:
-            delta.append(home.tables.changelog, emitted("t1", n, (n - 1, "a", n - 1 + plus)))
+            table = emitted("t1", n, (n - 1, "a", n - 1 + plus))
+            table = table if home is self.old else self.change.rows(n, table)
+            delta.append(home.tables.changelog, table)
+            rows.append(
+                ledger_row(
+                    n,
+                    bundle=bundle,
+                    batch_watermark_ms=n * HOUR,
+                    min_event_ms=n * HOUR,
+                    max_event_ms=(n + 1) * HOUR - 1,
+                    emitted=table.num_rows,
+                )
+            )
         append_ledger(home, rows)
 
     def consumers_see(self) -> list[int]:
         rows = delta.read(self.old.public_served)
+        assert rows is not None
+        return sorted(rows["n"].to_pylist())
+
+    def consumers_see_of(self, name: str) -> list[int]:
+        """Return what a version serves, or would."""
+        rows = delta.read(self.settings.pipeline(name).tables.served)
         assert rows is not None
         return sorted(rows["n"].to_pylist())
 
@@ -104,6 +163,19 @@ class World:
                 versions={table: version_of(getattr(home.tables, table)) for table in WATCHED},
             )
             assert store_seal(home, seal)
+
+    def reconciled(self, name: str, *, passed: bool = True, read: int = 100) -> None:
+        """Leave what a reconcile leaves that counted so many offsets, without a seal."""
+        home = self.settings.pipeline(name)
+        run = f"rc-{name.replace('@', '-')}-{read}"
+        at = AT + timedelta(minutes=read)
+        stamp = Stamp(run, name, at, "t1", 9, "b", 1, {"flights": {"0": read}})
+        alerts = [] if passed else [{"severity": "critical", "kind": "defect", "message": "1 row is a DEFECT"}]
+        gate = {"passed": passed, "alerts": alerts, "suites": []}
+        total = Account(read=read, emitted=read).to_json()
+        balance = {"total": total, "partitions": {str(Part("flights", 0)): total}}
+        more = {"counts": {}, "gate": gate, "balance": balance, "late_by_partition": {"0": 0.0}, "duration_s": 3.0}
+        store_run(home, stamp, [], [], more)
 
     def parity(self, **changes: Any) -> Parity:
         """Return what the gate finds if each of seven rows differs as declared."""

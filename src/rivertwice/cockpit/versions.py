@@ -32,6 +32,7 @@ def _row(settings: Settings, view: VersionView, now: datetime) -> dict[str, Any]
         "batches": len(committed_batches(home, head_path(home))),
         "proved_until": view.proved_until,
         "comparison": None if view.comparison is None else describe_comparison(view.comparison),
+        "accepted": None if view.accepted is None else view.accepted.plain(),
         "next": {"act": view.next.act, "text": view.next.text, "version": view.next.version},
     }
 
@@ -52,6 +53,7 @@ def describe_comparison(stored: StoredComparison) -> dict[str, Any]:
         "expected": [{"reason": rule["reason"], "rows": rule["rows"]} for rule in stored.expected],
         "reasons": list(stored.reasons),
         "warnings": list(stored.warnings),
+        "different": list(stored.different),
         "proofs": [
             {"version": proof.version, "run": proof.run, "until": proof.run and iso_of_ms(proof.until_ms)}
             for proof in stored.proofs

@@ -77,7 +77,14 @@ def version_texts(item: dict[str, Any]) -> list[str]:
     versions = item["versions"]
     if "error" in versions:
         return [f"{item['name']}: versions: {versions['message']}"]
-    return [f"{each['name']}: {each['next']['text']}" for each in versions if each["next"]["text"]]
+    waiting = [f"{each['name']}: {each['next']['text']}" for each in versions if each["next"]["text"]]
+    accepted = [
+        f"{each['name']}: its rows could not be compared; {each['accepted']['by']} accepted them at {each['accepted']['at']}: "
+        f"{each['accepted']['reason']}"
+        for each in versions
+        if each["accepted"]
+    ]
+    return [*waiting, *accepted]
 
 
 def recovery_texts(item: dict[str, Any]) -> list[str]:

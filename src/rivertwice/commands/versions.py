@@ -8,21 +8,24 @@ import click
 
 from rivertwice.commands.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
-from rivertwice.commands.options import name_argument
+from rivertwice.commands.options import name_argument, named_reason
 from rivertwice.commands.streams import load_and_start
-from rivertwice.commands.version_text import comparison_text, parity_text, plan_text
+from rivertwice.commands.version_text import accepted_text, comparison_text, exchange_text, parity_text, plan_text
 from rivertwice.commands.warm import on_engine
 from rivertwice.config.versions import base_of
 from rivertwice.errors import RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from rivertwice.alerts.model import Alert
     from rivertwice.config import Settings
+    from rivertwice.pipeline.counterparts import Way
     from rivertwice.timeline.version_records import Version
+    from rivertwice.versions.accept import Exchange
     from rivertwice.versions.comparisons import StoredComparison
-    from rivertwice.versions.model import Parity
+    from rivertwice.versions.model import LeftOut, Parity
     from rivertwice.versions.serve import Switched
 
 
@@ -44,7 +47,8 @@ def version() -> None:
 def list_(frame: Frame, name: str) -> None:
     """List the versions of pipeline NAME.
 
-    It says when each began, what changed, its newest comparison, and whether it was dropped.
+    It says when each began, what changed, its newest comparison, and whether it was dropped. Of a version whose rows could not be
+    compared it says who accepted that, when and why.
     """
     from rivertwice.timeline.served_stamp import serving_by_stamp
     from rivertwice.timeline.version_records import read_versions
@@ -71,7 +75,8 @@ def list_(frame: Frame, name: str) -> None:
         {**to_plain(each), "serves": each.name == serving, "comparison": to_plain(compared.get(each.name))}
         for each in versions
     ]
-    frame.emit(value, lambda: f"{as_table(headers, rows)}\nserves: {serving}" if rows else none)
+    accepted = [accepted_text(each.name, each.accepted) for each in versions if each.accepted is not None]
+    frame.emit(value, lambda: "\n".join([as_table(headers, rows), f"serves: {serving}", *accepted]) if rows else none)
 
 
 @version.command(
@@ -91,6 +96,7 @@ def compare(frame: Frame, name: str, limit: int) -> None:
     Rows are compared one by one; exit 3 unless every difference has a cause. The result is stored; `rivertwice version list` and the page in Airflow show it. Both sides must be proved first: run
     `rivertwice reconcile` on each. A difference has a cause if the change file pipelines/NAME/changes/v2.yaml declares it, or if
     late records alone cause it: over the same records, both definitions then give the same row, or one that differs as declared.
+    If the windows or the keys changed, no row has a counterpart: it says so at once and compares nothing.
     """
     frame.known_pipeline(name)
     parity = _compared(frame, name, limit)
@@ -125,45 +131,51 @@ def _compared(frame: Frame, name: str, limit: int) -> Parity:
     epilog=example(
         "rivertwice version serve flight_delays@v2",
         "rivertwice version serve flight_delays --yes  # back to the first one",
+        "rivertwice version serve flight_delays@v2 --accept-different --reason 'windows of two hours, as planned'",
     )
 )
 @name_argument()
 @click.option(
     "--without-left-out", is_flag=True, help="Serve although windows that are served now would be served no more."
 )
+@click.option(
+    "--accept-different",
+    is_flag=True,
+    help="Serve although no row can be compared, because windows or keys changed; kept with --reason and your name.",
+)
 @asks_first("another version serves")
 @pass_frame
-def serve(frame: Frame, name: str, consent: Consent, without_left_out: bool) -> None:
+def serve(frame: Frame, name: str, consent: Consent, without_left_out: bool, accept_different: bool) -> None:
     """Let version NAME serve.
 
     What consumers read shows its rows, from one commit on. Exit 3 if it may not. A version that never served is compared first, and serves only if every difference has a cause. The one that served before
     keeps its rows and its stream, and serves again by the same command; that compares nothing.
+
+    If the windows or the keys changed, no comparison can pass. Then it shows what is served before and after, and a person accepts
+    that with --accept-different --reason TEXT. The version must still be proved by its own reconcile and have read as far.
     """
     from rivertwice.instants import utc_now
     from rivertwice.versions.comparisons import require_valid
-    from rivertwice.versions.serve import require_switchable, serve_version, served_before
+    from rivertwice.versions.serve import serve_version
+    from rivertwice.versions.switching import choice_of, explain_not_needed
 
     settings = frame.settings
     frame.known_pipeline(name)
-    require_switchable(settings, name)
     home = settings.pipeline(name)
-    stored = parity = None
-    if not served_before(home):
-        parity = _compared(frame, name, 20)
-        if consent.dry_run and not parity.passed:
-            frame.emit({**to_plain(parity), "passed": False}, lambda: parity_text(parity))
-            raise SystemExit(DEFECT)
-        if not parity.passed:
-            _emit_parity(frame, parity, _store(frame, parity).run)
-            raise SystemExit(DEFECT)
-        if parity.left_out and not without_left_out:
-            message = (
-                f"windows of {name} could not be compared: {_left_out_text(parity)}; nothing was switched; with --without-left-out it serves "
-                "without that proof, and what it lacks is served no more"
-            )
-            raise RequestError(message)
-        if not consent.dry_run:
-            stored = _store(frame, parity)
+    if accept_different:
+        named_reason(consent.reason)
+    choice = choice_of(settings, name)
+    stored = None
+    parity = _compared(frame, name, 20) if choice.compares else None
+    different = choice.different if parity is None else parity.different  # Spark may find what the files do not say
+    if different:
+        exchange = _require_accepted(frame, name, different, accept_different, without_left_out)
+        _serve_different(frame, exchange, consent)
+        return
+    if accept_different:
+        raise RequestError(explain_not_needed(choice))
+    if parity is not None:
+        stored = _require_passed(frame, parity, consent, without_left_out=without_left_out)
     before = home.serving_version
 
     def preview() -> Preview:
@@ -183,8 +195,79 @@ def serve(frame: Frame, name: str, consent: Consent, without_left_out: bool) -> 
     frame.emit(done, lambda: _switched_text(done))
 
 
-def _left_out_text(parity: Parity) -> str:
-    return "; ".join(f"{part.windows} before {to_plain(part.end)}, because {part.why}" for part in parity.left_out)
+def _require_passed(
+    frame: Frame, parity: Parity, consent: Consent, *, without_left_out: bool
+) -> StoredComparison | None:
+    """Return the stored form of a comparison that passed; None with `--dry-run`, which stores nothing.
+
+    Raises:
+        SystemExit: it has not passed; it was shown.
+        RequestError: windows that are served now would be served no more.
+    """
+    if not parity.passed and consent.dry_run:
+        frame.emit({**to_plain(parity), "passed": False}, lambda: parity_text(parity))
+        raise SystemExit(DEFECT)
+    if not parity.passed:
+        _emit_parity(frame, parity, _store(frame, parity).run)
+        raise SystemExit(DEFECT)
+    if parity.left_out and not without_left_out:
+        raise RequestError(_left_out_text(parity.version, parity.left_out))
+    return None if consent.dry_run else _store(frame, parity)
+
+
+def _require_accepted(
+    frame: Frame, name: str, different: Sequence[str], accepted: bool, without_left_out: bool
+) -> Exchange:
+    """Return what a switch to a version whose rows cannot be compared exchanges.
+
+    Raises:
+        SystemExit: nobody accepted it; what it exchanges was shown.
+        RequestError: the version cannot serve yet, or windows that are served now would be served no more.
+    """
+    from rivertwice.versions.accept import look_at_exchange
+
+    exchange = look_at_exchange(frame.settings, name, different)
+    if not accepted:
+        frame.emit({**to_plain(exchange), "passed": False}, lambda: f"{exchange_text(exchange)}\nnothing was switched")
+        raise SystemExit(DEFECT)
+    exchange.require_ready()
+    if exchange.left_out and not without_left_out:
+        raise RequestError(_left_out_text(name, exchange.left_out))
+    return exchange
+
+
+def _serve_different(frame: Frame, exchange: Exchange, consent: Consent) -> None:
+    """Let a version serve whose rows cannot be compared, and keep by whom, when and why that was accepted."""
+    from rivertwice.instants import utc_now
+    from rivertwice.versions.accept import accept
+    from rivertwice.versions.serve import serve_version
+
+    name, serving, reason = exchange.version, exchange.serving, str(consent.reason)
+
+    def preview() -> Preview:
+        text = f"{exchange_text(exchange)}\n{name} would serve in place of {serving}"
+        return Preview({"version": name, "before": serving, "exchange": to_plain(exchange)}, text)
+
+    if not consent.given(name, f"Let {name} serve in place of {serving}, though no row was compared?", preview):
+        return
+    now = utc_now()
+    done = serve_version(
+        frame.settings,
+        name,
+        by=consent.by,
+        now=now,
+        reason=reason,
+        accept=lambda: accept(frame.settings, name, exchange.different, by=consent.by, reason=reason, now=now),
+    )
+    frame.emit(done, lambda: _switched_text(done))
+
+
+def _left_out_text(name: str, left_out: Sequence[LeftOut]) -> str:
+    parts = "; ".join(f"{part.windows} before {to_plain(part.end)}, because {part.why}" for part in left_out)
+    return (
+        f"windows of {name} could not be compared: {parts}; nothing was switched; with --without-left-out it serves without that proof, "
+        "and what it lacks is served no more"
+    )
 
 
 def _switched_text(done: Switched) -> str:
@@ -243,7 +326,13 @@ def end_alerts(settings: Settings, name: str, now: datetime) -> None:
 
 def begin_beside(frame: Frame, name: str, timeout: int, consent: Consent, *, recompute: bool) -> None:
     """Show what a new version of a pipeline would do, or begin it and compute its past."""
+    from rivertwice.pipeline.counterparts import ACCEPTED, explain_accepted
+    from rivertwice.versions.begin import find_wanted
+
     _require_pipeline(frame, name)
+    wanted = find_wanted(frame.settings, name, recompute=recompute)  # before Spark is asked for anything
+    if wanted.way.kind == ACCEPTED:
+        frame.progress(explain_accepted(wanted.way, wanted.new.definition.name))
     if consent.given(name, f"Begin a new version beside {name}?", lambda: _plan(frame, name, recompute=recompute)):
         _begin(frame, name, timeout, recompute=recompute)
 
@@ -259,7 +348,7 @@ def _plan(frame: Frame, name: str, *, recompute: bool) -> Preview:
 
 def _begin(frame: Frame, name: str, timeout: int, *, recompute: bool) -> None:
     from rivertwice.instants import utc_now
-    from rivertwice.versions.begin import begin_version
+    from rivertwice.versions.begin import begin_version, way_of
     from rivertwice.versions.plan import require_readable
 
     settings, now = frame.settings, utc_now()
@@ -267,11 +356,17 @@ def _begin(frame: Frame, name: str, timeout: int, *, recompute: bool) -> None:
     begun = begin_version(settings, name, by="cli", now=now, recompute=recompute)
     frame.progress(f"{begun.name} runs beside {begun.beside}, which goes on with the definition that it runs")
     report, text = load_and_start(frame, begun.name, now, timeout, wait=False)
-    frame.emit(report | {"version": begun.name}, lambda: f"{text}; {_next(begun)}")
+    way = way_of(settings, begun, begun.beside)
+    frame.emit(report | {"version": begun.name, "different": list(way.reasons)}, lambda: f"{text}; {_next(begun, way)}")
 
 
-def _next(begun: Version) -> str:
+def _next(begun: Version, way: Way) -> str:
+    """Return the commands that lead from a version that has begun to one that serves. Pure."""
+    from rivertwice.pipeline.counterparts import ACCEPTED, explain_accepted
+
     both = ", ".join(f"`rivertwice reconcile {name}`" for name in (begun.beside, begun.name))
+    if way.kind == ACCEPTED:
+        return f"next: {both}; {explain_accepted(way, begun.name)}"
     return f"next: {both}, `rivertwice version compare {begun.name}`"
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rivertwice.instants import iso_of_ms
+from rivertwice.instants import iso_of_ms, to_iso
 from rivertwice.timeline.sequence import Entry
+from rivertwice.versions.accept import Exchange
 from rivertwice.versions.comparisons import StoredComparison
 from rivertwice.versions.model import Proof
 from rivertwice.versions.switching import Choice
@@ -48,6 +49,39 @@ def describe_comparison(stored: StoredComparison, asked: str) -> str:
     ]
     parts += [f"Warning: {_text(text)}." for text in stored.warnings]
     parts.append(f"Proofs: {'; '.join(_proof(each) for each in stored.proofs)}. Comparison {_code(stored.run)}.")
+    return "\n\n".join(parts)
+
+
+def describe_exchange(exchange: Exchange, asked: str) -> str:
+    """Return what a person should know before a version serves whose rows cannot be compared.
+
+    Args:
+        exchange: what is served before and after.
+        asked: why the switch is asked for.
+    """
+    before, after = exchange.before, exchange.after
+    rows = [
+        ("rows", before.rows, after.rows),
+        ("windows", before.windows, after.windows),
+        ("first begins", before.start or "-", after.start or "-"),
+        ("last ends", before.end or "-", after.end or "-"),
+    ]
+    heads = f"| served | now, {before.version} | then, {after.version} |"
+    parts = [
+        f"Asked for: {_text(asked)}.",
+        f"**No row was compared**: {_text('; '.join(exchange.different))}. Who approves accepts that the rows are others.",
+        "\n".join([heads, "|---|---:|---:|", *(f"| {a} | {b} | {c} |" for a, b, c in rows)]),
+    ]
+    columns = [f"column {_code(name)} is gone" for name in exchange.columns_gone]
+    columns += [f"column {_code(name)} is added" for name in exchange.columns_added]
+    if columns:
+        parts.append(f"Columns: {'; '.join(columns)}.")
+    parts += [
+        f"**Left out: {part.windows} windows** from {to_iso(part.start)} to {to_iso(part.end)}: {_text(part.why)}. "
+        "What the version lacks of them is served no more."
+        for part in exchange.left_out
+    ]
+    parts.append(f"Proof: {_proof(exchange.proof)}.")
     return "\n\n".join(parts)
 
 

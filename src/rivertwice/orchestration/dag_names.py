@@ -20,6 +20,6 @@ def dag_of_step(pipeline: str, act: str, version: str) -> str | None:
     """Return the DAG that does the next step about a version, with the value for its form; None: no DAG does it."""
     if act == "reconcile":
         return dag_id("reconcile", version)
-    if act in ("compare", "serve", "back"):
+    if act in ("compare", "serve", "back", "accept"):
         return f"{dag_id('switch', pipeline)}, version {version}"
     return None

@@ -6,8 +6,9 @@ Everything heavy is imported inside the functions: they run in a task's process,
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -16,10 +17,13 @@ from rivertwice.config import Settings
 from rivertwice.errors import RequestError
 from rivertwice.instants import utc_now
 from rivertwice.orchestration.refusals import refusals
-from rivertwice.orchestration.requests import read_switch
+from rivertwice.orchestration.requests import REASON_OF_MANUAL, REASON_OF_SCHEDULE, read_switch
 from rivertwice.orchestration.run_names import comparisons
 from rivertwice.orchestration.steps import conf, is_scheduled, who
 from rivertwice.versions.policy import switches_by_itself
+
+if TYPE_CHECKING:
+    from rivertwice.timeline.version_records import Acceptance
 
 log = logging.getLogger(__name__)
 
@@ -49,14 +53,31 @@ def choose(pipeline: str) -> dict[str, Any]:
             obstacle = str(error)
     if obstacle:
         raise AirflowSkipException(obstacle)
+    if choice.different:
+        with refusals():
+            require_reason(choice.version, choice.different, form.reason)
     log.info("%s shall serve in place of %s", choice.version, choice.serving)
-    return asdict(choice) | {"reason": form.reason or who(context)}
+    return asdict(choice) | {"different": list(choice.different), "reason": form.reason or who(context)}
+
+
+def require_reason(version: str, different: Sequence[str], reason: str) -> None:
+    """Check that the form says why a version whose rows cannot be compared shall serve. Pure.
+
+    Raises:
+        RequestError: it does not.
+    """
+    if not reason:
+        message = (
+            f"{version} cannot be compared: {'; '.join(different)}; nothing was switched; start the DAG again and write in `reason` why "
+            "it shall serve all the same"
+        )
+        raise RequestError(message)
 
 
 def compare_arguments(choice: dict[str, Any]) -> list[str]:
     """Return the arguments of the job that compares; none if the version served before."""
     if not choice["compares"]:
-        log.info("%s served before, so nothing is compared", choice["version"])
+        log.info("nothing is compared: %s", "; ".join(choice["different"]) or f"{choice['version']} served before")
         return []
     return ["--version", choice["version"]]
 
@@ -65,9 +86,16 @@ def gate(choice: dict[str, Any]) -> dict[str, Any]:
     """Read the comparison of this DAG run, and return what is asked of a person.
 
     Raises:
-        AirflowFailException: it has not passed; the message names each reason.
+        AirflowFailException: it has not passed, or the version is not ready; the message names each reason.
     """
-    from rivertwice.orchestration.approval import describe_comparison, describe_refusal, describe_return, headline
+    from rivertwice.orchestration.approval import (
+        describe_comparison,
+        describe_exchange,
+        describe_refusal,
+        describe_return,
+        headline,
+    )
+    from rivertwice.versions.accept import look_at_exchange
     from rivertwice.versions.comparisons import newest_comparison
     from rivertwice.versions.serve import publications_since
     from rivertwice.versions.switching import Choice
@@ -76,6 +104,15 @@ def gate(choice: dict[str, Any]) -> dict[str, Any]:
     asked, chosen = choice["reason"], Choice(**{name: value for name, value in choice.items() if name != "reason"})
     found = {**choice, "subject": headline(chosen), "run": None, "asks": True}
     home = settings.pipeline(chosen.version)
+
+    def ask_to_accept(different: Sequence[str]) -> dict[str, Any]:
+        with refusals():
+            exchange = look_at_exchange(settings, chosen.version, different)
+            exchange.require_ready()
+        return {**found, "different": list(different), "body": describe_exchange(exchange, asked)}
+
+    if chosen.different:
+        return ask_to_accept(chosen.different)
     if not chosen.compares:
         published = publications_since(settings.pipeline(chosen.serving))
         return {**found, "body": describe_return(chosen, asked, published)}
@@ -87,6 +124,12 @@ def gate(choice: dict[str, Any]) -> dict[str, Any]:
             "known of its differences; look at the log of the task compare, and clear that task"
         )
         raise AirflowFailException(message)
+    if stored.different:  # only Spark found it
+        with refusals():
+            require_reason(
+                chosen.version, stored.different, "" if asked in (REASON_OF_MANUAL, REASON_OF_SCHEDULE) else asked
+            )
+        return {**ask_to_accept(stored.different), "run": stored.run}
     if not stored.passed:
         message = (
             f"comparison {stored.run} does not let {chosen.version} serve: {describe_refusal(stored)}; "
@@ -109,12 +152,14 @@ def serve(found: dict[str, Any]) -> dict[str, Any]:
     Raises:
         AirflowFailException: nobody approved, or what was compared changed since.
     """
+    from rivertwice.versions.accept import accept
     from rivertwice.versions.comparisons import find_comparison, require_valid
     from rivertwice.versions.serve import serve_version
 
     settings, context = Settings.from_env(), get_current_context()
     by = approved_by(found, context["ti"].xcom_pull(task_ids="approve"))
-    version = found["version"]
+    version, reason, now = found["version"], found["reason"], utc_now()
+    different = tuple(found.get("different", ()))  # absent in a run that began before an update
     stored = None if found["run"] is None else find_comparison(settings.pipeline(version), found["run"])
     if found["compares"] and stored is None:
         message = (
@@ -123,20 +168,27 @@ def serve(found: dict[str, Any]) -> dict[str, Any]:
         raise AirflowFailException(message)
 
     def check() -> None:
-        if stored is not None:
+        if stored is not None and not different:
             try:
                 require_valid(settings, stored)
             except RequestError as error:
                 raise AirflowFailException(str(error)) from None  # no refused form: somebody approved
+
+    def accepted() -> Acceptance:
+        try:
+            return accept(settings, version, different, by=by, reason=reason, now=now)
+        except RequestError as error:
+            raise AirflowFailException(str(error)) from None  # no refused form: somebody approved
 
     with refusals():
         done = serve_version(
             settings,
             version,
             by=by,
-            now=utc_now(),
+            now=now,
             compared=None if stored is None else stored.brief(),
-            reason=found["reason"],
+            reason=reason,
+            accept=accepted if different else None,
             check=check,
         )
     log.info("%s serves, %s rows", done.version, done.rows)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rivertwice.pipeline.bundle import Bundle
+from rivertwice.pipeline.counterparts import Way, decide_way
 from rivertwice.pipeline.fingerprint import DECODE, STATE, ChangedComponent, compare_fingerprints
 
 SAME, RESUME, REFUSED = "same", "resume", "refused"
@@ -35,11 +36,13 @@ class UpgradeDecision:
         way: `same` (no component changed: start it), `resume` (it can continue from the old state), or `refused`.
         changes: components that differ.
         obstacles: component to the reason why it cannot be carried over; empty unless refused.
+        beside: how a version of the changed definition, which runs beside the old one, comes to serve.
     """
 
     way: str
     changes: tuple[ChangedComponent, ...]
     obstacles: Mapping[str, str]
+    beside: Way
 
 
 def decide_upgrade(old: Bundle, new: Bundle, recorded: Mapping[str, str]) -> UpgradeDecision:
@@ -59,9 +62,10 @@ def decide_upgrade(old: Bundle, new: Bundle, recorded: Mapping[str, str]) -> Upg
             f"this release of rivertwice takes the old definition itself otherwise than the one that began the timeline (changed: "
             f"{', '.join(drifted)})"
         )
+    beside = decide_way(old.definition, new.definition)
     if obstacles:
-        return UpgradeDecision(REFUSED, changes, obstacles)
-    return UpgradeDecision(RESUME if changes else SAME, changes, {})
+        return UpgradeDecision(REFUSED, changes, obstacles, beside)
+    return UpgradeDecision(RESUME if changes else SAME, changes, {}, beside)
 
 
 def _obstacle(change: ChangedComponent, new: Bundle) -> str | None:

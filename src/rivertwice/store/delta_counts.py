@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -16,7 +18,7 @@ from rivertwice.config import Place
 from rivertwice.store.delta import Table, open_table
 from rivertwice.store.delta_handle import explained
 from rivertwice.store.delta_lent import lent_handle
-from rivertwice.store.sql import quoted
+from rivertwice.store.sql import is_before, quoted
 
 
 def total_rows(path: Place) -> int | None:
@@ -108,6 +110,36 @@ def group_counts(
         with explained(path, "reading it"):
             stream = QueryBuilder().register("t", table).execute(query)
             return pa.RecordBatchReader.from_stream(stream).read_all().cast(wanted)
+
+
+@dataclass(frozen=True)
+class TableExtent:
+    """How much time the rows of a table cover: their number, how many different starts they have, the first start and the last end."""
+
+    rows: int
+    starts: int
+    first: datetime | None
+    last: datetime | None
+
+
+def extent_of(path: Place, start: str, end: str, *, before_ms: int | None = None) -> TableExtent:
+    """Return how much time the rows of a table cover. They are counted where the files are read.
+
+    Args:
+        path: the table; one that does not exist has no rows.
+        start: the column of instants at which rows begin.
+        end: that at which they end.
+        before_ms: only rows that begin before this instant (epoch ms); None: all.
+    """
+    with lent_handle(path) as table:
+        if table is None:
+            return TableExtent(0, 0, None, None)
+        names = f"count(*) AS n, count(DISTINCT {quoted(start)}) AS starts, min({quoted(start)}) AS low, max({quoted(end)}) AS high"
+        where = "" if before_ms is None else f" WHERE {is_before(start, before_ms)}"
+        with explained(path, "counting its rows"):
+            stream = QueryBuilder().register("t", table).execute(f"SELECT {names} FROM t{where}")  # noqa: S608 (columns of our own tables)
+            (row,) = pa.RecordBatchReader.from_stream(stream).read_all().to_pylist()
+    return TableExtent(row["n"], row["starts"], row["low"], row["high"])
 
 
 def bounds_in_log(path: Place, column: str) -> tuple[Any, Any] | None:

@@ -178,6 +178,7 @@ def _versions(settings: Settings, name: str) -> list[dict[str, Any]]:
             "since": view.since,
             "proved_until": view.proved_until,
             "comparison": None if view.comparison is None else view.comparison.run,
+            "accepted": None if view.accepted is None else view.accepted.plain(),
             "next": {"act": view.next.act, "text": view.next.text},
         }
         for view in room.view_versions(settings, name)

@@ -1,26 +1,72 @@
 """The versions of a pipeline: definitions that run beside the first one, each with a home of its own.
 
 Records of the pipeline's place, format 1: `versions/v2.json` is written once when a version begins, and `versions/v2-dropped.json`
-when it is given up. A number is never used again.
+when it is given up. A number is never used again. `versions/v2-accepted-MS.json` is written once right before the commit of a switch
+to a version whose rows could not be compared: who accepted that, when and why. MS is that time, in epoch milliseconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from rivertwice.config import PipelineHome, Place, below
-from rivertwice.config.versions import FIRST, split_version
+from rivertwice.config.versions import FIRST, base_of, split_version, version_name
 from rivertwice.errors import LostRaceError, RequestError
-from rivertwice.instants import parse_iso, to_iso
+from rivertwice.instants import parse_iso, to_iso, to_ms
 from rivertwice.locks import lock_or_refuse
 from rivertwice.store.small_records import list_keys, put_record_if_absent, read_record
 
 FORMAT = 1
 _DROPPED = "-dropped.json"
+_ACCEPTED = "-accepted-"
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What a version serves, in figures.
+
+    Attributes:
+        version: its name; rows: of its closed windows; windows: their different starts.
+        start, end: of the first and the last window, half-open, ISO 8601; None: there is no row.
+    """
+
+    version: str
+    rows: int
+    windows: int
+    start: str | None
+    end: str | None
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """That a version serves although its rows cannot be compared with those that were served.
+
+    Attributes:
+        by, at, reason: who accepted it, when, and in which words.
+        different: why they could not be compared, one sentence each.
+        before, after: what was served before the switch, and after it.
+    """
+
+    by: str
+    at: datetime
+    reason: str
+    different: tuple[str, ...]
+    before: Extent
+    after: Extent
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as it is stored."""
+        return {**asdict(self), "at": to_iso(self.at), "different": list(self.different)}
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> Acceptance:
+        """Return it from its stored form."""
+        sides = {name: Extent(**data[name]) for name in ("before", "after")}
+        return cls(**{**data, **sides, "at": parse_iso(data["at"]), "different": tuple(data["different"])})
 
 
 @dataclass(frozen=True)
@@ -35,6 +81,7 @@ class Version:
         changed: components of the definition that differ from the one that served.
         by, noted_at: who asked, and when.
         dropped_at: when it was given up; None: it was not.
+        accepted: the newest acceptance of rows that could not be compared; None: nobody had to accept any.
     """
 
     name: str
@@ -46,6 +93,7 @@ class Version:
     by: str
     noted_at: datetime
     dropped_at: datetime | None = None
+    accepted: Acceptance | None = None
 
     @property
     def number(self) -> int:
@@ -80,7 +128,7 @@ def hold_versions(home: PipelineHome) -> Iterator[None]:
 def record_version(home: PipelineHome, version: Version) -> bool:
     """Record a version of the pipeline whose home is given; return False if its number is taken."""
     record = {"format": FORMAT, **asdict(version), "noted_at": to_iso(version.noted_at)}
-    del record["dropped_at"]
+    del record["dropped_at"], record["accepted"]
     return put_record_if_absent(_place(home), f"v{version.number}.json", record)
 
 
@@ -90,15 +138,38 @@ def record_dropped(home: PipelineHome, version: Version, by: str, now: datetime)
     return put_record_if_absent(_place(home), f"v{version.number}{_DROPPED}", record)
 
 
+def record_accepted(home: PipelineHome, version: str, accepted: Acceptance) -> None:
+    """Record that a person accepts rows of a version that cannot be compared; the same acceptance is recorded once.
+
+    Args:
+        home: of the pipeline.
+        version: name of the version.
+        accepted: the acceptance.
+    """
+    key = f"v{split_version(version)[1]}{_ACCEPTED}{to_ms(accepted.at):013d}.json"
+    put_record_if_absent(_place(home), key, {"format": FORMAT, **accepted.plain()})
+
+
+def next_name(home: PipelineHome) -> str:
+    """Return the name that a further version of the pipeline whose home is given would have."""
+    name = base_of(home.root.name)
+    return version_name(name, next_number(read_versions(home)))
+
+
 def read_versions(home: PipelineHome) -> list[Version]:
     """Return the versions of the pipeline whose home is given, those that were given up too, by number; the first is not among them.
 
     Raises:
         RequestError: a record has a format that is not known.
     """
-    numbers = sorted({int(key[1:].partition("-")[0].partition(".")[0]) for key in _keys(home)})
+    keys = _keys(home)
+    numbers = sorted({int(key[1:].partition("-")[0].partition(".")[0]) for key in keys})
     versions = (_read(home, number) for number in numbers)
-    return [version for version in versions if version is not None]
+    return [
+        replace(version, accepted=_read_accepted(home, version.number, keys))
+        for version in versions
+        if version is not None
+    ]
 
 
 def next_number(versions: list[Version]) -> int:
@@ -114,6 +185,13 @@ def _read(home: PipelineHome, number: int) -> Version | None:
     dropped_at = None if dropped is None else parse_iso(dropped["dropped_at"])
     values = {**data, "changed": tuple(data["changed"]), "noted_at": parse_iso(data["noted_at"])}
     return Version(**values, dropped_at=dropped_at)
+
+
+def _read_accepted(home: PipelineHome, number: int, keys: list[str]) -> Acceptance | None:
+    """Return the newest acceptance of a version, or None."""
+    own = sorted(key for key in keys if key.startswith(f"v{number}{_ACCEPTED}"))
+    data = _require_format(home, read_record(_place(home), own[-1]), number) if own else None
+    return None if data is None else Acceptance.from_plain(data)
 
 
 def _place(home: PipelineHome) -> Place:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rivertwice.backfill.kinds import find_planner
+from rivertwice.pipeline.counterparts import find_no_counterpart
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import ChangedComponent
 from rivertwice.trial.model import Retyped, SchemaChange
@@ -75,12 +76,6 @@ def _time_of(definition: Definition, topic: str) -> tuple[str, str | None, str]:
     return source.event_time, source.schema_.get(source.event_time), source.role
 
 
-def has_same_windows(old: Definition, new: Definition) -> bool:
-    """Say whether both have the same windows; the names of their columns do not matter."""
-    names = {"start_column", "end_column", "at"}
-    return old.window.model_dump(exclude=names) == new.window.model_dump(exclude=names)
-
-
 def compare_schemas(old: Mapping[str, str], new: Mapping[str, str]) -> SchemaChange:
     """Return how the columns of two results differ, given by name to type."""
     both = [name for name in new if name in old]
@@ -93,15 +88,4 @@ def compare_schemas(old: Mapping[str, str], new: Mapping[str, str]) -> SchemaCha
 
 def find_incomparable(old: Definition, new: Definition, schema: SchemaChange) -> str | None:
     """Return why rows of the two cannot be put beside each other, or None."""
-    if not has_same_windows(old, new):
-        return f"the windows changed from {old.window.text} to {new.window.text}, so a row of one has no counterpart in the other"
-    if set(old.row_keys) != set(new.row_keys):
-        return (
-            f"the keys changed from {', '.join(old.row_keys) or 'none'} to {', '.join(new.row_keys) or 'none'}, so a row of one has no "
-            "counterpart in the other"
-        )
-    for key in new.row_keys:
-        if key in schema.retyped:
-            change = schema.retyped[key]
-            return f"the key {key} changed from {change.old} to {change.new}, so its values cannot be matched"
-    return None
+    return find_no_counterpart(old, new, schema.types)

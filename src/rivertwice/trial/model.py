@@ -90,6 +90,11 @@ class SchemaChange:
     retyped: Mapping[str, Retyped] = field(default_factory=dict)
 
     @property
+    def types(self) -> dict[str, tuple[str, str]]:
+        """Column to its type in both results, where they differ."""
+        return {name: (change.old, change.new) for name, change in self.retyped.items()}
+
+    @property
     def is_empty(self) -> bool:
         """Whether the columns are the same."""
         return not (self.added or self.gone or self.retyped)

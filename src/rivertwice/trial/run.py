@@ -22,6 +22,7 @@ from rivertwice.errors import RequestError
 from rivertwice.instants import from_ms, iso_of_ms, to_iso, utc_now
 from rivertwice.pipeline.bundle import Bundle, build_project_bundle, load_bundle
 from rivertwice.pipeline.checked import check_bundle, read_verdict
+from rivertwice.pipeline.counterparts import has_same_windows
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import ChangedComponent, compare_fingerprints
 from rivertwice.pipeline.on_demand import Spark
@@ -35,7 +36,6 @@ from rivertwice.trial.definitions import (
     describe_sameness,
     find_incomparable,
     find_refusal,
-    has_same_windows,
     keeps_zones,
     select_effective,
 )

@@ -20,7 +20,16 @@ from rivertwice.config.versions import base_of, version_name
 from rivertwice.delivery.note import noted_sinks
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.locks import lock_or_refuse
-from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle, rename, save_bundle, write_folder
+from rivertwice.pipeline.bundle import (
+    Bundle,
+    build_bundle,
+    load_bundle,
+    load_bundle_definition,
+    rename,
+    save_bundle,
+    write_folder,
+)
+from rivertwice.pipeline.counterparts import NEVER, Way, decide_way, explain_never
 from rivertwice.pipeline.fingerprint import ChangedComponent, compare_fingerprints
 from rivertwice.store.places import remove_place
 from rivertwice.stream.lease import lease_owner, lock_file
@@ -47,6 +56,7 @@ class Wanted:
         drawn_from: id of the project's files.
         changes: components that differ.
         begun: the version of these very files that began already, or None.
+        way: how it comes to serve: `compared` or `accepted`.
     """
 
     pipeline: str
@@ -56,6 +66,7 @@ class Wanted:
     drawn_from: str
     changes: tuple[ChangedComponent, ...]
     begun: Version | None
+    way: Way
 
 
 def find_wanted(settings: Settings, pipeline: str, *, recompute: bool = False) -> Wanted:
@@ -67,7 +78,8 @@ def find_wanted(settings: Settings, pipeline: str, *, recompute: bool = False) -
         recompute: the definition need not differ: its past is computed again.
 
     Raises:
-        RequestError: the pipeline never ran, nothing that a result depends on changed, or another version is under way.
+        RequestError: the pipeline never ran, nothing that a result depends on changed, another version is under way, or this one
+            could never serve.
         DefinitionError: the definition in the project cannot be accepted.
     """
     home = settings.pipeline(pipeline)
@@ -88,7 +100,23 @@ def find_wanted(settings: Settings, pipeline: str, *, recompute: bool = False) -
             f"start; if a state or rows were damaged, `rivertwice upgrade {pipeline} --new-version --recompute` computes all again"
         )
         raise RequestError(message)
-    return Wanted(pipeline, serving, old, new, drawn.id, changes, under_way)
+    way = decide_way(old.definition, new.definition)
+    if way.kind == NEVER:
+        message = f"{explain_never(way, pipeline)}; nothing was done"
+        raise RequestError(message)
+    return Wanted(pipeline, serving, old, new, drawn.id, changes, under_way, way)
+
+
+def way_of(settings: Settings, version: Version, serving: str) -> Way:
+    """Return how a version comes to serve in place of another one, by what both run; it need not have begun to run.
+
+    Args:
+        settings: where everything is stored.
+        version: the version.
+        serving: name of the one that it would replace.
+    """
+    new = load_bundle_definition(settings.pipeline(version.name).bundles, version.bundle)
+    return decide_way(_running_bundle(settings.pipeline(serving)).definition, new)
 
 
 def select_under_way(versions: Sequence[Version], serving: str, drawn_from: str) -> Version | None:

@@ -41,6 +41,7 @@ class StoredComparison:
         left_out: windows that were not compared: {start, end, windows, why}.
         schema: columns that are `added`, `gone`, `retyped`. examples: rows without a cause.
         reasons: why the version may not serve; empty: it may. warnings: what the gate does not insist on.
+        different: why no row of one version has a counterpart in the other; empty: they can be compared. Absent in older records.
     """
 
     run: str
@@ -61,6 +62,7 @@ class StoredComparison:
     examples: Sequence[Mapping[str, Any]]
     reasons: Sequence[str]
     warnings: Sequence[str]
+    different: Sequence[str] = ()
 
     @property
     def passed(self) -> bool:
@@ -75,6 +77,8 @@ class StoredComparison:
     @property
     def verdict(self) -> str:
         """The result in a few words."""
+        if self.different:
+            return "no row was compared"
         rows = self.counts
         text = f"{rows['equal']} equal, {rows['declared']} declared, {rows['late']} late, {rows['unexplained']} without a cause"
         return f"{text}, {self.left_out_windows} windows left out" if self.left_out else text
@@ -97,6 +101,8 @@ def store_comparison(home: PipelineHome, parity: Parity, run: str, *, by: str, n
         return found
     stored = stored_form(parity, run, by, now)
     record = {"format": FORMAT, **_plain(stored), "created_at": to_iso(now)}
+    if not stored.different:
+        del record["different"]  # as earlier releases, which read no such field
     key = f"{to_ms(now):013d}-{require_name(run, 'comparison')}.json"
     put_record_if_absent(_place(home), key, record)
     for old in list_keys(_place(home))[:-KEPT]:
@@ -136,6 +142,7 @@ def stored_form(parity: Parity, run: str, by: str, now: datetime) -> StoredCompa
         examples=[_plain(row) for row in parity.examples[:EXAMPLES]],
         reasons=parity.reasons,
         warnings=parity.warnings,
+        different=parity.different,
     )
 
 

@@ -9,6 +9,21 @@ from datetime import datetime
 from rivertwice.trial.model import Comparison, Example, Expected, SchemaChange
 from rivertwice.versions.policy import APPROVAL
 
+NONE, LOAD, RECONCILE, COMPARE, DECLARE, SERVE, BACK, ACCEPT, WAIT = (
+    "none", "load", "reconcile", "compare", "declare", "serve", "back", "accept", "wait",
+)  # fmt: skip
+"""What a version waits for."""
+GONE = "records of these windows are in neither Kafka nor the archive any more, so the new version cannot have them"
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do next about a version: the act, in words with a command, and of which version it is a command."""
+
+    act: str
+    text: str
+    version: str
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -62,6 +77,8 @@ class Parity:
         by_record: rows belong to records, not to windows: those of the records that both versions have read were compared.
         reason, expected: of the change file: why there is a new version, and which rows are meant to differ.
         policy: of the change file: whether a person approves that the version serves.
+        different: why no row of one version has a counterpart in the other, so that no comparison can pass, and a person must accept
+            the switch; empty: they can be compared.
     """
 
     version: str
@@ -80,6 +97,7 @@ class Parity:
     reason: str = ""
     expected: tuple[Expected, ...] = ()
     policy: str = APPROVAL
+    different: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:

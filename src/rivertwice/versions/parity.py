@@ -6,6 +6,8 @@ of the log, with a cause where that is not the truth. Windows that both proofs c
 3. The windows of the others are computed from the log by both definitions, in batch. A row whose two results are equal there, or
 differ as declared, differs in what is served only by late records that one of the streams did not count. Any other has no cause.
 
+Where the two definitions have no rows in common, that is the result, and nothing else is looked at (`pipeline.counterparts`).
+
 Spark compares. The driver gets counts, a few examples, and the starts of windows with a difference that is not declared.
 """
 
@@ -22,10 +24,11 @@ from pyspark.sql.types import StructType
 
 from rivertwice.backfill.load_state import find_unfinished_load
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import DefinitionError, RequestError
+from rivertwice.errors import DefinitionError
 from rivertwice.instants import from_ms
 from rivertwice.pipeline.bundle import Bundle, load_bundle
 from rivertwice.pipeline.compile import result_schema
+from rivertwice.pipeline.counterparts import ACCEPTED, Way, decide_way, explain_accepted
 from rivertwice.pipeline.on_demand import Spark
 from rivertwice.progress import Progress
 from rivertwice.store.delta import open_table
@@ -33,21 +36,20 @@ from rivertwice.store.spark_files import read_files
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.lineage import load_timeline
 from rivertwice.timeline.sequence import head
+from rivertwice.timeline.served_stamp import follow_stamp
 from rivertwice.trial.compare import count_judged, find_examples, judge_rows, kept
-from rivertwice.trial.definitions import compare_schemas, find_incomparable
+from rivertwice.trial.definitions import compare_schemas
 from rivertwice.trial.model import Comparison, Expected, SchemaChange
-from rivertwice.versions.begin import require_version
+from rivertwice.versions.begin import require_version, way_of
 from rivertwice.versions.changes import ColumnsChange, Declared, read_changes, undeclared_columns
 from rivertwice.versions.cover import covered_rows, covered_until, describe_cover, is_by_record
 from rivertwice.versions.explain import explain_rows
 from rivertwice.versions.explained import Explained, Unexplained
-from rivertwice.versions.model import LeftOut, Parity, Proof
+from rivertwice.versions.model import GONE, LeftOut, Parity, Proof
 from rivertwice.versions.proof import read_proof
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-GONE = "records of these windows are in neither Kafka nor the archive any more, so the new version cannot have them"
 
 
 @dataclass(frozen=True)
@@ -65,27 +67,37 @@ def compare_versions(settings: Settings, name: str, spark: Spark, progress: Prog
     Args:
         settings: where everything is stored.
         name: of the new version.
-        spark: gives a session; not called if a proof is missing.
+        spark: gives a session; not called if a proof is missing, or if no row of one version has a counterpart in the other.
         progress: is passed one line per fact.
         limit: examples that are returned at most.
 
     Raises:
-        RequestError: there is no such version, or rows of the two have no counterpart.
+        RequestError: there is no such version.
         DefinitionError: the change file cannot be accepted.
         LogGapError: a record that a window needs is in neither Kafka nor the archive.
     """
     version = require_version(settings, name)
     declared = read_changes(settings, name)
-    homes = settings.pipeline(version.beside), settings.pipeline(name)
+    serving = follow_stamp(settings.pipeline(name))
+    beside = version.beside if serving == name else serving
+    homes = settings.pipeline(beside), settings.pipeline(name)
     proofs = read_proof(homes[0]), read_proof(homes[1])
     unfinished = find_unfinished_load(homes[1])
+    way = way_of(settings, version, beside)
     reasons = find_missing(proofs, None if unfinished is None else unfinished.text)
     nothing = Comparison(0, 0)
     parity = Parity(
-        name, version.beside, declared.sha256, None, None, proofs, SchemaChange(), nothing, 0, (), reasons,
+        name, beside, declared.sha256, None, None, proofs, SchemaChange(), nothing, 0, (), reasons,
         reason=declared.changes.reason, expected=declared.changes.expected(), policy=declared.changes.switch,
     )  # fmt: skip
+    if way.kind == ACCEPTED:
+        return _incomparable(parity, way)
     return parity if reasons else _judge(settings, parity, homes, declared, spark(), progress, limit)
+
+
+def _incomparable(parity: Parity, way: Way) -> Parity:
+    """Return the result where no row of one version has a counterpart in the other."""
+    return replace(parity, different=way.reasons, reasons=(explain_accepted(way, parity.version),))
 
 
 def find_missing(proofs: Sequence[Proof], unfinished: str | None) -> tuple[str, ...]:
@@ -111,10 +123,9 @@ def _judge(
     """Compare all that both proofs cover."""
     old, new = (_served(spark, settings, home) for home in homes)
     schema = _schema_change(old, new)
-    reason = find_incomparable(old.bundle.definition, new.bundle.definition, schema)
-    if reason is not None:
-        message = f"a row of {parity.version} has no counterpart in {parity.beside}: {reason}; no gate can compare them"
-        raise RequestError(message)
+    way = decide_way(old.bundle.definition, new.bundle.definition, schema.types)  # only Spark knows a query's types
+    if way.kind == ACCEPTED:
+        return replace(_incomparable(parity, way), schema=schema)
     load = read_load(new.home)
     since_ms = None if load is None else load.since_ms
     until_ms = covered_until(new.bundle.definition, parity.proofs)

@@ -41,6 +41,8 @@ class VersionPlan:
         free_bytes: room on the disk of the home.
         change_file: path of the file that declares which differences are meant.
         begun: whether this very version has begun already, so that `--yes` continues it.
+        different: why its rows cannot be compared with those that are served, so that a person must accept the switch; empty: they
+            can.
     """
 
     version: str
@@ -59,6 +61,7 @@ class VersionPlan:
     free_bytes: int
     change_file: str
     begun: bool
+    different: tuple[str, ...] = ()
 
 
 def plan_version(settings: Settings, pipeline: str, spark: Spark, *, recompute: bool = False) -> VersionPlan:
@@ -91,6 +94,7 @@ def plan_version(settings: Settings, pipeline: str, spark: Spark, *, recompute: 
         free_bytes=free_bytes(settings.home),
         change_file=str(changes_path(settings, new.name)),
         begun=wanted.begun is not None,
+        different=wanted.way.reasons,
     )
 
 

@@ -22,6 +22,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.config.versions import base_of, split_version
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.instants import parse_iso, to_iso
+from rivertwice.pipeline.counterparts import NEVER, decide_way, explain_never
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.store.places import remove_place
@@ -29,7 +30,7 @@ from rivertwice.timeline.lineage import head_definition
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence
 from rivertwice.timeline.served import METADATA_KEY, rebuild_served, serving_lock
 from rivertwice.timeline.served_stamp import ServedStamp, follow_stamp, mark_of, stamp_of
-from rivertwice.timeline.version_records import hold_versions, read_versions
+from rivertwice.timeline.version_records import Acceptance, hold_versions, read_versions, record_accepted
 
 SWITCH = "switch"
 """Key of the commit's metadata: who let which version serve, and by which comparison."""
@@ -61,6 +62,7 @@ def serve_version(
     now: datetime,
     compared: Mapping[str, Any] | None = None,
     reason: str = "",
+    accept: Callable[[], Acceptance] | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Switched:
     """Let a version serve.
@@ -72,6 +74,7 @@ def serve_version(
         now: the present instant.
         compared: what the gate said, for the record; None: nothing was compared, as for a version that served before.
         reason: why, for the record.
+        accept: where rows cannot be compared: called right before the commit, returns what a person accepted, which is recorded.
         check: is called right before the commit, when the rows that it will show are known; what it raises prevents the switch.
 
     Raises:
@@ -83,7 +86,7 @@ def serve_version(
     with ExitStack() as locks:
         locks.enter_context(hold_versions(settings.pipeline(base_of(name))))
         require_switchable(settings, name)
-        definition = _definition_of(home)
+        definition = definition_of(home)
         before = follow_stamp(home)
         if before == name:
             remove_place(home.own_served)
@@ -100,6 +103,10 @@ def serve_version(
         check()
         record = {"from": before, "to": name, "by": by, "at": to_iso(now), "compared": dict(compared or {})}
         record |= {"reason": reason} if reason else {}
+        if accept is not None:
+            accepted = accept()
+            record_accepted(settings.pipeline(base_of(name)), name, accepted)
+            record["accepted"] = accepted.plain()
         delta.overwrite(
             home.public_served,
             rows,
@@ -166,15 +173,18 @@ def require_switchable(settings: Settings, name: str) -> None:
     if number > 1 and name not in known:
         message = f"{name} is no version of {base} that runs; `rivertwice version list {base}`"
         raise RequestError(message)
-    for each in (home, settings.pipeline(home.serving_version)):
-        definition = _definition_of(each)
-        own = each.root.name
-        if definition.has_updates:
-            message = f"{own} has emit: updates, whose open windows are a table of their own: a switch would change the two one after the other"
-            raise RequestError(message)
+    way = decide_way(definition_of(settings.pipeline(home.serving_version)), definition_of(home))
+    if way.kind == NEVER:
+        message = f"{explain_never(way, base)}; nothing was switched"
+        raise RequestError(message)
 
 
-def _definition_of(home: PipelineHome) -> Definition:
+def definition_of(home: PipelineHome) -> Definition:
+    """Return what the head of a version runs.
+
+    Raises:
+        RequestError: it never ran.
+    """
     definition = head_definition(home)
     if definition is None:
         message = f"{home.root.name} never ran, so it has nothing to serve"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rivertwice.config import Settings
@@ -9,6 +10,7 @@ from rivertwice.config.versions import base_of
 from rivertwice.errors import RequestError
 from rivertwice.timeline.served_stamp import follow_stamp
 from rivertwice.timeline.version_records import read_versions
+from rivertwice.versions.begin import require_version, way_of
 from rivertwice.versions.changes import read_changes
 from rivertwice.versions.comparisons import find_outdated, newest_comparison
 from rivertwice.versions.policy import switches_by_itself
@@ -22,14 +24,16 @@ class Choice:
 
     Attributes:
         version: its name; serving: the version that serves now.
-        compares: whether the two are compared first; a version that served before is not.
+        compares: whether the two are compared first; a version that served before is not, nor one whose rows have no counterpart.
         by_itself: whether its change file lets the DAG switch without a person, if the comparison passes with nothing left out.
+        different: why its rows cannot be compared, so that a person must accept the switch; empty: nobody must.
     """
 
     version: str
     serving: str
     compares: bool
     by_itself: bool
+    different: Sequence[str] = ()
 
 
 def choose_version(settings: Settings, pipeline: str, asked: str = "") -> Choice:
@@ -51,10 +55,37 @@ def choose_version(settings: Settings, pipeline: str, asked: str = "") -> Choice
     if asked == serving:
         message = f"{asked} serves already; nothing was switched"
         raise RequestError(message)
-    version = asked or _newest_open(settings, pipeline, serving)
+    return choice_of(settings, asked or _newest_open(settings, pipeline, serving))
+
+
+def choice_of(settings: Settings, version: str) -> Choice:
+    """Return what it takes for a version to serve.
+
+    Raises:
+        RequestError: there is no such version, it never ran, or what it emits cannot be switched.
+    """
     require_switchable(settings, version)
+    serving = follow_stamp(settings.pipeline(version))
+    different: tuple[str, ...] = ()
     compares = not served_before(settings.pipeline(version))
-    return Choice(version, serving, compares, compares and switches_by_itself(settings, version))
+    if compares:
+        different = way_of(settings, require_version(settings, version), serving).reasons
+        compares = not different
+    return Choice(version, serving, compares, compares and switches_by_itself(settings, version), different)
+
+
+def explain_not_needed(choice: Choice) -> str:
+    """Return why nobody has to accept that a version's rows differ, and what to do instead. Pure."""
+    name = choice.version
+    if choice.compares:
+        return (
+            f"rows of {name} and {choice.serving} can be compared, so there is nothing to accept unseen; nothing was switched; declare the "
+            f"rows that are meant to differ in the change file, then `rivertwice version serve {name}` without --accept-different"
+        )
+    return (
+        f"{name} served before, so nothing is compared and nothing must be accepted; nothing was switched; "
+        f"`rivertwice version serve {name}` goes back to it"
+    )
 
 
 def find_not_due(settings: Settings, choice: Choice) -> str:

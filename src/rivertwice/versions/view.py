@@ -9,28 +9,29 @@ from rivertwice.backfill.load_state import find_unfinished_load
 from rivertwice.config import Settings
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import iso_of_ms, to_iso
+from rivertwice.pipeline.counterparts import ACCEPTED, Way, explain_accepted
+from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served_stamp import serving_by_stamp
-from rivertwice.timeline.version_records import Version, read_versions
+from rivertwice.timeline.version_records import Acceptance, Version, read_versions
+from rivertwice.versions.accept import find_unready
+from rivertwice.versions.begin import way_of
 from rivertwice.versions.changes import read_changes
 from rivertwice.versions.comparisons import StoredComparison, find_outdated, newest_comparison
-from rivertwice.versions.model import Proof
+from rivertwice.versions.model import (
+    ACCEPT,
+    BACK,
+    COMPARE,
+    DECLARE,
+    LOAD,
+    NONE,
+    RECONCILE,
+    SERVE,
+    Proof,
+    Step,
+)
 from rivertwice.versions.policy import changes_path
 from rivertwice.versions.proof import read_proof
 from rivertwice.versions.serve import read_switches, served_before
-
-NONE, LOAD, RECONCILE, COMPARE, DECLARE, SERVE, BACK = (
-    "none", "load", "reconcile", "compare", "declare", "serve", "back",
-)  # fmt: skip
-"""What a version waits for."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """What to do next about a version: the act, in words with a command, and of which version it is a command."""
-
-    act: str
-    text: str
-    version: str
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class VersionView:
         name: its name; serves: whether consumers read its rows; since: since when, ISO 8601; None: from the beginning, or it does not.
         began: when it began, ISO 8601; None: it is the first one.
         proof: up to where a reconcile has proved it; comparison: its newest one.
+        accepted: by whom, when and why its rows, which could not be compared, were accepted; None: nobody had to.
         next: what to do next.
     """
 
@@ -51,6 +53,7 @@ class VersionView:
     proof: Proof
     comparison: StoredComparison | None
     next: Step
+    accepted: Acceptance | None = None
 
     @property
     def proved_until(self) -> str | None:
@@ -101,9 +104,19 @@ def _view(
             pair = proofs[comparison.beside], proofs[name]
             outdated = find_outdated(comparison, pair, _declared(settings, name), serving)
         load = None if unfinished is None else unfinished.text
-        step = next_step(name, load, (proofs[serving], proofs[name]), comparison, outdated, path)
+        way = way_of(settings, version, serving)
+        different = way.reasons or (() if comparison is None or outdated else comparison.different)
+        if different:
+            way = Way(ACCEPTED, tuple(different))
+            unready = (
+                find_unready(settings, name) if head(home) is not None else [Step(RECONCILE, proofs[name].lacks, name)]
+            )
+            step = unready[0] if unready else Step(ACCEPT, explain_accepted(way, name), name)
+        else:
+            step = next_step(name, load, (proofs[serving], proofs[name]), comparison, outdated, path)
     return VersionView(
-        name, name == serving, since if name == serving else None, to_iso(version.noted_at), proofs[name], comparison, step
+        name, name == serving, since if name == serving else None, to_iso(version.noted_at), proofs[name], comparison, step,
+        version.accepted,
     )  # fmt: skip
 
 

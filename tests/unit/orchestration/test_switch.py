@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
-from homes.versions import AT, GONE, World
+from homes.versions import AT, GONE, TWO_HOURS, World
+from rivertwice.cockpit.versions import describe_versions
 from rivertwice.errors import RequestError
 from rivertwice.orchestration import switch_steps
 from rivertwice.orchestration.alerts import ReportedError
+from rivertwice.orchestration.dag_names import dag_of_step
 from rivertwice.orchestration.run_names import comparisons
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.timeline.sequence import publish, read_sequence
 from rivertwice.timeline.served_stamp import serving_by_stamp
+from rivertwice.timeline.version_records import read_versions
 from rivertwice.trial.model import Change, Comparison, Example
 from rivertwice.versions.comparisons import store_comparison
 from rivertwice.versions.policy import changes_path
@@ -259,3 +262,97 @@ def test_a_scheduled_run_waits_for_proofs_and_never_returns(tmp_path: Path, monk
     serve_version(world.settings, "p", by="test", now=AT)
     with pytest.raises(AirflowSkipException, match="p@v2 serves when a person asks for it"):
         scheduled.choose()
+
+
+@pytest.fixture
+def other_windows(tmp_path: Path) -> World:
+    made = World(tmp_path, TWO_HOURS)
+    made.seal("r1")
+    made.reconciled("p")
+    return made
+
+
+@pytest.mark.proves("howto-upgrade.md#other-windows-or-keys")
+def test_rows_that_cannot_be_compared_are_accepted_by_a_person_who_says_why(
+    other_windows: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    world, run = other_windows, Run(other_windows, monkeypatch)
+    with pytest.raises(
+        AirflowFailException, match=r"the windows changed from 1 hour to 2 hours.*write in `reason`"
+    ) as no:
+        run.choose()
+    assert isinstance(no.value.__cause__, RequestError)
+    choice = run.choose(reason="as planned")
+    assert run.do("comparison_wanted", choice) == []
+    found = dict(run.do("gate", choice))
+    assert (found["asks"], found["run"]) == (True, None)
+    assert "**No row was compared**: the windows changed from 1 hour to 2 hours" in found["body"]
+    assert "| windows | 8 | 5 |" in found["body"]
+    assert run.do("approval_wanted", found)
+    with pytest.raises(AirflowFailException, match="nobody approved"):
+        run.serve(found, None)
+    assert serving_by_stamp(world.old) == "p"
+    done = run.serve(found)
+    assert serving_by_stamp(world.old) == "p@v2"
+    (version,) = read_versions(world.old)
+    assert version.accepted is not None
+    assert (version.accepted.by, version.accepted.reason) == ("ada in Airflow", "as planned")
+    assert read_switches(world.old)[-1]["accepted"] == version.accepted.plain()
+    assert run.do("report", "p", done)["not_counted"] == []
+    (_, row) = describe_versions(world.settings, "p", AT)
+    assert row["accepted"]["reason"] == "as planned"
+
+
+def test_an_automatic_policy_does_not_accept_rows_that_cannot_be_compared(
+    other_windows: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    let_it(other_windows)
+    scheduled = Run(other_windows, monkeypatch, "scheduled")
+    with pytest.raises(AirflowSkipException, match="p@v2 serves when a person asks for it"):
+        scheduled.choose()
+    run = Run(other_windows, monkeypatch)
+    found = dict(run.do("gate", run.choose(reason="as planned")))
+    assert run.do("approval_wanted", found)
+
+
+def test_the_dag_refuses_and_accepts_by_what_the_command_line_does(
+    other_windows: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    world, run = other_windows, Run(other_windows, monkeypatch)
+    choice = run.choose(reason="as planned")
+    found = dict(run.do("gate", choice))
+    world.reconciled("p", read=120)
+    for task, argument in (("gate", choice), ("serve", found)):
+        run.answer = YES
+        with pytest.raises(AirflowFailException, match="p@v2 has not read 20 records"):
+            run.do(task, argument)
+    assert serving_by_stamp(world.old) == "p"
+    (_, row) = describe_versions(world.settings, "p", AT)
+    assert "p@v2 has not read 20 records" in row["next"]["text"]
+    assert dag_of_step("p", row["next"]["act"], "p@v2") is None
+
+
+def test_a_type_of_a_key_that_only_spark_knows_asks_a_person_too(
+    run: Run, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    world.reconciled("p")
+    why = "the key k changed from string to int, so its values cannot be matched"
+    choice = run.choose()
+    run.compare(choice, different=(why,), reasons=(why,))
+    with pytest.raises(AirflowFailException, match=r"the key k changed.*write in `reason`"):
+        run.do("gate", choice)
+    choice = run.choose(reason="ids are numbers")
+    found = dict(run.do("gate", choice))
+    assert why in found["body"]
+    run.serve(found)
+    (version,) = read_versions(world.old)
+    assert version.accepted is not None
+    assert version.accepted.different == (why,)

@@ -88,12 +88,12 @@ def test_an_upgrade_does_not_go_on_with_something_else_that_was_cut_off(bundles:
 
 def test_what_cannot_go_on_is_refused_with_every_reason(bundles: tuple[Bundle, Bundle], tmp_path: Path) -> None:
     old, new = bundles
-    require_way(decide_upgrade(old, new, old.fingerprint.hashes()), "p")
+    require_way(decide_upgrade(old, new, old.fingerprint.hashes()), "p", beside="p@v2")
     with pytest.raises(RequestError, match="nothing in the definition of p changed"):
-        require_way(decide_upgrade(old, old, old.fingerprint.hashes()), "p")
+        require_way(decide_upgrade(old, old, old.fingerprint.hashes()), "p", beside="p@v2")
     folder = tmp_path / "flight_delays"
     replace_text(folder / "transform.sql", "max(dep_delay)", "min(dep_delay)")
     replace_text(folder / "pipeline.yaml", "topic: flights", "topic: flights2")
     decision = decide_upgrade(old, build_bundle(folder), old.fingerprint.hashes())
     with pytest.raises(FingerprintError, match=r"topic: .*old topic; transform: it shapes the state"):
-        require_way(decision, "p")
+        require_way(decision, "p", beside="p@v2")

@@ -17,7 +17,6 @@ from rivertwice.trial.definitions import (
     describe_sameness,
     find_incomparable,
     find_refusal,
-    has_same_windows,
     keeps_zones,
     select_effective,
 )
@@ -116,13 +115,6 @@ def test_columns_are_compared_by_name_and_type() -> None:
         added={"top": "bigint"}, gone={"n": "bigint"}, retyped={"total": Retyped("double", "decimal(12,2)")}
     )
     assert compare_schemas(old, old).is_empty
-
-
-def test_other_window_columns_are_the_same_windows() -> None:
-    renamed = SQL.replace("window_start", "s").replace("window_end", "e")
-    named = parsed(("{size: 1 hour}", "{size: 1 hour, start_column: s, end_column: e}"), sql=renamed)
-    assert has_same_windows(OLD, named)
-    assert not has_same_windows(OLD, parsed(("{size: 1 hour}", "{size: 2 hours}"), sql=LONGER))
 
 
 @pytest.mark.parametrize(

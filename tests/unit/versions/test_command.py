@@ -16,8 +16,8 @@ from rivertwice.timeline.stream_load import read_stream_load
 
 
 def changed(folder: Path) -> Settings:
-    """Return a project whose pipeline emits updates, so that its past cannot be loaded by batch, and was edited."""
-    settings, home, _ = make_home(folder, emit="updates")
+    """Return a project whose pipeline has sessions, so that its past cannot be loaded by batch, and was edited."""
+    settings, home, _ = make_home(folder, session=True)
     write_intent(home, "stopped", "test", NOW)
     sql = settings.definitions / "p" / "transform.sql"
     sql.write_text(sql.read_text().replace("count(*)", "1 + count(*)"))
@@ -38,7 +38,7 @@ def test_what_backfills_cannot_load_the_stream_loads_in_large_batches(tmp_path: 
     begun = run(settings, "upgrade", "p", "--new-version", "--yes")
     assert begun.exit_code == 0, (begun.output, begun.exception)
     assert "40 records in about 1 batches of at most 1000000 records" in begun.output
-    assert "no backfill can load this past: it has emit: updates" in begun.output
+    assert "no backfill can load this past: its windows are session, gap 1 hour" in begun.output
     assert "`rivertwice version compare p@v2`" in begun.output
     intent = read_intent(settings.pipeline("p@v2"))
     assert intent is not None
@@ -68,7 +68,7 @@ def test_a_comparison_without_proofs_says_what_to_run(tmp_path: Path) -> None:
 
 
 def test_the_same_definition_is_computed_again_only_if_that_is_asked_for(tmp_path: Path) -> None:
-    settings, home, _ = make_home(tmp_path, emit="updates")
+    settings, home, _ = make_home(tmp_path, session=True)
     write_intent(home, "stopped", "test", NOW)
     refused = run(settings, "upgrade", "p", "--new-version")
     assert refused.exit_code == 1

@@ -20,6 +20,7 @@ from rivertwice.errors import RequestError
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.sequence import publish, read_sequence
 from rivertwice.timeline.served_stamp import serving_by_stamp
+from rivertwice.versions.begin import begin_version
 from rivertwice.versions.comparisons import (
     KEPT,
     StoredComparison,
@@ -202,3 +203,18 @@ def test_only_a_change_file_that_says_so_switches_by_itself(world: World, text: 
     path.parent.mkdir()
     path.write_text(text)
     assert switches_by_itself(world.settings, "p@v2") is by_itself
+
+
+def test_a_version_is_compared_with_the_one_that_serves_now(world: World) -> None:
+    world.serve("p@v2")
+    sql = world.settings.definitions / "p" / "transform.sql"
+    sql.write_text(sql.read_text().replace("100 + count(*)", "200 + count(*)"))
+    third = begin_version(world.settings, "p", by="test", now=AT)
+    assert third.beside == "p@v2"
+    write_intent(world.settings.pipeline("p@v3"), "stopped", "test", AT)
+    world.serve("p")
+    done = CliRunner().invoke(cli, ["version", "compare", "p@v3"], env=world.settings.to_env())
+    assert done.exit_code == 3, (done.output, done.exception)
+    newest = newest_comparison(world.settings.pipeline("p@v3"))
+    assert newest is not None
+    assert newest.beside == "p"

@@ -5,7 +5,7 @@ import { number, plural } from "./format.js";
 import { Ago, AirflowLink, Bar, Card, Empty, Instant, Loaded, Note, Table, Tag, Words } from "./parts.js";
 import { useData } from "./poll.js";
 
-const BUTTONS = { compare: "Compare and ask…", serve: "Compare and ask…", back: "Roll back to it…" };
+const BUTTONS = { compare: "Compare and ask…", serve: "Compare and ask…", back: "Roll back to it…", accept: "Ask a person…" };
 
 export function Versions({ name, api, stamp, every, acts, act, onDone }) {
   const state = useData(api("versions"), stamp, { every });
@@ -37,13 +37,21 @@ function Side({ versions, acts, onAsk }) {
       html`<b>${version.name}</b>${version.since ? html`<br /><span class="soft">since <${Instant} at=${version.since} /></span>` : null}`,
       html`<span class="stack"><${Tag} word=${version.serves ? "serves" : "beside"} tone=${version.serves ? "good" : "none"} /><span class="soft">${version.state}</span></span>`,
       number(version.batches), version.proved_until ? html`<${Instant} at=${version.proved_until} />` : "not proved",
-      version.comparison ? html`<${Comparison} found=${version.comparison} />` : "–",
+      version.comparison || version.accepted ? html`<div class="stack">${version.accepted ? html`<${Accepted} found=${version.accepted} />` : null}${version.comparison ? html`<${Comparison} found=${version.comparison} />` : null}</div>` : "–",
       html`<span class="stack">${version.next.text ? html`<${Words} text=${version.next.text} />` : "–"}${next(version)}</span>`,
     ] }))} />`;
 }
 
+function Accepted({ found }) {
+  const side = (of) => `${plural(of.rows, "row")} of ${of.version}`;
+  return html`<div class="stack"><span>accepted by ${found.by} <${Ago} at=${found.at} /></span><span>${found.reason}</span>
+    ${found.different.map((why) => html`<span key=${why} class="soft">${why}</span>`)}
+    <span class="soft">${side(found.before)} before, ${side(found.after)} after</span></div>`;
+}
+
 function Comparison({ found }) {
   const counts = found.counts;
+  if (found.different.length) return html`<div class="stack"><span>not compared <${Ago} at=${found.at} /></span>${found.different.map((why) => html`<span key=${why} class="soft">${why}</span>`)}</div>`;
   const parts = [["equal", counts.equal, "good"], ["declared", counts.declared, "calm"], ["late", counts.late, "warn"], ["without a cause", counts.unexplained, "bad"]];
   return html`<div class="stack"><span><${Tag} word=${found.passed ? "passed" : "refused"} /> <${Ago} at=${found.at} /></span>
     <${Bar} label="Rows" parts=${parts.map(([word, count, tone]) => ({ word, count, tone }))} />

@@ -8,6 +8,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import FingerprintError, RequestError, SavepointError
 from rivertwice.log import kafka
 from rivertwice.pipeline.bundle import Bundle, load_bundle
+from rivertwice.pipeline.counterparts import ACCEPTED, NEVER, Way, explain_accepted, explain_never
 from rivertwice.pipeline.upgrade import REFUSED, SAME, UpgradeDecision, decide_upgrade
 from rivertwice.savepoint.bases import BEGINNING
 from rivertwice.savepoint.bundles import current_fingerprint, equivalent_bundles
@@ -26,6 +27,7 @@ from rivertwice.savepoint.plan import (
 from rivertwice.stream.begin import check_topics
 from rivertwice.timeline.intact import check_committed, require_whole_logs
 from rivertwice.timeline.lineage import Segment, load_timeline, path_of
+from rivertwice.timeline.version_records import next_name
 
 
 def newest_proved(home: PipelineHome, path: Sequence[Segment], wanted: str) -> Savepoint:
@@ -82,12 +84,15 @@ def require_proved(savepoint: Savepoint) -> None:
         raise SavepointError(message)
 
 
-def require_way(decision: UpgradeDecision, pipeline: str, *, partitions: int | None = None, note: str = "") -> None:
+def require_way(
+    decision: UpgradeDecision, pipeline: str, *, beside: str, partitions: int | None = None, note: str = ""
+) -> None:
     """Check that a changed definition can continue from the old one's state.
 
     Args:
         decision: what changed.
         pipeline: its name.
+        beside: the name that a version of the changed definition would have.
         partitions: the number of state partitions, if it changes; None: it does not.
         note: what else changed and does not count, as a sentence for the message.
 
@@ -102,9 +107,21 @@ def require_way(decision: UpgradeDecision, pipeline: str, *, partitions: int | N
         obstacles = "; ".join(f"{name}: {why}" for name, why in decision.obstacles.items())
         message = (
             f"the new definition of {pipeline} cannot continue from the old one's state ({obstacles}); nothing was done; put the definition "
-            f"back, or run the new one beside it, with its past computed from the log: `rivertwice upgrade {pipeline} --new-version`"
+            f"back, or {_describe_beside(decision.beside, pipeline, beside)}"
         )
         raise FingerprintError(message)
+
+
+def _describe_beside(way: Way, pipeline: str, version: str) -> str:
+    """Return how a definition that cannot continue from the state comes to serve all the same, as the end of a sentence."""
+    if way.kind == NEVER:
+        return f"start the new one under another name: {explain_never(way, pipeline)}"
+    beside = (
+        f"run the new one beside it, with its past computed from the log: `rivertwice upgrade {pipeline} --new-version`"
+    )
+    if way.kind != ACCEPTED:
+        return beside
+    return f"{beside}; {explain_accepted(way, version)}"
 
 
 def require_in_changelog(manifest: Manifest, newest: int | None) -> None:
@@ -181,4 +198,4 @@ def _check_upgrade(
         )
         raise FingerprintError(message)
     decision = decide_upgrade(load_bundle(home.bundles, line.bundle), new, line.fingerprint)
-    require_way(decision, manifest.pipeline, partitions=restore.partitions)
+    require_way(decision, manifest.pipeline, beside=next_name(home), partitions=restore.partitions)

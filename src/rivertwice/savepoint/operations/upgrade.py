@@ -42,6 +42,7 @@ from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, path_semantics
 from rivertwice.timeline.sequence import head, read_sequence
 from rivertwice.timeline.served import publications_of
+from rivertwice.timeline.version_records import next_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,7 +124,7 @@ def show_upgrade(
         if unfinished is not None:
             require_same_aim(unfinished, new.id)
         if interrupted is None:
-            require_way(decision, pipeline, partitions=layout.wanted, note=layout.note)
+            require_way(decision, pipeline, beside=next_name(home), partitions=layout.wanted, note=layout.note)
             _require_checked(settings, home, new, None)
         if interrupted is not None:
             base, origin = load(home, interrupted), interrupted.origin
@@ -183,7 +184,7 @@ def upgrade_stream(
     if _cut_off(home, new.id) is None:  # one that was interrupted after the head's move sees no change
         layout = _observe_layout(home, line, new)
         partitions = layout.wanted
-        require_way(decision, pipeline, partitions=partitions, note=layout.note)
+        require_way(decision, pipeline, beside=next_name(home), partitions=partitions, note=layout.note)
         _require_checked(settings, home, new, spark)
         base = savepoint_id or RESTING
     save_bundle(new, home.bundles)

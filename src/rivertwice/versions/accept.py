@@ -1,0 +1,213 @@
+"""A switch to a version whose rows cannot be compared with those that are served: what a person is shown, and what must hold all the same.
+
+The version is judged by its own truth: its newest reconcile must have passed, its first load must be done, and it must have read
+what the version that serves had read at its newest reconcile. What remains is that its rows are others. A person accepts that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rivertwice.backfill.load_state import find_unfinished_load
+from rivertwice.config import PipelineHome, Place, Settings
+from rivertwice.errors import RequestError
+from rivertwice.instants import from_ms, to_iso
+from rivertwice.log.addresses import StoredOffsets
+from rivertwice.pipeline.definition import Definition
+from rivertwice.printable import counted
+from rivertwice.reconcile.results import newest_reconcile
+from rivertwice.store.delta_counts import extent_of
+from rivertwice.timeline.committed import newest_batch
+from rivertwice.timeline.first_load import read_load
+from rivertwice.timeline.lineage import head_path
+from rivertwice.timeline.version_records import Acceptance, Extent
+from rivertwice.versions.model import GONE, LOAD, RECONCILE, WAIT, LeftOut, Proof, Step
+from rivertwice.versions.proof import read_proof
+from rivertwice.versions.serve import definition_of
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What a switch would exchange for what, where rows cannot be compared.
+
+    Attributes:
+        version: the version that would serve; serving: the one that serves.
+        different: why their rows cannot be compared, one sentence each.
+        before: what is served now; after: what the version's own table has now. A switch builds that table first.
+        columns_gone, columns_added: result columns that only the old, or only the new rows have.
+        left_out: windows that are served now and whose records are gone, so that the version lacks them; empty: none.
+        proof: of the version.
+        unready: what the version lacks before it may serve; empty: nothing but a person's word.
+    """
+
+    version: str
+    serving: str
+    different: tuple[str, ...]
+    before: Extent
+    after: Extent
+    columns_gone: tuple[str, ...]
+    columns_added: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+    proof: Proof
+    unready: tuple[Step, ...]
+
+    def require_ready(self) -> None:
+        """Check that nothing but a person's word is missing.
+
+        Raises:
+            RequestError: something is; the message names all of it.
+        """
+        if self.unready:
+            message = f"{self.version} cannot serve yet: {'; '.join(step.text for step in self.unready)}; nothing was switched"
+            raise RequestError(message)
+
+
+def look_at_exchange(settings: Settings, name: str, different: Sequence[str]) -> Exchange:
+    """Return what a switch to a version would exchange; nothing is written.
+
+    Args:
+        settings: where everything is stored.
+        name: of the version.
+        different: why its rows cannot be compared.
+
+    Raises:
+        RequestError: one of the two versions never ran.
+        TableDamageError: a table cannot be read.
+    """
+    new = settings.pipeline(name)
+    old = settings.pipeline(new.serving_version)
+    definitions = definition_of(old), definition_of(new)
+    gone, added = (
+        tuple(column for column in own.result_columns if column not in other.result_columns)
+        for own, other in (definitions, definitions[::-1])
+    )
+    return Exchange(
+        version=name,
+        serving=old.root.name,
+        different=tuple(different),
+        before=measure(old.root.name, old.public_served, definitions[0]),
+        after=measure(name, new.tables.served, definitions[1]),
+        columns_gone=gone,
+        columns_added=added,
+        left_out=_left_out(new, old, definitions[0]),
+        proof=standing_of(new, definitions[1]),
+        unready=find_unready(settings, name),
+    )
+
+
+def accept(
+    settings: Settings, name: str, different: Sequence[str], *, by: str, reason: str, now: datetime
+) -> Acceptance:
+    """Return what a person accepts, with the figures of what is exchanged; for `serve_version`, right before its commit.
+
+    Args:
+        settings: where everything is stored.
+        name: of the version.
+        different: why its rows cannot be compared.
+        by: who accepts it.
+        reason: in which words.
+        now: when.
+
+    Raises:
+        RequestError: the version cannot serve yet.
+    """
+    exchange = look_at_exchange(settings, name, different)
+    exchange.require_ready()
+    return Acceptance(by, now, reason, exchange.different, exchange.before, exchange.after)
+
+
+def find_unready(settings: Settings, name: str) -> tuple[Step, ...]:
+    """Return what a version whose rows cannot be compared lacks before it may serve; empty: nothing but a person's word."""
+    new = settings.pipeline(name)
+    old = settings.pipeline(new.serving_version)
+    definition, unfinished, last = definition_of(new), find_unfinished_load(new), newest_batch(new, head_path(new))
+    return decide_unready(
+        standing_of(new, definition),
+        None if unfinished is None else unfinished.text,
+        old.root.name,
+        newest_reconcile(old),
+        {} if last is None else last.end_offsets,
+        definition.topics,
+    )
+
+
+def decide_unready(
+    proof: Proof,
+    unfinished: str | None,
+    serving: str,
+    run: Mapping[str, Any] | None,
+    reached: StoredOffsets,
+    topics: Sequence[str],
+) -> tuple[Step, ...]:
+    """Return what a version whose rows cannot be compared lacks before it may serve. Pure.
+
+    Args:
+        proof: of the version.
+        unfinished: why its first load is not done; None: it is, or there is none.
+        serving: name of the version that serves.
+        run: the newest reconcile of that one, whatever it found; None: none has run.
+        reached: topic to partition to the offset up to which the version has read.
+        topics: that the version reads.
+    """
+    name = proof.version
+    lacking = [] if unfinished is None else [Step(LOAD, unfinished, name)]
+    lacking += [Step(RECONCILE, proof.lacks, name)] if proof.lacks else []
+    if run is None:
+        text = f"no reconcile of {serving} has run, so it is not known how far it has read; run `rivertwice reconcile {serving}`"
+        return (*lacking, Step(RECONCILE, text, serving))
+    behind = sum(
+        max(0, int(end) - int(reached.get(topic, {}).get(partition, 0)))
+        for topic, parts in run["as_of"].items()
+        if topic in topics
+        for partition, end in parts.items()
+    )
+    if behind:
+        text = (
+            f"{name} has not read {counted(behind, 'record', 'records')} that {serving} had read at its reconcile {run['run']}; "
+            f"`rivertwice start {name}` lets its stream read on"
+        )
+        lacking.append(Step(WAIT, text, name))
+    return tuple(lacking)
+
+
+def standing_of(home: PipelineHome, definition: Definition) -> Proof:
+    """Return up to where a version is proved; one that says `compare: false` is never sealed, so its newest gate counts."""
+    if definition.compare:
+        return read_proof(home)
+    name, run = home.root.name, newest_reconcile(home)
+    if run is None:
+        return Proof(name, None, 0, lacks=f"no reconcile of {name} has run; run `rivertwice reconcile {name}`")
+    lacks = ""
+    if not run["gate"]["passed"]:
+        why = "; ".join(alert["message"] for alert in run["gate"]["alerts"] if alert["severity"] == "critical")
+        lacks = f"reconcile {run['run']} of {name} did not pass: {why}; run `rivertwice reconcile {name}` when that is cured"
+    return Proof(name, run["run"], 0, lacks, run["timeline"], run["sequence"], run["as_of"])
+
+
+def measure(version: str, table: Place, definition: Definition) -> Extent:
+    """Return the figures of what a version serves: counted by the table's engine, so the cost in memory does not grow with rows.
+
+    Args:
+        version: its name.
+        table: its served table.
+        definition: that made the rows.
+    """
+    found = extent_of(table, definition.window.start_column, definition.window.end_column)
+    start, end = (None if each is None else to_iso(each) for each in (found.first, found.last))
+    return Extent(version, found.rows, found.starts, start, end)
+
+
+def _left_out(new: PipelineHome, old: PipelineHome, definition: Definition) -> tuple[LeftOut, ...]:
+    """Return the windows that are served now and begin before the new version's first one."""
+    load = read_load(new)
+    if load is None:
+        return ()
+    found = extent_of(
+        old.public_served, definition.window.start_column, definition.window.start_column, before_ms=load.since_ms
+    )
+    if found.first is None:
+        return ()
+    return (LeftOut(found.first, from_ms(load.since_ms), found.starts, GONE),)
