@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from rivertwice.store import delta
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import export_sha256, rebuild_served
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
-from streams.amounts import MINUTE_MS, NAME, SQL, YAML, Amount, amounts, send, totals
+from streams.amounts import MINUTE_MS, NAME, SQL, WINDOW_MS, YAML, Amount, amounts, send, totals
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 OLD, NEW = NAME, f"{NAME}@v2"
@@ -31,16 +33,22 @@ rows:
 """
 
 
-def served(settings: Settings, name: str) -> dict[tuple[int, str], tuple[int, int]]:
+def rebuild(settings: Settings, name: str) -> None:
+    """Do what the agent does after a batch."""
     rebuild_served(settings.pipeline(name), load_definition(settings.definition_folder(name)))
+
+
+def served(settings: Settings, name: str) -> dict[Any, tuple[int, int]]:
+    rebuild(settings, name)
     return rows_at(settings.pipeline(name).tables.served)
 
 
-def rows_at(place: Place) -> dict[tuple[int, str], tuple[int, int]]:
+def rows_at(place: Place, keys: Sequence[str] = ("k",)) -> dict[Any, tuple[int, int]]:
     """Return what a consumer reads."""
     table = delta.read(place)
     assert table is not None
-    return {(to_ms(row["window_start"]), row["k"]): (row["records"], row["total"]) for row in table.to_pylist()}
+    rows = table.to_pylist()
+    return {(to_ms(row["window_start"]), *(row[key] for key in keys)): (row["records"], row["total"]) for row in rows}
 
 
 def begin_version(settings: Settings, log: Path) -> dict[str, Any]:
@@ -152,6 +160,102 @@ def test_a_fix_runs_beside_until_every_difference_has_a_cause(tmp_path: Path, br
     run_command_warm(settings, "version", "drop", NEW, "--yes")
     assert not settings.pipeline(NEW).root.exists()
     assert export_sha256(settings.pipeline(OLD)) == later
+
+
+OTHERS = {
+    "window": (
+        ("pipeline.yaml", "size: 10 minutes", "size: 20 minutes"),
+        ("transform.sql", "'10 minutes'", "'20 minutes'"),
+    ),
+    "key": (
+        ("pipeline.yaml", "keys: [k]", "keys: [k, delta]"),
+        ("transform.sql", "window_end, k,", "window_end, k, delta,"),
+        ("transform.sql", "minutes'), k", "minutes'), k, delta"),
+    ),
+}
+REASON = "as planned with the readers"
+
+
+def printed(text: str, beginning: str) -> list[str]:
+    """Return the words of the first command in backquotes that begins so, with a reason of a person."""
+    command = next(part for part in " ".join(text.split()).split("`")[1::2] if part.startswith(beginning))
+    return shlex.split(command.replace("TEXT", shlex.quote(REASON)))[1:]
+
+
+@pytest.mark.proves("howto-upgrade.md#other-windows-or-keys")
+@pytest.mark.parametrize("change", OTHERS)
+def test_other_windows_or_keys_go_the_whole_way_by_the_commands_that_are_printed(
+    tmp_path: Path, broker: BrokerInfo, change: str
+) -> None:
+    topic, log = f"t-{uuid.uuid4().hex[:12]}", tmp_path / "driver.log"
+    files = {"pipeline.yaml": YAML.replace("TOPIC", topic), "transform.sql": SQL}
+    settings = make_project(tmp_path, {OLD: files}, links=TO_RUN, bootstrap=broker.bootstrap)
+    ensure_topic(settings, topic, 1)
+    records = amounts()
+    send(settings, topic, records[:500])
+    run_driver_warm(settings, OLD, log)
+    for file, before, after in OTHERS[change]:
+        replace_text(settings.definitions / OLD / file, before, after)
+    size_ms, keys = (2 * WINDOW_MS, ("k",)) if change == "window" else (WINDOW_MS, ("k", "delta"))
+
+    refused = invoke_warm(settings, "upgrade", OLD)
+    assert refused.exit_code == 1
+    begin, accept = (printed(refused.output, f"rivertwice {verb}") for verb in ("upgrade", "version serve"))
+    assert begin == ["upgrade", OLD, "--new-version"]
+    begun = invoke_warm(settings, *begin, "--yes")  # no agent runs, so its driver is run here
+    assert "no agent lives" in begun.output, (begun.output, begun.exception)
+    run_driver_warm(settings, NEW, log)
+    done = invoke_warm(settings, *begin, "--yes")
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert printed(done.output, "rivertwice version serve") == accept
+
+    compared = invoke_warm(settings, "version", "compare", NEW)
+    assert compared.exit_code == 3
+    assert printed(compared.output, "rivertwice version serve") == accept
+    for name in (OLD, NEW):
+        rebuild(settings, name)
+    lacking = invoke_warm(settings, *accept, "--yes")
+    assert lacking.exit_code == 1
+    for name in (NEW, OLD):
+        run_command_warm(settings, *printed(lacking.output, f"rivertwice reconcile {name}"))
+    send(settings, topic, records[500:])
+    run_driver_warm(settings, OLD, log)
+    run_command_warm(settings, "reconcile", OLD)
+    behind = invoke_warm(settings, *accept, "--yes")
+    assert behind.exit_code == 1
+    assert f"{NEW} has not read 100 records" in behind.output
+    assert invoke_warm(settings, *printed(behind.output, "rivertwice start")).exit_code == 0
+    run_driver_warm(settings, NEW, log)
+    for name in (OLD, NEW):
+        rebuild(settings, name)
+
+    public = settings.pipeline(OLD).public_served
+    old_rows, new_rows = rows_at(public), rows_at(settings.pipeline(NEW).tables.served, keys)
+    shown = run_command_warm(settings, "version", "serve", NEW, code=3)
+    assert (shown["before"]["rows"], shown["after"]["rows"]) == (len(old_rows), len(new_rows))
+    assert shown["unready"] == []
+    assert rows_at(public) == old_rows
+    switched = run_command_warm(settings, *accept, "--yes")
+    assert (switched["version"], switched["before"], switched["rows"]) == (NEW, OLD, len(new_rows))
+    assert rows_at(public, keys) == new_rows
+    truth: dict[Any, list[int]] = {}
+    for record in records:
+        row = (record.at_ms // size_ms * size_ms, *(getattr(record, key) for key in keys))
+        truth.setdefault(row, []).append(record.delta)
+    late = {record.at_ms // size_ms for number, record in enumerate(records) if number % 41 == 40 and number > 180}
+    whole = {row: found for row, found in new_rows.items() if row[0] // size_ms not in late}
+    assert len(whole) > 10
+    assert whole == {row: (len(truth[row]), sum(truth[row])) for row in whole}
+    rebuild(settings, NEW)
+    assert run_command_warm(settings, "reconcile", NEW)["gate"]["passed"]  # it is judged by its own truth, as before
+    (listed,) = run_command_warm(settings, "version", "list", OLD)
+    assert (listed["serves"], listed["accepted"]["reason"]) == (True, REASON)
+    assert listed["accepted"]["after"]["rows"] == len(new_rows)
+
+    run_command_warm(settings, "version", "serve", OLD, "--yes")
+    assert rows_at(public) == old_rows
+    run_command_warm(settings, "version", "serve", NEW, "--yes")  # accepted once
+    assert rows_at(public, keys) == new_rows
 
 
 def to_ms_of(text: str) -> int:
