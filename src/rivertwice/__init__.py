@@ -16,16 +16,19 @@ __version__ = "0.1.0"
 __all__ = ["open"]
 
 
-def open(project: str | Path | None = None, *, home: str | Path | None = None) -> Project:  # noqa: A001 (rivertwice.open)
+def open(  # noqa: A001 (rivertwice.open)
+    project: str | Path | None = None, *, home: str | Path | None = None, require_current: bool = False
+) -> Project:
     """Return a project whose results are to be read (`rivertwice.results.project.open_project`).
 
     Args:
         project: folder with `pipelines/`; None: `RIVERTWICE_PROJECT`, else the current folder.
         home: folder of its state; None: `RIVERTWICE_HOME`, else `PROJECT/.rivertwice`.
+        require_current: refuse rows of `served` and `provisional` that do not show all that is committed.
 
     Raises:
         ConfigError: a setting cannot be read.
     """
     from rivertwice.results.project import open_project  # importing the package alone imports nothing
 
-    return open_project(project, home=home)
+    return open_project(project, home=home, require_current=require_current)

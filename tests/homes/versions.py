@@ -166,16 +166,7 @@ class World:
 
     def reconciled(self, name: str, *, passed: bool = True, read: int = 100) -> None:
         """Leave what a reconcile leaves that counted so many offsets, without a seal."""
-        home = self.settings.pipeline(name)
-        run = f"rc-{name.replace('@', '-')}-{read}"
-        at = AT + timedelta(minutes=read)
-        stamp = Stamp(run, name, at, "t1", 9, "b", 1, {"flights": {"0": read}})
-        alerts = [] if passed else [{"severity": "critical", "kind": "defect", "message": "1 row is a DEFECT"}]
-        gate = {"passed": passed, "alerts": alerts, "suites": []}
-        total = Account(read=read, emitted=read).to_json()
-        balance = {"total": total, "partitions": {str(Part("flights", 0)): total}}
-        more = {"counts": {}, "gate": gate, "balance": balance, "late_by_partition": {"0": 0.0}, "duration_s": 3.0}
-        store_run(home, stamp, [], [], more)
+        leave_reconcile(self.settings.pipeline(name), passed=passed, read=read)
 
     def parity(self, **changes: Any) -> Parity:
         """Return what the gate finds if each of seven rows differs as declared."""
@@ -195,6 +186,31 @@ class World:
             "expected": (Expected("changed", ("n",), None, "the count begins at a hundred"),),
         }
         return Parity(**{**values, **changes})
+
+
+def leave_reconcile(home: PipelineHome, *, passed: bool = True, read: int = 100) -> None:
+    """Leave what a reconcile leaves that counted so many offsets, without a seal."""
+    name = home.root.name
+    stamp = Stamp(
+        f"rc-{name.replace('@', '-')}-{read}",
+        name,
+        AT + timedelta(minutes=read),
+        "t1",
+        9,
+        "b",
+        1,
+        {"flights": {"0": read}},
+    )
+    alerts = [] if passed else [{"severity": "critical", "kind": "defect", "message": "1 row is a DEFECT"}]
+    total = Account(read=read, emitted=read).to_json()
+    more = {
+        "counts": {pair: {"AGREES": 8} for pair in ("stream", "served")},
+        "gate": {"passed": passed, "alerts": alerts, "suites": []},
+        "balance": {"total": total, "partitions": {str(Part("flights", 0)): total}},
+        "late_by_partition": {"0": 0.0},
+        "duration_s": 3.0,
+    }
+    store_run(home, stamp, [], [], more)
 
 
 GONE = LeftOut(AT, AT, 3, "records of these windows are in neither Kafka nor the archive any more")

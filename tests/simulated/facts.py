@@ -38,6 +38,9 @@ STREAM: dict[str, Any] = {
     "desired": "running", "driver": {"pid": 4711, "epoch": 7}, "state": "running", "timeline": "t1", "batch": 120,
     "watermark": to_iso(WATERMARK), "lag": 4, "lag_at": to_iso(NOW), "lag_age_s": 1.0, "heartbeat_age_s": 0.4,
     "arriving_per_s": 50.0, "catch_up_s": 0.1, "rows_per_s": 60.0, "placed_until": None, "name": "flights",
+    "served": {
+        "timeline": "t1", "batch": 120, "until": to_iso(WATERMARK), "closed": to_iso(WATERMARK), "is_current": True,
+    },
 }  # fmt: skip
 VERDICT = Verdict(
     "rc-1", ago(minutes=20), "t1", 118, 3, served={"AGREES": 400, "OPEN": 3}, stream={"AGREES": 400, "OPEN": 3},

@@ -54,6 +54,11 @@ def describe_facts(facts: Facts, now: datetime) -> Iterator[dict[str, Any]]:
     watermark = instant_of(view["watermark"])
     if watermark is not None and beat is not None:
         yield _beat("Watermark", f"windows that ended by {moment(watermark)} are closed", beat.at, NONE)
+    until = instant_of((view.get("served") or {}).get("until"))
+    if until is not None:
+        is_current = view["served"]["is_current"]
+        text = f"windows that ended by {moment(until)} are in the table that readers see"
+        yield _fact("Served", text, until, NONE if is_current else WARN, None if is_current else "more is committed")
     if facts.head is not None:
         yield _fact(
             "Timeline",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from rivertwice.alerts.kinds import AGENT_DEAD, KINDS, STREAM_KINDS
 from rivertwice.cockpit.facts import Facts, instant_of
@@ -41,7 +42,13 @@ def find_stream_problems(facts: Facts, now: datetime) -> Iterator[Problem]:
     elif intent.desired != "running":
         what = f"the stream is stopped, as {intent.by} asked for"
         yield Problem(
-            "stopped", NONE, STREAM, what, intent.updated_at, _served_until(facts), f"`rivertwice start {facts.name}`"
+            "stopped",
+            NONE,
+            STREAM,
+            what,
+            intent.updated_at,
+            _served_until(facts, now),
+            f"`rivertwice start {facts.name}`",
         )
     else:
         yield from _running(facts, now)
@@ -64,13 +71,13 @@ def _running(facts: Facts, now: datetime) -> Iterator[Problem]:
     seen = facts.observation
     if seen.given_up:
         yield Problem(
-            "given_up", BAD, STREAM, f"the agent has given up the stream: {seen.given_up}", seen.memory.broken_at, _gets_older(facts),
+            "given_up", BAD, STREAM, f"the agent has given up the stream: {seen.given_up}", seen.memory.broken_at, _gets_older(facts, now),
             f"cure the cause, then `rivertwice start {facts.name}`", "logs", covers=STREAM_ALERTS | {"retention"},
         )  # fmt: skip
         return
-    if seen.agent_at is None or now - seen.agent_at > AGENT_SILENT:
+    if not _agent_lives(facts, now):
         driver = "the driver runs on" if seen.owner is not None else "no driver runs"
-        touches = KINDS[AGENT_DEAD].meaning if seen.owner is not None else _gets_older(facts)
+        touches = KINDS[AGENT_DEAD].meaning if seen.owner is not None else _gets_older(facts, now)
         yield Problem(
             "agent_dead", BAD, STREAM, f"no agent lives; {driver}, and nobody would start it again", seen.agent_at, touches,
             "`rivertwice agent start`", covers=STREAM_ALERTS | {AGENT_DEAD},
@@ -89,11 +96,11 @@ def _without_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
         since = None if memory.fall_back is None else memory.fall_back.since
         yield Problem(
             "restoring", WARN, STREAM, "the live checkpoint was damaged; the agent restores the newest proved savepoint", since,
-            _gets_older(facts), "nothing: the stream continues by itself after it", "timelines", covers=STREAM_ALERTS,
+            _gets_older(facts, now), "nothing: the stream continues by itself after it", "timelines", covers=STREAM_ALERTS,
         )  # fmt: skip
         return
     if seen.state == "starting":
-        yield from _starting(facts)
+        yield from _starting(facts, now)
         return
     failure = memory.failures[-1] if memory.failures else None
     if failure is not None:
@@ -119,14 +126,14 @@ def _without_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
         STREAM,
         f"no driver runs; {why}",
         since,
-        _gets_older(facts),
+        _gets_older(facts, now),
         then,
         "logs",
         covers=STREAM_ALERTS,
     )
 
 
-def _starting(facts: Facts) -> Iterator[Problem]:
+def _starting(facts: Facts, now: datetime) -> Iterator[Problem]:
     seen, memory = facts.observation, facts.observation.memory
     since = memory.last_start_at
     if memory.failures:
@@ -138,7 +145,7 @@ def _starting(facts: Facts) -> Iterator[Problem]:
             STREAM,
             what,
             failure.at,
-            _gets_older(facts),
+            _gets_older(facts, now),
             "nothing: it is starting",
             "logs",
             covers=STREAM_ALERTS,
@@ -163,14 +170,14 @@ def _with_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
     seen, view = facts.observation, facts.stream
     beat = seen.heartbeat
     if seen.state == "starting":
-        yield from _starting(facts)
+        yield from _starting(facts, now)
         return
     if seen.state == UNRESPONSIVE and beat is not None:
         level = BAD if now - beat.at > HUNG_AFTER else WARN
         what = f"the driver (pid {beat.pid}) lives and reports nothing"
         then = f"look at its log (`rivertwice logs {facts.name}`); if it hangs, end process {beat.pid}: the agent starts it again"
         yield Problem(
-            "unresponsive", level, STREAM, what, beat.at, _gets_older(facts), then, "logs", covers=STREAM_ALERTS
+            "unresponsive", level, STREAM, what, beat.at, _gets_older(facts, now), then, "logs", covers=STREAM_ALERTS
         )
         return
     if seen.state == "draining":
@@ -281,18 +288,51 @@ def _retention(facts: Facts) -> Iterator[Problem]:
     )
 
 
-def _gets_older(facts: Facts) -> str:
-    return f"what is served stays right, and gets older{_watermark(facts)}"
+def _gets_older(facts: Facts, now: datetime) -> str:
+    head = "what is served stays right, and gets older"
+    served = _served(facts)
+    if served is None:
+        return head
+    if served["is_current"] or _agent_lives(facts, now):  # an agent adds what is closed, also while no driver runs
+        closed = instant_of(served["closed"])
+        return head if closed is None else f"{head}: no window that ends after {moment(closed)} is added"
+    return f"{head}: {_served_until(facts, now)}"
 
 
-def _served_until(facts: Facts) -> str:
-    watermark = instant_of(facts.stream.get("watermark"))
-    return "" if watermark is None else f"windows that ended by {moment(watermark)} are served"
+def _served_until(facts: Facts, now: datetime) -> str:
+    """Return up to where windows are served; if more are closed, why they are not served yet, and what serves them."""
+    served = _served(facts)
+    if served is None:
+        return ""
+    until, closed = instant_of(served["until"]), instant_of(served["closed"])
+    shown = "" if until is None else f"windows that ended by {moment(until)} are served"
+    if served["is_current"]:
+        return shown
+    shown = shown or (
+        "nothing is served yet" if served["batch"] is None else f"rows up to batch {served['batch']} are served"
+    )
+    if closed is not None and closed != until:
+        shown += f"; those that ended by {moment(closed)} are closed and not served yet"
+    else:
+        shown += "; a newer batch or publication is not served yet"
+    if _agent_lives(facts, now):
+        return f"{shown}: the agent builds them next"
+    return (
+        f"{shown}, because no agent lives: `rivertwice agent start`, or once `rivertwice served rebuild {facts.name}`"
+    )
 
 
-def _watermark(facts: Facts) -> str:
-    watermark = instant_of(facts.stream.get("watermark"))
-    return "" if watermark is None else f": no window that ends after {moment(watermark)} is added"
+def _served(facts: Facts) -> Mapping[str, Any] | None:
+    """Return up to where windows are served; None: it is not known, or nothing was ever committed."""
+    served = facts.stream.get("served")
+    if served is None or "error" in served or (served["batch"] is None and served["is_current"]):
+        return None
+    return dict(served)
+
+
+def _agent_lives(facts: Facts, now: datetime) -> bool:
+    seen = facts.observation.agent_at
+    return seen is not None and now - seen <= AGENT_SILENT
 
 
 def _rough(seconds: float) -> str:

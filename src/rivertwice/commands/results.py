@@ -38,6 +38,13 @@ def table_option(command: Any) -> Any:
     )(command)
 
 
+def current_option(command: Any) -> Any:
+    """Add --require-current."""
+    return click.option(
+        "--require-current", is_flag=True, help="Refuse rows that do not show all that is committed; exit 1."
+    )(command)
+
+
 def _rows(
     frame: Frame,
     name: str,
@@ -46,12 +53,14 @@ def _rows(
     end: datetime | None,
     key: str | None,
     columns: str | None,
+    *,
+    require_current: bool,
 ) -> Rows:
     from rivertwice.results.find import find_rows
 
     asked = range_of(start, end)
     named = [] if columns is None else [text.strip() for text in columns.split(",") if text.strip()]
-    rows = find_rows(frame.settings, frame.known_pipeline(name), table)
+    rows = find_rows(frame.settings, frame.known_pipeline(name), table, require_current=require_current)
     begin, before = (None, None) if asked is None else (asked.start, asked.end)
     return rows.choose(begin, before, parse_key(key), named)
 
@@ -72,6 +81,7 @@ def _rows(
     "--order", type=click.Choice(["newest", "oldest"]), default="newest", show_default=True, help="What comes first."
 )
 @table_option
+@current_option
 @pass_frame
 def show(
     frame: Frame,
@@ -83,6 +93,7 @@ def show(
     limit: int,
     order: str,
     table: str,
+    require_current: bool,
 ) -> None:
     """Show rows of NAME: served ones, or another table's.
 
@@ -91,7 +102,7 @@ def show(
     """
     from rivertwice.results.newest import newest_rows
 
-    rows = _rows(frame, name, table, start, end, key, columns)
+    rows = _rows(frame, name, table, start, end, key, columns, require_current=require_current)
     shown = newest_rows(rows, limit, oldest=order == "oldest")
     total = shown.num_rows if shown.num_rows < limit else rows.count()
 
@@ -101,6 +112,7 @@ def show(
         again = ["rivertwice", "show", name]
         ends = [None if each is None else to_iso(each) for each in (start, end)]
         options = {"--from": ends[0], "--to": ends[1], "--key": key, "--columns": columns}
+        again += ["--require-current"] if require_current else []
         options |= {"--order": None if order == "newest" else order, "--table": None if table == "served" else table}
         for option, value in options.items():
             again += [] if value is None else [option, value]
@@ -142,8 +154,9 @@ def _count_line(shown: int, total: int | None, limit: int, order: str, again: li
 @click.argument("sql", required=False)
 @click.option("--views", is_flag=True, help="List the views with their columns and numbers of rows.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many rows.")
+@current_option
 @pass_frame
-def query(frame: Frame, sql: str | None, views: bool, limit: int) -> None:
+def query(frame: Frame, sql: str | None, views: bool, limit: int, require_current: bool) -> None:
     """Run SQL over the tables of all pipelines.
 
     NAME is what is served, beside it are NAME__verdicts, NAME__ledger and so on. It reads and writes nothing else. Times are in UTC. A condition that compares the windows' start with instants reads only
@@ -157,10 +170,19 @@ def query(frame: Frame, sql: str | None, views: bool, limit: int) -> None:
         return
     from rivertwice.results.query import run_query
 
-    answer = run_query(frame.settings, sql, limit)
+    answer = run_query(frame.settings, sql, limit, require_current=require_current)
 
     def text() -> str:
-        again = shlex.join(["rivertwice", "query", sql, "--limit", str(limit * _MORE)])
+        again = shlex.join(
+            [
+                "rivertwice",
+                "query",
+                sql,
+                "--limit",
+                str(limit * _MORE),
+                *(["--require-current"] if require_current else []),
+            ]
+        )
         count = answer.rows.num_rows
         last = f"{count} rows" if answer.is_whole else f"the first {count} rows; more: {again}"
         old = [status.describe() for status in answer.statuses if status.is_current is False]
@@ -213,6 +235,7 @@ def _list_views(frame: Frame) -> None:
 @click.option("--columns", metavar="A,B", help="The columns to write.")
 @click.option("--overwrite", is_flag=True, help="Replace TARGET if it exists.")
 @table_option
+@current_option
 @changes_unasked("a file", because="one that exists is replaced with --overwrite alone")
 @pass_frame
 def export(
@@ -225,6 +248,7 @@ def export(
     columns: str | None,
     overwrite: bool,
     table: str,
+    require_current: bool,
 ) -> None:
     """Write rows of NAME to a file or a folder.
 
@@ -233,7 +257,7 @@ def export(
     """
     from rivertwice.results.export import export_rows
 
-    rows = _rows(frame, name, table, start, end, key, columns)
+    rows = _rows(frame, name, table, start, end, key, columns, require_current=require_current)
     total = rows.count()
     said = 0
 

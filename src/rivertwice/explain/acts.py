@@ -44,7 +44,10 @@ def choose_acts(
     acts: list[Act] = []
     if not is_current:
         acts.append(
-            Act("rivertwice status", "a newer batch or publication is not served yet; the agent builds it next")
+            Act(
+                f"rivertwice served rebuild {name}",
+                "a newer batch or publication is not served yet; an agent that runs builds it, and this command does it once",
+            )
         )
     holding = next((verdict for verdict in verdicts if verdict.pair == SERVED and verdict.stale is None), None)
     verdict = None if holding is None else holding.verdict

@@ -33,13 +33,19 @@ _ABSENT = {
 }
 
 
-def find_rows(settings: Settings, name: str, table: str = SERVED) -> Rows:
+def find_rows(settings: Settings, name: str, table: str = SERVED, *, require_current: bool = False) -> Rows:
     """Return the rows of a pipeline's table, of which nothing is read yet.
 
     A pipeline's own name means the version that serves; `NAME@v2` means that version, also while another one serves.
 
+    Args:
+        settings: of the project.
+        name: of the pipeline.
+        table: which one.
+        require_current: refuse rows that do not show all that is committed.
+
     Raises:
-        RequestError: there is no such pipeline or table, or the table has not been written yet.
+        RequestError: there is no such pipeline or table, the table has not been written yet, or it is not current.
     """
     settings.known_pipeline(name)
     kind = kind_named(table)
@@ -48,6 +54,8 @@ def find_rows(settings: Settings, name: str, table: str = SERVED) -> Rows:
         why = _ABSENT.get(kind.name, "nothing was written to it yet").format(name=name)
         message = f"{name} has no {kind.name.replace('-', ' ')}: {why}"
         raise RequestError(message)
+    if require_current:
+        rows.status.require_current()
     return rows
 
 

@@ -78,7 +78,7 @@ def describe_views(settings: Settings) -> list[tuple[View, Rows]]:
     return [(view, rows) for view, rows in opened if rows is not None]
 
 
-def run_query(settings: Settings, sql: str, limit: int) -> Answer:
+def run_query(settings: Settings, sql: str, limit: int, *, require_current: bool = False) -> Answer:
     """Return the first rows of a query.
 
     1. The statement is parsed: it must be one SELECT (FROM, VALUES, DESCRIBE, SUMMARIZE). 2. The views that it names are opened,
@@ -88,15 +88,20 @@ def run_query(settings: Settings, sql: str, limit: int) -> Answer:
         settings: of the project.
         sql: the text.
         limit: most rows.
+        require_current: refuse if a view that says what it shows does not show all that is committed.
 
     Raises:
         RequestError: the text is no query, names what is not there, or fails on the rows; with the place and the nearest names.
+            Or a view is not current.
         ServiceError: DuckDB is not installed.
     """
     duckdb = _duckdb()
     with tempfile.TemporaryDirectory(prefix="rivertwice-query-") as spill, duckdb.connect(":memory:") as connection:
         connection.execute(f"SET temp_directory = '{spill}'")
         opened = _open(settings, *_names_in(connection, sql))
+        for rows in opened.values():
+            if require_current and rows.status.is_current is not None:
+                rows.status.require_current()
         for name, rows in opened.items():
             connection.register(name, rows.dataset())
         for option, value in _SETTINGS.items():

@@ -6,12 +6,17 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rivertwice.config import PipelineHome, Place
-from rivertwice.instants import to_iso
+from rivertwice.errors import RequestError
+from rivertwice.instants import from_ms, to_iso
+from rivertwice.pipeline.bundle import load_bundle_definition
+from rivertwice.pipeline.kinds.stateful import FOREVER_MS
 from rivertwice.store import delta
 from rivertwice.store.delta_read import newest_stamped
+from rivertwice.store.remembered import Remembered
 from rivertwice.timeline.committed import newest_batch
+from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_of
-from rivertwice.timeline.sequence import read_sequence, select_head
+from rivertwice.timeline.sequence import Entry, read_sequence, select_head
 from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp
 
 
@@ -27,6 +32,8 @@ class Status:
         timeline, batch: the last batch that the rows show; None: the table has no stamp.
         sequence: the newest head move or publication that they show.
         newest_timeline, newest_batch, newest_sequence: the same of what is committed.
+        until: windows that end at or before it are in the table; None: it has no stamp, or its rows are final at once (a fold).
+        newest_until: windows that end at or before it are closed by what is committed.
         run: of verdicts and causes: the reconcile for which they hold.
     """
 
@@ -41,6 +48,8 @@ class Status:
     newest_batch: int | None = None
     newest_sequence: int | None = None
     run: str | None = None
+    until: datetime | None = None
+    newest_until: datetime | None = None
 
     @property
     def is_current(self) -> bool | None:
@@ -64,8 +73,77 @@ class Status:
         line = f"{head} as of batch {self.batch} of {self.timeline}, sequence {self.sequence}{since}"
         if self.is_current:
             return line
-        newest = f"batch {self.newest_batch} of {self.newest_timeline}, sequence {self.newest_sequence}"
-        return f"{line}; not current: {newest}, is committed, and the agent builds it next (`rivertwice status`)"
+        return f"{line}; not current: {self._newest}, is committed; {how_served(self.version)}"
+
+    @property
+    def _newest(self) -> str:
+        return f"batch {self.newest_batch} of {self.newest_timeline}, sequence {self.newest_sequence}"
+
+    def require_current(self) -> None:
+        """Check that the rows show all that is committed.
+
+        Raises:
+            RequestError: they do not, or the table does not say what it shows.
+        """
+        if self.batch is None:
+            message = (
+                f"{self.table} of {self.version} does not say which batch its rows show, so it is not known whether they are current; "
+                "only served and provisional say it: leave --require-current (require_current) out"
+            )
+            raise RequestError(message)
+        if not self.is_current:
+            message = (
+                f"{self.table} of {self.version} is not current: it shows batch {self.batch} of {self.timeline}, sequence "
+                f"{self.sequence}, and {self._newest}, is committed; nothing was read; {how_served(self.version)}"
+            )
+            raise RequestError(message)
+
+
+def how_served(name: str) -> str:
+    """Return what makes a table show all that is committed, as the end of a sentence. Pure."""
+    return f"an agent builds it (`rivertwice agent start`), or `rivertwice served rebuild {name}` does it once"
+
+
+@dataclass(frozen=True)
+class ServedEnd:
+    """Up to where the closed windows of a version are in its served table.
+
+    Attributes:
+        timeline, batch: the last batch that the table shows; None: it was never built.
+        until: windows that end at or before it are in the table; None: none is, or rows are final at once (a fold).
+        closed: windows that end at or before it are closed by the newest committed batch.
+        is_current: whether the table shows all that is committed.
+    """
+
+    timeline: str | None
+    batch: int | None
+    until: datetime | None
+    closed: datetime | None
+    is_current: bool
+
+
+def served_end(home: PipelineHome) -> ServedEnd:
+    """Return up to where closed windows are served; what was read is kept while the tables are as they were."""
+    tables = home.tables
+    places = (tables.served, tables.sequence, tables.changelog)
+    return _ENDS.get(str(tables.served), places, lambda: _read_end(home))
+
+
+def _read_end(home: PipelineHome) -> ServedEnd:
+    place = home.tables.served
+    table = delta.open_table(place)
+    if table is not None:
+        status = status_of(home, "served", place, table, has_stamp=True)
+        if status.batch is not None:
+            return ServedEnd(
+                status.timeline, status.batch, status.until, status.newest_until, status.is_current is True
+            )
+    newest = _newest_of(read_sequence(home), home)
+    closed = None if newest is None else _end_of(home, newest.bundle, newest.batch_watermark_ms)
+    return ServedEnd(None, None, None, closed, newest is None)
+
+
+_ENDS: Remembered[ServedEnd] = Remembered(64)
 
 
 def status_of(home: PipelineHome, name: str, place: Place, table: delta.Table, *, has_stamp: bool) -> Status:
@@ -87,8 +165,7 @@ def status_of(home: PipelineHome, name: str, place: Place, table: delta.Table, *
         return Status(name, home.root.name, commit, built_at)
     stamp = ServedStamp(**data)
     entries = read_sequence(home)
-    head = select_head(entries)
-    newest = None if head is None else newest_batch(home, path_of(home, head))
+    newest = _newest_of(entries, home)
     return Status(
         name,
         home.root.name,
@@ -100,4 +177,33 @@ def status_of(home: PipelineHome, name: str, place: Place, table: delta.Table, *
         None if newest is None else newest.timeline,
         None if newest is None else newest.batch,
         entries[-1].seq if entries else None,
+        until=_until_of(home, stamp, newest),
+        newest_until=None if newest is None else _end_of(home, newest.bundle, newest.batch_watermark_ms),
     )
+
+
+def _newest_of(entries: list[Entry], home: PipelineHome) -> LedgerRow | None:
+    head = select_head(entries)
+    return None if head is None else newest_batch(home, path_of(home, head))
+
+
+def _until_of(home: PipelineHome, stamp: ServedStamp, newest: LedgerRow | None) -> datetime | None:
+    """Return the end of the last windows that were closed at a stamp's batch; of that batch one row is read."""
+    if newest is not None and (newest.timeline, newest.batch) == (stamp.timeline, stamp.batch):
+        return _end_of(home, newest.bundle, newest.batch_watermark_ms)
+    rows = delta.read(
+        home.tables.ledger,
+        columns=["bundle", "batch_watermark_ms"],
+        between=("batch", stamp.batch, stamp.batch),
+        only=("timeline", stamp.timeline),
+    )
+    if rows is None or not rows.num_rows:
+        return None
+    (row, *_) = rows.to_pylist()
+    return _end_of(home, row["bundle"], row["batch_watermark_ms"])
+
+
+def _end_of(home: PipelineHome, bundle: str, watermark_ms: int) -> datetime | None:
+    """Return up to which end windows are closed at a batch's watermark; None before the first, and where no watermark closes them."""
+    closed_ms = load_bundle_definition(home.bundles, bundle).window.closed_ms(watermark_ms)
+    return from_ms(closed_ms) if 0 < closed_ms < FOREVER_MS else None

@@ -11,6 +11,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.quality.standing import failing_by_severity, standing
+from rivertwice.results.status import served_end
 from rivertwice.supervise.backoff import consecutive_failures, next_attempt
 from rivertwice.supervise.health import UNRESPONSIVE, StreamObservation, classify_health, observe_stream
 from rivertwice.supervise.last_retention import last_retention
@@ -80,7 +81,8 @@ def view_stream(
         catch_up_s (until the lag is gone; null: not known, or never at this pace), placed_until (event time up to which all
         partitions are read next; null: batches are not placed by event time), heartbeat_age_s, exit, failures,
         consecutive_failures, is_backing_off, next_attempt, agent_action, sequence, serves (false: another version of the
-        pipeline does). Unknown values are None; never guessed.
+        pipeline does), served (timeline, batch, until, closed, is_current: up to where closed windows are in the table that readers
+        see, and up to where they are closed; or error and message). Unknown values are None; never guessed.
     """
     home = settings.pipeline(name)
     observation = observe_stream(settings, name, now) if observation is None else observation
@@ -128,6 +130,18 @@ def view_stream(
         "agent_action": None if agent is None else agent.pipelines.get(name),
         "sequence": entries[-1].seq if entries else 0,
         "serves": home.serves,
+        "served": _try(lambda: _served(home)),
+    }
+
+
+def _served(home: PipelineHome) -> dict[str, Any]:
+    end = served_end(home)
+    return {
+        "timeline": end.timeline,
+        "batch": end.batch,
+        "until": None if end.until is None else to_iso(end.until),
+        "closed": None if end.closed is None else to_iso(end.closed),
+        "is_current": end.is_current,
     }
 
 

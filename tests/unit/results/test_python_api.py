@@ -12,9 +12,12 @@ import polars as pl
 import pytest
 
 import rivertwice
+from homes.backfill import hours, make_home
 from homes.results import keep_days, make_served
 from rivertwice.errors import RequestError, ServiceError
 from rivertwice.results.project import Project
+from rivertwice.timeline.served import rebuild_served
+from unit.timeline.test_served import publish_rows
 
 
 @pytest.fixture
@@ -108,3 +111,29 @@ def test_the_package_exports_what_its_page_names() -> None:
     for method in ("served", "provisional", "verdicts", "causes", "ledger", "rows", "query"):
         assert hasattr(Project, method)
         assert f".{method}(" in page
+
+
+@pytest.mark.proves("howto-results.md#only-what-is-current")
+def test_rows_that_must_be_current_are_refused_in_python_too(tmp_path: Path) -> None:
+    settings, home, bundle = make_home(tmp_path)
+    rebuild_served(home, bundle.definition)
+    publish_rows(home, bundle, "b1", hours((1, 2)), [(1, "z", 7)], 2)
+    loose = rivertwice.open(settings.project, home=settings.home)
+    strict = rivertwice.open(settings.project, home=settings.home, require_current=True)
+    asked = {
+        "rows": lambda: strict.served("p"),
+        "one call": lambda: loose.served("p", require_current=True),
+        "a query": lambda: strict.query("SELECT k FROM p"),
+        "one query": lambda: loose.query("SELECT k FROM p", require_current=True),
+    }
+    for ask in asked.values():
+        with pytest.raises(RequestError, match=r"served of p is not current: .*`rivertwice served rebuild p`"):
+            ask()
+    assert loose.served("p").status.is_current is False
+    assert strict.served("p", require_current=False).count() == loose.served("p").count()
+    assert strict.ledger("p").to_arrow().num_rows == 10, "the project asks it of tables that say what they show"
+    with pytest.raises(RequestError, match="ledger of p does not say which batch"):
+        loose.ledger("p", require_current=True)
+    rebuild_served(home, bundle.definition)
+    for ask in asked.values():
+        ask()

@@ -211,3 +211,56 @@ def test_control_characters_of_records_reach_no_terminal(tmp_path: Path) -> None
     assert "\x1b" not in shown
     assert r"\x1b[31mred\n" in shown
     assert to_iso(FIRST + timedelta(days=9)) in shown
+
+
+@pytest.fixture
+def behind(tmp_path: Path) -> Settings:
+    """Return a project whose served table lacks a publication."""
+    settings, home, bundle = make_home(tmp_path)
+    rebuild_served(home, bundle.definition)
+    publish_rows(home, bundle, "b1", hours((1, 2)), [(1, "z", 7)], 2)
+    return settings
+
+
+@pytest.mark.proves("howto-results.md#only-what-is-current", "cli.md#results")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "p"),
+        ("export", "p", "TARGET/rows.jsonl"),
+        ("query", "SELECT k FROM p"),
+        ("query", "WITH one AS (SELECT k FROM p) SELECT * FROM one"),
+    ],
+)
+def test_rows_that_must_be_current_are_refused_until_what_is_printed_builds_them(
+    behind: Settings, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    run = runner(behind)
+    asked = [word.replace("TARGET", str(tmp_path)) for word in words]
+    assert run(*asked).exit_code == 0
+    (tmp_path / "rows.jsonl").unlink(missing_ok=True)
+    refused = run(*asked, "--require-current", output="json")
+    assert refused.exit_code == 1
+    assert refused.stdout == "" or "rows" not in json.loads(refused.stdout)
+    assert not (tmp_path / "rows.jsonl").exists()
+    assert "it shows batch 9 of t1, sequence 1, and batch 9 of t1, sequence 2, is committed" in refused.output
+    command = next(part for part in refused.output.split("`")[1::2] if part.startswith("rivertwice served"))
+    assert run(*shlex.split(command)[1:]).exit_code == 0
+    done = run(*asked, "--require-current")
+    assert done.exit_code == 0, done.output
+
+
+def test_the_command_that_shows_more_asks_for_current_rows_too(run: Run) -> None:
+    for words in (("show", "p"), ("query", "SELECT k FROM p")):
+        last = run(*words, "--limit", "2", "--require-current").output.splitlines()[-1]
+        assert "--require-current" in last
+        again = shlex.split(last.partition("more: ")[2])[1:]
+        assert run(*again).exit_code == 0
+
+
+def test_a_table_that_does_not_say_what_it_shows_is_not_called_current(behind: Settings) -> None:
+    run = runner(behind)
+    refused = run("show", "p", "--table", "ledger", "--require-current")
+    assert refused.exit_code == 1
+    assert "ledger of p does not say which batch its rows show" in refused.output
+    assert run("show", "p", "--table", "ledger").exit_code == 0
