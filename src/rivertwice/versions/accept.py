@@ -23,6 +23,7 @@ from rivertwice.store.delta_counts import extent_of
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.lineage import head_path
+from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import Acceptance, Extent
 from rivertwice.versions.model import GONE, LOAD, RECONCILE, WAIT, LeftOut, Proof, Step
 from rivertwice.versions.proof import read_proof
@@ -78,7 +79,7 @@ def look_at_exchange(settings: Settings, name: str, different: Sequence[str]) ->
         TableDamageError: a table cannot be read.
     """
     new = settings.pipeline(name)
-    old = settings.pipeline(new.serving_version)
+    old = settings.pipeline(serving_by_stamp(new))
     definitions = definition_of(old), definition_of(new)
     gone, added = (
         tuple(column for column in own.result_columns if column not in other.result_columns)
@@ -94,7 +95,7 @@ def look_at_exchange(settings: Settings, name: str, different: Sequence[str]) ->
         columns_added=added,
         left_out=_left_out(new, old, definitions[0]),
         proof=standing_of(new, definitions[1]),
-        unready=find_unready(settings, name),
+        unready=find_unready(settings, name, old.root.name),
     )
 
 
@@ -119,16 +120,21 @@ def accept(
     return Acceptance(by, now, reason, exchange.different, exchange.before, exchange.after)
 
 
-def find_unready(settings: Settings, name: str) -> tuple[Step, ...]:
-    """Return what a version whose rows cannot be compared lacks before it may serve; empty: nothing but a person's word."""
+def find_unready(settings: Settings, name: str, serving: str) -> tuple[Step, ...]:
+    """Return what a version whose rows cannot be compared lacks before it may serve; empty: nothing but a person's word.
+
+    Args:
+        settings: where everything is stored.
+        name: of the version.
+        serving: name of the version that serves.
+    """
     new = settings.pipeline(name)
-    old = settings.pipeline(new.serving_version)
     definition, unfinished, last = definition_of(new), find_unfinished_load(new), newest_batch(new, head_path(new))
     return decide_unready(
         standing_of(new, definition),
         None if unfinished is None else unfinished.text,
-        old.root.name,
-        newest_reconcile(old),
+        serving,
+        newest_reconcile(settings.pipeline(serving)),
         {} if last is None else last.end_offsets,
         definition.topics,
     )

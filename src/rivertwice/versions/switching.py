@@ -64,8 +64,8 @@ def choice_of(settings: Settings, version: str) -> Choice:
     Raises:
         RequestError: there is no such version, it never ran, or what it emits cannot be switched.
     """
+    serving = follow_stamp(settings.pipeline(version))  # this host may not have seen the last switch
     require_switchable(settings, version)
-    serving = follow_stamp(settings.pipeline(version))
     different: tuple[str, ...] = ()
     compares = not served_before(settings.pipeline(version))
     if compares:

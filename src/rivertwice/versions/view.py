@@ -109,7 +109,9 @@ def _view(
         if different:
             way = Way(ACCEPTED, tuple(different))
             unready = (
-                find_unready(settings, name) if head(home) is not None else [Step(RECONCILE, proofs[name].lacks, name)]
+                find_unready(settings, name, serving)
+                if head(home) is not None
+                else [Step(RECONCILE, proofs[name].lacks, name)]
             )
             step = unready[0] if unready else Step(ACCEPT, explain_accepted(way, name), name)
         else:

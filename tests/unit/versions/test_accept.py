@@ -13,18 +13,20 @@ from unittest import mock
 import pytest
 from click.testing import CliRunner, Result
 
-from homes.backfill import NOW, make_home
+from homes.backfill import HOUR, NOW, make_home
 from homes.project import replace_text
-from homes.versions import AT, MORE, OTHER_KEY, TWO_HOURS, Change, World
+from homes.versions import AT, MORE, OTHER_KEY, TWO_HOURS, Change, World, edit_files
 from rivertwice.cli import cli
 from rivertwice.config import Settings
+from rivertwice.instants import from_ms
 from rivertwice.log import kafka
+from rivertwice.store.delta_counts import extent_of
 from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import Extent, read_versions
 from rivertwice.versions.accept import decide_unready
 from rivertwice.versions.comparisons import newest_comparison
-from rivertwice.versions.model import LOAD, RECONCILE, WAIT, Proof
+from rivertwice.versions.model import LOAD, RECONCILE, WAIT, LeftOut, Proof
 from rivertwice.versions.serve import read_switches
 from rivertwice.versions.view import view_versions
 
@@ -267,6 +269,51 @@ def test_status_says_what_an_incomparable_version_waits_for(tmp_path: Path) -> N
     act, text = step()
     assert act == "accept"
     assert printed(text, "rivertwice version serve") == list(ACCEPT)
+
+
+def test_where_no_row_is_reconciled_the_newest_gate_is_the_proof(tmp_path: Path) -> None:
+    unjudged = Change(
+        edit_files(("transform.sql", "count(*)", "100 + count(*)"), ("pipeline.yaml", "emit: final", "compare: false"))
+    )
+    world = World(tmp_path, unjudged)
+    world.keep_all()
+    for home in (world.old, world.new):
+        write_intent(home, "stopped", "test", AT)
+    world.reconciled("p")
+    refused = run(world.settings, *ACCEPT, "--yes")
+    assert refused.exit_code == 1
+    assert "no reconcile of p@v2 has run; run `rivertwice reconcile p@v2`" in refused.output
+    world.reconciled("p@v2", passed=False)
+    refused = run(world.settings, *ACCEPT, "--yes")
+    assert refused.exit_code == 1
+    assert "of p@v2 did not pass: 1 row is a DEFECT" in refused.output
+    world.reconciled("p@v2", read=101)
+    shown = run(world.settings, *ACCEPT, "--dry-run")
+    assert "p@v2 says compare: false, so no reconcile proves what it serves" in shown.stdout
+    assert run(world.settings, *ACCEPT, "--yes").exit_code == 0
+    assert serving_by_stamp(world.old) == "p@v2"
+
+
+def test_windows_whose_records_are_gone_are_refused_here_too(tmp_path: Path) -> None:
+    world = two_versions(tmp_path)
+    left = LeftOut(AT, AT, 3, "records of these windows are in neither Kafka nor the archive any more")
+    with mock.patch("rivertwice.versions.accept._left_out", return_value=(left,)):
+        refused = run(world.settings, *ACCEPT, "--yes")
+        assert refused.exit_code == 1
+        assert "--without-left-out" in refused.output
+        assert serving_by_stamp(world.old) == "p"
+        assert run(world.settings, *ACCEPT, "--without-left-out", "--yes").exit_code == 0
+    assert serving_by_stamp(world.old) == "p@v2"
+
+
+def test_the_figures_of_a_table_are_counted_where_its_files_are_read(tmp_path: Path) -> None:
+    table = World(tmp_path).old.public_served
+    whole = extent_of(table, "window_start", "window_end")
+    assert (whole.rows, whole.starts, whole.first, whole.last) == (8, 8, from_ms(0), from_ms(8 * HOUR))
+    early = extent_of(table, "window_start", "window_start", before_ms=3 * HOUR)
+    assert (early.rows, early.first, early.last) == (3, from_ms(0), from_ms(2 * HOUR))
+    assert extent_of(table, "window_start", "window_end", before_ms=0).first is None
+    assert extent_of(tmp_path / "none", "window_start", "window_end").rows == 0
 
 
 @pytest.mark.parametrize(

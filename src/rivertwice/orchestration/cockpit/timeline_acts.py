@@ -94,7 +94,8 @@ ACTS = (
     Act(
         "switch",
         "Compare and ask",
-        "The version is compared with the one that serves; if every difference has a cause, a person is asked whether it shall serve.",
+        "The version is compared with the one that serves; if every difference has a cause, a person is asked whether it shall serve. "
+        "Where windows or keys changed, no row is compared: the person accepts that, and the reason is kept.",
         "switch",
         fields=(Field("version", "Version", NAME, required=True),),
     ),
