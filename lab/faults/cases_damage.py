@@ -146,7 +146,7 @@ def _edit_text(path: Path, old: str, new: str) -> None:
 def _change(folder: Path, what: str) -> None:
     definition, transform = folder / "pipeline.yaml", folder / "transform.sql"
     if what == "state":  # another aggregate under the same name: Spark itself would accept it
-        _edit_text(transform, "max(amount) AS top", "min(amount) AS top")
+        _edit_text(transform, "max(CASE", "min(CASE")
     elif what == "keys":
         _edit_text(transform, "  k,\n", "  upper(k) AS k,\n")
     elif what == "semantics":

@@ -87,6 +87,7 @@ POISON: tuple[PoisonKind, ...] = (
     PoisonKind("null key", _with(k=None), null_key=True),
     PoisonKind("key against the rule", _with(k="K-1; DROP")),
     PoisonKind("amount out of range", _with(amount=10**12)),
+    PoisonKind("the SQL throws", _with(amount=777_777)),
     PoisonKind("unknown schema", _text, headers=(("schema-id", b"lab-99"),)),
     PoisonKind("too long", lambda fields: _text({**fields, "pad": "x" * 5_000})),
     PoisonKind("nested too deep", _raw_field("deep", "[" * 1_500 + "]" * 1_500)),

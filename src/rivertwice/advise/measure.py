@@ -32,8 +32,7 @@ from rivertwice.errors import RequestError
 from rivertwice.instants import TimeRange, from_ms
 from rivertwice.log.addresses import of_topic
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.compile import compile_batch
-from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.compile import compile_batch, decode_view
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.relations import accepted, included, with_window_end
 from rivertwice.progress import Progress
@@ -108,7 +107,7 @@ def advise(
     ranges = [of_topic(row.parts(), source.topic) for row in rows]
     topic_id = line.topic_ids[source.topic]
     pieces = [read_ranges(spark, settings, source.topic, span, topic_id=topic_id) for span in read_spans(ranges)]
-    decoded = decode(functools.reduce(DataFrame.unionByName, pieces), source, details=False)
+    decoded = decode_view(definition, view, functools.reduce(DataFrame.unionByName, pieces), details=False)
     tagged = tag_batches(accepted(decoded, source), batch_marks(spark, ranges))
     kept_rows = included(spark, definition, _marked(spark, tagged, marks_ms))
     pairs = with_window_end(kept_rows, definition, view).persist(StorageLevel.MEMORY_AND_DISK)

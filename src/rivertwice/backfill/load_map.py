@@ -15,7 +15,7 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, count, drop_empty
 from rivertwice.log.archive_table import archived_ranges
 from rivertwice.log.records import check_same_topic, observe_read, read_plan
-from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.compile import decode_view
 from rivertwice.pipeline.definition import Definition
 from rivertwice.timeline.first_load import LogZone
 
@@ -56,7 +56,7 @@ def read_log_map(
     Raises:
         LogGapError: records were deleted while it was read, or the topic was created again.
     """
-    _, source = definition.source
+    view, source = definition.source
     topic, topic_id = source.topic, kafka.topic_id(settings, source.topic)
     begins = kafka.begin_offsets(settings, topic)
     retained = {p: (begins[p], end) for p, end in kafka.end_offsets(settings, topic).items()}
@@ -70,7 +70,7 @@ def read_log_map(
     for partition, (start, _) in ranges.items():
         starts = F.when(F.col("_partition") == partition, F.lit(start)).otherwise(starts)
     event_ms = F.unix_millis(source.event_time)
-    rows = decode(read_plan(spark, settings, topic, plan, topic_id), source, details=False)
+    rows = decode_view(definition, view, read_plan(spark, settings, topic, plan, topic_id), details=False)
     offset = F.col("_offset")
     at = (offset - F.pmod(offset - starts, F.lit(size))).alias("_at")
     counts = (F.count(F.lit(1)).alias("rows"), F.min(event_ms).alias("low"), F.max(event_ms).alias("high"))

@@ -13,16 +13,22 @@ from rivertwice.deadletters.cure import amended_rows, with_cures
 from rivertwice.deadletters.model import DeadLetter
 from rivertwice.deadletters.summary import read_cures
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import Definition, Source
+from rivertwice.pipeline.compile import decode_view
+from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.relations import accepted
 from rivertwice.timeline.committed import committed_batches
 
 
 def read_source(
-    spark: SparkSession, settings: Settings, topic_ids: Mapping[str, str], source: Source, offsets: OffsetRuns
+    spark: SparkSession,
+    settings: Settings,
+    topic_ids: Mapping[str, str],
+    definition: Definition,
+    view: str,
+    offsets: OffsetRuns,
 ) -> DataFrame:
-    """Return a source's accepted rows of offset runs; one partition's are read in as few passes as there are runs."""
+    """Return a view's accepted rows of offset runs; one partition's are read in as few passes as there are runs."""
+    source = definition.sources[view]
     parts = offsets.get(source.topic, {})
     passes = max((len(runs) for runs in parts.values()), default=0)
     scans = [
@@ -31,7 +37,7 @@ def read_source(
     frames = [
         read_ranges(spark, settings, source.topic, ranges, topic_id=topic_ids[source.topic]) for ranges in scans or [{}]
     ]
-    return accepted(decode(functools.reduce(DataFrame.unionByName, frames), source), source)
+    return accepted(decode_view(definition, view, functools.reduce(DataFrame.unionByName, frames)), source)
 
 
 def cured(

@@ -58,8 +58,8 @@ def truth_reader(spark: SparkSession, settings: Settings, view: BackfillView, de
     def read(zone: Zone, keys: Collection[str] | None) -> Sequence[Span]:
         offsets = without(plan_offsets(view.batches, zone), view.lost)
         plan_sources(offsets, view)
-        name, source = definition.source
-        accepted = {name: read_source(spark, settings, view.topic_ids, source, offsets)}
+        name, _ = definition.source
+        accepted = {name: read_source(spark, settings, view.topic_ids, definition, name, offsets)}
         rows = cured(spark, home, definition, accepted, view.as_of, view.amendments)[name]
         rows = included(spark, definition, rows).where(_inside(definition, zone))
         if keys is not None:

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from rivertwice.deadletters.decide import cure_applies
 from rivertwice.deadletters.model import Cure, DeadLetter
 from rivertwice.pipeline.cases import RAW_SCHEMA
-from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import Definition, Source
+from rivertwice.pipeline.compile import decode_view
+from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.relations import accepted
 
 
@@ -24,9 +24,9 @@ def raw_record(letter: DeadLetter, value: bytes | None) -> tuple[object, ...]:
 
 def problem_with(spark: SparkSession, definition: Definition, letter: DeadLetter, value: bytes) -> str | None:
     """Return why the definition rejects a letter's new value; None if it accepts it."""
-    _, source = definition.by_topic[letter.topic]
+    view, _ = definition.by_topic[letter.topic]
     raw = spark.createDataFrame([raw_record(letter, value)], RAW_SCHEMA)
-    (row,) = decode(raw, source).select("_reason", "_detail").toArrow().to_pylist()
+    (row,) = decode_view(definition, view, raw).select("_reason", "_detail").toArrow().to_pylist()
     return None if row["_reason"] is None else f"{row['_reason']}: {row['_detail']}"
 
 
@@ -36,14 +36,14 @@ def amended_rows(spark: SparkSession, definition: Definition, cures: Sequence[Cu
     `_from` and `_until` are the decisions from which on, and up to which, each held (`_until` is null if it still holds).
     """
     rows_by_view = {}
-    for topic, (view, source) in definition.by_topic.items():
+    for topic, (view, _) in definition.by_topic.items():
         topic_cures = [cure for cure in cures if cure.letter.topic == topic and cure_applies(definition, topic)]
         if topic_cures:
-            rows_by_view[view] = _decoded(spark, source, topic_cures)
+            rows_by_view[view] = _decoded(spark, definition, view, topic_cures)
     return rows_by_view
 
 
-def _decoded(spark: SparkSession, source: Source, cures: Sequence[Cure]) -> DataFrame:
+def _decoded(spark: SparkSession, definition: Definition, view: str, cures: Sequence[Cure]) -> DataFrame:
     """Decode each cure with a number of its own as its offset, because an address may have had several."""
     raw = [
         (*raw_record(cure.letter, cure.value)[:4], 0, number, cure.letter.record_time)
@@ -54,7 +54,8 @@ def _decoded(spark: SparkSession, source: Source, cures: Sequence[Cure]) -> Data
         for number, cure in enumerate(cures)
     ]
     known = spark.createDataFrame(places, "_number bigint, _part int, _place bigint, _from bigint, _until bigint")
-    rows = accepted(decode(spark.createDataFrame(raw, RAW_SCHEMA), source), source)
+    decoded = decode_view(definition, view, spark.createDataFrame(raw, RAW_SCHEMA))
+    rows = accepted(decoded, definition.sources[view])
     return (
         rows.join(F.broadcast(known), rows["_offset"] == known["_number"])
         .drop("_partition", "_offset", "_number")

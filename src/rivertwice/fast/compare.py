@@ -15,7 +15,7 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, drop_empty
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.bundle import load_bundle
-from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.compile import decode_view
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.fast import fast_records, fast_rows
 from rivertwice.pipeline.names import RECORD
@@ -128,9 +128,9 @@ def compare_fast(spark: SparkSession, settings: Settings, pipeline: str) -> Fast
 
 def _expected(spark: SparkSession, settings: Settings, bundles: Place, run: FastRun, ranges: OffsetRanges) -> list[Row]:
     definition = load_bundle(bundles, run.bundle).definition
-    _, source = definition.source
+    view, source = definition.source
     raw = read_ranges(spark, settings, source.topic, ranges, topic_id=run.topic_id)
-    rows = fast_rows(spark, definition, accepted(decode(raw, source), source))
+    rows = fast_rows(spark, definition, accepted(decode_view(definition, view, raw), source))
     return _rows(fast_records(definition, rows).select("value").toArrow()["value"].to_pylist())
 
 

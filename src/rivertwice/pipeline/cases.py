@@ -22,9 +22,8 @@ from rivertwice.pipeline.case_diff import Row, diff_names, diff_rows, newest_row
 from rivertwice.pipeline.case_files import Case, case_paths, load_case, record_headers, record_value, source_of
 from rivertwice.pipeline.case_hints import hints
 from rivertwice.pipeline.checks import describe_refusal
-from rivertwice.pipeline.compile import batch_rows, compile_stream
+from rivertwice.pipeline.compile import batch_rows, compile_stream, decode_view
 from rivertwice.pipeline.compilers import compiler_of
-from rivertwice.pipeline.decode import decode
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.engine import watermark_confs
 from rivertwice.pipeline.model import Definition
@@ -145,7 +144,7 @@ def _judge(
 def decode_views(definition: Definition, raw: DataFrame) -> dict[str, DataFrame]:
     """Return view to the decoded records of its topic."""
     return {
-        view: decode(raw.where(F.col("topic") == F.lit(source.topic)), source)
+        view: decode_view(definition, view, raw.where(F.col("topic") == F.lit(source.topic)))
         for view, source in definition.sources.items()
     }
 

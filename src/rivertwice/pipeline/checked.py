@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FORMAT = 1
-CHECKS_VERSION = 2
+CHECKS_VERSION = 3
 """Increase it when a change alters what the checks refuse."""
 
 
@@ -37,6 +37,7 @@ class CheckReport:
         findings: why it is refused, one sentence each; empty if it holds.
         unchecked: what could not be checked, and why.
         keys: key to why it does not divide the work between tasks.
+        risks: expressions that can throw on several records together, which stops the stream.
         at: when it was checked.
     """
 
@@ -45,6 +46,7 @@ class CheckReport:
     unchecked: tuple[str, ...]
     keys: Mapping[str, str]
     at: datetime
+    risks: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -75,7 +77,12 @@ def read_verdict(home: PipelineHome, bundle: str) -> CheckReport | None:
         ):
             return None
         return CheckReport(
-            bundle, tuple(value["findings"]), tuple(value["unchecked"]), dict(value["keys"]), parse_iso(value["at"])
+            bundle,
+            tuple(value["findings"]),
+            tuple(value["unchecked"]),
+            dict(value["keys"]),
+            parse_iso(value["at"]),
+            tuple(value["risks"]),
         )
     except (ValueError, KeyError, TypeError, RequestError):
         return None
@@ -106,7 +113,9 @@ def check_bundle(
     from rivertwice.pipeline.checks import examine_definition
 
     examined = examine_definition(spark(), bundle.definition, where)
-    verdict = CheckReport(bundle.id, tuple(examined.findings), tuple(examined.unchecked), examined.keys, now)
+    verdict = CheckReport(
+        bundle.id, tuple(examined.findings), tuple(examined.unchecked), examined.keys, now, tuple(examined.risks)
+    )
     if home is not None:
         _write(home, verdict)
     return verdict
@@ -192,6 +201,7 @@ def _write(home: PipelineHome, verdict: CheckReport) -> None:
         "findings": list(verdict.findings),
         "unchecked": list(verdict.unchecked),
         "keys": dict(verdict.keys),
+        "risks": list(verdict.risks),
         "at": to_iso(verdict.at),
     }
     home.root.mkdir(parents=True, exist_ok=True)

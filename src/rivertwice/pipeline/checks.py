@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from pyspark.sql import functions as F
 from rivertwice.errors import DefinitionError
 from rivertwice.instants import EPOCH
 from rivertwice.nearest import did_you_mean, meant
-from rivertwice.pipeline.compile import result_schema
+from rivertwice.pipeline.compile import result_schema, row_checks
 from rivertwice.pipeline.compilers import compiler_of
 from rivertwice.pipeline.fast import fast_plan
 from rivertwice.pipeline.files import FAST_FILE, ROWS_FILE, YAML_FILE
@@ -28,6 +29,7 @@ from rivertwice.pipeline.names import RECORD
 from rivertwice.pipeline.plan_check import ROW_NODES, computed_keys, find_plan_refusals, inexact_columns, unfit_keys
 from rivertwice.pipeline.refusals import RANDOM
 from rivertwice.pipeline.relations import rows_schema, run_sql
+from rivertwice.pipeline.row_errors import find_group_risks
 from rivertwice.pipeline.rules import InSet, Pattern, Range
 from rivertwice.pipeline.source_model import Source
 
@@ -50,11 +52,13 @@ class Examined:
         findings: why it is refused, one sentence each, with file, line and column if Spark knows them.
         unchecked: what could not be checked, and why; it does not refuse the definition.
         keys: key to the reason why it does not divide the work between tasks; such a definition is exact, but slow.
+        risks: expressions that can throw on several records together, which stops the stream.
     """
 
     findings: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
     keys: dict[str, str] = field(default_factory=dict)
+    risks: list[str] = field(default_factory=list)
 
 
 def examine_definition(spark: SparkSession, definition: Definition, where: str | None = None) -> Examined:
@@ -143,6 +147,9 @@ def _examine_result(
     report(findings)
     if findings:
         return  # a plan runs only if nothing in it is refused
+    examined.risks += find_group_risks(plan, _limits(definition))
+    samples = {view: _without_throwing(spark, definition, view, rows) for view, rows in samples.items()}
+    plan = check.plan(spark, definition, samples)
     try:
         result_rows = check.run(spark, definition, samples, plan).toArrow().to_pylist()
         fresh = check.plan(spark, definition, samples)  # Spark may keep what it computed of a plan over so few rows
@@ -154,7 +161,30 @@ def _examine_result(
         )
         return
     report(_changing_columns(definition, result_rows, again))
-    report(check.find_window_conflicts(definition, result_rows, SAMPLES))
+    report(check.find_window_conflicts(definition, result_rows, min(rows.count() for rows in samples.values())))
+
+
+def _limits(definition: Definition) -> dict[str, float]:
+    """Return field to the largest absolute value that a rule lets pass, for fields of that name in every source that has it."""
+    limits: dict[str, list[float]] = {}
+    for source in definition.sources.values():
+        for name in source.schema_:
+            ranges = [rule for rule in source.rules if isinstance(rule, Range) and rule.field == name]
+            ends = [
+                max(abs(rule.min), abs(rule.max)) for rule in ranges if rule.min is not None and rule.max is not None
+            ]
+            limits.setdefault(name, []).append(float(min(ends, default=math.inf)))
+    return {name: max(each) for name, each in limits.items()}
+
+
+def _without_throwing(spark: SparkSession, definition: Definition, view: str, rows: DataFrame) -> DataFrame:
+    """Return made-up rows without those that the stream would reject because the SQL throws on them."""
+    checks = row_checks(spark, definition, view)
+    if not checks.ways:
+        return rows
+    marked = rows.select("*", F.when(F.lit(True), checks.throws()).alias("_throws")).collect()
+    kept = [tuple(row)[:-1] for row in marked if not row["_throws"]]
+    return spark.createDataFrame(kept, rows.schema)
 
 
 def _changing_columns(

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.compilers import compiler_of
+from rivertwice.pipeline.decode import ADDRESS, decode
 from rivertwice.pipeline.interval_rows import RowsOf, VersionsAt, no_versions
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.relations import accepted_branches, rows_schema
+from rivertwice.pipeline.row_errors import NO_CHECKS, RowChecks, find_row_checks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,8 +32,42 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
         raw: a streaming frame with Kafka's columns.
         observe: whether the observations are wanted.
     """
-    branches = accepted_branches(definition, raw, observe=observe)
+    checks = {view: row_checks(spark, definition, view) for view in definition.streams}
+    branches = accepted_branches(definition, raw, checks, observe=observe)
     return compiler_of(definition).stream(spark, definition, branches)
+
+
+def decode_view(definition: Definition, view: str, raw: DataFrame, *, details: bool = True) -> DataFrame:
+    """Return the decoded records of a view's topic (`decode`); those on which the definition's SQL throws are rejected too.
+
+    Whatever reads records of a pipeline decodes them by this function, so all of it accepts the same ones.
+    """
+    checks = row_checks(raw.sparkSession, definition, view)
+    return decode(raw, definition.sources[view], checks, details=details)
+
+
+def row_checks(spark: SparkSession, definition: Definition, view: str) -> RowChecks:
+    """Return what may throw on a record of a view; nothing if the definition stops at such a record, or has no SQL."""
+    if definition.on_error == "stop" or not definition.transform_sql:
+        return NO_CHECKS
+    key = (spark.sparkContext.applicationId, definition.model_dump_json(include=_SHAPES_CHECKS))
+    if key not in _KNOWN:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        fields = {name: (*source.schema_, *source.marks, *ADDRESS) for name, source in definition.sources.items()}
+        _KNOWN[key] = find_row_checks(_over_no_rows(spark, definition), fields)
+    return _KNOWN[key][view]
+
+
+_SHAPES_CHECKS = {"sources", "window", "keys", "columns", "transform_sql", "rows_sql"}
+_KNOWN: dict[tuple[str, str], dict[str, RowChecks]] = {}
+"""Checks by the application and what they depend on: a batch asks again for its dead letters and its late rows."""
+_MOST_KNOWN = 64
+
+
+def _over_no_rows(spark: SparkSession, definition: Definition) -> DataFrame:
+    empty = {view: spark.createDataFrame([], rows_schema(source)) for view, source in definition.sources.items()}
+    return compile_sources(spark, definition, empty)
 
 
 def batch_rows(definition: Definition, versions: VersionsAt = no_versions) -> RowsOf:
@@ -66,8 +102,7 @@ def result_schema(spark: SparkSession, definition: Definition) -> StructType:
     Raises:
         DefinitionError: the result's columns are not the definition's, in its order.
     """
-    empty = {view: spark.createDataFrame([], rows_schema(source)) for view, source in definition.sources.items()}
-    schema = compile_sources(spark, definition, empty).schema
+    schema = _over_no_rows(spark, definition).schema
     if schema.names != definition.result_columns:
         message = (
             f"transform.sql of {definition.name!r} yields the columns {schema.names}, but the definition says "

@@ -32,6 +32,7 @@ from rivertwice.pipeline.envelope import (
 from rivertwice.pipeline.framing import Case, framing_cases, payload
 from rivertwice.pipeline.paths import json_path, nested_type, parts_of
 from rivertwice.pipeline.patterns import JAVA, PatternError, match_whole, matcher_of
+from rivertwice.pipeline.row_errors import NO_CHECKS, RowChecks
 from rivertwice.pipeline.rules import InSet, NotNull, Pattern, Range, RecordRule
 from rivertwice.pipeline.source_model import Source
 from rivertwice.pipeline.times import MICROS, TIMESTAMP, epoch_bounds
@@ -51,6 +52,7 @@ REASONS = (
     "missing",
     "rule",
     "future",
+    "transform",
 )
 ADDRESS = ("_partition", "_offset", "_record_time")
 DEAD_COLUMNS = ("_reason", "_detail", "_key", "_value", "_headers")
@@ -66,12 +68,13 @@ _OPTIONS = {
 }
 
 
-def decode(raw: DataFrame, source: Source, *, details: bool = True) -> DataFrame:
+def decode(raw: DataFrame, source: Source, checks: RowChecks = NO_CHECKS, *, details: bool = True) -> DataFrame:
     """Return one row per record: the schema's fields, the address, and `_reason` (NULL: accepted) with `_detail`.
 
     Args:
         raw: Kafka's columns key, value, topic, partition, offset, timestamp, and headers if the source reads them (`reads_headers`).
         source: schema and rules.
+        checks: on which records the SQL throws (`compile.decode_view` knows them).
         details: whether `_detail` is wanted; a stream that only counts reasons plans each batch again, and a smaller plan sooner.
     """
     headers = F.col("headers") if "headers" in raw.columns else F.lit(None)
@@ -92,11 +95,11 @@ def decode(raw: DataFrame, source: Source, *, details: bool = True) -> DataFrame
         typed, broken = _json_columns(records, source, fits), _json_cases(source)
     if source.tombstones == "delete":
         typed = with_deletes(typed, source)
-    cases = _cases(source, fits, broken)
+    cases = _cases(source, fits, broken, checks)
     judged = typed.withColumn("_case", _first_case(source, cases))
+    fields = [*source.schema_, *source.marks]
     return judged.select(
-        *source.schema_,
-        *source.marks,
+        *(_if_accepted(name) if checks.ways else F.col(name) for name in fields),
         *ADDRESS,
         _reason(cases).alias("_reason"),
         *([_detail(cases).alias("_detail")] if details else []),
@@ -104,6 +107,14 @@ def decode(raw: DataFrame, source: Source, *, details: bool = True) -> DataFrame
         "_value",
         "_headers",
     )
+
+
+def _if_accepted(name: str) -> Column:
+    """Return a field that is NULL in a rejected record.
+
+    Spark may evaluate a condition of the SQL before the filter that leaves rejected records out; it throws on what it throws on.
+    """
+    return F.when(F.col("_case").isNull(), F.col(name)).alias(name)
 
 
 def _json_columns(records: DataFrame, source: Source, fits: Column) -> DataFrame:
@@ -178,7 +189,7 @@ def is_plain_instant(text: Column) -> Column:
     )
 
 
-def _cases(source: Source, fits: Column, broken: list[Case]) -> list[Case]:
+def _cases(source: Source, fits: Column, broken: list[Case], checks: RowChecks) -> list[Case]:
     return [
         (F.col("_value").isNull(), "tombstone", F.lit("the record has no value")),
         (F.octet_length("_value") == 0, "empty", F.lit("the value has no bytes")),
@@ -187,6 +198,7 @@ def _cases(source: Source, fits: Column, broken: list[Case]) -> list[Case]:
         _missing_case(source),
         *((_breaks(rule), "rule", F.lit(rule.name)) for rule in source.rules),
         (_is_future(source), "future", _ahead(source)),
+        *([(checks.throws(), "transform", checks.detail())] if checks.ways else []),
     ]
 
 

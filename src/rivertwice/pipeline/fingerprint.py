@@ -35,6 +35,7 @@ DECODE = (
     *("framing", "pinned"),  # only for framed or Avro records: the hashes of other definitions do not change
     *("envelope", "tombstones"),  # likewise
     *("epochs", "paths"),  # likewise
+    "on_error",  # only if the stream stops at an error
 )
 SEMANTICS = (
     *("compiler", "view", "topic", "event_time", "window", "keys", "columns", "transform"),
@@ -101,6 +102,8 @@ def fingerprint_of(definition: Definition) -> Fingerprint:
         **_joined(sources),
         **_fold_parts(definition),
     }
+    if definition.on_error != "quarantine":
+        components["on_error"] = definition.on_error
     if len(sources) > 1 and definition.window.kind.has_watermark:
         components["watermark_policy"] = definition.watermark_policy
     return Fingerprint(

@@ -157,5 +157,6 @@ def _stopped(name: str, topic: str, error: Exception, partition: int, offset: in
     return (
         f"fold.py of {name} failed on the record {topic}/{partition}@{offset} with {_error_text(error)}; nothing of its batch "
         f"was committed, and the stream cannot go past it; give the result a column `{ERROR}` (string) to have such records as "
-        "rows, or write a rule that makes them dead letters; either is another definition"
+        f"rows, or write a rule that makes them dead letters; then `rivertwice upgrade {name} --new-version --yes`, or `rivertwice "
+        f"start {name}` if no batch is committed yet"
     )

@@ -74,6 +74,7 @@ def lint_definition(
         *(partitions_finding(definition, topic, facts) for topic, facts in topics.items()),
         *(skew_finding(definition, topic, facts) for topic, facts in topics.items()),
         _ambiguous(definition),
+        lint.errors(definition, verdict),
         lint.fit(definition),
     ]
 

@@ -83,6 +83,10 @@ class DefinitionFile(Strict):
         default="final",
         description="final: a window's rows are emitted once, when it closes. updates: with every batch that changes them.",
     )
+    on_error: Literal["quarantine", "stop"] = Field(
+        default="quarantine",
+        description="What a record on which the SQL throws does: quarantine: it is a dead letter (reason transform); stop: the stream stops.",
+    )
     late: LatePolicy = LatePolicy()
     stream: StreamPins = StreamPins()
     alerts: AlertLimits = AlertLimits()

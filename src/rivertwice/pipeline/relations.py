@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from rivertwice.pipeline.decode import DEAD_COLUMNS, decode
 from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.row_errors import RowChecks
 from rivertwice.pipeline.source_model import Source
 from rivertwice.pipeline.views import run_views
 
@@ -25,7 +26,9 @@ def accepted(decoded: DataFrame, source: Source) -> DataFrame:
     return decoded.where(F.col("_reason").isNull()).select(*columns)
 
 
-def accepted_branches(definition: Definition, raw: DataFrame, *, observe: bool = True) -> dict[str, DataFrame]:
+def accepted_branches(
+    definition: Definition, raw: DataFrame, checks: Mapping[str, RowChecks], *, observe: bool = True
+) -> dict[str, DataFrame]:
     """Return view to accepted rows of each stream under its own watermark, all branches of one Kafka source.
 
     Tables have no branch: a batch reads its versions of them separately (`stream.versions`). Several sources are
@@ -37,6 +40,7 @@ def accepted_branches(definition: Definition, raw: DataFrame, *, observe: bool =
         view: _accepted_branch(
             raw.where(F.col("topic") == F.lit(source.topic)) if several else raw,
             source,
+            checks[view],
             metric_names(definition, view) if observe else None,
         )
         for view, source in definition.streams.items()
@@ -49,8 +53,8 @@ def metric_names(definition: Definition, view: str) -> tuple[str, str]:
     return f"{READ_METRICS}{suffix}", f"{ACCEPTED_METRICS}{suffix}"
 
 
-def _accepted_branch(raw: DataFrame, source: Source, metrics: tuple[str, str] | None) -> DataFrame:
-    decoded = decode(raw, source, details=False)
+def _accepted_branch(raw: DataFrame, source: Source, checks: RowChecks, metrics: tuple[str, str] | None) -> DataFrame:
+    decoded = decode(raw, source, checks, details=False)
     if metrics is not None:
         read = F.count(F.lit(1)).alias("read")
         decoded = decoded.observe(metrics[0], read, F.count("_reason").alias("bad"))

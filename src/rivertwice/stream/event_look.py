@@ -13,7 +13,7 @@ from rivertwice.config import Settings
 from rivertwice.log.addresses import Part
 from rivertwice.log.archive_rows import PLAIN, plain_row
 from rivertwice.log.reader import read_pieces
-from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.compile import decode_view
 from rivertwice.pipeline.definition import Definition
 from rivertwice.stream.event_plan import Cut, Look, plan_cut
 from rivertwice.stream.event_times import EventTimes
@@ -77,10 +77,11 @@ class EventLook:
         return looked
 
     def _decode(self, topic: str, rows: list[dict[str, object]]) -> dict[tuple[Part, int], int]:
-        _, source = self._definition.by_topic[topic]
+        view, source = self._definition.by_topic[topic]
         raw = self._spark.createDataFrame(pa.Table.from_pylist(rows, schema=PLAIN))
         event_ms = F.unix_millis(source.event_time).alias("event_ms")
-        table = decode(raw, source).where(F.col("_reason").isNull()).select("_partition", "_offset", event_ms)
+        decoded = decode_view(self._definition, view, raw)
+        table = decoded.where(F.col("_reason").isNull()).select("_partition", "_offset", event_ms)
         return {
             (Part(topic, row["_partition"]), row["_offset"]): row["event_ms"] for row in table.toArrow().to_pylist()
         }

@@ -18,7 +18,7 @@ from rivertwice.config import Place, Settings
 from rivertwice.errors import RangeMismatchError
 from rivertwice.log.addresses import Parts, name_parts, of_topic
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.compile import decode_view
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store import delta
 from rivertwice.store.delta_counts import rows_by
@@ -33,9 +33,9 @@ def read_again(
     spark: SparkSession, settings: Settings, line: Timeline, definition: Definition, topic: str, ranges: Parts
 ) -> DataFrame:
     """Return the decoded records of a batch's exact range of one topic."""
-    _, source = definition.by_topic[topic]
+    view, _ = definition.by_topic[topic]
     raw = read_ranges(spark, settings, topic, of_topic(ranges, topic), topic_id=line.topic_ids[topic])
-    return decode(raw, source)
+    return decode_view(definition, view, raw)
 
 
 def stamps(form: int, line: Timeline, batch: int) -> list[Column]:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.log.addresses import OffsetRanges, Parts, drop_empty, of_topic, parts_of
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.compile import decode_view
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.relations import accepted, rows_schema
 from rivertwice.pipeline.tables import current_versions
@@ -61,7 +61,7 @@ def _write(
     if not own_ranges:
         return BatchCounts()
     raw = read_ranges(spark, settings, source.topic, own_ranges, topic_id=line.topic_ids[source.topic])
-    decoded = decode(raw, source).persist()
+    decoded = decode_view(context.definition, view, raw).persist()
     try:
         rows = accepted(decoded, source).select(
             *stamps(FORMAT, line, batch),

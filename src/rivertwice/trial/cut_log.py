@@ -26,8 +26,8 @@ from rivertwice.log.addresses import Part
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.bundle import Bundle, build_project_bundle, load_bundle
 from rivertwice.pipeline.cases import run_case
-from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import Definition, Source
+from rivertwice.pipeline.compile import decode_view
+from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import compare_fingerprints
 from rivertwice.pipeline.on_demand import Spark
 from rivertwice.progress import Progress
@@ -185,11 +185,11 @@ def _of_window(
     asked = BackfillRequest(request.pipeline, TimeRange(start, start + timedelta(milliseconds=size)), "case")
     plan = plan_windows(asked, view, [(start_ms, start_ms + step)])
     records: list[RawRecord] = []
-    for source in definition.sources.values():
+    for name, source in definition.sources.items():
         runs = plan.offsets.get(source.topic, {})
         for number in range(max((len(pairs) for pairs in runs.values()), default=0)):
             ranges = {p: pairs[number] for p, pairs in runs.items() if number < len(pairs)}
-            rows = _accepted(spark, settings, source, ranges, view.topic_ids[source.topic])
+            rows = _accepted(spark, settings, definition, name, ranges, view.topic_ids[source.topic])
             if not source.is_table:
                 event_ms = F.unix_millis(source.event_time)
                 rows = rows.where((event_ms >= F.lit(start_ms)) & (event_ms < F.lit(end_ms)))
@@ -243,12 +243,13 @@ def _closing(
     spark: SparkSession, settings: Settings, view: BackfillView, definition: Definition, end_ms: int
 ) -> list[RawRecord]:
     """Return the first record whose event time moves the watermark to the window's end; empty if there is none yet."""
-    (source,) = definition.streams.values()
+    ((name, source),) = definition.streams.items()
     closes_ms = end_ms + source.watermark // timedelta(milliseconds=1)
     for zone in view.batches:
         if zone.max_event_ms is None or zone.max_event_ms < closes_ms or source.topic not in zone.offsets:
             continue
-        rows = _accepted(spark, settings, source, zone.offsets[source.topic], view.topic_ids[source.topic])
+        ranges, topic_id = zone.offsets[source.topic], view.topic_ids[source.topic]
+        rows = _accepted(spark, settings, definition, name, ranges, topic_id)
         later = rows.where(F.unix_millis(source.event_time) >= F.lit(closes_ms)).orderBy("_partition", "_offset")
         records = _collect(later.limit(1), source.topic)
         if records:
@@ -257,10 +258,15 @@ def _closing(
 
 
 def _accepted(
-    spark: SparkSession, settings: Settings, source: Source, ranges: Mapping[int, tuple[int, int]], topic_id: str
+    spark: SparkSession,
+    settings: Settings,
+    definition: Definition,
+    view: str,
+    ranges: Mapping[int, tuple[int, int]],
+    topic_id: str,
 ) -> DataFrame:
-    raw = read_ranges(spark, settings, source.topic, dict(ranges), topic_id=topic_id)
-    return decode(raw, source).where(F.col("_reason").isNull())
+    raw = read_ranges(spark, settings, definition.sources[view].topic, dict(ranges), topic_id=topic_id)
+    return decode_view(definition, view, raw).where(F.col("_reason").isNull())
 
 
 def _collect(rows: DataFrame, topic: str) -> list[RawRecord]:

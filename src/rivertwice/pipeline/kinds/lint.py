@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from rivertwice.pipeline.durations import format_duration
-from rivertwice.pipeline.lint_model import BROKEN, HOLDS, NOT_CHECKED, LintFinding
+from rivertwice.pipeline.lint_model import BROKEN, HOLDS, NOT_CHECKED, WARNS, LintFinding
 from rivertwice.pipeline.refusals import CLOCK, ORDER, FunctionRefusal, find_refused
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ LATE_DROPS = "unmeasured late drops"
 UNBOUNDED = "unbounded state"
 IDLE = "idle source"
 FIT = "stream or batch"
+ERRORS = "a value on which the code throws"
 
 
 class WindowLint:
@@ -125,6 +126,23 @@ class WindowLint:
         text = "the fastest source drives the watermark, so records of a slower one are dropped as late"
         remedy = f"{shows}; say watermark_policy: min if no source may lose records to another"
         return [LintFinding(IDLE, NOT_CHECKED, text, remedy)]
+
+    def errors(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
+        """Return whether a value can stop the stream: by a record on which the SQL throws, or by several together."""
+        if definition.on_error == "stop":
+            text = "on_error is stop: a record on which the SQL throws stops the stream, at every start"
+            return LintFinding(ERRORS, WARNS, text, "leave on_error out; then such a record is a dead letter")
+        if verdict is None or not verdict.holds:
+            text = "whether several records together can make the SQL throw was not looked at"
+            return LintFinding(ERRORS, NOT_CHECKED, text, f"run `rivertwice lint {definition.name}` where Spark starts")
+        if verdict.risks:
+            remedy = (
+                "bound the fields by range rules, or sum a DECIMAL of at most 28 digits: CAST(field AS DECIMAL(28, 0)); where NULL is "
+                "a right result, write try_sum, try_divide or try_cast"
+            )
+            return LintFinding(ERRORS, WARNS, f"this would stop the stream: {'; '.join(verdict.risks)}", remedy)
+        text = "a record on which the SQL throws is a dead letter (transform), and nothing was found on which only several throw"
+        return LintFinding(ERRORS, HOLDS, text)
 
     def fit(self, definition: Definition) -> LintFinding:
         """Return whether a daily batch would give the same rows in time."""

@@ -9,9 +9,11 @@ from rivertwice.pipeline.durations import format_duration
 from rivertwice.pipeline.files import FOLD_FILE, ROWS_FILE, TRANSFORM_FILE
 from rivertwice.pipeline.fold_code import check_fold
 from rivertwice.pipeline.fold_model import find_fold_conflict
+from rivertwice.pipeline.fold_run import ERROR
 from rivertwice.pipeline.kinds.kind import Kind
 from rivertwice.pipeline.kinds.lint import (
     DEFINITION,
+    ERRORS,
     FIT,
     GLOBAL_ORDER,
     LATE_DROPS,
@@ -24,7 +26,7 @@ from rivertwice.pipeline.kinds.lint import (
     shows_state,
 )
 from rivertwice.pipeline.kinds.settings import find_stray_reach, find_stray_slide
-from rivertwice.pipeline.lint_model import HOLDS, NOT_CHECKED, LintFinding
+from rivertwice.pipeline.lint_model import HOLDS, NOT_CHECKED, WARNS, LintFinding
 from rivertwice.pipeline.names import RECORD, ROW, SOURCE
 
 if TYPE_CHECKING:
@@ -104,6 +106,15 @@ class StatefulLint(WindowLint):
         text = f"the state of every {by} is kept until the fold returns None for it; when, the data shows"
         remedy = f"{shows_state(definition.name)}; return None when a key is done, if keys come and go"
         return LintFinding(UNBOUNDED, NOT_CHECKED, text, remedy)
+
+    def errors(self, definition: Definition, verdict: CheckReport | None) -> LintFinding:
+        """Return whether an exception of the fold stops the stream."""
+        del verdict
+        if ERROR in definition.row_types:
+            return LintFinding(ERRORS, HOLDS, f"an event on which the fold raises is a row with the column {ERROR}")
+        text = f"an event on which the fold raises stops the stream: the result has no column {ERROR}"
+        remedy = f"declare a column {ERROR} of type string; then such an event is a row, and leaves the state as it was"
+        return LintFinding(ERRORS, WARNS, text, remedy)
 
     def idle_source(self, definition: Definition) -> list[LintFinding]:
         """Return no finding: a silent source holds no result back."""
