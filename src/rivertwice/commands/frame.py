@@ -29,7 +29,7 @@ from rivertwice.errors import (
 from rivertwice.instants import to_iso
 from rivertwice.printable import printable, printable_json, printable_line
 from rivertwice.progress import Measured
-from rivertwice.stream.failures import POISON, describe_rejection, is_thrown
+from rivertwice.stream.failures import POISON, is_thrown
 
 OK, REFUSED, USAGE, DEFECT, UNKNOWN = 0, 1, 2, 3, 4
 EXIT_CODES = """\b
@@ -188,7 +188,7 @@ def as_unexpected(error: Exception) -> RivertwiceError:
         message = f"{error.filename}: {os.strerror(error.errno)}; {_DISK[error.errno]}"
     elif is_thrown(str(error)):
         reason = POISON
-        message = f"a value in the log makes the pipeline's SQL throw: {text}; so nothing is computed. {describe_rejection('NAME')}"
+        message = f"values in the log make the pipeline's SQL throw: {text}; so nothing is computed. `rivertwice lint` names what can throw"
     else:
         reason = "unexpected"
         message = f"unexpected {type(error).__name__}: {text}; nothing more is known here: run it again with --debug"

@@ -31,8 +31,8 @@ def resting_of(home: PipelineHome, parent: str, last: LedgerRow | None) -> Savep
     line = load_timeline(home, parent)
     if last is None:
         message = (
-            f"{line.pipeline} has committed no batch yet, so its checkpoint holds no state; nothing was done; start the stream, "
-            "and repeat this after its first batch"
+            f"{line.pipeline} has committed no batch yet, so there is no state to continue from; nothing was done; "
+            f"`rivertwice start {line.pipeline}` begins with the definition as it is now"
         )
         raise SavepointError(message)
     require_own_state(line, load_timeline(home, last.timeline), last)

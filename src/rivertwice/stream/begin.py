@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,9 @@ from rivertwice.pipeline.bundle import Bundle, build_bundle
 from rivertwice.pipeline.checked import CheckReport, check_bundle, read_verdict
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fold_buckets import buckets_at_genesis
+from rivertwice.store import delta
 from rivertwice.stream.loaded import begin_after_load
+from rivertwice.stream.seal import app_of, seal_timeline
 from rivertwice.timeline.committed import bundles_of
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.lineage import (
@@ -24,6 +26,7 @@ from rivertwice.timeline.lineage import (
     create_timeline,
     list_timelines,
     load_timeline,
+    next_timeline_name,
     path_of,
 )
 from rivertwice.timeline.sequence import move_head, read_sequence, select_head
@@ -55,6 +58,45 @@ def plan_start(head: str | None, timelines: Collection[str]) -> StartPlan:
     if head is not None:
         return StartPlan(head, create=False, move=False)
     return StartPlan(FIRST, create=FIRST not in timelines, move=True)
+
+
+def begin_again(settings: Settings, home: PipelineHome, bundle: Bundle, now: datetime) -> str | None:
+    """Return a new timeline, now the head, for a changed definition of a stream that never committed a batch; else None.
+
+    There is no state that could be continued, and no result that could contradict, so the stream begins again where it began.
+    Repeated after an interruption, it is the same timeline. To be called by the owner of the lease: no driver runs.
+    """
+    entries = read_sequence(home)
+    name = select_head(entries)
+    if name is None or read_load(home) is not None or read_stream_load(home) is not None:
+        return None
+    line, hashes = load_timeline(home, name), bundle.fingerprint.hashes()
+    if line.fingerprint == hashes or line.parent is not None or has_batch(home, line):
+        return None
+    topic_ids = {topic: kafka.topic_id(settings, topic) for topic in bundle.definition.topics}
+    others = (load_timeline(home, other) for other in list_timelines(home) if other != name)
+    begun = next((o for o in others if o.bundle == bundle.id and o.parent is None and not has_batch(home, o)), None)
+    if begun is None:
+        begun = replace(
+            line,
+            timeline=next_timeline_name(home),
+            genesis=line.genesis if topic_ids == line.topic_ids else _oldest_in_kafka(settings, topic_ids),
+            bundle=bundle.id,
+            fingerprint=hashes,
+            topic_ids=topic_ids,
+            created_at=now,
+            fold_buckets=buckets_at_genesis(bundle.definition),
+        )
+        create_timeline(home, begun)
+    seal_timeline(home, line.pipeline, name)
+    reason = f"the definition changed before {name} committed a batch"
+    move_head(home, begun.timeline, reason=reason, expected_seq=entries[-1].seq, now=now)
+    return begun.timeline
+
+
+def has_batch(home: PipelineHome, line: Timeline) -> bool:
+    """Say whether a batch of a timeline was ever committed; a seal counts, because what is before it is not looked for."""
+    return delta.applied_version(home.tables.changelog, app_of(line.pipeline, line.timeline)) is not None
 
 
 def check_fingerprint(recorded: Mapping[str, str], current: Mapping[str, str], pipeline: str, timeline: str) -> None:

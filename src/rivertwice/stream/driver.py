@@ -31,7 +31,7 @@ from rivertwice.pipeline.fold_buckets import buckets_at_genesis, with_buckets
 from rivertwice.printable import log_to_stdout
 from rivertwice.stream.added import describe_added
 from rivertwice.stream.batch_log import BatchLog
-from rivertwice.stream.begin import FIRST, require_checked, resolve_timeline
+from rivertwice.stream.begin import FIRST, begin_again, require_checked, resolve_timeline
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
 from rivertwice.stream.context import DriverContext
 from rivertwice.stream.damage import check_checkpoint, newest_rows_of_run, sweep_unplanned
@@ -356,6 +356,11 @@ def main(argv: list[str] | None = None) -> int:
         bundle = build_bundle(settings.definition_folder(arguments.pipeline))
         goal: Goal | None = arguments.catch_up
         lease = acquire_lease(home, goal.timeline if goal else head(home) or FIRST, utc_now())
+        again = None if goal else begin_again(settings, home, bundle, utc_now())
+        if again is not None:
+            _log.warning("the definition changed before a batch was committed: the stream begins again, as %s", again)
+            lease.release()
+            lease = acquire_lease(home, again, utc_now())
     except Exception as error:
         _log.exception("the stream of %s did not start", arguments.pipeline)
         write_exit(home, Exit(0, utc_now(), classify_failure(error), str(error)[:4000], clean=False))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rivertwice.errors import (
     CheckpointError,
     DamagedFileError,
@@ -75,16 +77,39 @@ _BY_TEXT: tuple[tuple[str, str], ...] = (
 )
 
 
+_CONDITION = re.compile(r"\[[A-Z_.]+\][^\n]*")
+
+
+def condition_of(text: str) -> str:
+    """Return Spark's condition in the text of an error, as a sentence; the whole text if it has none."""
+    found = _CONDITION.search(text)
+    return text if found is None else found[0]
+
+
 def is_thrown(text: str) -> bool:
     """Say whether Spark's text is the error of an expression that threw on a value."""
     return any(mark in text for mark in THROWN)
 
 
-def describe_rejection(name: str) -> str:
-    """Return what to do about records on which the SQL of a pipeline throws."""
+ANEW, CARRY_ON, VERSION = "anew", "carry on", "version"
+"""What brings a stream on whose SQL throws on several records: begin again, continue from its state, or compute beside it."""
+
+
+def describe_way(name: str, way: str) -> str:
+    """Return what to do about records on which the SQL of a pipeline throws together (`ANEW`, `CARRY_ON` or `VERSION`)."""
+    change = (
+        "bound the field by a range rule of its source, or compute with a wider type: CAST(field AS DECIMAL(28, 0))"
+    )
+    if way == ANEW:
+        return f"No batch is committed yet, so any change counts: {change}; then `rivertwice start {name}`"
+    if way == CARRY_ON:
+        return (
+            "Reject such records by a rule of their source in pipeline.yaml or leave them out by rows.sql, then run "
+            f"`rivertwice upgrade {name} --yes` and start the stream again"
+        )
     return (
-        "Reject such records by a rule of their source in pipeline.yaml or leave them out by rows.sql, then run "
-        f"`rivertwice upgrade {name} --yes`"
+        f"Its state cannot be carried over such a change: {change}; then `rivertwice upgrade {name} --new-version --yes`, which "
+        "computes the log beside it"
     )
 
 

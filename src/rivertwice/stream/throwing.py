@@ -1,37 +1,37 @@
-"""On which record of a micro-batch the transform's SQL throws, so that a person who is paged knows what to reject.
+"""On which record of a micro-batch the transform's SQL throws although no record makes it throw alone, as a sum that overflows.
 
-SQL runs in ANSI mode: an overflow, a bad cast or a division by zero throws, and no row of the batch is committed. The
-batch's records are read again, and the transform is run over the first half, a quarter, ... of them until one more record
+(A record that does is a dead letter, see `pipeline.row_errors`.) No row of the batch is committed. Its records are read again, and the transform is run over the first half, a quarter, ... of them until one more record
 makes the difference: about 17 runs for a batch of 100,000, only while a failure is handled.
 """
 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 
 from rivertwice.config import Settings
 from rivertwice.errors import RivertwiceError
 from rivertwice.log.addresses import Part, Parts
 from rivertwice.pipeline.compile import compile_sources
+from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.files import TRANSFORM_FILE
 from rivertwice.pipeline.relations import accepted
 from rivertwice.stream.checkpoint import read_planned, start_offsets
 from rivertwice.stream.context import DriverContext
-from rivertwice.stream.failures import describe_rejection, is_thrown
+from rivertwice.stream.failures import ANEW, CARRY_ON, VERSION, condition_of, describe_way, is_thrown
 from rivertwice.stream.side import read_again
 from rivertwice.timeline.ledger import parts_between
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
-_CONDITION = re.compile(r"\[[A-Z_.]+\][^\n]*")
 
 
 def explain_throw(
@@ -60,8 +60,26 @@ def explain_throw(
     except (RivertwiceError, PySparkException, Py4JError, OSError, ValueError) as failed:
         _log.warning("which record the transform threw on is not known: %s", failed)
         return None
-    condition = _CONDITION.search(text)
-    return describe_throw(context.definition.name, batch, parts, culprit, text if condition is None else condition[0])
+    way = choose_way(
+        context.definition,
+        has_state=context.timeline.parent is not None or batch > context.timeline.first_batch,
+        alone=culprit is not None,
+    )
+    return describe_throw(context.definition.name, batch, parts, culprit, condition_of(text), way)
+
+
+def choose_way(definition: Definition, *, has_state: bool, alone: bool) -> str:
+    """Return how a stream continues whose SQL throws. Pure.
+
+    Args:
+        definition: what runs.
+        has_state: a batch of its timeline, or of the one that it left, is committed.
+        alone: the batch's own records throw, without the state of earlier ones.
+    """
+    if not has_state:
+        return ANEW
+    may_choose = definition.window.kind.find_upgrade_obstacle(chooses_records=True) is None
+    return CARRY_ON if alone and may_choose else VERSION
 
 
 def find_last(parts: Parts, throws: Callable[[Parts], bool]) -> tuple[Part, int] | None:
@@ -95,8 +113,10 @@ def first_records(parts: Mapping[Part, tuple[int, int]], count: int) -> Parts:
     return first
 
 
-def describe_throw(name: str, batch: int, parts: Parts, culprit: tuple[Part, int] | None, condition: str) -> str:
-    """Return what happened, to which record, and what to do. Pure."""
+def describe_throw(
+    name: str, batch: int, parts: Parts, culprit: tuple[Part, int] | None, condition: str, way: str
+) -> str:
+    """Return what happened, to which record, and what to do (`choose_way`). Pure."""
     if culprit is None:
         ranges = ", ".join(
             f"{part.topic}/{part.partition}@{start}..{end - 1}" for part, (start, end) in parts.items() if end > start
@@ -107,7 +127,7 @@ def describe_throw(name: str, batch: int, parts: Parts, culprit: tuple[Part, int
         where = f"on the record {topic}/{partition}@{offset}, after those before it in the batch,"
     return (
         f"{TRANSFORM_FILE} of {name} throws {where} with {condition} Nothing of batch {batch} is committed, and each start "
-        f"will end here. {describe_rejection(name)} and start the stream again"
+        f"will end here. {describe_way(name, way)}"
     )
 
 
@@ -118,10 +138,79 @@ def _throws(spark: SparkSession, settings: Settings, context: DriverContext, par
         view: accepted(read_again(spark, settings, context.timeline, definition, source.topic, parts), source)
         for view, source in definition.sources.items()
     }
+    return throws_over(spark, definition, rows)
+
+
+def throws_over(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> bool:
+    """Say whether the SQL throws over accepted rows of each view; no row of the result is kept."""
     try:
-        compile_sources(spark, definition, rows).toArrow()
+        compile_sources(spark, definition, rows).write.format("noop").mode("overwrite").save()
     except PySparkException as error:
         if not is_thrown(str(error)):
             raise
         return True
     return False
+
+
+def stretches_that_throw(
+    spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame], start_ms: int, end_ms: int
+) -> list[tuple[int, int]]:
+    """Return the half-open ranges of event time (epoch ms) over whose records the SQL throws, sorted.
+
+    About twenty runs for each, and only after a run has failed. Windows without records of these ranges can be computed.
+
+    Args:
+        spark: the session.
+        definition: whose SQL it is.
+        rows: view to accepted rows.
+        start_ms: where to look from.
+        end_ms: up to where.
+    """
+
+    def throws(low: int, high: int) -> bool:
+        inside = {
+            view: rows[view]
+            if source.is_table
+            else rows[view].where(F.unix_millis(source.event_time).between(low, high - 1))
+            for view, source in definition.sources.items()
+        }
+        return throws_over(spark, definition, inside)
+
+    window = definition.window
+    size, step = (span // timedelta(milliseconds=1) for span in (window.length, window.step))
+    return find_stretches(
+        start_ms // step * step, end_ms, size - step if window.kind.is_aligned else size, step, throws
+    )
+
+
+def find_stretches(
+    start_ms: int, end_ms: int, reach_ms: int, step_ms: int, throws: Callable[[int, int], bool]
+) -> list[tuple[int, int]]:
+    """Return the shortest ranges within a half-open one over which the SQL throws, sorted, none touching another.
+
+    Args:
+        start_ms: where to look from (epoch ms).
+        end_ms: up to where.
+        reach_ms: how far a window reaches beyond the step in which it begins.
+        step_ms: ranges begin at multiples of it, as windows do.
+        throws: says whether the SQL throws over the records of a half-open range.
+    """
+    if not throws(start_ms, end_ms):
+        return []
+    middle = (start_ms + end_ms) // 2 // step_ms * step_ms
+    if middle <= start_ms or middle + reach_ms >= end_ms:
+        return [(start_ms, end_ms)]
+    # A window begins before the middle, or at it or later.
+    first = find_stretches(start_ms, middle + reach_ms, reach_ms, step_ms, throws)
+    second = find_stretches(middle, end_ms, reach_ms, step_ms, throws)
+    return _merged([*first, *second]) or [(start_ms, end_ms)]
+
+
+def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged

@@ -6,9 +6,10 @@ import random
 
 import pytest
 
+from histories.kinds import make_definition
 from rivertwice.log.addresses import Part, Parts
-from rivertwice.stream.failures import classify_failure
-from rivertwice.stream.throwing import describe_throw, find_last, first_records
+from rivertwice.stream.failures import ANEW, CARRY_ON, VERSION, classify_failure
+from rivertwice.stream.throwing import choose_way, describe_throw, find_last, first_records
 
 PARTS: Parts = {Part("a", 0): (10, 14), Part("a", 1): (7, 7), Part("b", 0): (0, 3)}
 ADDRESSES = [(part, offset) for part, (start, end) in PARTS.items() for offset in range(start, end)]
@@ -45,12 +46,14 @@ def test_the_last_of_records_that_throw_together_is_found_by_halves() -> None:
 
 def test_where_the_state_is_to_blame_no_record_is_named_and_the_ranges_are() -> None:
     assert find_last(PARTS, lambda _: False) is None
-    message = describe_throw("p", 3, PARTS, None, "[DIVIDE_BY_ZERO] Division by zero.")
+    message = describe_throw("p", 3, PARTS, None, "[DIVIDE_BY_ZERO] Division by zero.", VERSION)
     assert "on the records a/0@10..13, b/0@0..2 together with the state of earlier ones" in message
 
 
 def test_the_message_names_record_condition_consequence_and_remedy() -> None:
-    message = describe_throw("p", 3, PARTS, (Part("b", 0), 2), "[CAST_INVALID_INPUT] The value 'x' is no number.")
+    message = describe_throw(
+        "p", 3, PARTS, (Part("b", 0), 2), "[CAST_INVALID_INPUT] The value 'x' is no number.", CARRY_ON
+    )
     for word in (
         "the record b/0@2",
         "CAST_INVALID_INPUT",
@@ -58,6 +61,21 @@ def test_the_message_names_record_condition_consequence_and_remedy() -> None:
         "`rivertwice upgrade p --yes`",
     ):
         assert word in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "has_state", "alone", "way"),
+    [
+        ("tumbling", False, True, ANEW),
+        ("session", False, False, ANEW),
+        ("tumbling", True, True, CARRY_ON),
+        ("tumbling", True, False, VERSION),
+        ("session", True, True, VERSION),
+        ("joined intervals", True, True, VERSION),
+    ],
+)
+def test_the_way_on_is_one_that_the_state_and_the_kind_allow(kind: str, has_state: bool, alone: bool, way: str) -> None:
+    assert choose_way(make_definition(kind), has_state=has_state, alone=alone) == way
 
 
 @pytest.mark.parametrize("state", ["22003", "22012", "22018", "P0001"])
