@@ -14,6 +14,7 @@ from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -28,12 +29,13 @@ from rivertwice.backfill.corrections import (
 )
 from rivertwice.backfill.kinds import planner_of
 from rivertwice.backfill.model import BackfillPlan, Chunk, OffsetRuns
-from rivertwice.backfill.ranges import HalfOpenRange, reach, windows
+from rivertwice.backfill.ranges import HalfOpenRange, reach, subtract, windows
 from rivertwice.backfill.reading import cured, read_source
 from rivertwice.backfill.session_compute import compute_sessions
 from rivertwice.backfill.store import backfill_folder
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import FingerprintError, LogGapError, LostRaceError
+from rivertwice.errors import FingerprintError, LogGapError, LostRaceError, RequestError
+from rivertwice.instants import from_ms, to_iso
 from rivertwice.locks import lock_or_refuse
 from rivertwice.log import kafka
 from rivertwice.pipeline.bundle import load_bundle_definition
@@ -43,11 +45,16 @@ from rivertwice.pipeline.engine import FEW_RECORDS, FEW_RECORDS_READ, with_confs
 from rivertwice.pipeline.relations import included, window_micros, with_window_end
 from rivertwice.progress import Measured, Progress, report_nothing
 from rivertwice.store import delta
+from rivertwice.stream.failures import condition_of, is_thrown
+from rivertwice.stream.throwing import stretches_that_throw
 from rivertwice.timeline.serving import to_epoch_ms
 from rivertwice.tracing import traced
 
 logger = logging.getLogger(__name__)
 
+_CHANGE = (
+    "change the SQL (`rivertwice lint` names what can throw) and run the new definition: `rivertwice upgrade --help`"
+)
 READ_ONCE = 1_000_000
 """A backfill of at most so many records is read and decoded once, and kept; a larger one is read chunk by chunk."""
 
@@ -141,6 +148,61 @@ def _compute_chunk(
     cached: Mapping[str, DataFrame] | None,
 ) -> tuple[pa.Table, Counter[int]]:
     """Return one chunk's rows, and the records of each window by its start."""
+    try:
+        return _computed(spark, settings, plan, definition, chunk, cached)
+    except PySparkException as error:
+        if not is_thrown(str(error)):
+            raise
+        bad = _stretches(spark, settings, plan, definition, chunk, cached)
+        if not bad:
+            raise
+        raise RequestError(describe_thrown(plan, definition, bad, condition_of(str(error)))) from error
+
+
+def _stretches(
+    spark: SparkSession,
+    settings: Settings,
+    plan: BackfillPlan,
+    definition: Definition,
+    chunk: Chunk,
+    cached: Mapping[str, DataFrame] | None,
+) -> list[HalfOpenRange]:
+    """Return the ranges of event time within a chunk over whose records the SQL throws (epoch ms)."""
+    rows = cached or rows_by_view(spark, settings, plan, definition, chunk.offsets)
+    ranges = reach(chunk.ranges, plan.window_ms, plan.step) if plan.sessions is None else chunk.ranges
+    return [found for start, end in ranges for found in stretches_that_throw(spark, definition, rows, start, end)]
+
+
+def describe_thrown(plan: BackfillPlan, definition: Definition, bad: Sequence[HalfOpenRange], condition: str) -> str:
+    """Return over which windows the SQL throws, and how all others are computed. Pure.
+
+    Args:
+        plan: the backfill.
+        definition: what it computes.
+        bad: ranges of event time whose records are to blame (epoch ms).
+        condition: of Spark.
+    """
+    touched = [(start - plan.window_ms + plan.step, end) for start, end in bad]
+    windows = ", ".join(f"{to_iso(from_ms(start))} to {to_iso(from_ms(end))}" for start, end in touched)
+    others = [
+        f"`rivertwice backfill run {plan.pipeline} --from {to_iso(from_ms(start))} --to {to_iso(from_ms(end))} --yes`"
+        for start, end in subtract(plan.ranges, touched)
+    ]
+    then = f"compute the others: {', then '.join(others)}" if others else "all windows of the backfill are among them"
+    return (
+        f"{definition.window.kind.code_file} of {plan.pipeline} throws over the windows that begin from {windows}: {condition} "
+        f"No row of them was written; {then}. To have these, {_CHANGE}"
+    )
+
+
+def _computed(
+    spark: SparkSession,
+    settings: Settings,
+    plan: BackfillPlan,
+    definition: Definition,
+    chunk: Chunk,
+    cached: Mapping[str, DataFrame] | None,
+) -> tuple[pa.Table, Counter[int]]:
     home = settings.pipeline(plan.pipeline)
     rows = cached or rows_by_view(spark, settings, plan, definition, chunk.offsets)
     if plan.sessions is None:
@@ -220,7 +282,9 @@ def rows_by_view(
     contain amended dead letters of all addresses, as of the plan's newest decision.
     """
     rows = {
-        view: read_source(spark, settings, plan.topic_ids, source, plan.offsets if source.is_table else offsets)
+        view: read_source(
+            spark, settings, plan.topic_ids, definition, view, plan.offsets if source.is_table else offsets
+        )
         for view, source in definition.sources.items()
     }
     return cured(spark, settings.pipeline(plan.pipeline), definition, rows, plan.as_of, plan.amendments)

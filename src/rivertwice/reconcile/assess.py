@@ -22,6 +22,7 @@ from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import addresses, late_by_row, unique_rows, values
 from rivertwice.reconcile.gaps import (
     Doubts,
+    LostRecordsDoubt,
     Missing,
     find_doubts,
     find_unreadable,
@@ -108,6 +109,12 @@ def rederive_ledger(
     doubts = find_doubts(view.rows, unreadable, view.jumps, missing, chain)
     ordered = sorted(defects, key=lambda defect: (defect.index, defect.field))
     return Derived(ranges, by_partition, counts, chain, ordered, missing, doubts, absent)
+
+
+def with_doubts(derived: Derived, further: Sequence[LostRecordsDoubt]) -> Derived:
+    """Return the same with further doubts about windows. Pure."""
+    doubts = derived.doubts
+    return replace(derived, doubts=replace(doubts, doubts=(*doubts.doubts, *further))) if further else derived
 
 
 def _by_topic(view: HeadView, by_partition: Mapping[tuple[int, Part], BatchCounts]) -> list[Mapping[str, BatchCounts]]:

@@ -17,7 +17,7 @@ from rivertwice.deadletters.model import Cure
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part, of_topic
 from rivertwice.log.records import ReadPlan, check_same_topic, observe_read, read_plan
-from rivertwice.pipeline.decode import decode
+from rivertwice.pipeline.compile import decode_view, row_checks
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.pipeline.relations import accepted
@@ -53,6 +53,7 @@ class DerivedLog:
         groups: Sequence[int] = (),
         *,
         has_holes: bool = False,
+        barred: Sequence[tuple[int, int]] = (),
     ) -> None:
         """Plan the reading of `ranges`, one entry per batch of the path, contiguous but for `jumps`.
 
@@ -64,6 +65,8 @@ class DerivedLog:
         `topic_ids` are those of the topics that the offsets belong to; for a topic without one, its present id is used. What
         neither Kafka nor the archive has is left out and named in `missing`. What the stream skipped, at an accepted gap or because
         it is loaded by batch, is read if it exists, and belongs to the truth.
+
+        `barred` are ranges of event time over which the SQL throws: no result is computed of their records.
         """
         self._spark = spark
         self._definition = definition
@@ -71,15 +74,18 @@ class DerivedLog:
         self._jumps = jumps
         self._older = older or {}
         self._groups = groups
+        self._barred = barred
         self._rejections: list[Rejection] | None = None
         self._reads: dict[str, list[tuple[str, ReadPlan]]] = {}
         self.tagged: dict[str, DataFrame] = {}
         other_decodes = {
-            number: candidate for number, candidate in self._older.items() if not _decodes_alike(candidate, definition)
+            number: candidate
+            for number, candidate in self._older.items()
+            if not _decodes_alike(spark, candidate, definition)
         }
         self._tagged_older: dict[int, dict[str, DataFrame]] = {number: {} for number in other_decodes}
         missing: list[Missing] = []
-        for topic, (view, source) in definition.by_topic.items():
+        for topic, (view, _) in definition.by_topic.items():
             topic_ranges = [of_topic(batch, topic) for batch in ranges]
             own_jumps = [jump for jump in jumps if jump.skipped.topic == topic]
             skipped = [jump.skipped.ranges for jump in gaps_of(own_jumps)]
@@ -94,10 +100,10 @@ class DerivedLog:
             frames = [read_plan(spark, settings, topic, plan, topic_id) for plan in plans]
             raw = functools.reduce(DataFrame.unionByName, frames)
             marks = batch_marks(spark, topic_ranges, skipped, loaded)
-            self.tagged[view] = _tagged(raw, source, marks)
+            self.tagged[view] = _tagged(definition, view, raw, marks)
             for number, older_definition in other_decodes.items():
-                older_view, older_source = older_definition.by_topic[topic]
-                self._tagged_older[number][older_view] = _tagged(raw, older_source, marks)
+                older_view, _ = older_definition.by_topic[topic]
+                self._tagged_older[number][older_view] = _tagged(older_definition, older_view, raw, marks)
         self.missing = tuple(missing)
 
     def __enter__(self) -> DerivedLog:
@@ -230,7 +236,7 @@ class DerivedLog:
     ) -> Judge:
         rows = self._accepted_by_view(definition, views, chain, groups)
         amended = amended_rows(self._spark, definition, cures)
-        return judge_of(self._spark, JudgeInput(definition, rows, chain, amended or {}, self._jumps, own))
+        return judge_of(self._spark, JudgeInput(definition, rows, chain, amended or {}, self._jumps, own, self._barred))
 
     def accepted_by_view(self, chain: Chain, groups: Sequence[int]) -> dict[str, DataFrame]:
         """Return view to accepted rows with `_index`, `_late_ms` and `_group` (`with_watermarks`)."""
@@ -245,17 +251,19 @@ class DerivedLog:
         }
 
 
-def _decodes_alike(first: Definition, second: Definition) -> bool:
+def _decodes_alike(spark: SparkSession, first: Definition, second: Definition) -> bool:
     """Say whether two definitions give the same rows of the same views, with the same event times."""
-    return fingerprint_of(first).decode == fingerprint_of(second).decode and _places(first) == _places(second)
+    if fingerprint_of(first).decode != fingerprint_of(second).decode or _places(first) != _places(second):
+        return False
+    return all(row_checks(spark, first, view).texts == row_checks(spark, second, view).texts for view in first.sources)
 
 
 def _places(definition: Definition) -> dict[str, tuple[str, str]]:
     return {view: (source.topic, source.event_time) for view, source in definition.sources.items()}
 
 
-def _tagged(raw: DataFrame, source: Source, marks: BatchMarks) -> DataFrame:
-    return tag_batches(decode(raw, source).drop(*_HEAVY), marks).persist(StorageLevel.MEMORY_AND_DISK)
+def _tagged(definition: Definition, view: str, raw: DataFrame, marks: BatchMarks) -> DataFrame:
+    return tag_batches(decode_view(definition, view, raw).drop(*_HEAVY), marks).persist(StorageLevel.MEMORY_AND_DISK)
 
 
 def _counts_frame(tagged: DataFrame, source: Source) -> DataFrame:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
+
 from rivertwice.config import Settings
+from rivertwice.instants import from_ms, to_iso
 from rivertwice.reconcile.assess import (
     find_served_differences,
     gather_evidence,
     gather_served,
     observed_ranges,
     rederive_ledger,
+    with_doubts,
 )
 from rivertwice.reconcile.columns import Contents, check_dead_columns, check_late_columns
 from rivertwice.reconcile.copies import check_publications
 from rivertwice.reconcile.definition_versions import evidence_of_served, pairs_by_own
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.evidence.stateful import StatefulEvidence
+from rivertwice.reconcile.gaps import LostRecordsDoubt
 from rivertwice.reconcile.judged import Judged, touched_rows
 from rivertwice.reconcile.kinds.judge import HasIncrements, records_without_output
 from rivertwice.reconcile.observe import read_tables
@@ -28,11 +33,16 @@ from rivertwice.reconcile.recorded import (
     check_updates,
     count_emitted,
 )
+from rivertwice.reconcile.rederive import Ranges
 from rivertwice.reconcile.spread.large import Done, judge_large
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.reconcile.view import HeadView, shape_of
+from rivertwice.stream.failures import condition_of, is_thrown
+from rivertwice.stream.throwing import stretches_that_throw
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
 
@@ -41,26 +51,87 @@ def judge_head(
 ) -> Judged:
     """Return what the log says of the windows that a view judges.
 
+    Windows over whose records the SQL throws are NOT_COMPARABLE; all others are judged as ever.
+
     `wanted` are the starts of the windows that are asked for (epoch ms, half-open); where executors judge, they leave out others.
     """
+    try:
+        return _judge_head(spark, settings, view, done, wanted)
+    except PySparkException as error:
+        if not is_thrown(str(error)):
+            raise
+        done("judge", "the SQL throws; the windows over which it does are looked for")
+        thrown = _find_thrown(spark, settings, view, condition_of(str(error)))
+        if not thrown:
+            raise
+    done("judge", "; ".join(each.reason for each in thrown))
+    return _judge_head(spark, settings, view, done, wanted, thrown)
+
+
+def _find_thrown(spark: SparkSession, settings: Settings, view: HeadView, condition: str) -> list[LostRecordsDoubt]:
+    """Return the doubts about windows over whose records the SQL of the newest definition throws."""
     ranges, range_defects = observed_ranges(view)
     definition = view.newest.definition
-    with DerivedLog(
+    with _derived_log(spark, settings, view, ranges, ()) as log:
+        derived = rederive_ledger(view, ranges, range_defects, log.counts(), log.missing)
+        times = [ms for each in derived.counts for ms in (each.min_event_ms, each.max_event_ms) if ms is not None]
+        if not times:
+            return []
+        rows = log.accepted_by_view(derived.chain, view.groups)
+
+        found = stretches_that_throw(spark, definition, rows, min(times), max(times) + 1)
+    return [_doubt(start, end, condition) for start, end in found]
+
+
+def _doubt(start_ms: int, end_ms: int, condition: str) -> LostRecordsDoubt:
+    """Return the doubt about windows that have records of a range: what the stream had to emit cannot be computed. Pure."""
+    times = f"from {to_iso(from_ms(start_ms))} to {to_iso(from_ms(end_ms))}"
+    return LostRecordsDoubt(start_ms, end_ms - 1, f"the SQL throws over the records {times}: {condition}", unread=True)
+
+
+def _range_of(thrown: LostRecordsDoubt) -> tuple[int, int]:
+    assert thrown.until_ms is not None, "records that throw have event times"
+    return thrown.after_ms, thrown.until_ms + 1
+
+
+def _derived_log(
+    spark: SparkSession,
+    settings: Settings,
+    view: HeadView,
+    ranges: Sequence[Ranges],
+    barred: Sequence[tuple[int, int]],
+) -> DerivedLog:
+    return DerivedLog(
         spark,
         settings,
-        definition,
+        view.newest.definition,
         ranges,
         view.topic_ids,
         view.jumps,
         view.older,
         view.groups,
         has_holes=view.prefix is not None,
-    ) as log:
+        barred=barred,
+    )
+
+
+def _judge_head(
+    spark: SparkSession,
+    settings: Settings,
+    view: HeadView,
+    done: Done,
+    wanted: tuple[int, int] | None,
+    thrown: Sequence[LostRecordsDoubt] = (),
+) -> Judged:
+    ranges, range_defects = observed_ranges(view)
+    definition = view.newest.definition
+    with _derived_log(spark, settings, view, ranges, [_range_of(each) for each in thrown]) as log:
         counts = log.counts(with_rejected=view.prefix is not None)
         derived = rederive_ledger(view, ranges, range_defects, counts, log.missing)
+        derived = with_doubts(derived, thrown)
         read = sum(count.read for count in derived.counts)
         done("re-derive", f"{read} records, {len(derived.defects)} ledger fields differ")
-        if view.handles is not None and not derived.missing:
+        if view.handles is not None and not derived.missing and not thrown:
             return judge_large(spark, view, log, derived, done, wanted)
         view = view if view.handles is None else read_tables(view)
         judge = log.judged_by(derived.chain, view.groups, view.cures)

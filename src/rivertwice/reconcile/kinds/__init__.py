@@ -37,6 +37,7 @@ class JudgeInput:
         amended: view to what dead letters should have been (`deadletters.cure.amended_rows`), where that is applied.
         jumps: the accepted gaps of the path, which the order of a fold depends on.
         own: number of an older definition (`WindowJudge`).
+        barred: ranges of event time over which the SQL throws (`reconcile.thrown`).
     """
 
     definition: Definition
@@ -45,20 +46,23 @@ class JudgeInput:
     amended: Mapping[str, DataFrame] = field(default_factory=dict)
     jumps: Sequence[Jump] = ()
     own: int | None = None
+    barred: Sequence[tuple[int, int]] = ()
 
 
 def _judge_windows(spark: SparkSession, taken: JudgeInput) -> Judge:
     ((view, rows),) = taken.rows.items()
-    return WindowJudge(spark, taken.definition, rows, amended=taken.amended.get(view), own=taken.own)
+    return WindowJudge(
+        spark, taken.definition, rows, amended=taken.amended.get(view), own=taken.own, barred=taken.barred
+    )
 
 
 def _judge_sessions(spark: SparkSession, taken: JudgeInput) -> Judge:
     ((view, rows),) = taken.rows.items()
-    return SessionJudge(spark, taken.definition, rows, taken.chain, taken.amended.get(view))
+    return SessionJudge(spark, taken.definition, rows, taken.chain, taken.amended.get(view), taken.barred)
 
 
 def _judge_intervals(spark: SparkSession, taken: JudgeInput) -> Judge:
-    return IntervalJudge(spark, taken.definition, taken.rows, taken.chain, taken.amended)
+    return IntervalJudge(spark, taken.definition, taken.rows, taken.chain, taken.amended, taken.barred)
 
 
 def _judge_states(spark: SparkSession, taken: JudgeInput) -> Judge:

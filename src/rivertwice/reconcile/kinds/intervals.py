@@ -26,7 +26,7 @@ from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX, Doubts
 from rivertwice.reconcile.kinds.account import closed_pairs
 from rivertwice.reconcile.kinds.fixed_windows import FixedWindows
-from rivertwice.reconcile.kinds.read_rows import is_below, is_read
+from rivertwice.reconcile.kinds.read_rows import is_below, is_read, without_barred
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
 from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
@@ -44,13 +44,15 @@ class IntervalJudge(FixedWindows):
         rows: Mapping[str, DataFrame],
         chain: Chain,
         amended: Mapping[str, DataFrame],
+        barred: Sequence[tuple[int, int]] = (),
     ) -> None:
         """Take accepted rows by view, with `_index`, `_late_ms` and `_group`, watermarks, and what dead letters should have been."""
         self._spark = spark
         self._definition = definition
         self._chain = chain
         self._streams = {
-            view: WindowJudge(spark, definition, rows[view], view, amended.get(view)) for view in definition.streams
+            view: WindowJudge(spark, definition, rows[view], view, amended.get(view), barred=barred)
+            for view in definition.streams
         }
         self._versions = {view: rows[view] for view in definition.tables}
         self._truths: dict[str, pa.Table] = {}
@@ -170,6 +172,10 @@ class IntervalJudge(FixedWindows):
         versions: Mapping[str, DataFrame],
         closes: DataFrame | None = None,
     ) -> pa.Table:
+        pairs = {
+            view: without_barred(rows, definition.sources[view].event_time, self._streams[view].barred)
+            for view, rows in pairs.items()
+        }
         return compute_interval_rows(
             self._spark, definition, interval_views(definition, pairs, versions, closes)
         ).toArrow()

@@ -42,6 +42,14 @@ def is_below(ends: Mapping[int, int]) -> Column:
     return below
 
 
+def without_barred(rows: DataFrame, event_time: str, barred: Sequence[tuple[int, int]]) -> DataFrame:
+    """Return the rows whose event time is in none of some half-open ranges (epoch ms)."""
+    event_ms = F.unix_millis(event_time)
+    for start, end in barred:
+        rows = rows.where((event_ms < F.lit(start)) | (event_ms >= F.lit(end)))
+    return rows
+
+
 def as_read(amended: DataFrame) -> DataFrame:
     """Return what dead letters should have been, with the columns of rows that a batch read."""
     return amended.withColumns(

@@ -31,7 +31,6 @@ from pyspark.sql import functions as F
 
 from rivertwice.instants import EPOCH
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.compile import compile_batch
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.relations import included
 from rivertwice.reconcile.balance import PairCount
@@ -78,9 +77,10 @@ class SessionJudge(WindowJudge):
         rows: DataFrame,
         chain: Chain,
         amended: DataFrame | None = None,
+        barred: Sequence[tuple[int, int]] = (),
     ) -> None:
         """Fetch key, time and address of every row that passes the row filter, and follow each key."""
-        super().__init__(spark, definition, rows)
+        super().__init__(spark, definition, rows, barred=barred)
         _, source = definition.source
         self._topic = source.topic
         self._every = rows.withColumns({"_from": F.lit(0).cast("long"), "_until": F.lit(None).cast("long")})
@@ -123,7 +123,7 @@ class SessionJudge(WindowJudge):
         frames = [first]
         for generation in sorted(by_generation):
             frames.append(self._rows.join(self._addresses(by_generation[generation]), _ADDRESS, "left_semi"))
-        results = [compile_batch(self._spark, definition, frame).toArrow() for frame in frames]
+        results = [self._computed(definition, frame).toArrow() for frame in frames]
         return pa.concat_tables([table.cast(results[0].schema) for table in results])
 
     def _addresses(self, positions: Sequence[int]) -> DataFrame:
@@ -255,7 +255,7 @@ class SessionJudge(WindowJudge):
         values: dict[RowId, Values] = {}
         for _, positions in sorted(by_seq.items()):
             rows = self._every.join(self._addresses(positions), _ADDRESS, "left_semi")
-            values |= unique_rows(compile_batch(self._spark, self._definition, rows).toArrow(), shape)
+            values |= unique_rows(self._computed(self._definition, rows).toArrow(), shape)
         return values
 
     def late_rows(self, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:

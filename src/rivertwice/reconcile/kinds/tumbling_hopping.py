@@ -31,7 +31,7 @@ from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX, Doubts
 from rivertwice.reconcile.kinds.account import closed_pairs, count_by_rows
 from rivertwice.reconcile.kinds.fixed_windows import FixedWindows
-from rivertwice.reconcile.kinds.read_rows import AMENDED_GROUP, as_read, is_below, is_read
+from rivertwice.reconcile.kinds.read_rows import AMENDED_GROUP, as_read, is_below, is_read, without_barred
 from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
 from rivertwice.reconcile.together import collect_together
@@ -61,6 +61,7 @@ class WindowJudge(FixedWindows):
         view: str | None = None,
         amended: DataFrame | None = None,
         own: int | None = None,
+        barred: Sequence[tuple[int, int]] = (),
     ) -> None:
         """Take accepted rows with `_index`, `_late_ms` and `_group`, and what dead letters should have been.
 
@@ -72,11 +73,13 @@ class WindowJudge(FixedWindows):
             amended: what dead letters should have been.
             own: number of the definition if it is an older one: results are computed from what its own batches read. No other
                 record belongs to a window that it alone made, and one that it would take may be what a later rule rejects.
+            barred: ranges of event time (epoch ms) over which the SQL throws; no result is computed of their records.
         """
         self._spark = spark
         self._definition = definition
         self._source = definition.source[1] if view is None else definition.sources[view]
         self._size_us, self._step_us = window_micros(definition)
+        self._barred = barred
         self._cures = None if amended is None else self._paired(as_read(amended), view)
         self._log = self._paired(rows, view)
         self._rows = rows if amended is None else _joined(rows, as_read(amended.where("_until IS NULL")))
@@ -89,6 +92,15 @@ class WindowJudge(FixedWindows):
     def _paired(self, rows: DataFrame, view: str | None) -> DataFrame:
         late = F.unix_micros("_window_end") <= F.col("_late_ms") * 1000
         return with_window_end(rows, self._definition, view).withColumn("_late", late)
+
+    def _computed(self, definition: Definition, rows: DataFrame) -> DataFrame:
+        """Return the result over rows, not computed yet; those are left out of which none can be computed."""
+        return compile_batch(self._spark, definition, without_barred(rows, self._source.event_time, self._barred))
+
+    @property
+    def barred(self) -> Sequence[tuple[int, int]]:
+        """Ranges of event time (epoch ms) over which the SQL throws."""
+        return self._barred
 
     @property
     def all_pairs(self) -> DataFrame:
@@ -117,7 +129,7 @@ class WindowJudge(FixedWindows):
 
     def truth_frame(self, definition: Definition) -> DataFrame:
         """Return what `truth` returns, not computed yet."""
-        return self._wanted(compile_batch(self._spark, definition, self._rows.where(self._is_own)))
+        return self._wanted(self._computed(definition, self._rows.where(self._is_own)))
 
     def expected(self, definition: Definition) -> pa.Table:
         """Return what the stream must emit in the end: the result over the pairs it read and did not drop."""
@@ -138,7 +150,7 @@ class WindowJudge(FixedWindows):
     def expected_frame(self, definition: Definition) -> DataFrame:
         """Return what `expected` returns, not computed yet."""
         if definition.window.passes == 1:
-            return self._wanted(compile_batch(self._spark, definition, self._in_time))
+            return self._wanted(self._computed(definition, self._in_time))
         truth = self.truth_frame(definition)
         dirty = self._dropped_from()
         if not dirty:
@@ -179,7 +191,7 @@ class WindowJudge(FixedWindows):
             batch_pairs.select(F.unix_micros("_window_end").alias("us")).distinct().toArrow()["us"].to_pylist()
         )
         if not ends:
-            return compile_batch(self._spark, definition, in_time.limit(0)).toArrow()
+            return self._computed(definition, in_time.limit(0)).toArrow()
         touched, all_rows = (
             _united(self._by_pass(definition, rows, ends))
             for rows in (batch_pairs, in_time.where(F.col("_index") <= index))
@@ -196,7 +208,7 @@ class WindowJudge(FixedWindows):
         for number in sorted({self._pass_of(end_us) for end_us in ends_us}):
             pass_ends = self._ends([end_us for end_us in ends_us if self._pass_of(end_us) == number])
             rows = pairs.join(pass_ends, F.unix_micros("_window_end") == pass_ends["_end_us"], "left_semi")
-            result = compile_batch(self._spark, definition, rows)
+            result = self._computed(definition, rows)
             results.append(result.join(pass_ends, F.unix_micros(end) == pass_ends["_end_us"], "left_semi"))
         return results
 
@@ -243,9 +255,9 @@ class WindowJudge(FixedWindows):
         ends_ms = list(windows_end_ms)
         rows = self.pairs_as_of(as_of, amendments, ends_ms)
         if self._definition.window.passes == 1:
-            return compile_batch(self._spark, self._definition, rows).toArrow()
+            return self._computed(self._definition, rows).toArrow()
         records = rows.dropDuplicates(["_partition", "_offset"])
-        result = compile_batch(self._spark, self._definition, records)
+        result = self._computed(self._definition, records)
         column = self._definition.window.end_column
         wanted = self._ends(end_ms * 1000 for end_ms in ends_ms)
         return result.join(wanted, F.unix_micros(column) == wanted["_end_us"], "left_semi").toArrow()
