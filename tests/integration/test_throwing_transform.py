@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from histories.random_histories import random_batches
 from lab.faults.events import Event, produce_events
+from rivertwice.backfill.load_plan import find_load_obstacle
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import EPOCH, to_iso, utc_now
 from rivertwice.log.kafka import end_offsets, ensure_topic
@@ -19,7 +20,8 @@ from rivertwice.pipeline.definition import load_definition
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
-from running.warm_spark import run_command_warm
+from rivertwice.timeline.served import rebuild_served
+from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.kinds import NAME, check_explained, make_kind_project, run_to_end, send
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -130,8 +132,12 @@ def test_a_record_on_which_the_sql_throws_is_a_dead_letter_wherever_it_lies(
     letters = run_command_warm(settings, "dead", "list", NAME, "--kind", "transform")["letters"]
     assert [letter["reason"] for letter in letters] == ["transform"] * 3
     assert all("throws" in letter["detail"] for letter in letters)
-    report = run_command_warm(settings, "reconcile", NAME)
-    check_explained(report)
+    check_explained(run_command_warm(settings, "reconcile", NAME))
+    value = json.dumps({"k": "bad", "at": to_iso(EPOCH + timedelta(seconds=times[0])), "v": 13})
+    refused = invoke_warm(settings, "dead", "amend", NAME, letters[0]["place"], "--value", value, "--reason", "test")
+    assert "would be a dead letter too (transform: " in refused.output
+    amended = ("dead", "amend", NAME, letters[0]["place"], "--value", value.replace("13", "14"), "--reason", "test")
+    assert run_command_warm(settings, *amended)
     done = run_command_warm(
         settings,
         "backfill",
@@ -202,6 +208,7 @@ def test_a_late_record_that_makes_a_sum_overflow_costs_only_its_window(
     minutes = [60_000.0 + 60 * minute for minute in range(40)]
     send_values([("a", at, LARGEST if at == minutes[17] else 3) for at in minutes])
     send_values([("a", minutes[17] + 1, 5), ("a", minutes[3] + 1, 2)])
+    rebuild_served(settings.pipeline(NAME), definition)
     report = run_command_warm(settings, "reconcile", NAME)
     assert any("the SQL throws over the records from" in alert["message"] for alert in report["gate"]["alerts"]), report
     for counts in report["counts"].values():
@@ -218,6 +225,69 @@ def test_a_late_record_that_makes_a_sum_overflow_costs_only_its_window(
     assert len(commands) == 2
     for command in dict.fromkeys(commands):
         assert run_command_warm(settings, *command.split()[1:])
+    rebuild_served(settings.pipeline(NAME), definition)
     after = run_command_warm(settings, "reconcile", NAME, "--full")
     assert after["counts"]["served"]["LATE"] == 0
     assert after["counts"]["served"]["NOT_COMPARABLE"] == 1
+
+
+STUCK = {
+    "fold": (
+        {
+            "fold.py": (
+                "    top = max(",
+                '    if event["v"] == 13:\n        raise ValueError("thirteen")\n    top = max(',
+            )
+        },
+        {"pipeline.yaml": ("columns: {n: {}, total: {}, top: {}}", "columns: {n: {}, total: {}, top: {}, error: {}}")},
+        [13],
+    ),
+    "session": ({}, {"transform.sql": ("sum(v)", "sum(CAST(v AS DECIMAL(28, 0)))")}, [LARGEST, 5]),
+}
+"""Kind to what makes its code throw, the change that cures it, and the values of the records on which it throws."""
+
+
+@pytest.mark.parametrize("kind", STUCK)
+def test_what_a_stopped_stream_prints_brings_it_on_where_its_state_cannot_be_carried_over(
+    spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str, kind: str
+) -> None:
+    """A fold raises, or a session's sum overflows, behind committed batches: the new version computes all of the log."""
+    breaks, cures, values = STUCK[kind]
+    settings = make_kind_project(tmp_path, broker, topic, kind, batch=200)
+    folder = settings.definitions / NAME
+
+    def edit(changes: dict[str, tuple[str, str]]) -> None:
+        for name, (before, after) in changes.items():
+            text = (folder / name).read_text()
+            assert before in text
+            (folder / name).write_text(text.replace(before, after))
+
+    edit(breaks)
+    definition = load_definition(folder)
+    records = [one for batch in random_batches(random.Random(3), 8) for one in batch]
+    send(settings, definition, records)
+    log = tmp_path / "driver.log"
+    run_to_end(settings, log)
+    source = definition.source[1]
+    last_s = max(one.event_s for one in records if one.event_s is not None)
+    at = to_iso(EPOCH + timedelta(seconds=last_s + 100))
+    sent = [Event(0, b"a", json.dumps({"k": "a", "at": at, "v": one}).encode(), 1_767_225_600_000) for one in values]
+    produce_events(settings, source.topic, sent)
+    with pytest.raises(AssertionError):
+        run_to_end(settings, log)
+    end = read_exit(settings.pipeline(NAME))
+    assert end is not None
+    assert (end.failure, f"`rivertwice upgrade {NAME} --new-version --yes`" in end.message) == ("poison", True), (
+        end.message
+    )
+
+    edit(cures)
+    begin = ("upgrade", NAME, "--new-version", "--yes")
+    assert "no agent lives" in invoke_warm(settings, *begin).output  # so its driver is run here
+    run_driver_warm(settings, f"{NAME}@v2", log)
+    if find_load_obstacle(load_definition(folder)) is None:
+        run_command_warm(settings, *begin)
+        run_driver_warm(settings, f"{NAME}@v2", log)
+    report = run_command_warm(settings, "reconcile", f"{NAME}@v2")
+    check_explained(report)
+    assert report["balance"]["total"]["read"] == len(records) + len(values)

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from rivertwice.pipeline.cases import RAW_SCHEMA
+from rivertwice.pipeline.checks import examine_definition
 from rivertwice.pipeline.compile import batch_rows, compile_sources, compile_stream, decode_view, row_checks
 from rivertwice.pipeline.definition import parse_files
 from rivertwice.pipeline.engine import NO_CODE_TEXT, with_confs
@@ -112,6 +113,7 @@ def records_of(sort: str) -> list[dict[str, Any]]:
     return [good, {**good, **SORTS[sort][1]}, {**good, "k": "b"}]
 
 
+@pytest.mark.proves("definitions.md#values-on-which-the-sql-throws")
 @pytest.mark.parametrize("sort", SORTS)
 @pytest.mark.parametrize("interpreted", [False, True])
 def test_every_sort_of_throwing_record_is_rejected_and_named(spark: SparkSession, sort: str, interpreted: bool) -> None:
@@ -207,3 +209,53 @@ def test_records_of_intervals_are_tried_before_the_join(spark: SparkSession, tmp
     assert list(rejected(definition, events)) == [1]
     rows = computed(spark, definition, {"events": events, "others": other})
     assert {row[4] for row in rows} == {0}
+
+
+RISKS = {
+    "sum(b)": [
+        "sum(events.b) overflows if ten billion records have the largest values: their sum does not fit into bigint"
+    ],
+    "sum(n)": ["sum(events.n) overflows"],
+    "sum(r)": [],
+    "sum(CAST(b AS DECIMAL(28, 0)))": [],
+    "sum(CAST(b AS DECIMAL(38, 0)))": ["overflows"],
+    "sum(CASE WHEN r > 3 THEN r ELSE 0 END)": [],
+    "try_sum(b)": [],
+    "avg(b)": [],
+    "sum(r) / count(*)": [],
+    "sum(r) / max(n)": ["throws if the divisor is 0"],
+    "sum(r) / nullif(max(n), 0)": [],
+    "try_divide(sum(r), max(n))": [],
+    "max(n) + 1": ["throws on what does not fit into int"],
+    "max(r) + 1": [],
+    "CAST(max(s) AS INT)": ["throws on what does not fit into int"],
+    "CAST(sum(r) AS DECIMAL(20, 0))": [],
+    "CAST(sum(r) AS DECIMAL(5, 0))": ["throws on what does not fit into decimal(5,0)"],
+    "to_date(max(s))": ["throws on some values"],
+    "max(CAST(s AS INT))": [],
+}
+"""Result column to how it is warned of; a field `r` has a rule: at most 1000."""
+
+
+@pytest.mark.proves("definitions.md#values-on-which-the-sql-throws")
+def test_what_several_records_can_make_throw_is_warned_of(spark: SparkSession) -> None:
+    yaml = YAML.replace("b: bigint}", "b: bigint, r: int}").replace(
+        "    watermark: 0 s\n",
+        "    watermark: 0 s\n    rules: [{name: r_small, rule: range, field: r, min: -5, max: 1000}]\n",
+    )
+    for expression, expected in RISKS.items():
+        sql = SQL.replace("max(VALUE)", expression)
+        files = {
+            "pipeline.yaml": yaml.replace("total: {}", "total: {compare: tolerance, tolerance: 0.001}"),
+            "transform.sql": sql,
+        }
+        definition = parse_files({name: text.encode() for name, text in files.items()}, "sums")
+        examined = examine_definition(spark, definition)
+        assert len(examined.risks) == len(expected), (expression, examined)
+        for risk, words in zip(examined.risks, expected, strict=True):
+            assert words in risk, expression
+
+
+def test_made_up_rows_on_which_the_sql_throws_do_not_keep_the_others_from_being_checked(spark: SparkSession) -> None:
+    examined = examine_definition(spark, definition_of({"transform.sql": SQL.replace("VALUE", "100 / (n - 3)")}))
+    assert (examined.unchecked, examined.findings) == ([], [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from rivertwice.cli import cli
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import build_bundle
 from rivertwice.pipeline.checked import CheckReport, Judgement
+from rivertwice.pipeline.columns import OutputColumn
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.lint import (
     BROKEN,
@@ -130,6 +132,30 @@ def test_whatever_was_not_checked_names_a_command_that_there_is(name: str) -> No
 )
 def test_what_the_definition_leaves_open_is_named(definition: Definition, check: str, state: str) -> None:
     assert found(definition)[check].state == state
+
+
+ERRORS = "a value on which the code throws"
+
+
+def test_what_can_stop_the_stream_by_a_value_is_warned_of() -> None:
+    assert found(verdict=None)[ERRORS].state == NOT_CHECKED  # the sums were not looked at
+    assert found(verdict=HELD)[ERRORS].state == HOLDS
+    stops = found(changed(on_error="stop"), verdict=HELD)[ERRORS]
+    assert (stops.state, "leave on_error out" in stops.remedy) == (WARNS, True)
+    risk = found(verdict=replace(HELD, risks=("line 7, column 3: sum(amount) overflows",)))[ERRORS]
+    assert (risk.state, "sum(amount) overflows" in risk.told, "range rules" in risk.remedy) == (WARNS, True, True)
+    assert found(FOLD)[ERRORS].state == (HOLDS if "error" in FOLD.columns else WARNS)
+    assert (
+        found(
+            FOLD.model_copy(
+                update={
+                    "columns": dict(FOLD.columns) | {"error": OutputColumn()},
+                    "types": {**FOLD.types, "error": "string"},
+                }
+            )
+        )[ERRORS].state
+        == HOLDS
+    )
 
 
 @pytest.mark.parametrize(
