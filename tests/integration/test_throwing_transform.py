@@ -233,16 +233,20 @@ def test_a_late_record_that_makes_a_sum_overflow_costs_only_its_window(
 
 STUCK = {
     "fold": (
-        {
-            "fold.py": (
+        [
+            (
+                "fold.py",
                 "    top = max(",
                 '    if event["v"] == 13:\n        raise ValueError("thirteen")\n    top = max(',
             )
-        },
-        {"pipeline.yaml": ("columns: {n: {}, total: {}, top: {}}", "columns: {n: {}, total: {}, top: {}, error: {}}")},
+        ],
+        [
+            ("pipeline.yaml", "top: {}}", "top: {}, error: {}}"),
+            ("pipeline.yaml", "types: {", "types: {error: string, "),
+        ],
         [13],
     ),
-    "session": ({}, {"transform.sql": ("sum(v)", "sum(CAST(v AS DECIMAL(28, 0)))")}, [LARGEST, 5]),
+    "session": ([], [("transform.sql", "sum(v)", "sum(CAST(v AS DECIMAL(28, 0)))")], [LARGEST, 5]),
 }
 """Kind to what makes its code throw, the change that cures it, and the values of the records on which it throws."""
 
@@ -256,8 +260,8 @@ def test_what_a_stopped_stream_prints_brings_it_on_where_its_state_cannot_be_car
     settings = make_kind_project(tmp_path, broker, topic, kind, batch=200)
     folder = settings.definitions / NAME
 
-    def edit(changes: dict[str, tuple[str, str]]) -> None:
-        for name, (before, after) in changes.items():
+    def edit(changes: list[tuple[str, str, str]]) -> None:
+        for name, before, after in changes:
             text = (folder / name).read_text()
             assert before in text
             (folder / name).write_text(text.replace(before, after))
