@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from histories.random_histories import random_batches
+from histories.random_histories import keyed, random_batches
 from lab.faults.events import Event, produce_events
 from rivertwice.backfill.load_plan import find_load_obstacle
 from rivertwice.embedded.broker import BrokerInfo
@@ -268,7 +268,8 @@ def test_what_a_stopped_stream_prints_brings_it_on_where_its_state_cannot_be_car
 
     edit(breaks)
     definition = load_definition(folder)
-    records = [one for batch in random_batches(random.Random(3), 8) for one in batch]
+    batches = random_batches(random.Random(3), 8)
+    records = [one for batch in (keyed(batches, spread=False) if kind == "fold" else batches) for one in batch]
     send(settings, definition, records)
     log = tmp_path / "driver.log"
     run_to_end(settings, log)

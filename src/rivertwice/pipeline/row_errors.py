@@ -200,12 +200,12 @@ def _rebuilt(expression: Any, replaced: Callable[[Any], Any]) -> Any:
 
 def _may_throw(expression: Any) -> bool:
     """Say whether an expression could throw on some value: it can unless each part of it is known to be safe."""
-    return any(not _is_safe(part) for part in tree(expression))
+    return any(not _is_safe(part) for part, _ in _marked_parts(expression, is_input=True))
 
 
 def _is_safe(expression: Any) -> bool:
     name = class_of(expression)
-    if name in _SAFE or expression.foldable():
+    if name in _SAFE or name.startswith("Try") or expression.foldable() or _gives_null(expression):
         return True
     if name == "Cast":
         before, after = expression.child().dataType(), expression.dataType()
@@ -215,6 +215,11 @@ def _is_safe(expression: Any) -> bool:
     kind = expression.dataType()
     is_decimal = kind.typeName().startswith("decimal")
     return kind.typeName() in ("double", "float") or (is_decimal and kind.precision() < _MOST_DIGITS)
+
+
+def _gives_null(expression: Any) -> bool:
+    """Say whether an expression is the form of its function that gives NULL where the other throws, as `try_sum` does."""
+    return str(expression.sql()).lower().startswith("try_")
 
 
 def _is_source(node: Any) -> bool:
@@ -413,8 +418,16 @@ def _marked_parts(expression: Any, *, is_input: bool) -> Iterator[tuple[Any, boo
     """Yield the parts of an expression, each with whether it is computed of one record, as the argument of a sum is."""
     yield expression, is_input
     below = is_input or class_of(expression) in _AGGREGATES
-    for child in items(expression.children()):
+    for child in _inputs_of(expression):
         yield from _marked_parts(child, is_input=below)
+
+
+def _inputs_of(expression: Any) -> list[Any]:
+    """Return what an expression is computed of; `try_divide(a, b)` is a division that cannot throw, of `a` and `b`."""
+    children = list(items(expression.children()))
+    if not class_of(expression).startswith("Try"):
+        return children
+    return [each for child in children for each in _inputs_of(child)]
 
 
 class _GroupJudge:
@@ -432,6 +445,8 @@ class _GroupJudge:
     def risk(self, part: Any, *, is_input: bool) -> str | None:
         """Return how an expression can throw on a group of records; None if it cannot, or if a single record would make it."""
         name = class_of(part)
+        if _gives_null(part):
+            return None
         if name in ("Sum", "Average"):
             return self._overflow(part)
         if is_input or name in _SAFE:
