@@ -13,6 +13,7 @@ RivertwiceError
 ├── DamagedFileError         a small file of the home cannot be decoded
 ├── CheckpointError          a live checkpoint differs from what the ledger requires
 ├── LogGapError              records that are needed are in neither the log nor the archive
+│   └── LogForkError         the log gives offsets that were read to other records
 ├── LeaseLostError           another driver owns the pipeline
 ├── LostRaceError            a compare-and-set lost against another writer (retry with a fresh view)
 ├── UnknownOutcomeError      it is not known whether an action happened; look before repeating it
@@ -106,6 +107,12 @@ class LogGapError(RivertwiceError):
     """Records that are needed are in neither the log nor the archive."""
 
     reason = "log_gap"
+
+
+class LogForkError(LogGapError):
+    """The log gives offsets that were read to other records."""
+
+    reason = "log_fork"
 
 
 class LeaseLostError(RivertwiceError):

@@ -58,6 +58,10 @@ STREAM_KINDS: Mapping[str, AlertKind] = {
     "checkpoint": AlertKind(_OLD, ("savepoint", "list", PIPELINE)),
     "fingerprint": AlertKind(_OLD, ("lint", PIPELINE)),
     "range_mismatch": AlertKind(_OLD, _STATUS),
+    "fork": AlertKind(
+        "what is served counts records that Kafka has lost, and lacks those that it has in their place",
+        ("savepoint", "rewind", PIPELINE, "--dry-run"),
+    ),
     "ledger": AlertKind(_OLD, ("repair", PIPELINE)),
     "unknown": AlertKind(_OLD, _STATUS),
 }

@@ -132,8 +132,8 @@ def gap_message(gap: Gap) -> str:
     if gap.cause == BACKWARDS:
         return (
             f"gap {gap.id}: Kafka's log ends before the stream's place: {gap.describe()}; the records were read and "
-            "committed but Kafka has lost them, so the same offsets will mean other records; the stream stops; bring "
-            "Kafka's log back, or begin a new pipeline on a new topic and recompute from the archive"
+            "committed but Kafka has lost them, so the same offsets will mean other records; the stream stops; "
+            f"`rivertwice savepoint rewind {gap.pipeline}` goes back to the newest proved savepoint from before that and reads the log again"
         )
     return (
         f"gap {gap.id}: Kafka deleted records that the stream of {gap.pipeline} had not read: {gap.describe()}; "

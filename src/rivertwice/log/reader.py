@@ -15,6 +15,15 @@ from rivertwice.waits import Deadline
 
 PATIENCE_S = 30.0  # without a record or an end of partition; a killed broker is back in 5 s
 _FEW_BYTES = 65_536
+BRIEF = {
+    "enable.partition.eof": True,
+    "isolation.level": "read_uncommitted",
+    "fetch.message.max.bytes": _FEW_BYTES,
+    "queued.min.messages": 1,
+    "fetch.wait.max.ms": 10,
+    "fetch.queue.backoff.ms": 0,  # the queue of one record is full at once; the client would wait a second for each piece
+}
+"""Options of a client that fetches little beyond a short range."""
 _GONE = (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET)
 
 
@@ -39,7 +48,7 @@ def read_exactly(settings: Settings, topic: str, ranges: OffsetRanges, *, commit
         return
     reader = _open(settings, "read_committed" if committed else "read_uncommitted")
     try:
-        yield from _read_with(reader, settings, topic, ranges_to_read)
+        yield from read_with(reader, settings, topic, ranges_to_read)
     finally:
         reader.close()
 
@@ -49,30 +58,20 @@ def read_pieces(settings: Settings, pieces: Mapping[Part, Sequence[tuple[int, in
 
     The client fetches little beyond each range. Errors are those of `read_exactly`; so are offsets without a record.
     """
-    reader = kafka.consumer(
-        settings,
-        extra={
-            "enable.partition.eof": True,
-            "isolation.level": "read_uncommitted",
-            "fetch.message.max.bytes": _FEW_BYTES,
-            "queued.min.messages": 1,
-            "fetch.wait.max.ms": 10,
-            "fetch.queue.backoff.ms": 0,  # the queue of one record is full at once; the client would wait a second for each piece
-        },
-    )
+    reader = kafka.consumer(settings, extra=BRIEF)
     try:
         for topic in sorted({part.topic for part in pieces}):
             of_topic = {part.partition: ranges for part, ranges in pieces.items() if part.topic == topic}
             for number in range(max(map(len, of_topic.values()))):
                 turn = {partition: ranges[number] for partition, ranges in of_topic.items() if number < len(ranges)}
-                for message in _read_with(reader, settings, topic, drop_empty(turn)):
+                for message in read_with(reader, settings, topic, drop_empty(turn)):
                     yield Part(topic, int(message.partition() or 0)), message
     finally:
         reader.close()
 
 
-def _read_with(reader: Consumer, settings: Settings, topic: str, ranges: OffsetRanges) -> Iterator[Message]:
-    """Yield the records of a topic's ranges, none of which is empty."""
+def read_with(reader: Consumer, settings: Settings, topic: str, ranges: OffsetRanges) -> Iterator[Message]:
+    """Yield the records of a topic's ranges, none of which is empty, through an open reader. Errors are those of `read_exactly`."""
     reader.assign([TopicPartition(topic, partition, start) for partition, (start, _) in ranges.items()])
     following = {partition: start for partition, (start, _) in ranges.items()}
     quiet_since = time.monotonic()

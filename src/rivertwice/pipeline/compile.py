@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, *, observe: bool = True) -> DataFrame:
     """Return the streaming result of `raw` (Kafka's columns), to be written in append mode.
 
-    Each micro-batch has two observations: `rt_read` (read, bad) and `rt_accepted` (accepted, min_event_ms, max_event_ms).
+    Each micro-batch has two observations: `rt_read` (read, bad, digest) and `rt_accepted` (accepted, min_event_ms, max_event_ms).
     The second is directly above the watermark, so it sees the records that move the watermark. It also prevents Spark from
     pushing the transform's WHERE below the watermark, which would then differ from the definition's. (A fold has no
     watermark; the observation sees the records that are folded.)

@@ -55,6 +55,8 @@ REASONS = (
     "transform",
 )
 ADDRESS = ("_partition", "_offset", "_record_time")
+HASH = "_hash"
+"""Column with a hash of the record's address, timestamp, key and value."""
 DEAD_COLUMNS = ("_reason", "_detail", "_key", "_value", "_headers")
 SCHEMA_ID_HEADER = "schema-id"
 HEADERS_TYPE = "array<struct<key:string,value:binary>>"
@@ -68,7 +70,9 @@ _OPTIONS = {
 }
 
 
-def decode(raw: DataFrame, source: Source, checks: RowChecks = NO_CHECKS, *, details: bool = True) -> DataFrame:
+def decode(
+    raw: DataFrame, source: Source, checks: RowChecks = NO_CHECKS, *, details: bool = True, hashed: bool = False
+) -> DataFrame:
     """Return one row per record: the schema's fields, the address, and `_reason` (NULL: accepted) with `_detail`.
 
     Args:
@@ -76,6 +80,7 @@ def decode(raw: DataFrame, source: Source, checks: RowChecks = NO_CHECKS, *, det
         source: schema and rules.
         checks: on which records the SQL throws (`compile.decode_view` knows them).
         details: whether `_detail` is wanted; a stream that only counts reasons plans each batch again, and a smaller plan sooner.
+        hashed: whether `HASH` is wanted.
     """
     headers = F.col("headers") if "headers" in raw.columns else F.lit(None)
     records = raw.select(
@@ -103,6 +108,7 @@ def decode(raw: DataFrame, source: Source, checks: RowChecks = NO_CHECKS, *, det
         *ADDRESS,
         _reason(cases).alias("_reason"),
         *([_detail(cases).alias("_detail")] if details else []),
+        *([F.xxhash64(*ADDRESS, "_key", "_value").alias(HASH)] if hashed else []),
         "_key",
         "_value",
         "_headers",

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.pipeline.decode import DEAD_COLUMNS, decode
+from rivertwice.pipeline.decode import DEAD_COLUMNS, HASH, decode
 from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.row_errors import RowChecks
 from rivertwice.pipeline.source_model import Source
@@ -22,7 +22,7 @@ ACCEPTED_METRICS = "rt_accepted"
 def accepted(decoded: DataFrame, source: Source) -> DataFrame:
     """Return the accepted rows of `decode`'s result: the source's fields and their addresses."""
     fields = [*source.schema_, *(name for name in decoded.columns if name.startswith("_"))]
-    columns = [name for name in fields if name not in DEAD_COLUMNS]
+    columns = [name for name in fields if name not in (*DEAD_COLUMNS, HASH)]
     return decoded.where(F.col("_reason").isNull()).select(*columns)
 
 
@@ -54,10 +54,10 @@ def metric_names(definition: Definition, view: str) -> tuple[str, str]:
 
 
 def _accepted_branch(raw: DataFrame, source: Source, checks: RowChecks, metrics: tuple[str, str] | None) -> DataFrame:
-    decoded = decode(raw, source, checks, details=False)
+    decoded = decode(raw, source, checks, details=False, hashed=metrics is not None)
     if metrics is not None:
         read = F.count(F.lit(1)).alias("read")
-        decoded = decoded.observe(metrics[0], read, F.count("_reason").alias("bad"))
+        decoded = decoded.observe(metrics[0], read, F.count("_reason").alias("bad"), F.bit_xor(HASH).alias("digest"))
     rows = accepted(decoded, source)
     if source.has_watermark:
         # Spark does not read "ms", so it cannot read the text of a delay that is zero or no whole number of seconds.

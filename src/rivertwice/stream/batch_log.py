@@ -1,14 +1,103 @@
-"""The log of a running stream: whether its topics are still those that the timeline began with, and where it has holes."""
+"""The log of a running stream: whether its topics and its records are still those that were read, and where it has holes."""
 
 from __future__ import annotations
 
+import logging
+import time
+from collections.abc import Mapping
+
 from rivertwice.config import Settings
-from rivertwice.errors import LedgerError, LogGapError
+from rivertwice.errors import LedgerError, LogForkError, LogGapError, RivertwiceError, ServiceError
 from rivertwice.log import kafka
-from rivertwice.log.addresses import OffsetRanges
+from rivertwice.log.addresses import OffsetRanges, Parts
+from rivertwice.log.forks import LastRecords, observe_forks
 from rivertwice.log.holes import absent_runs, count_runs, explain_holes
+from rivertwice.log.marks import Marks, StoredMarks, marks_to_plain, require_no_fork
 from rivertwice.stream.begin import check_topics
 from rivertwice.stream.context import DriverContext
+from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline.ledger import LedgerRow
+
+_log = logging.getLogger(__name__)
+CHECK_EVERY_S = 60.0
+
+
+class ReadMarks:
+    """The last record that was read of each partition, over all queries of one driver."""
+
+    def __init__(
+        self, settings: Settings, pipeline: str, topic_ids: Mapping[str, str] | None = None, marks: Marks | None = None
+    ) -> None:
+        """Take the ids of the timeline's topics, and the marks of the newest committed batch."""
+        self._settings = settings
+        self._pipeline = pipeline
+        self._topic_ids = dict(topic_ids or {})
+        self._marks = dict(marks or {})
+        self._last = LastRecords(settings)
+        self._checked_at = time.monotonic()
+
+    def check(self) -> None:
+        """Refuse a log that has not these records any more.
+
+        Raises:
+            LogForkError: Kafka gave their offsets to other records, or none.
+            ServiceError: Kafka does not answer.
+        """
+        self._checked_at = time.monotonic()
+        require_no_fork(observe_forks(self._settings, self._topic_ids, self._marks), self._pipeline)
+
+    def check_when_due(self) -> None:
+        """Check once a minute; if Kafka does not answer, at the next turn.
+
+        Raises:
+            LogForkError: as for `check`.
+        """
+        if time.monotonic() - self._checked_at < CHECK_EVERY_S:
+            return
+        try:
+            self.check()
+        except ServiceError as error:
+            _log.warning("whether Kafka still has the records that were read is not known yet: %s", error)
+
+    def explain(self) -> str | None:
+        """Return that Kafka has not these records any more, or None. It never raises for the log's state: a failure is handled."""
+        try:
+            self.check()
+        except LogForkError as error:
+            return str(error)
+        except RivertwiceError as error:
+            _log.warning("whether Kafka still has the records that were read is not known: %s", error)
+        return None
+
+    def advance(self, parts: Parts) -> StoredMarks:
+        """Return the marks after a batch that read `parts`. If a partition has a new leader, those before it are checked first.
+
+        Raises:
+            LogForkError: as for `check`.
+            ServiceError: Kafka does not answer.
+        """
+        read = self._last.read(parts)
+        if any(part in self._marks and mark.epoch > self._marks[part].epoch for part, mark in read.items()):
+            self.check()
+        self._marks = {**self._marks, **read}
+        return marks_to_plain(self._marks)
+
+
+def check_same_records(row: LedgerRow, read: Mapping[str, BatchCounts]) -> None:
+    """Check that a batch that is computed again read the records that it read before. Pure.
+
+    Raises:
+        LogForkError: the digest of a topic's records differs.
+    """
+    for topic, counts in row.by_topic.items():
+        before, now = counts.known_digest, read.get(topic, counts).known_digest
+        if before is not None and now is not None and before != now:
+            message = (
+                f"batch {row.batch} is committed, and its offsets of topic {topic} hold other records now than it read (digest {now:x}, recorded "
+                f"{before:x}), so its state cannot be made again; nothing was written; `rivertwice savepoint rewind {row.pipeline}` "
+                "goes back to the newest proved savepoint from before that and reads the log again"
+            )
+            raise LogForkError(message)
 
 
 class BatchLog:

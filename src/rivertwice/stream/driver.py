@@ -23,6 +23,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.log.archive_batch import archive_stream
+from rivertwice.log.marks import marks_from_plain
 from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle_definition, save_bundle
 from rivertwice.pipeline.compile import batch_rows, compile_stream, is_result
 from rivertwice.pipeline.definition import Definition
@@ -30,13 +31,13 @@ from rivertwice.pipeline.engine import spark_session, watermark_confs
 from rivertwice.pipeline.fold_buckets import buckets_at_genesis, with_buckets
 from rivertwice.printable import log_to_stdout
 from rivertwice.stream.added import describe_added
-from rivertwice.stream.batch_log import BatchLog
+from rivertwice.stream.batch_log import BatchLog, ReadMarks
 from rivertwice.stream.begin import FIRST, begin_again, require_checked, resolve_timeline
 from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
 from rivertwice.stream.context import DriverContext
 from rivertwice.stream.damage import check_checkpoint, newest_rows_of_run, sweep_unplanned
 from rivertwice.stream.execution import observed_counts, terminated_state
-from rivertwice.stream.failures import DRAINED, POISON, RETENTION, STORE, classify_failure
+from rivertwice.stream.failures import DRAINED, FORK, POISON, RETENTION, STORE, classify_failure
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss, reads_on_from_archive
 from rivertwice.stream.heartbeat import HeartbeatThread
 from rivertwice.stream.layout import running_partitions
@@ -89,6 +90,7 @@ class Driver:
         self._started = threading.Event()
         self._ending = threading.Event()
         self._error: BaseException | None = None
+        self._marks = ReadMarks(settings, definition.name)
         self._explain_throw: Callable[[], str | None] = lambda: None
         beat = Heartbeat(lease.epoch, lease.owner.pid, lease.owner.timeline, "starting", utc_now(), read=0, emitted=0)
         self.heartbeat = HeartbeatThread(
@@ -108,6 +110,7 @@ class Driver:
         line = self._open_timeline(bundle)
         self._definition = self._frozen(line)
         self._resume(line, bundle)
+        self._marks.check()  # before the reach: of a log that ends too early it says more
         check_reach(self._settings, self._home, self._definition, line, utc_now(), record=self._goal is None)
         spark = self._session()
         checkpoint = self._home.checkpoint(line.timeline)
@@ -158,8 +161,11 @@ class Driver:
         if committed:
             last = committed[-1]
             self.heartbeat.resume(last.end_offsets, last.batch, last.batch_watermark_ms)
+            marks = marks_from_plain(last.marks)
         else:
             self.heartbeat.resume(line.genesis, None, None)
+            marks = {}
+        self._marks = ReadMarks(self._settings, self._definition.name, line.topic_ids, marks)
 
         def rule_of_row(row: LedgerRow) -> WatermarkRule:
             own = row.bundle == bundle.id
@@ -177,6 +183,7 @@ class Driver:
             observe=lambda: observed_counts(self._running(), self._definition),
             side=SideRows(spark, self._settings, context),
             log=BatchLog(self._settings, context),
+            marks=self._marks,
             takes_frame=is_result(self._definition),
             is_large=stage.is_large,
         )
@@ -248,6 +255,8 @@ class Driver:
     def classify(self, error: BaseException) -> str:
         """Return the class of a failure. What Kafka deleted during a load is no loss if the archive has it: the next start reads it."""
         failure = classify_failure(error)
+        if failure == RETENTION and self._marks.explain() is not None:
+            return FORK
         if failure == RETENTION and reads_on_from_archive(self._settings, self._definition, utc_now()):
             return STORE
         return failure
@@ -258,6 +267,8 @@ class Driver:
         Args:
             failure: class of the failure, see `classify_failure`.
         """
+        if failure == FORK:
+            return self._marks.explain()
         if failure == RETENTION and self._goal is None:
             return explain_loss(self._settings, self._definition, utc_now())
         return self._explain_throw() if failure == POISON else None
@@ -328,6 +339,7 @@ class Driver:
                     raise self._error from error
                 raise
             self._lease.check()  # an idle stream has no batch that would notice a lost lease
+            self._marks.check_when_due()
             quiet_s = quiet.look(query.status, time.monotonic())
             self.heartbeat.say("idle" if quiet.is_quiet else "running")
             if self._until_end and quiet_s > 1.0 and self.heartbeat.caught_up():

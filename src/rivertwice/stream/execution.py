@@ -28,8 +28,8 @@ def observed_counts(query: StreamingQuery, definition: Definition) -> dict[str, 
     counts: dict[str, BatchCounts] = {}
     for view, source in definition.streams.items():
         names = metric_names(definition, view)
-        (read, bad), (accepted, min_event_ms, max_event_ms) = map(numbers, names)
-        counts[source.topic] = BatchCounts(read or 0, bad or 0, accepted or 0, min_event_ms, max_event_ms)
+        (read, bad, digest), (accepted, min_event_ms, max_event_ms) = map(numbers, names)
+        counts[source.topic] = BatchCounts(read or 0, bad or 0, accepted or 0, min_event_ms, max_event_ms, digest)
     return counts
 
 

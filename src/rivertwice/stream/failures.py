@@ -11,6 +11,7 @@ from rivertwice.errors import (
     FingerprintError,
     LeaseLostError,
     LedgerError,
+    LogForkError,
     LogGapError,
     RangeMismatchError,
     RivertwiceError,
@@ -20,6 +21,7 @@ from rivertwice.errors import (
 
 DRAINED = "drained"
 RETENTION = "retention"
+FORK = "fork"
 LEDGER = "ledger"
 UNKNOWN = "unknown"
 POISON = "poison"
@@ -53,6 +55,7 @@ _BY_TYPE: tuple[tuple[type[RivertwiceError], str], ...] = (
     (LeaseLostError, "lease_lost"),
     (FingerprintError, "fingerprint"),
     (RangeMismatchError, "range_mismatch"),
+    (LogForkError, FORK),
     (LogGapError, RETENTION),
     (CheckpointError, CHECKPOINT),
     (LedgerError, LEDGER),
@@ -117,7 +120,7 @@ def classify_failure(error: BaseException) -> str:
     """Return the class of a failure.
 
     Returns:
-        one of lease_lost, fingerprint, range_mismatch, retention, checkpoint, ledger, poison, out_of_memory, disk, schema, store, or unknown.
+        one of lease_lost, fingerprint, range_mismatch, fork, retention, checkpoint, ledger, poison, out_of_memory, disk, schema, store, or unknown.
     """
     visited: set[int] = set()  # an error may be its own cause
     cause: BaseException | None = error

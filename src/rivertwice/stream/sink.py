@@ -6,10 +6,10 @@ Protocol of one batch (`foreachBatch`), each step repeatable after a crash:
 2. Read the batch's range from `offsets/N`, which is durable before the batch runs.
 3. If the timeline is sealed, stop. If the batch is already committed, compare its recorded range with `offsets/N`:
    equal means a replay after a crash, which is computed (all state must be materialised) and not written; different
-   means stop.
+   means stop, and so does a digest of the records read that is not the recorded one.
 4. Write the versions of tables that the batch read, if there are any; like dead letters they count only once their
-   batch is in the ledger. Compute the rows, check that the topic is still the one with which the timeline began, and read
-   the observed counts.
+   batch is in the ledger. Compute the rows, check that the topic is still the one with which the timeline began, read
+   the observed counts, and mark the last record of each partition.
 5. Write the dead letters of this range, if there are any, and its late rows, if the policy keeps them; they count only
    once their batch is in the ledger.
 6. Commit rows, ledger row and transaction `(pipeline#timeline, batch)` together. The batch is committed now.
@@ -29,7 +29,7 @@ import pyarrow as pa
 from rivertwice.errors import CheckpointError, LedgerError, RangeMismatchError
 from rivertwice.pipeline.interval_rows import RowsOf
 from rivertwice.store import delta
-from rivertwice.stream.batch_log import BatchLog
+from rivertwice.stream.batch_log import BatchLog, ReadMarks, check_same_records
 from rivertwice.stream.checkpoint import PlannedBatch, late_watermark_ms, read_planned, start_offsets
 from rivertwice.stream.context import DriverContext
 from rivertwice.stream.large_batch import WrittenRows, is_noted, is_refused, note_large, write_rows
@@ -136,6 +136,7 @@ class Sink:
         observe: Callable[[], Mapping[str, BatchCounts]],
         side: SideRows,
         log: BatchLog,
+        marks: ReadMarks,
         *,
         takes_frame: bool = False,
         is_large: bool = False,
@@ -148,6 +149,7 @@ class Sink:
             observe: returns the running batch's observed counts by topic, once its rows are computed.
             side: writes a batch's side rows.
             log: the log from which the batches are read.
+            marks: what was read last of it.
             takes_frame: whether a batch's frame is its result, so that executors may write it (`compile.is_result`).
             is_large: every batch has too many rows for the driver, so executors write them if they may.
         """
@@ -156,6 +158,7 @@ class Sink:
         self._observe = observe
         self._side = side
         self._log = log
+        self._marks = marks
         self._takes_frame = takes_frame
         self._is_large = is_large
         self._changelog = delta.KeptTable(context.home.tables.changelog)
@@ -179,7 +182,7 @@ class Sink:
             CheckpointError: the batch was not planned, or belongs to the parent.
             RangeMismatchError: the batch is committed already, with another range.
             LedgerError: the counts or windows of the batch are wrong; nothing was committed.
-            LogGapError: a topic was deleted and created again.
+            LogGapError: a topic was deleted and created again, or holds other records than were read of it.
         """
         context = self._context
         context.lease.check()  # step 1
@@ -198,7 +201,7 @@ class Sink:
         self._log.check()
         counts = {**self._observe(), **tables}
         row = self._ledger_row(planned, start, counts, rows)
-        row = dataclasses.replace(row, absent=self._checked(row, counts))
+        row = dataclasses.replace(row, absent=self._checked(row, counts), marks=self._marks.advance(row.parts()))
         row = self._write_side(row, counts)  # step 5
         context.lease.check()
         self._commit(row, rows)  # step 6
@@ -273,6 +276,7 @@ class Sink:
         row = check_replay(recorded, planned, start)
         self._compute(frame, batch)
         self._log.check()  # otherwise the state could be made from another topic's records
+        check_same_records(row, self._observe())
         _log.info("batch %s of %s is committed already; replayed for its state only", batch, context.app)
         return row
 

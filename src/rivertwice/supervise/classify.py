@@ -14,6 +14,7 @@ class FailureClass(StrEnum):
     POISON = "poison"
     OUT_OF_MEMORY = "out_of_memory"
     RETENTION = "retention"
+    FORK = "fork"
     SCHEMA = "schema"
     LEASE_LOST = "lease_lost"
     DISK = "disk"
@@ -72,6 +73,11 @@ REACTIONS: dict[FailureClass, Reaction] = {
         None,
         "the log no longer holds the next records; a restart would lose them, so restore or backfill first",
     ),
+    FailureClass.FORK: Reaction(
+        Response.STOP,
+        None,
+        "the log has other records where the stream read some; a start would leave these unread, so go back to before them",
+    ),
     FailureClass.SCHEMA: Reaction(
         Response.STOP, None, "the definition or a schema is not acceptable; correct it, then start again"
     ),
@@ -93,6 +99,7 @@ _WORDS = {str(item): item for item in FailureClass} | {
     "definition": FailureClass.SCHEMA,
     "config": FailureClass.SCHEMA,
     "log_gap": FailureClass.RETENTION,
+    "log_fork": FailureClass.FORK,
     "service": FailureClass.STORE,
     "table_damage": FailureClass.LEDGER,
     "damaged_file": FailureClass.LEDGER,
@@ -107,6 +114,7 @@ _SIGNS = (
     ("KAFKA_DATA_LOSS", FailureClass.RETENTION),
     ("OffsetOutOfRangeException", FailureClass.RETENTION),
     ("LogGapError", FailureClass.RETENTION),
+    ("LogForkError", FailureClass.FORK),
     ("RangeMismatchError", FailureClass.RANGE_MISMATCH),
     ("FingerprintError", FailureClass.FINGERPRINT),
     ("LeaseLostError", FailureClass.LEASE_LOST),

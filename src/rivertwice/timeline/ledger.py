@@ -2,7 +2,7 @@
 
 Delta removes commit metadata with its log, so only the copy stays; but the commit is what counts. `heal_ledger` copies what
 is missing after a crash between the two. Rows of format 1, which have no `by_topic`, of format 2, which have no
-`late_rows`, and of format 3, which have no `absent`, are read too.
+`late_rows`, of format 3, which have no `absent`, and of format 4, which have no `marks`, are read too.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from rivertwice.config import PipelineHome
 from rivertwice.errors import LedgerError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.log.addresses import Part, Parts, StoredOffsets
+from rivertwice.log.marks import StoredMarks
 from rivertwice.store import delta
 from rivertwice.timeline import skipping
 from rivertwice.timeline.counts import BatchCounts
 
-FORMAT = 4
-READABLE = (1, 2, 3, 4)
+FORMAT = 5
+READABLE = (1, 2, 3, 4, 5)
 METADATA_KEY = "ledger"
 MOST = (1 << 63) - 1
 """A number above that of any batch."""
@@ -56,9 +57,10 @@ SCHEMA = pa.schema(
         ("by_topic", pa.string()),
         ("late_rows", pa.int64()),
         ("absent", pa.string()),
+        ("marks", pa.string()),
     ]
 )
-_JSON_COLUMNS = ("topic_ids", "start_offsets", "end_offsets", "references", "by_topic", "absent")
+_JSON_COLUMNS = ("topic_ids", "start_offsets", "end_offsets", "references", "by_topic", "absent", "marks")
 
 
 def parts_between(start: StoredOffsets, end: StoredOffsets) -> Parts:
@@ -88,6 +90,7 @@ class LedgerRow:
         late_rows: rows written to the table of late rows; None if the policy keeps none, and in rows of formats 1 and 2.
         absent: topic to partition to how many offsets of the range hold no record for a reader (markers of transactions and
             aborted records); a partition whose offsets all hold one is not named.
+        marks: topic to partition to the last record that the path had read of it by then (`log.marks`); empty up to format 4.
     """
 
     pipeline: str
@@ -114,6 +117,7 @@ class LedgerRow:
     by_topic: Mapping[str, BatchCounts] = field(default_factory=dict)
     late_rows: int | None = None
     absent: StoredOffsets = field(default_factory=dict)
+    marks: StoredMarks = field(default_factory=dict)
 
     def ranges(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return partition to half-open offset range for one topic."""

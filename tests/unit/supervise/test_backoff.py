@@ -65,6 +65,7 @@ def test_every_failure_class_has_a_reaction_and_a_reason() -> None:
     stops = {kind for kind, reaction in REACTIONS.items() if reaction.response is Response.STOP}
     assert stops == {
         FailureClass.RETENTION,
+        FailureClass.FORK,
         FailureClass.SCHEMA,
         FailureClass.FINGERPRINT,
         FailureClass.RANGE_MISMATCH,

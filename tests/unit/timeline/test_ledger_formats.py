@@ -37,7 +37,7 @@ def of_format_3(row: LedgerRow) -> dict[str, Any]:
 
 
 def old_table(*rows: LedgerRow) -> pa.Table:
-    table = to_table(rows).drop_columns(["by_topic", "late_rows", "absent"])
+    table = to_table(rows).drop_columns(["by_topic", "late_rows", "absent", "marks"])
     at = table.schema.get_field_index("_format")
     return table.set_column(at, "_format", pa.array([1] * len(rows), pa.int32()))
 
@@ -46,14 +46,14 @@ def test_the_shares_of_the_topics_survive_commit_and_table() -> None:
     row = ledger_row(3, by_topic=SHARES, absent={"a": {"0": 2}})
     assert LedgerRow.from_json(row.to_json()) == row
     assert from_table(to_table([row])) == [row]
-    assert row.to_json()["format"] == 4
+    assert row.to_json()["format"] == 5
     assert LedgerRow.from_json(of_format_3(ledger_row(3))).absent == {}
 
 
 def test_a_commit_of_format_1_has_no_shares_and_a_later_format_is_refused() -> None:
     assert LedgerRow.from_json(of_format_1(ledger_row(3))) == ledger_row(3)
-    with pytest.raises(LedgerError, match="format 5, this version reads 1, 2, 3, 4"):
-        LedgerRow.from_json({**ledger_row(3).to_json(), "format": 5})
+    with pytest.raises(LedgerError, match="format 6, this version reads 1, 2, 3, 4, 5"):
+        LedgerRow.from_json({**ledger_row(3).to_json(), "format": 6})
 
 
 def test_a_table_begun_in_format_1_is_read_and_goes_on_in_format_2(tmp_path: Any) -> None:
