@@ -37,13 +37,15 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
     return compiler_of(definition).stream(spark, definition, branches)
 
 
-def decode_view(definition: Definition, view: str, raw: DataFrame, *, details: bool = True) -> DataFrame:
+def decode_view(
+    definition: Definition, view: str, raw: DataFrame, *, details: bool = True, hashed: bool = False
+) -> DataFrame:
     """Return the decoded records of a view's topic (`decode`); those on which the definition's SQL throws are rejected too.
 
     Whatever reads records of a pipeline decodes them by this function, so all of it accepts the same ones.
     """
     checks = row_checks(raw.sparkSession, definition, view)
-    return decode(raw, definition.sources[view], checks, details=details)
+    return decode(raw, definition.sources[view], checks, details=details, hashed=hashed)
 
 
 def row_checks(spark: SparkSession, definition: Definition, view: str) -> RowChecks:

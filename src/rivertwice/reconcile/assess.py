@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from rivertwice.log.addresses import Part, StoredOffsets
+from rivertwice.config import Settings
+from rivertwice.log.addresses import Part, Parts, StoredOffsets, describe_parts
+from rivertwice.log.forks import observe_forks
+from rivertwice.log.marks import Fork, fork_message, marks_from_plain
 from rivertwice.reconcile.copies import check_served_rows, choose_again, wrong_rows
 from rivertwice.reconcile.definition_versions import (
     Judges,
@@ -24,7 +29,10 @@ from rivertwice.reconcile.gaps import (
     Doubts,
     LostRecordsDoubt,
     Missing,
+    doubt_after_fork,
+    doubts_of_exchanged,
     find_doubts,
+    find_exchanged,
     find_unreadable,
     gaps_of,
     trusted_counts,
@@ -68,6 +76,8 @@ class Derived:
         ranges, counts: per batch of the path. by_partition: (path index, part) to counts.
         defects: fields of the recorded ledger that differ.
         missing: offsets that neither Kafka nor the archive has. doubts: windows they may belong to.
+        exchanged: path index to the ranges that hold other records now than the batch read; they are among `missing`.
+        fork: what a person must know and do about these.
         absent: per batch, topic to partition to how many offsets hold no record, as the ledger recorded it; `defects` has
             those that the log contradicts.
     """
@@ -80,11 +90,39 @@ class Derived:
     missing: Sequence[Missing] = ()
     doubts: Doubts = field(default_factory=Doubts)
     absent: Sequence[StoredOffsets] = ()
+    exchanged: Mapping[int, Parts] = field(default_factory=dict)
+    fork: Sequence[Finding] = ()
 
     @property
     def findings(self) -> list[Finding]:
-        """The defects as findings."""
-        return [Finding("ledger", defect.message, defect.batch) for defect in self.defects]
+        """The defects as findings, and what was exchanged in the log."""
+        return [*(Finding("ledger", defect.message, defect.batch) for defect in self.defects), *self.fork]
+
+
+@dataclass(frozen=True)
+class Forked:
+    """Where Kafka has not the records that the head read, and the path index of the first batch that may have read such a one."""
+
+    forks: Sequence[Fork]
+    index: int
+
+
+def observe_forked(settings: Settings, view: HeadView) -> Forked | None:
+    """Compare the last records that the head read with Kafka's; None: they are the same, or nothing can be said.
+
+    Raises:
+        ServiceError: Kafka does not answer.
+    """
+    forks = observe_forks(settings, view.topic_ids, marks_from_plain(view.last.marks))
+    if not forks:
+        return None
+
+    def is_wrong(part: Part, index: int) -> bool:
+        mark = marks_from_plain(view.rows[index].marks).get(part)
+        return mark is not None and bool(observe_forks(settings, view.topic_ids, {part: mark}))
+
+    every = range(len(view.rows))
+    return Forked(forks, min(bisect_left(every, True, key=partial(is_wrong, fork.part)) for fork in forks))
 
 
 def rederive_ledger(
@@ -93,22 +131,50 @@ def rederive_ledger(
     range_defects: Sequence[LedgerDefect],
     by_partition: Mapping[tuple[int, Part], BatchCounts],
     missing: Sequence[Missing] = (),
+    forked: Forked | None = None,
 ) -> Derived:
     """Re-derive counts and watermarks and compare the recorded ledger with them.
 
-    If not all records of a batch can be read any more, the ledger's own counts are used; its windows are in doubt.
+    If not all records of a batch can be read any more, or others are read in their place, the ledger's own counts are used; its windows
+    are in doubt. If Kafka's log forked (`forked`), all windows that were open then are.
     """
-    unreadable = find_unreadable(ranges, missing)
+    lost = find_unreadable(ranges, missing)
     by_topic = _by_topic(view, by_partition)
+    exchanged = find_exchanged(view.rows, by_topic, ranges, lost)
+    unreadable = {**lost, **exchanged}
     counts = trusted_counts([total_of(topic_counts.values()) for topic_counts in by_topic], view.rows, unreadable)
+    read_now = by_topic
     by_topic = [view.rows[n].by_topic if n in unreadable else topic_counts for n, topic_counts in enumerate(by_topic)]
     chain = _chain(view, counts, by_topic)
     defects = [*range_defects, *check_ledger(view.rows, view.topics, counts, chain, by_topic)]
     absent = [row.absent for row in view.rows]
     defects += check_absent(view.rows, ranges, by_partition, unreadable, view.first_new)
-    doubts = find_doubts(view.rows, unreadable, view.jumps, missing, chain)
+    doubts = find_doubts(view.rows, lost, view.jumps, missing, chain)
+    exchanged_doubts = doubts_of_exchanged(view.rows, exchanged, read_now, chain)
+    if forked is not None:
+        exchanged_doubts.append(doubt_after_fork(view.rows, forked.index, chain, forked.forks))
+    doubts = replace(doubts, doubts=(*doubts.doubts, *exchanged_doubts))
+    gone = [*missing, *((part, *pair) for parts in exchanged.values() for part, pair in parts.items())]
     ordered = sorted(defects, key=lambda defect: (defect.index, defect.field))
-    return Derived(ranges, by_partition, counts, chain, ordered, missing, doubts, absent)
+    findings = _exchanged_findings(view, exchanged, forked)
+    own = {key: count for key, count in by_partition.items() if key[1] not in exchanged.get(key[0], {})}
+    return Derived(ranges, own, counts, chain, ordered, gone, doubts, absent, exchanged, findings)
+
+
+def _exchanged_findings(view: HeadView, exchanged: Mapping[int, Parts], forked: Forked | None) -> list[Finding]:
+    """Return what a person must know and do: the log forked, or the archive alone has other records."""
+    name = view.rows[-1].pipeline
+    if forked is not None:
+        return [Finding("log", fork_message(forked.forks, name), view.rows[forked.index].batch)]
+    if not exchanged:
+        return []
+    first = view.rows[min(exchanged)]
+    message = (
+        f"{len(exchanged)} batches, the first of them batch {first.batch} of {first.timeline}, read other records at "
+        f"{describe_parts(exchanged[min(exchanged)])} than are read there now; if Kafka's log forked and the stream went back, "
+        f"`rivertwice archive {name} --accept-hole` lets the archive follow it"
+    )
+    return [Finding("log", message, first.batch)]
 
 
 def with_doubts(derived: Derived, further: Sequence[LostRecordsDoubt]) -> Derived:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,9 +16,10 @@ from rivertwice.config import Settings
 from rivertwice.deadletters.cure import amended_rows
 from rivertwice.deadletters.model import Cure
 from rivertwice.log import kafka
-from rivertwice.log.addresses import OffsetRanges, Part, of_topic
+from rivertwice.log.addresses import OffsetRanges, Part, Parts, of_topic
 from rivertwice.log.records import ReadPlan, check_same_topic, observe_read, read_plan
 from rivertwice.pipeline.compile import decode_view, row_checks
+from rivertwice.pipeline.decode import HASH
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.pipeline.relations import accepted
@@ -28,6 +30,7 @@ from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
 from rivertwice.reconcile.kinds.read_rows import is_read, with_watermarks
 from rivertwice.reconcile.model import LateRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
+from rivertwice.reconcile.seals.scope import joined_runs
 from rivertwice.reconcile.together import collect_together
 
 Rejection = tuple[tuple[int, Part, int, str], dict[str, Any]]
@@ -105,6 +108,7 @@ class DerivedLog:
                 older_view, _ = older_definition.by_topic[topic]
                 self._tagged_older[number][older_view] = _tagged(older_definition, older_view, raw, marks)
         self.missing = tuple(missing)
+        self._cached = [frame for views in (self.tagged, *self._tagged_older.values()) for frame in views.values()]
 
     def __enter__(self) -> DerivedLog:
         """Return the log."""
@@ -112,9 +116,22 @@ class DerivedLog:
 
     def __exit__(self, *_: object) -> None:
         """Release the cached records."""
+        for tagged in self._cached:
+            tagged.unpersist()
+
+    def leave_out(self, exchanged: Mapping[int, Parts]) -> None:
+        """Leave out the records of some batches (path index to ranges of whole topics): they are not what these batches read."""
         for views in (self.tagged, *self._tagged_older.values()):
-            for tagged in views.values():
-                tagged.unpersist()
+            for topic, (view, _) in self._definition.by_topic.items():
+                own = sorted(index for index, parts in exchanged.items() if any(part.topic == topic for part in parts))
+                if own:
+                    is_of_them = (F.col("_index").between(low, high - 1) for low, high in joined_runs(own, len(own)))
+                    out = functools.reduce(operator.or_, is_of_them)
+                    views[view] = views[view].where(~F.coalesce(out, F.lit(False)))
+        if self._rejections is not None:
+            self._rejections = [
+                entry for entry in self._rejections if entry[0][1] not in exchanged.get(entry[0][0], {})
+            ]
 
     def counts(self, *, with_rejected: bool = False) -> dict[tuple[int, Part], BatchCounts]:
         """Return (path index, part) to the counts of its records in the log.
@@ -170,7 +187,7 @@ class DerivedLog:
     def _counts_of(self, number: int | None, topic: str, table: pa.Table) -> dict[tuple[int, Part], BatchCounts]:
         return {
             (row["_index"], Part(topic, row["_partition"])): BatchCounts(
-                row["read"], row["bad"], row["read"] - row["bad"], row["low"], row["high"]
+                row["read"], row["bad"], row["read"] - row["bad"], row["low"], row["high"], row["digest"]
             )
             for row in table.to_pylist()
             if self._is_of(row["_index"], number)
@@ -263,7 +280,8 @@ def _places(definition: Definition) -> dict[str, tuple[str, str]]:
 
 
 def _tagged(definition: Definition, view: str, raw: DataFrame, marks: BatchMarks) -> DataFrame:
-    return tag_batches(decode_view(definition, view, raw).drop(*_HEAVY), marks).persist(StorageLevel.MEMORY_AND_DISK)
+    decoded = decode_view(definition, view, raw, hashed=True).drop(*_HEAVY)
+    return tag_batches(decoded, marks).persist(StorageLevel.MEMORY_AND_DISK)
 
 
 def _counts_frame(tagged: DataFrame, source: Source) -> DataFrame:
@@ -280,6 +298,7 @@ def _counts_frame(tagged: DataFrame, source: Source) -> DataFrame:
             F.count("_reason").alias("bad"),
             F.min(event_ms).alias("low"),
             F.max(event_ms).alias("high"),
+            F.bit_xor(HASH).alias("digest"),
         )
     )
 

@@ -1,6 +1,6 @@
 """Windows that lost records may belong to: what is known of them, and why they are never AGREES. Pure.
 
-Three kinds of records are missing.
+Four kinds of records are missing.
 
 - A **jump**: the stream continued after an accepted gap and never read them. Those that the archive has are read for the
   truth, so their windows are known. For those that are lost for ever, not even the event times are known: they may be in
@@ -17,12 +17,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rivertwice.log.addresses import Part, Parts, StoredOffsets, count, describe_parts, intersect, parts_of
+from rivertwice.log.addresses import Part, Parts, StoredOffsets, count, describe_parts, drop_empty, intersect, parts_of
 from rivertwice.log.gaps import REPAIRABLE, Gap
+from rivertwice.log.marks import Fork
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
+from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.ledger import LedgerRow
 
+FORKED = "fork: "
+"""Start of a verdict's reason if the log has other records now than the stream read."""
 GAP_INDEX = -1
 """Path index of records that no batch read."""
 AMENDED_INDEX = -2
@@ -122,6 +126,67 @@ def find_unreadable(ranges: Sequence[Ranges], missing: Sequence[Missing]) -> dic
         if unreadable_parts:
             unreadable[index] = unreadable_parts
     return unreadable
+
+
+def find_exchanged(
+    rows: Sequence[LedgerRow],
+    derived: Sequence[Mapping[str, BatchCounts]],
+    ranges: Sequence[Ranges],
+    unreadable: Mapping[int, Parts],
+) -> dict[int, Parts]:
+    """Return path index to the ranges of topics that hold other records now than the batch read, by the digest of these.
+
+    Args:
+        rows: batches of the path.
+        derived: what the log holds in each batch, by topic.
+        ranges: of each batch.
+        unreadable: as `find_unreadable` gave it: what cannot be read completely has another digest.
+    """
+    exchanged: dict[int, Parts] = {}
+    for index, (row, counts) in enumerate(zip(rows, derived, strict=True)):
+        for topic, recorded in row.by_topic.items() if index not in unreadable else ():
+            before, now = recorded.known_digest, counts.get(topic, BatchCounts()).known_digest
+            if before is not None and now is not None and before != now:
+                parts = {part: pair for part, pair in ranges[index].items() if part.topic == topic}
+                exchanged.setdefault(index, {}).update(drop_empty(parts))
+    return exchanged
+
+
+def doubts_of_exchanged(
+    rows: Sequence[LedgerRow],
+    exchanged: Mapping[int, Parts],
+    derived: Sequence[Mapping[str, BatchCounts]],
+    chain: Chain,
+) -> list[LostRecordsDoubt]:
+    """Return which windows the records belong to that batches read, or that are at their offsets now; in closed ones they were late."""
+    doubts = []
+    for index, parts in exchanged.items():
+        row, now = rows[index], total_of(derived[index].values())
+        lows = [ms for ms in (row.min_event_ms, now.min_event_ms) if ms is not None]
+        highs = [ms for ms in (row.max_event_ms, now.max_event_ms) if ms is not None]
+        if lows and highs:
+            reason = (
+                f"{FORKED}{describe_parts(parts)} hold other records now than batch {row.batch} of {row.timeline} read, so what the window "
+                "holds cannot be checked"
+            )
+            doubts.append(LostRecordsDoubt(max(min(lows), chain.late[index]), max(highs), reason, unread=True))
+    return doubts
+
+
+def doubt_after_fork(rows: Sequence[LedgerRow], index: int, chain: Chain, forks: Sequence[Fork]) -> LostRecordsDoubt:
+    """Return the doubt about every window that was open when the log forked: nobody read the records that are there now.
+
+    Args:
+        rows: batches of the path.
+        index: of the first batch that read a record that the log has not any more.
+        chain: the watermarks by path index.
+        forks: where.
+    """
+    reason = (
+        f"{FORKED}{', '.join(map(str, forks))}: Kafka lost records from batch {rows[index].batch} of {rows[index].timeline} on, and gave their "
+        "offsets to others, which the stream did not read"
+    )
+    return LostRecordsDoubt(chain.late[index], None, reason, unread=True)
 
 
 def trusted_counts(

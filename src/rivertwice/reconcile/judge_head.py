@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
 from rivertwice.config import Settings
+from rivertwice.errors import ServiceError
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.reconcile.assess import (
+    Forked,
     find_served_differences,
     gather_evidence,
     gather_served,
+    observe_forked,
     observed_ranges,
     rederive_ledger,
     with_doubts,
@@ -46,6 +50,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_log = logging.getLogger(__name__)
+
+
+def _forked(settings: Settings, view: HeadView) -> Forked | None:
+    """Return where Kafka's log forked since the head read it. The archive may have all that is judged, so no answer is no failure."""
+    try:
+        return observe_forked(settings, view)
+    except ServiceError as error:
+        _log.warning("whether Kafka still has the records that were read is not known: %s", error)
+        return None
+
+
 def judge_head(
     spark: SparkSession, settings: Settings, view: HeadView, done: Done, wanted: tuple[int, int] | None = None
 ) -> Judged:
@@ -74,6 +90,7 @@ def _find_thrown(spark: SparkSession, settings: Settings, view: HeadView, condit
     definition = view.newest.definition
     with _derived_log(spark, settings, view, ranges, ()) as log:
         derived = rederive_ledger(view, ranges, range_defects, log.counts(), log.missing)
+        log.leave_out(derived.exchanged)
         times = [ms for each in derived.counts for ms in (each.min_event_ms, each.max_event_ms) if ms is not None]
         if not times:
             return []
@@ -127,7 +144,8 @@ def _judge_head(
     definition = view.newest.definition
     with _derived_log(spark, settings, view, ranges, [_range_of(each) for each in thrown]) as log:
         counts = log.counts(with_rejected=view.prefix is not None)
-        derived = rederive_ledger(view, ranges, range_defects, counts, log.missing)
+        derived = rederive_ledger(view, ranges, range_defects, counts, log.missing, _forked(settings, view))
+        log.leave_out(derived.exchanged)
         derived = with_doubts(derived, thrown)
         read = sum(count.read for count in derived.counts)
         done("re-derive", f"{read} records, {len(derived.defects)} ledger fields differ")

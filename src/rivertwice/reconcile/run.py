@@ -21,6 +21,7 @@ from rivertwice.reconcile import suites
 from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, select_acknowledged
 from rivertwice.reconcile.causes import dead_causes, finding_causes, row_causes, touched_causes
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
+from rivertwice.reconcile.gaps import FORKED
 from rivertwice.reconcile.gate import Gate, GateAlert, GateInput, decide_gate, warn_of_foreign
 from rivertwice.reconcile.judge_head import judge_head
 from rivertwice.reconcile.judged import Judged, count_presence
@@ -215,7 +216,7 @@ def _decide(
         suites.run_suite(folder, "verdicts", verdict_frame(verdicts, spread_rows)),
         suites.run_suite(folder, "balance", frame, {"alert_share": alert_share}),
     ]
-    doubts = (doubt.reason for doubt in judged.derived.doubts.doubts)
+    doubts = (doubt.reason for doubt in judged.derived.doubts.doubts if not doubt.reason.startswith(FORKED))  # findings
     gaps = list(dict.fromkeys([*doubts, *judged.evidence.doubts.filled.values()]))
     reasons = reasons_of((verdict.pair, verdict.verdict, verdict.presence, verdict.reason) for verdict in verdicts)
     return decide_gate(

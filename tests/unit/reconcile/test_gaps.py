@@ -10,13 +10,17 @@ from homes.ledger import ledger_row
 from rivertwice.instants import from_ms
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, REPAIRABLE, Gap
+from rivertwice.log.marks import Fork, Mark
 from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.gaps import (
     Doubts,
     Jump,
     LostRecordsDoubt,
     count_readable,
+    doubt_after_fork,
+    doubts_of_exchanged,
     find_doubts,
+    find_exchanged,
     find_unreadable,
     trusted_counts,
     with_filled,
@@ -143,3 +147,46 @@ def test_only_an_accepted_jump_is_no_ledger_defect() -> None:
     ranges, none = derive_ranges(rows, ["flights"], {P0: 0}, {2: {P0: 30}})
     assert none == []
     assert ranges == [{P0: (0, 10)}, {P0: (10, 20)}, {P0: (30, 40)}]
+
+
+def counted(digest: int | None, low: int = 1000, high: int = 1900) -> dict[str, BatchCounts]:
+    return {"flights": BatchCounts(10, 0, 10, low, high, digest)}
+
+
+def test_a_batch_whose_offsets_hold_other_records_is_found_by_its_digest_alone() -> None:
+    rows = [replace(row, by_topic=counted(n)) for n, row in enumerate(ROWS)]
+    derived = [counted(0), counted(77), counted(2), counted(3)]
+    assert find_exchanged(rows, derived, RANGES, {}) == {1: {P0: (10, 20)}}
+    assert find_exchanged(rows, derived, RANGES, {1: RANGES[1]}) == {}  # what cannot be read whole is another matter
+
+
+def test_a_batch_without_a_digest_is_not_compared() -> None:
+    rows = [replace(ROWS[0], by_topic=counted(None)), ROWS[1]]
+    assert find_exchanged(rows, [counted(5), counted(6)], RANGES[:2], {}) == {}
+
+
+def test_a_batch_of_no_records_that_holds_some_now_is_found() -> None:
+    rows = [replace(ROWS[1], by_topic={"flights": BatchCounts()})]
+    assert find_exchanged(rows, [counted(5)], RANGES[1:2], {}) == {0: {P0: (10, 20)}}
+
+
+def test_windows_of_exchanged_records_are_in_doubt_but_for_those_that_were_closed() -> None:
+    (doubt,) = doubts_of_exchanged(ROWS, {2: {P0: (20, 30)}}, [{}, {}, counted(5, 0, 5000), {}], CHAIN)
+    assert (doubt.after_ms, doubt.until_ms, doubt.unread) == (1000, 5000, True)
+    assert doubt.reason.startswith("fork: flights partition 0 [20, 30) hold other records now than batch 2")
+    judged = judge_stream(evidence(doubt))
+    assert {row.verdict for row in judged if row.row.end_ms > 1000} <= {NOT_COMPARABLE, OPEN}
+
+
+def test_after_a_fork_every_window_that_was_open_is_in_doubt() -> None:
+    fork = Fork(P0, Mark(25, 0, 1), "Kafka has another record there")
+    doubt = doubt_after_fork(ROWS, 2, CHAIN, [fork])
+    assert (doubt.after_ms, doubt.until_ms, doubt.unread) == (1000, None, True)
+    assert "flights/0@25" in doubt.reason
+
+
+def test_digests_of_parts_add_up_in_any_order_and_an_unknown_one_makes_the_sum_unknown() -> None:
+    one, two = BatchCounts(3, digest=5), BatchCounts(2, digest=9)
+    assert one.plus(two).digest == two.plus(one).digest == 5 ^ 9
+    assert BatchCounts().plus(one).digest == 5
+    assert one.plus(BatchCounts(1)).digest is None
