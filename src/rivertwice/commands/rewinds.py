@@ -11,6 +11,7 @@ from rivertwice.commands.asking import Consent, Preview, asks_first
 from rivertwice.commands.frame import Frame, as_fields, as_table, example, pass_frame, to_plain
 from rivertwice.commands.operations import abandon_option, describe_steps, give_up, unproved_option
 from rivertwice.commands.options import name_argument, savepoint_argument
+from rivertwice.savepoint.bases import BEGINNING
 
 if TYPE_CHECKING:
     from rivertwice.savepoint.operations.rewind import RewindReport
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 )
 @name_argument()
 @savepoint_argument(required=False)
+@click.option("--from-beginning", is_flag=True, help="No savepoint: read again all that the stream ever read.")
 @click.option("--stop-before-head", is_flag=True, help="Catch up and compare, but let the old head serve.")
 @unproved_option
 @abandon_option
@@ -36,6 +38,7 @@ def rewind(
     name: str,
     savepoint_id: str | None,
     consent: Consent,
+    from_beginning: bool,
     stop_before_head: bool,
     unproved: bool,
     abandon: bool,
@@ -49,9 +52,13 @@ def rewind(
     from rivertwice.savepoint.operations.steps import REWIND
 
     frame.known_pipeline(name)
+    if from_beginning and (savepoint_id is not None or unproved):
+        message = "--from-beginning takes no savepoint, so neither an id nor --unproved"
+        raise click.UsageError(message)
     if abandon:
-        give_up(frame, name, REWIND, consent, others=(savepoint_id, stop_before_head))
+        give_up(frame, name, REWIND, consent, others=(savepoint_id, stop_before_head, from_beginning))
         return
+    savepoint_id = BEGINNING if from_beginning else savepoint_id
     question = (
         f"Rewind {name}, and let a new timeline serve?" if not stop_before_head else f"Rewind {name} up to its head?"
     )
@@ -102,7 +109,8 @@ def describe_plan(plan: RewindPlan) -> str:
     if plan.refusals:
         parts.append("\n".join(f"refused: {why}" for why in plan.refusals))
     else:
-        parts.append(f"to do it: rivertwice savepoint rewind {plan.pipeline} {plan.savepoint} --yes")
+        base = "--from-beginning" if plan.savepoint == BEGINNING else plan.savepoint
+        parts.append(f"to do it: rivertwice savepoint rewind {plan.pipeline} {base} --yes")
     return "\n\n".join(parts)
 
 

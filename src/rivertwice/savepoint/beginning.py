@@ -1,6 +1,6 @@
 """The beginning of a head's path as the base of a restore: an empty state, and every recorded batch after it.
 
-It serves for a state that is suspect, or that must be made from a log that was rewritten (`privacy.erase`). It takes as long as
+It serves for a state that is suspect, of records that Kafka lost, or that must be made from a log that was rewritten (`privacy.erase`). It takes as long as
 the whole history, but depends on no stored state.
 """
 
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from rivertwice.config import PipelineHome
 from rivertwice.savepoint.bases import BEGINNING
 from rivertwice.savepoint.catalogue import Savepoint, savepoint_store
 from rivertwice.savepoint.manifest import Manifest
-from rivertwice.timeline.lineage import load_timeline, path_of
+from rivertwice.timeline.lineage import Fork, Timeline, load_timeline, path_of
 
 _BEFORE_ALL = -1
 
@@ -42,6 +44,18 @@ def beginning_of(home: PipelineHome, parent: str) -> Savepoint:
         files={},
     )
     return Savepoint(manifest, savepoint_store(home))
+
+
+def fork_before_all(head: Timeline, beginning: Manifest, name: str, now: datetime) -> Timeline:
+    """Return the record of a timeline that begins where the head's path began, under the head's definition. Pure."""
+    return replace(
+        head,
+        timeline=name,
+        parent=Fork(beginning.timeline, _BEFORE_ALL),
+        first_batch=0,
+        genesis=beginning.offsets,
+        created_at=now,
+    )
 
 
 def make_empty_checkpoint(target: Path) -> None:

@@ -26,7 +26,7 @@ _REPORT_EVERY_S = 5.0
 
 
 def run_to_goal(
-    settings: Settings, home: PipelineHome, goal: Goal, last: Callable[[], LedgerRow], progress: Progress
+    settings: Settings, home: PipelineHome, goal: Goal, last: Callable[[], LedgerRow | None], progress: Progress
 ) -> None:
     """Run a driver on the goal's timeline until it has caught up and has ended; a driver that is alive is resumed.
 
@@ -40,10 +40,10 @@ def run_to_goal(
         running = process.poll() is None if process is not None else owner is not None
         if not running and owner is None:
             row = last()
-            if has_caught_up(goal, row.end_offsets, row.batch_watermark_ms):
+            if row is not None and has_caught_up(goal, row.end_offsets, row.batch_watermark_ms):
                 return
             if process is not None:
-                if process.returncode == 0 and covers(row.end_offsets, goal.offsets):
+                if row is not None and process.returncode == 0 and covers(row.end_offsets, goal.offsets):
                     return  # every record is read; no record is left that could raise the watermark
                 raise ServiceError(_ended_early(home, goal, process.returncode))
             process = start_catching_up(settings, home, goal)
@@ -54,15 +54,17 @@ def run_to_goal(
             row = last()
             left = left_to(goal, row)
             most = max(most, left)
-            line = f"timeline {goal.timeline} is at batch {row.batch}; {left} records are left"
+            place = "before its first batch" if row is None else f"at batch {row.batch}"
+            line = f"timeline {goal.timeline} is {place}; {left} records are left"
             progress(Measured(line, f"catch up on {goal.timeline}", most - left, most))
         time.sleep(_POLL_S)
 
 
-def left_to(goal: Goal, row: LedgerRow) -> int:
-    """Return how many records lie between a batch's end and the goal."""
+def left_to(goal: Goal, row: LedgerRow | None) -> int:
+    """Return how many records lie between a batch's end, or offset 0 before the first one, and the goal."""
+    reached = {} if row is None else row.end_offsets
     return sum(
-        max(0, int(end) - int(row.end_offsets.get(topic, {}).get(partition, 0)))
+        max(0, int(end) - int(reached.get(topic, {}).get(partition, 0)))
         for topic, parts in goal.offsets.items()
         for partition, end in parts.items()
     )

@@ -251,8 +251,8 @@ def load(home: PipelineHome, record: Operation) -> Savepoint:
     Raises:
         SavepointError: it was deleted, or is damaged; or nothing is committed yet.
     """
-    if isinstance(record, Restore) and record.savepoint == BEGINNING:
-        return beginning_of(home, record.parent)
+    if record.savepoint == BEGINNING:
+        return beginning_of(home, record.parent if isinstance(record, Restore) else record.head)
     if isinstance(record, Restore) and record.savepoint == RESTING:
         return resting_of(home, record.parent, read_parent(home, record.parent).last())
     return load_savepoint(home, record.savepoint)

@@ -117,7 +117,7 @@ class Rewind:
     @property
     def held(self) -> tuple[str, ...]:
         """Ids of the savepoints that it needs until it is done."""
-        return (self.savepoint,)
+        return () if self.savepoint == BEGINNING else (self.savepoint,)
 
     def is_based_on(self, savepoint: str) -> bool:
         """Say whether asking for this base again means this operation."""

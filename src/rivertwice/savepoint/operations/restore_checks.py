@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import FingerprintError, RequestError, SavepointError
@@ -30,19 +30,25 @@ from rivertwice.timeline.lineage import Segment, load_timeline, path_of
 from rivertwice.timeline.version_records import next_name
 
 
-def newest_proved(home: PipelineHome, path: Sequence[Segment], wanted: str) -> Savepoint:
-    """Return the newest proved savepoint of a head's path, or of all savepoints if there is no path yet.
+def newest_proved(
+    home: PipelineHome, path: Sequence[Segment], wanted: str, fits: Callable[[Manifest], bool] = lambda _: True
+) -> Savepoint:
+    """Return the newest proved savepoint of a head's path that fits, or of all savepoints if there is no path yet.
 
     Args:
         home: the pipeline's home.
         path: the head's path.
         wanted: the next words of the message if there is none.
+        fits: whether a savepoint can be used; asked about the newest ones first.
 
     Raises:
         SavepointError: there is none.
     """
     usable = [savepoint for savepoint in list_savepoints(home) if not path or is_on_path(savepoint.manifest, path)]
     newest = select_newest(usable, proved=True)
+    while newest is not None and not fits(newest.manifest):
+        usable.remove(newest)
+        newest = select_newest(usable, proved=True)
     if newest is None:
         message = (
             f"{home.root.name} has no proved savepoint on the head's path{wanted}; prove one (`rivertwice savepoint prove`), or "

@@ -16,8 +16,13 @@ from typing import Any
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import LostRaceError, RequestError
 from rivertwice.instants import utc_now
+from rivertwice.log import kafka
+from rivertwice.log.addresses import StoredOffsets
 from rivertwice.progress import Progress, report_nothing
+from rivertwice.savepoint.bases import BEGINNING
+from rivertwice.savepoint.beginning import beginning_of, fork_before_all, make_empty_checkpoint
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, download, load_savepoint, verify_files
+from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.catch_up import run_to_goal
 from rivertwice.savepoint.operations.drain import DRAIN_S
@@ -35,7 +40,12 @@ from rivertwice.savepoint.operations.record import (
 )
 from rivertwice.savepoint.operations.restore_checks import newest_proved
 from rivertwice.savepoint.operations.rewind_compare import compare_emitted, read_emitted
-from rivertwice.savepoint.operations.rewind_observe import observe_rewind, path_to, read_definition
+from rivertwice.savepoint.operations.rewind_observe import (
+    forks_before,
+    observe_rewind,
+    path_to,
+    read_definition,
+)
 from rivertwice.savepoint.operations.rewind_plan import RewindPlan, after_fork, find_refusals, plan_rewind
 from rivertwice.savepoint.operations.steps import REWIND
 from rivertwice.stream.catch_up import Goal
@@ -111,8 +121,8 @@ class RewindEffects(OperationEffects[Rewind]):
     def begin(self, savepoint: str | None) -> Rewind:
         """Decide what is to be done, and refuse what cannot be done."""
         home, head_now = self.home, _require_head(self.home)
-        chosen = choose_savepoint(home, savepoint)
-        proved = chosen.status == PROVED
+        chosen = choose_savepoint(home, savepoint, self.settings)
+        proved = is_trusted(chosen)
         world = observe_rewind(self.settings, home, chosen.manifest, head_now)
         refusals = find_refusals(chosen.manifest, world, proved=proved or self.unproved)
         if refusals:
@@ -137,16 +147,23 @@ class RewindEffects(OperationEffects[Rewind]):
         return rewind
 
     def copy(self, rewind: Rewind) -> Rewind:
-        """Copy the savepoint's checkpoint."""
+        """Copy the savepoint's checkpoint; from the beginning, make an empty one."""
         with self.new_checkpoint(rewind) as work:
-            download(self.savepoint, work)
+            if rewind.savepoint == BEGINNING:
+                make_empty_checkpoint(work)
+            else:
+                download(self.savepoint, work)
         return rewind
 
     def create(self, rewind: Rewind) -> Rewind:
-        """Record the child: it forks after the savepoint's own batch."""
+        """Record the child: it forks after the savepoint's own batch, or before the first one of the path."""
         home = self.home
-        last = _last_of(home, path_to(home, rewind.parent, rewind.batch))
-        create_timeline(home, fork_of(load_timeline(home, rewind.parent), last, rewind.child, utc_now()))
+        if rewind.savepoint == BEGINNING:
+            line = fork_before_all(load_timeline(home, rewind.head), self.savepoint.manifest, rewind.child, utc_now())
+        else:
+            last = _last_of(home, path_to(home, rewind.parent, rewind.batch))
+            line = fork_of(load_timeline(home, rewind.parent), last, rewind.child, utc_now())
+        create_timeline(home, line)
         if load_timeline(home, rewind.child).parent != Fork(rewind.parent, rewind.batch):
             self.write(replace(rewind, step=CHECKED, child=next_timeline_name(home)))
             message = (
@@ -167,8 +184,8 @@ class RewindEffects(OperationEffects[Rewind]):
             return rewind
         head_path, path = path_of(home, rewind.head), path_of(home, rewind.child)
         last = _last_of(home, head_path)
-        goal = Goal(rewind.child, rewind.id, last.end_offsets, last.batch_watermark_ms)
-        run_to_goal(self.settings, home, goal, lambda: _last_of(home, path), self.progress)
+        goal = Goal(rewind.child, rewind.id, self._reachable(last), last.batch_watermark_ms)
+        run_to_goal(self.settings, home, goal, lambda: newest_batch(home, path), self.progress)
         if rewind.step >= COMPARED and rewind.head_batch == last.batch:
             return rewind
         shared = last_in_common(path_until(head_path, last.batch), path_until(path, rewind.batch))
@@ -186,6 +203,16 @@ class RewindEffects(OperationEffects[Rewind]):
             records=sum(row.read for row in own),
             comparison=asdict(comparison),
         )
+
+    def _reachable(self, last: LedgerRow) -> StoredOffsets:
+        """Return where the head's last batch ends, or where Kafka's log does, if that lost what the head read."""
+        if not forks_before(self.settings, self.home, last.timeline, last.batch):
+            return last.end_offsets
+        reach: dict[str, dict[str, int]] = {}
+        for topic, offsets in last.end_offsets.items():
+            ends = kafka.stable_ends(self.settings, topic)
+            reach[topic] = {p: min(int(offset), ends.get(int(p), 0)) for p, offset in offsets.items()}
+        return reach
 
     def again(self, record: Rewind) -> Generator[str | int, None, Rewind]:
         """Catch up with the batches that the head has committed since."""
@@ -211,23 +238,35 @@ def show_rewind(
     """
     home = settings.pipeline(pipeline)
     interrupted = engine.select_unfinished(read_operations(home), REWIND, savepoint_id, pipeline)
-    savepoint = choose_savepoint(home, interrupted.savepoint if interrupted is not None else savepoint_id)
+    savepoint = choose_savepoint(home, interrupted.savepoint if interrupted is not None else savepoint_id, settings)
     world = observe_rewind(settings, home, savepoint.manifest, _require_head(home))
-    plan = plan_rewind(savepoint.manifest, world, proved=savepoint.status == PROVED, unproved=unproved)
+    plan = plan_rewind(savepoint.manifest, world, proved=is_trusted(savepoint), unproved=unproved)
     return replace(
         plan, resumes=None if interrupted is None else interrupted.id, steps=engine.explain(REWIND, interrupted)
     )
 
 
-def choose_savepoint(home: PipelineHome, savepoint_id: str | None) -> Savepoint:
-    """Return the named savepoint, or the newest proved one of the head's path.
+def choose_savepoint(home: PipelineHome, savepoint_id: str | None, settings: Settings | None = None) -> Savepoint:
+    """Return the named savepoint, or the beginning of the head's path, or the newest proved one of the head's path; with settings, of those whose records Kafka still has.
 
     Raises:
         SavepointError: there is none.
     """
+    if savepoint_id == BEGINNING:
+        return beginning_of(home, _require_head(home))
     if savepoint_id is not None:
         return load_savepoint(home, savepoint_id)
-    return newest_proved(home, path_of(home, _require_head(home)), " to go back to")
+
+    def is_of_this_log(manifest: Manifest) -> bool:
+        return settings is None or not forks_before(settings, home, manifest.timeline, manifest.batch)
+
+    wanted = " to go back to (from before Kafka lost records, if it did; `--from-beginning` needs none)"
+    return newest_proved(home, path_of(home, _require_head(home)), wanted, is_of_this_log)
+
+
+def is_trusted(savepoint: Savepoint) -> bool:
+    """Say whether a savepoint is proved; the beginning has no state that could be wrong."""
+    return savepoint.id == BEGINNING or savepoint.status == PROVED
 
 
 def rewind_stream(
@@ -245,7 +284,7 @@ def rewind_stream(
     Args:
         settings: the settings of the home.
         pipeline: the pipeline's name.
-        savepoint_id: which savepoint; None resumes an unfinished rewind, or takes the newest proved one.
+        savepoint_id: which savepoint, or `BEGINNING`; None resumes an unfinished rewind, or takes the newest proved one.
         unproved: accept a savepoint that is not proved.
         stop_before_head: stop once the new timeline is caught up and compared; the old head serves, its stream stays stopped.
         progress: is called with a line for every step.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import SavepointError
 from rivertwice.log import kafka
+from rivertwice.log.forks import observe_forks
+from rivertwice.log.marks import Fork, marks_from_plain
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.model import Definition
 from rivertwice.savepoint.bundles import current_fingerprint
@@ -40,6 +42,16 @@ def path_to(home: PipelineHome, timeline: str, batch: int) -> list[Segment]:
 def read_definition(settings: Settings, pipeline: str) -> Definition:
     """Return the definition as it is in the project now."""
     return load_definition(settings.definition_folder(pipeline))
+
+
+def forks_before(settings: Settings, home: PipelineHome, timeline: str, batch: int) -> list[Fork]:
+    """Return where Kafka has not the last records that had been read by a batch.
+
+    Raises:
+        ServiceError: Kafka does not answer.
+    """
+    rows = [row for row in read_ledger(home, first_batch=batch) if (row.timeline, row.batch) == (timeline, batch)]
+    return [fork for row in rows[:1] for fork in observe_forks(settings, row.topic_ids, marks_from_plain(row.marks))]
 
 
 def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, head: str) -> World:
@@ -78,6 +90,7 @@ def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, h
         fingerprint=current_fingerprint(settings, manifest.pipeline),
         publications=publications_of(read_sequence(home)),
         semantics=path_semantics(home, path),
+        forks=forks_before(settings, home, manifest.timeline, manifest.batch),
     )
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rivertwice.errors import LogGapError, RequestError, RivertwiceError, SavepointError
+from rivertwice.errors import LogForkError, LogGapError, RequestError, RivertwiceError, SavepointError
+from rivertwice.log.marks import Fork
+from rivertwice.savepoint.bases import BEGINNING
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations.engine import ShownStep
 from rivertwice.savepoint.plan import require_fingerprint, require_recorded
@@ -68,6 +70,7 @@ class World:
         topic_ids: topic to its present id in Kafka.
         fingerprint: the fingerprint of the definition as it is in the project now.
         semantics: semantics hashes of the path that ends at the savepoint's batch.
+        forks: where Kafka has not the records that had been read by then.
     """
 
     head: str
@@ -80,6 +83,7 @@ class World:
     fingerprint: Mapping[str, str]
     publications: Sequence[Publication]
     semantics: frozenset[str]
+    forks: Sequence[Fork] = ()
 
 
 @dataclass(frozen=True)
@@ -201,10 +205,11 @@ def find_refusals(manifest: Manifest, world: World, *, proved: bool) -> list[Riv
     gone, _ = after_fork(world.old_rows, world.new_rows)
     checks: tuple[Callable[[], None], ...] = (
         lambda: _require_proved(manifest, proved=proved),
+        lambda: _require_same_log(manifest, world.forks),
         lambda: _require_later_batches(manifest, len(gone)),
         lambda: require_fingerprint(manifest, world.fingerprint),
         lambda: check_topics(manifest.topic_ids, world.topic_ids, manifest.pipeline),
-        lambda: require_recorded(manifest, world.new_rows),
+        lambda: _require_recorded(manifest, world.new_rows),
         lambda: _require_log(manifest, plan_reread(manifest, world.old_rows[-1], world.log_begins)),
     )
     refusals: list[RivertwiceError] = []
@@ -214,6 +219,11 @@ def find_refusals(manifest: Manifest, world: World, *, proved: bool) -> list[Riv
         except RivertwiceError as error:
             refusals.append(error)
     return refusals
+
+
+def _require_recorded(manifest: Manifest, rows: Sequence[LedgerRow]) -> None:
+    if manifest.savepoint != BEGINNING:  # no batch is before it
+        require_recorded(manifest, rows)
 
 
 def _require_proved(manifest: Manifest, *, proved: bool) -> None:
@@ -232,6 +242,15 @@ def _require_later_batches(manifest: Manifest, gone: int) -> None:
             "to go back from; name an older one, or use `rivertwice savepoint restore`, which changes nothing served"
         )
         raise RequestError(message)
+
+
+def _require_same_log(manifest: Manifest, forks: Sequence[Fork]) -> None:
+    if forks:
+        message = (
+            f"Kafka has not the records that had been read by savepoint {manifest.savepoint}: {', '.join(map(str, forks))}, so its state is of "
+            "records that are lost; nothing was done; rewind to an older savepoint; without an id the newest proved one from before that is taken"
+        )
+        raise LogForkError(message)
 
 
 def _require_log(manifest: Manifest, reread: Sequence[Reread]) -> None:
