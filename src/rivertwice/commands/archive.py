@@ -13,7 +13,9 @@ from rivertwice.commands.warm import on_engine
 @click.command(epilog=example("rivertwice archive flight_delays"))
 @name_argument()
 @click.option(
-    "--accept-hole", is_flag=True, help="Continue after records that Kafka deleted before they were archived."
+    "--accept-hole",
+    is_flag=True,
+    help="Continue after records that Kafka deleted before they were archived, or exchanged after that.",
 )
 @on_engine()
 @changes_unasked("the archive", because="records are added")

@@ -27,6 +27,7 @@ from rivertwice.errors import LostRaceError
 from rivertwice.locks import is_locked, lock
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, between, count, drop_empty, plan_chunks
+from rivertwice.log.archive_fork import follow, last_marks, observe_archive_forks, require_followed
 from rivertwice.log.archive_plan import behind_hole, check_turn, check_unmoved, plan_extension
 from rivertwice.log.archive_rows import Origin, collect_chunk
 from rivertwice.log.archive_sums import note_sums
@@ -36,9 +37,11 @@ from rivertwice.log.archive_table import (
     archived,
     archived_ends,
     archived_starts,
+    last_name,
     read_archived,
     transaction_names,
     turn_name,
+    version_of,
 )
 from rivertwice.progress import Measured, Progress
 from rivertwice.retry import retry
@@ -110,19 +113,28 @@ def extend_archive(
         chunk_records: at most so many records per Delta commit.
         progress: is passed one line per chunk.
         accept_hole: if Kafka deleted records before they were archived, continue after the hole with another segment; the
-            records in the hole can never be read again.
+            records in the hole can never be read again. If Kafka has other records at archived offsets, let the archive follow it.
         held: the value that `archive_lock` yielded, if the caller holds the lock already.
 
     Raises:
         LostRaceError: another host works on this archive.
         LogGapError: Kafka no longer has the next record of a partition; the message names partition and offsets.
+        LogForkError: Kafka has other records at archived offsets.
     """
     origin = Origin(kafka.cluster_id(settings), kafka.topic_id(settings, topic), topic)
     with archive_lock(settings, topic) if held is None else nullcontext(held) as check:
         job = _Job(spark, settings, origin, chunk_records, progress, check)
 
         def extend() -> None:
-            job.extend(archived(settings, topic, origin.topic_id), upto, accept_hole=accept_hole)
+            now = archived(settings, topic, origin.topic_id)
+            forks = observe_archive_forks(settings, origin, now)
+            if forks and accept_hole:
+                check()
+                follow(settings, origin, forks)
+                now = archived(settings, topic, origin.topic_id)
+            else:
+                require_followed(forks)
+            job.extend(now, upto, accept_hole=accept_hole)
 
         def was_extended(error: BaseException) -> bool:
             return isinstance(error, LostRaceError) and kafka.topic_id(settings, topic) == origin.topic_id
@@ -272,6 +284,8 @@ def _commit(settings: Settings, origin: Origin, rows: pa.Table, chunk: _Chunk) -
     for partition, end in chunk.ends.items():  # every partition every time: so readers know the number of partitions
         start_name, end_name = transaction_names(origin.topic_id, partition, chunk.segment)
         transactions |= {start_name: chunk.starts[partition], end_name: end}
+    for partition, mark in last_marks(rows).items():
+        transactions[last_name(origin.topic_id, partition, chunk.segment)] = version_of(mark)
     metadata = {
         "archive": {
             "cluster_id": origin.cluster_id,

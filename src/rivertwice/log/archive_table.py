@@ -4,6 +4,9 @@ One table per topic name. The application transactions hold its exact ends: `arc
 partition p, `archive/<topic id>/<p>/start` its start. A topic that was deleted and created again has another id, so its
 records never mix with those of the old topic.
 
+`archive/<topic id>/<p>/last` is the mark of the partition's last record (`log.marks`), in one number: its offset and 20 bits of its hash.
+It is of Kafka's own bytes, also if the archive's are rewritten later.
+
 `archive/<topic id>` counts the commits. Each commit has the next number. So if two commits start from the same state, on
 one host or on two, Delta accepts only one.
 
@@ -14,8 +17,8 @@ segment, whose names have the topic's id with `+1`, `+2` and so on. Segments of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,10 +26,12 @@ import pyarrow.parquet as pq
 
 from rivertwice.config import Settings
 from rivertwice.log.addresses import OffsetRanges, between
+from rivertwice.log.marks import Mark
 from rivertwice.store.delta import Table, open_table
 
 FORMAT = 1
 PARTITION_BY = ("day",)
+MARK_BITS = 20
 SCHEMA = pa.schema(
     [
         pa.field("_format", pa.int32()),
@@ -57,6 +62,16 @@ def transaction_names(topic_id: str, partition: int, segment: int = 0) -> tuple[
     return f"{name}/start", name
 
 
+def last_name(topic_id: str, partition: int, segment: int = 0) -> str:
+    """Return the application id of the mark of a partition's last record."""
+    return f"{transaction_names(topic_id, partition, segment)[1]}/last"
+
+
+def version_of(mark: Mark | None) -> int:
+    """Return a mark as the version of an application id, which rises with the offset; 0: there is no record."""
+    return 0 if mark is None else mark.offset << MARK_BITS | mark.hash & ((1 << MARK_BITS) - 1)
+
+
 def turn_name(topic_id: str) -> str:
     """Return the application id of the counter of one topic's commits."""
     return f"archive/{topic_id}"
@@ -69,10 +84,12 @@ class Archived:
     Attributes:
         segments: ranges by partition, oldest segment first; more than one only after a hole.
         turn: number of its last commit; 0 before the first, and for an archive of a version without the counter.
+        marks: partition to the last record of the newest segment, with `MARK_BITS` of its hash; none from a version without marks.
     """
 
     segments: tuple[OffsetRanges, ...] = ()
     turn: int = 0
+    marks: Mapping[int, Mark] = field(default_factory=dict)
 
     @property
     def newest(self) -> OffsetRanges:
@@ -87,7 +104,13 @@ def read_archived(table: Table | None, topic_id: str) -> Archived:
     segments: list[OffsetRanges] = []
     while ranges := _segment(table, topic_id, len(segments)):
         segments.append(ranges)
-    return Archived(tuple(segments), table.transaction_version(turn_name(topic_id)) or 0)
+    turn = table.transaction_version(turn_name(topic_id)) or 0
+    newest = len(segments) - 1
+    versions = {
+        p: table.transaction_version(last_name(topic_id, p, newest)) for p in (segments[-1] if segments else ())
+    }
+    marks = {p: Mark(v >> MARK_BITS, 0, v & ((1 << MARK_BITS) - 1)) for p, v in versions.items() if v}
+    return Archived(tuple(segments), turn, marks)
 
 
 def archived(settings: Settings, topic: str, topic_id: str) -> Archived:

@@ -21,6 +21,7 @@ from rivertwice.errors import DamagedFileError, RivertwiceError, ServiceError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import drop_empty, plan_chunks
 from rivertwice.log.archive import archive_lock
+from rivertwice.log.archive_fork import observe_archive_forks, require_followed
 from rivertwice.log.archive_rows import Origin, collect_chunk
 from rivertwice.log.archive_sums import BrokenFile, find_broken, note_sums, read_sums
 from rivertwice.log.archive_table import PARTITION_BY, read_archived, turn_name
@@ -274,6 +275,10 @@ def _repair(
         done.append(
             f"archive of {damage.topic}: {len(damage.torn)} log entries set aside, empty commits in their places"
         )
+    origin = Origin(kafka.cluster_id(settings), damage.topic_id, damage.topic) if damage.wanted else None
+    if origin is not None:  # Kafka's records would be written where the archive had others
+        now_archived = read_archived(delta.open_table(place), damage.topic_id)
+        require_followed(observe_archive_forks(settings, origin, now_archived))
     if damage.dropped:
         kept_paths = [file.path for file, _ in damage.broken if file.path not in damage.dropped]
         done.append(
@@ -282,9 +287,8 @@ def _repair(
     count = 0
     for ranges in passes(damage.wanted):
         for chunk in plan_chunks(ranges, CHUNK_RECORDS):
-            rows = collect_chunk(
-                None, settings, Origin(kafka.cluster_id(settings), damage.topic_id, damage.topic), chunk
-            )
+            assert origin is not None, "there are wanted records"
+            rows = collect_chunk(None, settings, origin, chunk)
             check()
             turn = read_archived(delta.open_table(place), damage.topic_id).turn
             metadata = {"archive": {"topic_id": damage.topic_id, "records": rows.num_rows, "repaired": True}}

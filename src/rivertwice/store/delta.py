@@ -343,6 +343,7 @@ def replace_rows(
     only: tuple[str, str] | None = None,
     where: str | None = None,
     metadata: Mapping[str, Any] | None = None,
+    transactions: Mapping[str, int] | None = None,
     at: Table | None = None,
 ) -> int:
     """Replace a table's rows, or some of them, in one commit; schema, properties and transactions stay.
@@ -358,15 +359,15 @@ def replace_rows(
             changed. It must be true or false for every row, never null: a row for which it is null may be lost. Only files
             that hold a matching row are written again.
         metadata: values are stored as JSON texts in the commit.
+        transactions: application id to its version from this commit on; it may be smaller than before.
         at: the handle with which the input of the rows was read; None: a new one.
 
     Raises:
         LostRaceError: another writer committed (also an append) after the handle was opened; nothing was written.
     """
     predicate = where if only is None else equals(*only)
-    return _write_at(
-        path, at or opened(path), rows, metadata, "replacing rows", {"mode": "overwrite", "predicate": predicate}
-    )
+    how = {"mode": "overwrite", "predicate": predicate}
+    return _write_at(path, at or opened(path), rows, metadata, "replacing rows", how, transactions)
 
 
 def append_rows(path: Place, rows: pa.Table, *, metadata: Mapping[str, Any] | None = None, at: Table) -> int:
@@ -391,6 +392,7 @@ def _write_at(
     metadata: Mapping[str, Any] | None,
     doing: str,
     how: Mapping[str, Any],
+    transactions: Mapping[str, int] | None = None,
 ) -> int:
     require_writable(path)
     nonce = uuid.uuid4().hex
@@ -400,7 +402,9 @@ def _write_at(
                 table,
                 rows,
                 **how,
-                commit_properties=commit_properties({**(metadata or {}), NONCE: nonce}, None, only_at_once=True),
+                commit_properties=commit_properties(
+                    {**(metadata or {}), NONCE: nonce}, transactions, only_at_once=True
+                ),
                 post_commithook_properties=_AFTER_COMMIT,
             )
     except (CommitFailedError, ServiceError) as error:

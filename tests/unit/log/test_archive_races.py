@@ -9,6 +9,7 @@ import pytest
 from rivertwice.config import Settings
 from rivertwice.errors import LostRaceError
 from rivertwice.log import archive
+from rivertwice.log.archive_table import Archived
 
 
 class Lost:
@@ -18,7 +19,7 @@ class Lost:
         self.asked, self.tries, self._ids = 0, 0, ["id", *later_ids]
         monkeypatch.setattr(archive.kafka, "cluster_id", lambda _: "cluster")
         monkeypatch.setattr(archive.kafka, "topic_id", lambda *_: self._answer())
-        monkeypatch.setattr(archive, "archived", lambda *_: None)
+        monkeypatch.setattr(archive, "archived", lambda *_: Archived())
         monkeypatch.setattr(archive._Job, "extend", lambda *_, **__: self._lose())
 
     def _answer(self) -> str:
