@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +18,7 @@ from homes.backfill import HOUR, SQL, YAML, add_timeline, emitted
 from homes.ledger import NOW, ledger_row
 from homes.project import make_project
 from rivertwice.cli import cli
-from rivertwice.log import archive, kafka
+from rivertwice.log import archive, forks, kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.archive_table import SCHEMA
 from rivertwice.pipeline.bundle import build_bundle, load_bundle_definition, save_bundle
@@ -56,7 +58,19 @@ class ErasureWorld:
             "stable_ends": lambda *_: {0: len(self.log)},
         }.items():
             patch.setattr(kafka, name, answer)
+        patch.setattr(
+            forks, "read_pieces", lambda _, pieces: [(p, self._record(*r)) for p, rs in pieces.items() for r in rs]
+        )
         patch.setattr(archive, "collect_chunk", lambda _spark, _settings, _origin, chunk: self._records(*chunk[0]))
+
+    def _record(self, offset: int, _end: int) -> Any:
+        """One record, as the plain client gives it."""
+        (row,) = self._records(offset, offset + 1).to_pylist()
+        return SimpleNamespace(
+            **{name: partial(dict.get, row, name) for name in ("offset", "key", "value")},
+            timestamp=lambda: (0, 0),
+            leader_epoch=lambda: 0,
+        )
 
     def _records(self, start: int, end: int) -> pa.Table:
         at = datetime(1970, 1, 1, tzinfo=UTC)

@@ -3,7 +3,8 @@
 1. Record the request, with the value, before anything changes.
 2. Extend the archive to the end of the log, so that a recompute reads none of the records from Kafka any more.
 3. Find the value again. Any obstacle ends the erasure here; the request stays, and is resumed later.
-4. Remove the seals of the pipelines' reconciles, and comparisons of versions. Rewrite the archive, a day at a time.
+4. Remove the seals of the pipelines' reconciles, and comparisons of versions, and from the ledger what is stored of the bytes of
+   these records (`forget_read`). Rewrite the archive, a day at a time.
 5. For each pipeline: rewrite its tables; put the digests of the rewritten batches into the
    ledger; for a fold, make its state again from the rewritten archive, every batch compared with the ledger (`savepoint.restore`
    from the beginning).
@@ -46,7 +47,7 @@ from rivertwice.privacy.redact import PROSE, Redactor, Value, columns_around, co
 from rivertwice.privacy.refused import rewrite_refused
 from rivertwice.privacy.remains import describe_left, forget_copies, mask_appended
 from rivertwice.privacy.remake import find_obstacle, remake_state, remove_left_checkpoints
-from rivertwice.privacy.rewrite import archived_by_day, own_tables, rewrite_archive, rewrite_tables
+from rivertwice.privacy.rewrite import archived_by_day, forget_read, own_tables, rewrite_archive, rewrite_tables
 from rivertwice.privacy.state_files import describe_left_state
 from rivertwice.progress import Progress
 from rivertwice.reconcile.seals.table import forget_seals
@@ -297,6 +298,14 @@ def _rewrite_all(
     for name in definitions:  # before the archive changes too: it is what verdicts were judged by
         forget_seals(settings.pipeline(name))
         forget_comparisons(settings.pipeline(name))
+    places = {
+        part: at
+        for topic in topics
+        if plan.records[topic]
+        for part, at in _find_records(settings, topic, redactor)[0].items()
+    }
+    for name in definitions if places else ():
+        forget_read(settings.pipeline(name), places, check)
     for topic in topics:  # step 4
         rewrite_archive(settings, topic, redactor, progress, check)
         note_sums(settings, topic)

@@ -6,6 +6,7 @@ it fail, and it begins again with a new read. So no commit of another writer is 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +15,8 @@ import pyarrow as pa
 
 from rivertwice.config import PipelineHome, Place, Settings
 from rivertwice.errors import LedgerError, LostRaceError
+from rivertwice.log.addresses import Part
+from rivertwice.log.marks import marks_from_plain, marks_to_plain
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
 from rivertwice.privacy.redact import PROSE, Redactor
@@ -53,6 +56,39 @@ def rewrite_archive(settings: Settings, topic: str, redactor: Redactor, progress
         rewritten = _rewrite(path, partial(_replaced, redactor), check, only=("day", day))
         if rewritten.changed:
             progress(f"archive of {topic}, {day}: {rewritten.changed} of {rewritten.rows.num_rows} records rewritten")
+
+
+def forget_read(home: PipelineHome, places: Mapping[Part, Sequence[int]], check: StillHeld) -> None:
+    """Forget what the ledger has of records that are about to be rewritten: their marks, and the digests of the batches that read them.
+
+    The rewritten records have others, which would look as if Kafka had given their offsets to other records. Without them nothing is
+    compared.
+
+    Args:
+        home: the home of the pipeline; the caller holds its lease.
+        places: partition to the offsets of the records, in order.
+        check: the lease's check; called before the write.
+    """
+    heal_ledger(home)
+    rows = read_ledger(home)
+    fresh = [without_records(row, places) for row in rows]
+    if any(old.to_json() != new.to_json() for old, new in zip(rows, fresh, strict=True)):
+        _rewrite(home.tables.ledger, lambda _: (to_table(fresh), len(fresh)), check)
+
+
+def without_records(row: LedgerRow, places: Mapping[Part, Sequence[int]]) -> LedgerRow:
+    """Return a ledger row without the marks of records, and without the digests of topics of which the batch read one of them. Pure."""
+
+    def reads(part: Part, start: int, end: int) -> bool:
+        return bisect_left(places.get(part, ()), start) < bisect_left(places.get(part, ()), end)
+
+    touched = {part.topic for part, bounds in row.parts().items() if reads(part, *bounds)}
+    by_topic = {
+        topic: replace(counts, digest=None) if topic in touched else counts for topic, counts in row.by_topic.items()
+    }
+    marks = marks_from_plain(row.marks).items()
+    marks_left = {part: mark for part, mark in marks if not reads(part, mark.offset, mark.offset + 1)}
+    return replace(row, by_topic=by_topic, marks=marks_to_plain(marks_left))
 
 
 def rewrite_tables(
