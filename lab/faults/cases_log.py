@@ -1,4 +1,4 @@
-"""F17: the broker dies, stops, or is reached only through a network that resets, slows down and cuts."""
+"""F17: the broker dies, stops, is restored from a copy, or is reached through a network that resets, slows down and cuts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from dataclasses import replace
 from functools import partial
 
 from lab.faults.cases import case, require
-from lab.faults.lab import Lab
+from lab.faults.cases_topic import other_story
+from lab.faults.lab import PIPELINE, Lab
 from lab.faults.proxy import CLEAR, FaultProxy, Weather
+from lab.faults.restored import RestoredBroker
+from lab.faults.retention_runs import ask, require_stop
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.errors import ServiceError
 from rivertwice.log import kafka
+from rivertwice.stream.failures import FORK
 
 
 def own_broker(lab: Lab, *, advertised_port: int | None = None) -> tuple[Settings, BrokerInfo]:
@@ -101,3 +105,34 @@ def network_storm(lab: Lab) -> None:
     proxy.target_port = int(broker.bootstrap.rpartition(":")[2])
     lab.move_to(f"127.0.0.1:{proxy.port}")
     stream_through(lab, partial(_storm, lab, proxy))
+
+
+@case(
+    "F17/restored",
+    "the broker restored from a copy of its disk: other records at offsets that were read, and the stream goes back",
+    judge=False,
+    proves=("howto-retention.md#offsets-that-hold-other-records",),
+)
+def broker_restored(lab: Lab) -> None:
+    """What Kafka lost was acknowledged, so the oracle does not judge; after the rewind a reconcile does, by the log that is there."""
+    own, broker = own_broker(lab)
+    lab.move_to(broker.bootstrap)
+    restored = RestoredBroker(own, broker)
+    lab.produce(lab.next_plan(records=300, closing=False))
+    lab.run_to_end()
+    taken = ask(lab, "savepoint", "take", PIPELINE)
+    restored.back_up()
+    lab.produce(lab.next_plan(records=lab.random.randrange(30, 200), closing=False))
+    lab.run_to_end()
+    restored.restore()
+    records = lab.random.choice([60, 900])  # in some partitions the log may end before the place of the stream
+    lab.fact("records_in_their_place", records)
+    lab.produce_events(other_story(lab, records))
+    require_stop(lab, FORK, "savepoint rewind")
+    report = ask(lab, "reconcile", PIPELINE)
+    require(not report["gate"]["passed"], "a reconcile passes over a log that forked")
+    require(not any(counts["DEFECT"] for counts in report["counts"].values()), f"rows are DEFECT: {report['counts']}")
+    ask(lab, "savepoint", "rewind", PIPELINE, taken["id"], "--unproved", "--yes")
+    lab.run_to_end()
+    report = ask(lab, "reconcile", PIPELINE, "--full")
+    require(report["gate"]["passed"], f"after the rewind: {report['gate']}")

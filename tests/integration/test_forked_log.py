@@ -1,0 +1,144 @@
+"""Kafka gives offsets that were read to other records: it is noticed wherever the log is read, and there is a way on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from homes.project import REPOSITORY
+from lab.faults.restored import RestoredBroker, restored_broker
+from rivertwice.config import Settings
+from rivertwice.instants import utc_now
+from rivertwice.log import kafka
+from rivertwice.savepoint.take import take_savepoint
+from rivertwice.store import delta
+from rivertwice.timeline.intent import read_exit
+from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
+from streams.synthetic import flights, make_small_project, produce, run_to_end
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+STORY = flights(160)
+OTHERS = flights(200, seed=2)
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A stream over a log that forked. Each test has topics of another name: Spark keeps consumers of a topic in its process."""
+
+    settings: Settings
+    name: str
+
+    def command(self, *arguments: str, code: int = 0) -> Any:
+        verb = (*arguments[:2], self.name, *arguments[2:]) if arguments[0] in ("savepoint", "served") else None
+        return run_command_warm(self.settings, *(verb or (arguments[0], self.name, *arguments[1:])), code=code)
+
+    def refused(self, *arguments: str) -> str:
+        done = invoke_warm(self.settings, *arguments)
+        assert done.exit_code == 1, done.output
+        return done.output
+
+    def refused_start(self) -> str:
+        """Start the driver, which must refuse; return what it left for the agent."""
+        with pytest.raises(AssertionError):
+            run_driver_warm(self.settings, self.name, self.settings.home / "refused.log")
+        left = read_exit(self.settings.pipeline(self.name))
+        assert left is not None
+        assert (left.clean, left.failure) == (False, "fork"), left
+        return left.message
+
+    def judged(self, *arguments: str, passes: bool = True) -> dict[str, Any]:
+        self.command("served", "rebuild")
+        report: dict[str, Any] = self.command("reconcile", *arguments, code=0 if passes else 3)
+        assert report["gate"]["passed"] == passes, report["gate"]
+        assert (report["counts"]["stream"]["DEFECT"], report["counts"]["served"]["DEFECT"]) == (0, 0)
+        return report
+
+    def in_kafka(self) -> int:
+        return sum(kafka.end_offsets(self.settings, self.name).values())
+
+
+def streamed_over_a_fork(
+    broker: RestoredBroker, folder: Path, name: str, *, archived: bool = False, saved: bool = True
+) -> Streamed:
+    """A stream that read 160 records, of which Kafka lost the last 40; it has others at their offsets, and more."""
+    settings = make_small_project(folder, name, bootstrap=broker.info.bootstrap)
+    made = Streamed(settings, name)
+    produce(settings, name, STORY[:120])
+    run_to_end(settings, name)
+    taken = take_savepoint(settings, name, now=utc_now()) if saved else None
+    broker.back_up()
+    produce(settings, name, STORY[120:])
+    run_to_end(settings, name)
+    if taken is not None:
+        made.command("savepoint", "prove", taken.id)
+    if archived:
+        made.command("archive")
+    broker.restore()
+    produce(settings, name, OTHERS[120:])
+    return made
+
+
+@pytest.mark.proves("howto-retention.md#offsets-that-hold-other-records")
+def test_a_stream_over_a_forked_log_stops_and_goes_back_to_before_the_fork(tmp_path: Path) -> None:
+    with restored_broker(tmp_path / "broker", REPOSITORY) as broker:
+        made = streamed_over_a_fork(broker, tmp_path / "run", "forked")
+        message = made.refused_start()
+        assert "forked/0@79" in message
+        assert "rivertwice savepoint rewind forked" in message
+
+        wrong = made.judged(passes=False)
+        assert wrong["counts"]["stream"]["NOT_COMPARABLE"] > 0
+        assert wrong["counts"]["stream"]["AGREES"] > 0  # windows that were closed before the fork
+        (finding,) = wrong["gate"]["findings"]
+        assert "rivertwice savepoint rewind forked" in finding
+
+        after = take_savepoint(made.settings, made.name, now=utc_now())
+        refused = made.refused("savepoint", "rewind", made.name, after.id, "--unproved", "--yes")
+        assert "records that are lost" in refused
+        made.command("savepoint", "rewind", "--yes")
+        rows = run_to_end(made.settings, made.name)
+        assert rows[-1].timeline == "t2"
+        assert sum(row.read for row in rows) == made.in_kafka()
+        made.judged()
+        made.judged("--full")
+
+
+@pytest.mark.proves("howto-archive.md#when-kafka-gives-offsets-to-other-records")
+def test_the_archive_follows_a_forked_log_and_keeps_what_kafka_lost(tmp_path: Path) -> None:
+    with restored_broker(tmp_path / "broker", REPOSITORY) as broker:
+        made = streamed_over_a_fork(broker, tmp_path / "run", "forked-archived", archived=True)
+        settings, name = made.settings, made.name
+        assert "--accept-hole" in made.refused("archive", name)
+        wrong = made.judged("--full", passes=False)  # the archive has all that was read; what Kafka has, nobody read
+        assert wrong["counts"]["stream"]["NOT_COMPARABLE"] > 0
+
+        made.command("savepoint", "rewind", "--yes")
+        run_to_end(settings, name)
+        stale = made.judged("--full", passes=False)
+        (finding,) = stale["gate"]["findings"]
+        assert f"rivertwice archive {name} --accept-hole" in finding
+        followed = made.command("archive", "--accept-hole")
+        assert sum(followed["ends"].values()) == made.in_kafka()
+        assert made.command("archive")["records"] == 0
+        made.judged("--full")
+        topic_id = kafka.topic_id(settings, name)
+        rows = delta.read(settings.archive(name), columns=["topic_id"])
+        assert rows is not None
+        lost = [each for each in rows["topic_id"].to_pylist() if each != topic_id]
+        assert len(lost) == 40
+        assert {each.partition("~")[0] for each in lost} == {topic_id}
+
+
+def test_a_stream_without_a_savepoint_from_before_the_fork_begins_again(tmp_path: Path) -> None:
+    with restored_broker(tmp_path / "broker", REPOSITORY) as broker:
+        made = streamed_over_a_fork(broker, tmp_path / "run", "forked-unsaved", saved=False)
+        made.refused_start()
+        assert "--from-beginning" in made.refused("savepoint", "rewind", made.name, "--yes")
+        made.command("savepoint", "rewind", "--from-beginning", "--yes")
+        rows = run_to_end(made.settings, made.name)
+        assert {row.timeline for row in rows} == {"t2"}
+        assert sum(row.read for row in rows) == made.in_kafka()
+        made.judged()
