@@ -69,8 +69,10 @@ class LastRecords:
         marks: dict[Part, Mark] = {}
         for topic in sorted({part.topic for part in parts}):
             ranges = drop_empty(of_topic(parts, topic))
-            last: OffsetRanges = {p: (max(start, end - _LOOK_BACK), end) for p, (start, end) in ranges.items()}
-            marks |= self._read_topic(topic, last)
+            marks |= self._read_topic(topic, {p: (end - 1, end) for p, (_, end) in ranges.items()})
+            silent = {p: bounds for p, bounds in ranges.items() if Part(topic, p) not in marks}
+            before = {p: (max(start, end - _LOOK_BACK), end - 1) for p, (start, end) in silent.items()}
+            marks |= self._read_topic(topic, drop_empty(before))
         return marks
 
     def _read_topic(self, topic: str, ranges: OffsetRanges) -> dict[Part, Mark]:
@@ -79,4 +81,6 @@ class LastRecords:
             records = list(read_with(self._reader, self._settings, topic, ranges)) if ranges else []
         except LogGapError:  # retention deletes them at this moment: there is nothing to compare with later either
             return {}
+        finally:
+            self._reader.unassign()  # else it would ask for further records all the time
         return {Part(topic, int(record.partition() or 0)): mark_of(record) for record in records}

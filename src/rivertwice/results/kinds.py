@@ -56,7 +56,7 @@ _OF_RUN = ("run", "as_of", "sequence", "timeline", "batch", "bundle", "created_a
 _OF_RECORD = ("_timeline", "_batch", "cluster_id", "topic_id", "headers")
 _OF_BATCH = (
     "pipeline", "epoch", "bundle", "cluster_id", "topic_ids", "start_offsets", "offsets_text", "batch_timestamp_ms", "digest",
-    "references", "by_topic",
+    "references", "by_topic", "marks",
 )  # fmt: skip
 KINDS = (
     Kind(SERVED, "what a closed window serves", lambda home: home.tables.served, hidden=_STAMPS),

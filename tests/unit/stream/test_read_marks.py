@@ -1,4 +1,4 @@
-"""When a running driver compares the last records that it read with Kafka's: at a new leader, and once a minute."""
+"""When a running driver compares the last records that it read with Kafka's: at a new leader, and every five minutes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_new_leader_makes_the_records_before_it_be_compared(monkeypatch: pytes
     assert classify_failure(refused.value) == FORK
 
 
-def test_once_a_minute_is_compared_and_silence_is_no_fork(monkeypatch: pytest.MonkeyPatch, kafka: Kafka) -> None:
+def test_every_five_minutes_is_compared_and_silence_is_no_fork(monkeypatch: pytest.MonkeyPatch, kafka: Kafka) -> None:
     marks = marks_that_read(monkeypatch, {})
     marks.check_when_due()
     assert kafka.compared == []
