@@ -46,19 +46,18 @@ def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool)
     The agent does it by itself while running is wanted for the stream; a sink has one deliverer at a time.
     """
     from rivertwice.delivery.deliver import Delivered, Deliverer
-    from rivertwice.errors import RivertwiceError
 
     chosen = _chosen(frame, name, sink, again=again)
     stop, finish = threading.Event(), threading.Event()
     if until_end:
         finish.set()
     done: list[Delivered] = []
-    failed: list[RivertwiceError] = []
+    failed: list[Exception] = []
 
     def work(each: str) -> None:
         try:
             done.append(Deliverer(frame.settings, name, each, chosen[each]).run(stop, finish, again=again))
-        except RivertwiceError as error:
+        except Exception as error:  # raised below: a thread's own error would end in exit code 0
             failed.append(error)
             if not until_end:
                 stop.set()
