@@ -1,4 +1,7 @@
-"""A TCP proxy that misbehaves on request: slow, sliced, reset, silent. It runs in a thread of the lab's process."""
+"""A TCP proxy that misbehaves on request: slow, sliced, reset, silent, or late with one request of Kafka.
+
+It runs in a thread of the lab's process.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import contextlib
 import socket
 import struct
 import threading
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -29,6 +33,26 @@ class Weather:
 
 
 CLEAR = Weather()
+END_TXN, PRODUCE = 26, 0  # keys of requests in Kafka's protocol
+
+
+class LateRequest:
+    """One request of Kafka that the network delays; give it to `FaultProxy.late`.
+
+    The first request of kind `key` is kept back, and its client gets a reset, so that it sends the request again on another
+    connection. The one that was kept reaches the broker, on its old connection, as soon as `when` is true of a later request.
+
+    Attributes:
+        arrived: whether it has reached the broker.
+    """
+
+    def __init__(self, key: int, when: Callable[[int, int], bool]) -> None:
+        """Take the kind, and `when`: a function of a request's kind and of how many of the kept kind came after the kept one."""
+        self.key = key
+        self.when = when
+        self.again = 0
+        self.arrived = threading.Event()
+        self.kept: tuple[bytes, asyncio.StreamWriter] | None = None
 
 
 class FaultProxy:
@@ -39,6 +63,7 @@ class FaultProxy:
         target_port: loopback port of the real service.
         weather: how bytes are passed on now.
         connections: accepted so far.
+        late: a request of Kafka that is delayed, if there is one; connections are then understood as Kafka's.
     """
 
     def __init__(self, target_port: int = 0) -> None:
@@ -47,6 +72,7 @@ class FaultProxy:
         self.target_port = target_port
         self.weather = CLEAR
         self.connections = 0
+        self.late: LateRequest | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._open: set[asyncio.StreamWriter] = set()
@@ -100,10 +126,41 @@ class FaultProxy:
             _reset(writer)
             return
         self._open |= {writer, far_writer}
+        requests = self._pass_on(reader, far_writer)
+        if self.late is not None:
+            requests = self._pass_requests(self.late, reader, writer, far_writer)
         try:
-            await asyncio.gather(self._pass_on(reader, far_writer), self._pass_on(far_reader, writer))
+            await asyncio.gather(requests, self._pass_on(far_reader, writer))
         finally:
             self._open -= {writer, far_writer}
+
+    async def _pass_requests(
+        self,
+        late: LateRequest,
+        reader: asyncio.StreamReader,
+        client: asyncio.StreamWriter,
+        broker: asyncio.StreamWriter,
+    ) -> None:
+        """Pass whole requests on, except the one that is late; its connection to the broker stays open."""
+        with contextlib.suppress(OSError):
+            async for key, request in _requests(reader):
+                if late.kept is None and key == late.key:
+                    late.kept = (request, broker)
+                    self._open.discard(client)
+                    _reset(client)
+                    return
+                if late.kept is not None and not late.arrived.is_set():
+                    late.again += key == late.key
+                    if late.when(key, late.again):
+                        kept, old = late.kept
+                        old.write(kept)
+                        await old.drain()
+                        late.arrived.set()
+                        await asyncio.sleep(0.3)  # the broker works on it, before it gets the next one
+                broker.write(request)
+                await broker.drain()
+        with contextlib.suppress(OSError):
+            broker.close()
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -128,3 +185,12 @@ def _reset(writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
+
+
+async def _requests(reader: asyncio.StreamReader) -> AsyncIterator[tuple[int, bytes]]:
+    """Yield the key and the bytes of each request of a connection to Kafka, until it ends."""
+    with contextlib.suppress(asyncio.IncompleteReadError):
+        while True:
+            head = await reader.readexactly(4)
+            body = await reader.readexactly(int.from_bytes(head))
+            yield int.from_bytes(body[:2]), head + body

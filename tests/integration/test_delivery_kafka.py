@@ -26,9 +26,11 @@ from rivertwice.delivery.source import StoredSource
 from rivertwice.delivery.status import view_refused
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.errors import LeaseLostError, LedgerError
-from rivertwice.log.kafka import delete_topic, ensure_topic
+from rivertwice.log.kafka import delete_topic, ensure_topic, producer, topic_exists
+from rivertwice.log.outbox import POSITIONS
 from rivertwice.pipeline.delivery_model import KafkaDelivery
 from rivertwice.waits import Deadline
+from running.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -143,6 +145,33 @@ def test_a_second_deliverer_fences_the_first(world: DeliveryHome, topic: str) ->
     assert first.open(shape, schema) == Position("t1", 3, 1, "x", 3)
     first.close()
     second.close()
+
+
+def test_an_open_transaction_of_another_sink_does_not_hide_a_position(world: DeliveryHome, topic: str) -> None:
+    fill(world, "t1", [0], keys=2)
+    stop = threading.Event()
+    first = Deliverer(world.settings, "p", topic, world.definition.deliver[topic])
+    thread = threading.Thread(target=first.run, args=(stop, threading.Event()))
+    thread.start()
+    wait_for(
+        "the first step",
+        lambda: topic_exists(world.settings, topic) and len(read_topic(world.settings, topic)) == 2,
+        60,
+    )
+    other = producer(world.settings, transactional_id=f"other-{topic}")
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(POSITIONS, key=b"other", value=b"?")
+    assert other.flush(30) == 0
+    fill(world, "t1", [1], keys=2)
+    wait_for("the second step", lambda: len(read_topic(world.settings, topic)) == 4, 60)
+    stop.set()
+    thread.join(30)
+    ending = threading.Timer(3.0, other.abort_transaction)
+    ending.start()
+    assert deliver(world, topic).records == 0
+    ending.join()
+    assert len(read_topic(world.settings, topic)) == 4
 
 
 @pytest.mark.parametrize("small", [False, True], ids=["default limit", "topic of 3,000 bytes"])

@@ -1,6 +1,7 @@
 """Deliver in a loop: look, plan, compute, hand over.
 
-One step is one transaction of the sink, with the position in it:
+One step is one transaction of the sink, with the position in it, or several if the sink's transactions have to end in time: then each
+has a part of the step's records, and the position inside the step. The rest comes before anything else, from the same step computed again.
 
 1. Open the sink: it returns its position. An unfinished transaction of an earlier deliverer is cancelled or finished by then.
 2. Look at the tables, and plan the next step from the position (pure).
@@ -13,6 +14,7 @@ If this is killed anywhere, the next start begins at 1. The tables keep every ro
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -27,7 +29,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.delivery.aside import RETRY, AsideStore, asks, discarded, done
 from rivertwice.delivery.model import DeliveredColumns, DeliveredRecord, Line, Parcel, Position, View
 from rivertwice.delivery.note import Note, only_deliverer, read_note, write_note
-from rivertwice.delivery.plan import Limits, plan_next
+from rivertwice.delivery.plan import UNLIMITED, Limits, check_continued, plan_next, position_inside
 from rivertwice.delivery.records import records_again, records_of
 from rivertwice.delivery.refusals import Aside, RefusedRecord, after_step, check_bounds, fit
 from rivertwice.delivery.sinks import Sink, make_sink
@@ -116,12 +118,12 @@ class Deliverer:
         opened = False
         while not stop.is_set():
             ending = finish.is_set()
-            view = self._source.look(self._position if opened else None)
+            view = self._source.look(self._position.whole if opened and self._position is not None else None)
             if view is not None and view.batches and not opened:
                 self._open(view)
                 opened = True
                 continue
-            if view is not None and opened and (self._step(view) or self._answer(view)):
+            if view is not None and opened and (self._step(view, stop) or self._answer(view)):
                 continue
             if ending:
                 break
@@ -147,41 +149,75 @@ class Deliverer:
             self._shape = (view.head, self._source.shape(view, newest=self._newest))
         return self._shape[1]
 
-    def _step(self, view: View) -> bool:
+    def _step(self, view: View, stop: threading.Event) -> bool:
         """Do steps 2 to 4; return False if no step waits."""
-        step = plan_next(self._position, view, self._limits_now())
+        position = self._position
+        part = None if position is None else position.part
+        whole = None if position is None else position.whole
+        if part is not None:
+            view = self._source.look_to(whole, part.to)
+        step = plan_next(whole, view, self._limits_now() if part is None else UNLIMITED)
         if step is None:
             return False
         shape = self._shape_of(view)
-        records = records_of(step, self._position, view, shape, self._source)
-        after = replace(step.to, number=1 if self._stored is None else self._stored.number + 1)
-        if records:
-            self._hand_over(shape, records, after)
-        self._position = after
+        records = records_of(step, whole, view, shape, self._source)
+        done = 0
+        if part is not None:
+            check_continued(part, step.to, records, self._name, shape.pipeline)
+            done = part.done
+        while done < len(records) and not stop.is_set():
+            to = replace(step.to, number=self._next_number())
+            part_of = functools.partial(position_inside, whole, to, records, done)
+            done += self._hand_over(shape, records[done:], to, part_of=part_of)
+            self._position = self._stored
+        if not records:
+            self._position = replace(step.to, number=self._next_number())
         return True
+
+    def _next_number(self) -> int:
+        return 1 if self._stored is None else self._stored.number + 1
 
     def _limits_now(self) -> Limits:
         company = self._sink.company(self._stored) if isinstance(self._sink, WebhookSink) else 1
         return self._limits if company == 1 else Limits(batches=company)
 
     def _hand_over(
-        self, shape: DeliveredColumns, records: Sequence[DeliveredRecord], after: Position, *, asked: bool = False
-    ) -> None:
-        """Do step 4; records that the destination refuses for good are set aside, and stored before the position is."""
-        left_out: Sequence[RefusedRecord] = ()
+        self,
+        shape: DeliveredColumns,
+        records: Sequence[DeliveredRecord],
+        after: Position,
+        *,
+        asked: bool = False,
+        part_of: Callable[[int], Position] | None = None,
+    ) -> int:
+        """Do step 4; records that the destination refuses for good are set aside, and stored before the position is.
 
-        def set_aside(refused: Sequence[RefusedRecord]) -> None:
-            nonlocal left_out
+        Returns:
+            The number of records, from the first on, that the sink's position covers now.
+        """
+        left_out: Sequence[RefusedRecord] = ()
+        fitted = fit(records, self._aside.now)
+        places = {record.key: at for at, record in enumerate(records)}
+        covered, sent = len(records), len(fitted)
+
+        def covers(taken: int) -> int:
+            """Return how many of the records a position covers that covers so many of the fitted ones."""
+            return len(records) if taken == len(fitted) else places[fitted[taken].key]
+
+        def set_aside(refused: Sequence[RefusedRecord], taken: int | None = None) -> None:
+            nonlocal left_out, covered, sent
             left_out = refused
+            sent = len(fitted) if taken is None else taken
+            covered = covers(sent)
             now = self._aside.now
-            then = after_step(now, records, refused, step=after.number, now=self._now(), asked=asked)
+            then = after_step(now, records[:covered], refused, step=after.number, now=self._now(), asked=asked)
             check_bounds(then, () if asked else refused, self._name, shape.pipeline)
             self._aside.prepare(after.number, then)
 
-        fitted = fit(records, self._aside.now)
-        self._sink.deliver(
-            Parcel(shape, self._name, fitted, self._stored, after, asked, self._schema(after)), set_aside
-        )
+        parcel = Parcel(shape, self._name, fitted, self._stored, after, asked, self._schema(after))
+        if part_of is not None:
+            parcel = replace(parcel, part_of=lambda taken: part_of(covers(taken)))
+        self._sink.deliver(parcel, set_aside)
         self._aside.settle()
         if left_out:
             LOG.warning(
@@ -190,10 +226,11 @@ class Deliverer:
                 len(left_out),
                 left_out[0].reason,
             )
-        self._stored = after
+        self._stored = parcel.position_after(sent)
         self._steps += 1
-        self._records += len(fitted) - len(left_out)
-        self._tell(len(fitted) - len(left_out))
+        self._records += sent - len(left_out)
+        self._tell(sent - len(left_out))
+        return covered
 
     def _schema(self, after: Position) -> pa.Schema | None:
         """Return the types of the result's columns, if the sink is about to get the rows of another version."""
@@ -221,7 +258,7 @@ class Deliverer:
         aside = self._aside.now
         lacking = {key: aside.entries[key].held for key in sorted(keys)}
         records = records_again(lacking, position, view, shape, self._source)
-        after = replace(position, number=1 if self._stored is None else self._stored.number + 1)
+        after = replace(position, number=self._next_number())
         left = {record.key for record in records}
         gone = {key: entry for key, entry in aside.entries.items() if key not in keys or key in left}
         if len(gone) < len(aside.entries):  # some of these keys are not served, and the destination has no row of them

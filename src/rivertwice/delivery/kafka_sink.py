@@ -50,14 +50,23 @@ class KafkaSink:
         return position
 
     def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
-        """Send records and position in one transaction, without records that are too large for the topic."""
-        position = position_to_json(parcel.after, topic_id=self._topic_id, **row_selection(parcel.shape))
+        """Send records and position in one transaction, without records that are too large for the topic.
+
+        If the parcel allows it, a transaction that gets too old ends with the records that it has.
+        """
         refused = [RefusedRecord(record, why) for record in parcel.records if (why := self._too_large(parcel, record))]
-        set_aside(refused)
         left_out = {refusal.record.key for refusal in refused}
-        self._outbox.send(
-            (_message(parcel, record) for record in parcel.records if record.key not in left_out), position.encode()
-        )
+        fitting = [(at, record) for at, record in enumerate(parcel.records) if record.key not in left_out]
+
+        def position_after(sent: int) -> bytes:
+            taken = len(parcel.records) if sent == len(fitting) else fitting[sent][0]
+            known = {record.key for record in parcel.records[:taken]}
+            set_aside([refusal for refusal in refused if refusal.record.key in known], taken)
+            position = parcel.position_after(taken)
+            return position_to_json(position, topic_id=self._topic_id, **row_selection(parcel.shape)).encode()
+
+        messages = (_message(parcel, record) for _, record in fitting)
+        self._outbox.send(messages, position_after, in_parts=parcel.part_of is not None)
 
     def _too_large(self, parcel: Parcel, record: DeliveredRecord) -> str | None:
         key, value = _message(parcel, record)
@@ -69,7 +78,7 @@ class KafkaSink:
     def forget(self) -> None:
         """Forget the position."""
         self._outbox.open()
-        self._outbox.send([], b"")
+        self._outbox.send([], lambda _: b"")
         self._outbox.close()
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,8 +25,9 @@ class Position:
         timeline: the head that was delivered last; `batch` may have been committed by an ancestor.
         seq: newest entry of the sequence that counts.
         born: when that timeline was created; it distinguishes timelines of the same name in two homes.
-        number: number of delivered steps.
+        number: number of delivered steps; each part of a large step counts.
         version: name of the pipeline's version whose tables these are; empty: the first one.
+        part: the step after this position that the sink has a part of; None: it has no part of any.
     """
 
     timeline: str
@@ -35,6 +36,31 @@ class Position:
     born: str
     number: int
     version: str = ""
+    part: StepPart | None = None
+
+    @property
+    def whole(self) -> Position | None:
+        """The position after the last step that is delivered as a whole; None before the first one."""
+        if self.part is None:
+            return self
+        return None if self.part.is_first else replace(self, part=None)
+
+
+@dataclass(frozen=True)
+class StepPart:
+    """The first part of a step, which the sink has.
+
+    Attributes:
+        to: the position after the whole step.
+        done: number of the step's records that it has.
+        keys: SHA-256 of their keys: the step is computed again to deliver the rest, and must be the same.
+        is_first: no step was delivered before this one.
+    """
+
+    to: Position
+    done: int
+    keys: str
+    is_first: bool = False
 
 
 @dataclass(frozen=True)
@@ -199,6 +225,7 @@ class Parcel:
     """The records of one step, and the positions before and after it. A sink takes all of it or nothing.
 
     Attributes:
+        part_of: returns the position after some of the records, from the first on; a sink may take these alone. None: it may not.
         asked: a person asked to send these again; the destination has refused each of them before.
         schema: types of the result's columns, if the positions are of two versions of the pipeline.
     """
@@ -210,3 +237,8 @@ class Parcel:
     after: Position
     asked: bool = False
     schema: pa.Schema | None = None
+    part_of: Callable[[int], Position] | None = None
+
+    def position_after(self, taken: int) -> Position:
+        """Return the position after so many of the records, from the first on."""
+        return self.after if self.part_of is None or taken == len(self.records) else self.part_of(taken)

@@ -15,6 +15,7 @@ from typing import Any
 
 from rivertwice.config import PipelineHome, require_name
 from rivertwice.delivery.model import Position
+from rivertwice.delivery.wire import plain_position, position_of
 from rivertwice.errors import LeaseLostError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.locks import lock_or_refuse
@@ -61,7 +62,7 @@ def read_note(home: PipelineHome, sink: str) -> Note:
         return Note()
     position = plain.pop("position")
     instants = {name: None if plain[name] is None else parse_iso(plain[name]) for name in _INSTANTS}
-    return Note(**{**plain, **instants, "position": None if position is None else Position(**position)})
+    return Note(**{**plain, **instants, "position": None if position is None else position_of(position)})
 
 
 def noted_sinks(home: PipelineHome) -> dict[str, Note]:
@@ -73,7 +74,8 @@ def noted_sinks(home: PipelineHome) -> dict[str, Note]:
 
 def write_note(home: PipelineHome, sink: str, note: Note) -> None:
     """Store a sink's note."""
-    plain = {**asdict(note), **{name: _text(getattr(note, name)) for name in _INSTANTS}}
+    position = None if note.position is None else plain_position(note.position)
+    plain = {**asdict(note), **{name: _text(getattr(note, name)) for name in _INSTANTS}, "position": position}
     replace_json(folder_of(home, sink) / "note.json", {"format": FORMAT, **plain})
 
 

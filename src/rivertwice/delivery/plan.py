@@ -8,8 +8,10 @@ serves), one step changes the sink's rows to those that the new path serves.
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rivertwice.delivery.model import (
     BATCHES,
@@ -17,9 +19,11 @@ from rivertwice.delivery.model import (
     MOVED,
     PUBLISHED,
     Committed,
+    DeliveredRecord,
     DeliveryStep,
     Line,
     Position,
+    StepPart,
     View,
 )
 from rivertwice.errors import LedgerError
@@ -34,6 +38,9 @@ class Limits:
 
     batches: int = 500
     rows: int = 10_000
+
+
+UNLIMITED = Limits(batches=sys.maxsize, rows=sys.maxsize)
 
 
 def plan_next(position: Position | None, view: View, limits: Limits) -> DeliveryStep | None:
@@ -58,6 +65,46 @@ def plan_next(position: Position | None, view: View, limits: Limits) -> Delivery
     number = 1 if position is None else position.number + 1
     to = _at(view.head, chosen[-1].batch, seq, number)
     return DeliveryStep(BATCHES, to, chosen[-1].closed_ms, batches=chosen)
+
+
+def position_inside(
+    before: Position | None, to: Position, records: Sequence[DeliveredRecord], begun: int, taken: int
+) -> Position:
+    """Return the position of a sink that has a part of a step.
+
+    Args:
+        before: the position before the step.
+        to: the position after it, with the number of this part.
+        records: all records of the step.
+        begun: how many of them the sink had before.
+        taken: how many it takes now.
+    """
+    done = begun + taken
+    part = StepPart(replace(to, number=0), done, _digest(records[:done]), before is None)
+    return replace(to if before is None else before, number=to.number, part=part)
+
+
+def check_continued(part: StepPart, to: Position, records: Sequence[DeliveredRecord], sink: str, pipeline: str) -> None:
+    """Refuse to deliver the rest of a step that is not the one that was begun.
+
+    Raises:
+        LedgerError: it leads elsewhere, or begins with other rows: an erasure renamed keys, or the tables are others.
+    """
+    if replace(to, number=0) == part.to and len(records) >= part.done and _digest(records[: part.done]) == part.keys:
+        return
+    message = (
+        f"sink {sink} of {pipeline} has {part.done} records of the step to batch {part.to.batch} of {part.to.timeline} (sequence "
+        f"{part.to.seq}), and the tables give other records for it now; nothing was delivered; deliver all with `rivertwice deliver "
+        f"run {pipeline} --sink {sink} --again`"
+    )
+    raise LedgerError(message)
+
+
+def _digest(records: Sequence[DeliveredRecord]) -> str:
+    digest = hashlib.sha256()
+    for record in records:
+        digest.update(f"{record.key}\n".encode())
+    return digest.hexdigest()
 
 
 def waiting(position: Position | None, view: View) -> Sequence[Committed]:

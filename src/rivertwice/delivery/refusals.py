@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from rivertwice.delivery.model import WITHDRAW, DeliveredRecord, RowOrigin
 from rivertwice.delivery.wire import address_json, plain
@@ -31,8 +31,17 @@ class RefusedRecord:
     reason: str
 
 
-SetAside = Callable[[Sequence[RefusedRecord]], None]
-"""Called by a sink before it takes the position of a parcel, with the parcel's records that it leaves out, if any."""
+class SetAside(Protocol):
+    """Called by a sink before it takes the position of a parcel."""
+
+    def __call__(self, refused: Sequence[RefusedRecord], taken: int | None = None) -> None:
+        """Take the records that the sink leaves out, if any.
+
+        Args:
+            refused: of the records that the position covers, those that the destination refuses for good.
+            taken: how many of the parcel's records the position covers, from the first on; None: all.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -215,12 +224,13 @@ def isolate(
     return refused
 
 
-def none_aside(refused: Sequence[RefusedRecord]) -> None:
+def none_aside(refused: Sequence[RefusedRecord], taken: int | None = None) -> None:
     """Allow no record to be left out; used by a sink without a record of refused deliveries.
 
     Raises:
         ConfigError: a record is left out.
     """
+    del taken
     if refused:
         message = (
             f"the destination refuses {len(refused)} records for good: {refused[0].reason[:_REASON]}; nothing was taken"

@@ -92,6 +92,18 @@ class StoredSource:
         closed_ms = self._closed_ms(position, batches if is_on_path else self._all(held))
         return View(line, batches, publications, seq, held, closed_ms)
 
+    def look_to(self, to: Position) -> View:
+        """Return the view that led to a position on these tables; what came later is left out.
+
+        Raises:
+            LedgerError: the position belongs to other tables.
+        """
+        self._read_sequence(again=True)
+        line = self._held_line(to)
+        batches = tuple(batch for batch in self._all(line) if batch.batch <= to.batch)
+        publications = tuple(entry for entry in publications_of(self._entries) if entry.seq <= to.seq)
+        return View(line, batches, publications, to.seq)
+
     def held(self, position: Position) -> Held:
         """Return what a position on these tables means.
 
@@ -253,6 +265,23 @@ class ServingSource:
         view = self._serving.look(None)
         if view is None:
             return None
+        return self._from(position, view)
+
+    def look_to(self, before: Position | None, to: Position) -> View:
+        """Return the view from which the step between two positions was planned, whatever the head is now.
+
+        Raises:
+            LedgerError: a position belongs to other tables.
+        """
+        self._serving = self._of(to.version)
+        view = self._serving.look_to(to)
+        if before is None:
+            return view
+        view = self._from(before, view)
+        return replace(view, held_publications=None) if before.version == to.version else view
+
+    def _from(self, position: Position, view: View) -> View:
+        """Return the view for a sink at a position, which may be of another version."""
         held = self._of(position.version).held(position)
         return replace(view, held=held.line, held_closed_ms=held.closed_ms, held_publications=held.publications)
 

@@ -40,6 +40,7 @@ def _view(settings: Settings, pipeline: str, name: str, sink: Delivery) -> dict[
         "batch": None if position is None else position.batch,
         "sequence": None if position is None else position.seq,
         "steps": 0 if position is None else position.number,
+        "part": _part(position),
         "rows": note.rows,
         "lag_batches": lag,
         "on_head_path": on_path,
@@ -49,6 +50,12 @@ def _view(settings: Settings, pipeline: str, name: str, sink: Delivery) -> dict[
         "refused": refused,
         "error": note.error or problem or unread,
     }
+
+
+def _part(position: Position | None) -> dict[str, Any] | None:
+    """Return where the step that a sink has a part of leads, and how many of its records the sink has."""
+    part = None if position is None else position.part
+    return None if part is None else {"batch": part.to.batch, "sequence": part.to.seq, "records": part.done}
 
 
 def _refused(home: PipelineHome, sink: str, position: Position | None) -> tuple[int | None, str | None]:
@@ -69,10 +76,11 @@ def view_refused(home: PipelineHome, sink: str) -> list[dict[str, Any]]:
 def _lag(settings: Settings, pipeline: str, note: Note) -> tuple[int | None, bool | None, str | None]:
     """Return how many batches wait, whether the sink's position is on the head's path, or the reason why that is unknown."""
     try:
-        view = ServingSource(settings, pipeline).look(note.position)
+        position = None if note.position is None else note.position.whole
+        view = ServingSource(settings, pipeline).look(position)
         if view is None or not view.batches:
             return 0, None, None
-        on_path = note.position is None or is_prefix_of_served(note.position, view)
-        return count_waiting(note.position, view), on_path, None
+        on_path = position is None or is_prefix_of_served(position, view)
+        return count_waiting(position, view), on_path, None
     except RivertwiceError as error:
         return None, None, str(error)

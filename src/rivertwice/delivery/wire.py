@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from rivertwice.delivery.model import WITHDRAW, DeliveredColumns, DeliveredRecord, Position, RowOrigin
+from rivertwice.delivery.model import WITHDRAW, DeliveredColumns, DeliveredRecord, Position, RowOrigin, StepPart
 from rivertwice.errors import LedgerError
 from rivertwice.instants import to_iso
 from rivertwice.pipeline.delivery_model import ALL, NEWEST
 
 FORMAT = 1
+PART_FORMAT = 2
+"""Format of a position inside a step: a release that does not know it must not deliver the step once more."""
 ROWS = "rows"
 VERSION = "version"
+PART = "part"
 
 
 def plain(value: Any) -> Any:
@@ -110,8 +113,23 @@ def address_json(address: RowOrigin | None) -> dict[str, Any]:
 
 def position_to_json(position: Position, **more: Any) -> str:
     """Return a position as it is stored in a sink, sorted, so that equal positions have equal texts, in every release."""
-    values = {name: value for name, value in asdict(position).items() if name != VERSION or value}
-    return json.dumps({"format": FORMAT, **values, **more}, separators=(",", ":"), sort_keys=True)
+    number = FORMAT if position.part is None else PART_FORMAT
+    return json.dumps({"format": number, **plain_position(position), **more}, separators=(",", ":"), sort_keys=True)
+
+
+def plain_position(position: Position) -> dict[str, Any]:
+    """Return a position as plain data, without what is empty."""
+    values = {name: value for name, value in asdict(position).items() if name not in (VERSION, PART) or value}
+    part = position.part
+    return values if part is None else {**values, PART: {**asdict(part), "to": plain_position(part.to)}}
+
+
+def position_of(values: Mapping[str, Any]) -> Position:
+    """Return the position that `plain_position` made plain."""
+    part = values.get(PART)
+    if part is None:
+        return Position(**values)
+    return Position(**{**values, PART: StepPart(**{**part, "to": position_of(part["to"])})})
 
 
 def row_selection(shape: DeliveredColumns) -> dict[str, Any]:
@@ -155,10 +173,8 @@ def position_from_json(text: str | bytes) -> tuple[Position, Mapping[str, Any]]:
         LedgerError: it has another format.
     """
     data: dict[str, Any] = json.loads(text)
-    if data.pop("format", None) != FORMAT:
-        message = (
-            f"a delivery position of an unknown format was found ({str(text)[:200]}); only format {FORMAT} is known"
-        )
+    if data.pop("format", None) not in (FORMAT, PART_FORMAT):
+        message = f"a delivery position of an unknown format was found ({str(text)[:200]}); only the formats {FORMAT} and {PART_FORMAT} are known"
         raise LedgerError(message)
-    names = ("timeline", "batch", "seq", "born", "number")
-    return Position(**{name: data.pop(name) for name in names}, version=data.pop(VERSION, "")), data
+    names = {field.name for field in fields(Position)} & data.keys()
+    return position_of({name: data.pop(name) for name in names}), data

@@ -34,6 +34,8 @@ from rivertwice.retry import retry_for
 from rivertwice.waits import Deadline
 
 LOG = logging.getLogger(__name__)
+TRANSACTION_S = 60.0  # Kafka aborts a transaction that is open for longer, so that readers of committed records do not wait for ever
+_QUEUED_BYTES = 2_000_000  # of a transaction; what is queued when its time ends must still be sent
 TIMEOUT = 20.0  # seconds; a broker that was killed needs up to 5 s to come back
 _POLL_S = 0.2
 
@@ -126,7 +128,13 @@ def producer(
     if most_bytes is not None:
         config["message.max.bytes"] = min(max(most_bytes, 1_000), _MOST_BYTES)
     if transactional_id is not None:
-        config |= {"transactional.id": transactional_id, "message.timeout.ms": 60_000}
+        timeout_ms = round(TRANSACTION_S * 1000)
+        config |= {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+            "message.timeout.ms": timeout_ms,
+            "queue.buffering.max.kbytes": max(_QUEUED_BYTES, 2 * (most_bytes or 0)) // 1000,
+        }
     return Producer(config)
 
 

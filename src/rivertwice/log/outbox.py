@@ -5,12 +5,18 @@ group is idle for `offsets.retention.minutes` (seven days), and all records woul
 
 `open` fences: a running producer with the same transactional id can no longer commit, and its unfinished transaction is
 aborted before the position is read. So after `open` the position changes only by this outbox.
+
+Each transaction has a producer epoch that no other transaction has. A request names its epoch, not its transaction. So on one epoch a
+commit request of one transaction that the network delays would commit the next one, half sent (librdkafka has no KIP-890:
+confluentinc/librdkafka#5423). A new epoch needs a new client, because librdkafka asks for an epoch once in a client's life. An
+unfinished transaction is not aborted by a request either, but by the next epoch. It also reaches the partitions, so that a delayed
+record of an aborted transaction is refused there by brokers of any version.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -18,10 +24,13 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 from rivertwice.config import Settings
 from rivertwice.errors import LeaseLostError, ServiceError, UnknownOutcomeError
 from rivertwice.log import kafka
+from rivertwice.waits import Deadline
 
 LOG = logging.getLogger(__name__)
 POSITIONS = "rivertwice-positions"
 COMMIT_S = 60.0
+PART_S = 20.0
+"""Seconds after which a transaction takes no more records. Kafka aborts it after `kafka.TRANSACTION_S`; the rest is for what is queued."""
 MOST_BYTES = 1_048_588  # Kafka's own default of max.message.bytes
 OPEN_S = 60.0
 _COMPACTED = {
@@ -50,6 +59,8 @@ class Outbox:
         self._transactional = transactional
         self._producer: Producer | None = None
         self._failures: list[KafkaError] = []
+        self._seen = 0
+        """Offset after the newest position of this name, in the topic of positions."""
         self.most_bytes = MOST_BYTES
         """Bytes of the largest batch that the topic accepts, with one record or more."""
 
@@ -62,8 +73,9 @@ class Outbox:
         kafka.ensure_topic(self._settings, POSITIONS, 1, _COMPACTED)
         if kafka.topic_exists(self._settings, self._topic):
             self.most_bytes = self._limit()
-        self._make_producer()
-        return read_newest(self._settings, POSITIONS, self._name.encode())
+        self._producer = self._make_producer()
+        newest, self._seen = read_newest(self._settings, POSITIONS, self._name.encode())
+        return newest
 
     def fit_to_topic(self) -> None:
         """Limit batches to the size that the topic accepts; call it if the topic was created after `open`."""
@@ -71,7 +83,7 @@ class Outbox:
         if limit != self.most_bytes:
             self.close()
             self.most_bytes = limit
-            self._make_producer()
+            self._producer = self._make_producer()
 
     def _limit(self) -> int:
         try:
@@ -83,52 +95,88 @@ class Outbox:
             return MOST_BYTES
         return int(config.get("max.message.bytes", MOST_BYTES))
 
-    def _make_producer(self) -> None:
-        self._producer = kafka.producer(
+    def _make_producer(self) -> Producer:
+        """Return a client with a new epoch; transactions of earlier epochs are decided once it has it."""
+        client = kafka.producer(
             self._settings,
             transactional_id=self._name if self._transactional else None,
             most_bytes=self.most_bytes,
         )
         if self._transactional:
             try:
-                self._producer.init_transactions(OPEN_S)
+                client.list_topics(POSITIONS, timeout=OPEN_S)  # with a connection the epoch comes in 5 ms, else in 500
+                client.init_transactions(OPEN_S)
             except KafkaException as error:
                 message = (
                     f"Kafka gave {self._name} no transactions ({error.args[0]}); nothing was sent; see `rivertwice status`, and "
                     "that the cluster allows the transactional id"
                 )
                 raise ServiceError(message) from error
+        return client
 
-    def send(self, records: Iterable[tuple[bytes, bytes]], position: bytes) -> None:
+    def _next_epoch(self) -> Producer:
+        """Return a client with a new epoch, if nobody else has sent under this name since the last one.
+
+        Raises:
+            LeaseLostError: somebody has, so the position is not the one that is known here.
+            ServiceError: Kafka does not answer.
+        """
+        client = self._make_producer()
+        end = kafka.end_offsets(self._settings, POSITIONS)[0]
+        if end > self._seen + 1:  # else there is only the mark of the own commit
+            key = self._name.encode()
+            if any(
+                message.key() == key for message in _read(self._settings, POSITIONS, self._seen, end, committed=False)
+            ):
+                raise LeaseLostError(self._fenced())
+        return client
+
+    def send(
+        self,
+        records: Iterable[tuple[bytes, bytes]],
+        position_after: Callable[[int], bytes],
+        *,
+        in_parts: bool = False,
+    ) -> int:
         """Send (key, value) pairs and the position; a reader of committed records sees all of them or none.
+
+        Args:
+            records: what to send.
+            position_after: returns the position, from the number of records that are sent with it.
+            in_parts: after `PART_S` the transaction ends with the records that it has by then, at least one.
+
+        Returns:
+            The number of records, from the first on, that were sent.
 
         Raises:
             LeaseLostError: another outbox of this name was opened; none of these records is visible.
             ServiceError: Kafka refused; nothing is visible (without transactions: perhaps records, but no position).
             UnknownOutcomeError: the commit was not answered; opening the outbox again shows the outcome by the position.
         """
-        producer = self._producer
-        assert producer is not None, "open comes first"
+        producer = self._producer if self._producer is not None else self._next_epoch()
+        if self._transactional:
+            self._producer = None  # whatever comes of it, its epoch is used
         self._failures = []
         try:
             if self._transactional:
                 producer.begin_transaction()
-            for key, value in records:
-                self._hand_over(producer, self._topic, key, value)
+            sent = self._hand_over_all(producer, records, Deadline.after(PART_S) if in_parts else None)
             if not self._transactional:
                 self._flush(producer)
-            self._hand_over(producer, POSITIONS, self._name.encode(), position)
+            self._hand_over(producer, POSITIONS, self._name.encode(), position_after(sent))
             if not self._transactional:
                 self._flush(producer)
-                return
+                return sent
             self._check()
         except KafkaException as error:
-            self._give_up(producer)
+            producer.purge()
             raise self._explained(error) from error
         except BaseException:  # also an interruption: an unfinished transaction must never be committed
-            self._give_up(producer)
+            producer.purge()
             raise
         self._commit(producer)
+        self._prepare()
+        return sent
 
     def close(self) -> None:
         """Drop the producer; an uncommitted transaction is aborted by the next `open`, or by Kafka after a minute."""
@@ -136,22 +184,40 @@ class Outbox:
             self._producer.purge()
             self._producer = None
 
+    def _prepare(self) -> None:
+        """Ask for the next epoch now, so that the next records do not wait for it."""
+        try:
+            self._producer = self._next_epoch()
+        except (
+            ServiceError,
+            LeaseLostError,
+        ) as error:  # what was sent is committed; the next `send` asks again, and raises
+            LOG.info("no epoch for the next transaction of %s yet: %s", self._name, error)
+
     def _commit(self, producer: Producer) -> None:
         try:
             producer.commit_transaction(COMMIT_S)
         except KafkaException as error:
             cause: Any = error.args[0]
-            if cause.txn_requires_abort():
-                self._give_up(producer)
-                raise self._explained(error) from error
-            self._producer = None
-            if cause.code() in _FENCED:
+            producer.purge()
+            if cause.txn_requires_abort() or cause.code() in _FENCED:
                 raise self._explained(error) from error
             message = (
                 f"no answer came to the commit of a transaction of {self._name} ({cause}); it is not known whether it counts; "
                 "opening it again shows the outcome by the position"
             )
             raise UnknownOutcomeError(message) from error
+
+    def _hand_over_all(
+        self, producer: Producer, records: Iterable[tuple[bytes, bytes]], deadline: Deadline | None
+    ) -> int:
+        sent = 0
+        for key, value in records:
+            self._hand_over(producer, self._topic, key, value)
+            sent += 1
+            if deadline is not None and deadline.is_over():
+                break
+        return sent
 
     def _hand_over(self, producer: Producer, topic: str, key: bytes, value: bytes) -> None:
         while True:
@@ -164,9 +230,11 @@ class Outbox:
                 producer.poll(0)
                 return
 
-    def _on_delivery(self, error: KafkaError | None, _: Message) -> None:
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._failures.append(error)
+        elif message.topic() == POSITIONS:
+            self._seen = int(message.offset() or 0) + 1
 
     def _check(self) -> None:
         if self._failures:
@@ -178,51 +246,73 @@ class Outbox:
         if unsent:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
-    def _give_up(self, producer: Producer) -> None:
-        """Abort; if that fails too, the next `open` does it."""
-        self._producer = None
-        if self._transactional:
-            try:
-                producer.abort_transaction(10.0)
-            except KafkaException as error:
-                LOG.info("the transaction of %s was not aborted here (%s); the next start does it", self._name, error)
-        producer.purge()
-
     def _explained(self, error: KafkaException) -> ServiceError | LeaseLostError:
         cause = error.args[0]
         if cause.code() in _FENCED:
-            message = (
-                f"another deliverer opened {self._name} on this cluster, so this one is fenced: nothing of its unfinished "
-                "transaction is visible; run one deliverer per sink, see `rivertwice deliver status`"
-            )
-            return LeaseLostError(message)
-        message = f"Kafka refused records of {self._name} for {self._topic}: {cause}; the transaction was aborted; it is tried again"
+            return LeaseLostError(self._fenced())
+        message = f"Kafka refused records of {self._name} for {self._topic}: {cause}; nothing of the transaction is visible; it is tried again"
         return ServiceError(message)
 
+    def _fenced(self) -> str:
+        return (
+            f"another deliverer opened {self._name} on this cluster, so this one is fenced: nothing of its unfinished "
+            "transaction is visible; run one deliverer per sink, see `rivertwice deliver status`"
+        )
 
-def read_newest(settings: Settings, topic: str, key: bytes) -> bytes | None:
-    """Return the newest committed value of a key in a topic of one partition, or None.
+
+def read_newest(settings: Settings, topic: str, key: bytes) -> tuple[bytes | None, int]:
+    """Return the newest committed value of a key in a topic of one partition, None if there is none, and the offset after it.
+
+    An open transaction of another key hides what was committed after it began. So this waits until no transaction is open that
+    was when it was called.
 
     Raises:
         ServiceError: Kafka does not give the topic to its end in time.
     """
-    reader = kafka.consumer(settings, extra={"enable.partition.eof": True, "auto.offset.reset": "earliest"})
     newest: bytes | None = None
-    quiet = 0.0
+    end = kafka.end_offsets(settings, topic)[0]
+    for message in _read(settings, topic, 0, end, committed=True):
+        newest = message.value() if message.key() == key else newest
+    return newest, end
+
+
+def _read(settings: Settings, topic: str, first: int, end: int, *, committed: bool) -> Iterator[Message]:
+    """Yield the records `first <= offset < end` of a topic of one partition; `committed`: wait for open transactions."""
+    if first >= end:
+        return
+    level = "read_committed" if committed else "read_uncommitted"
+    extra = {
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+        "isolation.level": level,
+        "fetch.wait.max.ms": 20,
+    }
+    reader = kafka.consumer(settings, extra=extra)
+    deadline = Deadline.after(OPEN_S)
     try:
-        reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        while quiet < OPEN_S:
+        reader.assign([TopicPartition(topic, 0, first or OFFSET_BEGINNING)])
+        while not deadline.is_over():
             message = reader.poll(1.0)
-            quiet = quiet + 1.0 if message is None else 0.0
-            error = None if message is None else message.error()
-            if message is not None and error is None:
-                newest = message.value() if message.key() == key else newest
-            elif error is not None and error.code() == KafkaError._PARTITION_EOF:
-                return newest
-            elif error is not None and not error.retriable():
+            if message is None:
+                continue
+            error, offset = message.error(), int(message.offset() or 0)
+            if error is None:
+                deadline = Deadline.after(OPEN_S)
+                if offset < end:
+                    yield message
+            elif not _is_end(error) and not error.retriable():
                 text = f"Kafka did not give {topic} ({error}); see `rivertwice status`"
                 raise ServiceError(text)
+            if (error is None and offset + 1 >= end) or (_is_end(error) and offset >= end):
+                return
     finally:
         reader.close()
-    text = f"Kafka did not give {topic} to its end within {OPEN_S:.0f} s; see `rivertwice status`"
+    text = (
+        f"Kafka did not give {topic} to its end at {end} within {OPEN_S:.0f} s: it does not answer, or a transaction of another sink "
+        "is open; see `rivertwice status` and `rivertwice deliver status`; it is tried again"
+    )
     raise ServiceError(text)
+
+
+def _is_end(error: KafkaError | None) -> bool:
+    return error is not None and error.code() == KafkaError._PARTITION_EOF

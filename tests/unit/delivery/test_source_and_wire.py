@@ -70,7 +70,7 @@ def test_a_position_is_read_back_and_another_format_is_refused() -> None:
     text = position_to_json(AT, topic_id="i")
     assert position_from_json(text) == (AT, {"topic_id": "i"})
     with pytest.raises(LedgerError, match="unknown format"):
-        position_from_json(text.replace('"format":1', '"format":2'))
+        position_from_json(text.replace('"format":1', '"format":3'))
 
 
 @pytest.fixture
