@@ -7,17 +7,19 @@ httpcore the path. Both are hidden here, at their own loggers, so that a level s
 from __future__ import annotations
 
 import logging
+import threading
 import zlib
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
-from rivertwice.waits import Deadline
-
+T = TypeVar("T")
 ANSWER_S = 30.0
-"""Seconds within which the whole answer must arrive, also from a slow server."""
+"""Seconds for a whole exchange: connection, request and answer, also with a slow server."""
 
 _PART = 65_536
 _IGNORED = 262_144  # bytes that are read of an answer that is not used
@@ -28,6 +30,10 @@ class AnswerError(Exception):
 
     The message has no address.
     """
+
+
+class OutOfTimeError(AnswerError):
+    """An answer that was not complete in time."""
 
 
 @dataclass(frozen=True)
@@ -92,29 +98,66 @@ def web_client(*, timeout_s: float, headers: dict[str, str] | None = None, **opt
 def send(client: httpx.Client, url: str, content: bytes, headers: dict[str, str]) -> Answer:
     """Post to a receiver and use only the status; a large answer is no error, and is not read to its end.
 
+    Connection, request and answer together take at most `ANSWER_S`; after that the client is closed.
+
     Raises:
         httpx.HTTPError: there is no answer. Its message may contain the address: show only its type.
     """
-    deadline = Deadline.after(ANSWER_S)
-    with client.stream("POST", url, content=content, headers=headers) as answer:
-        remaining = _IGNORED
-        for part in answer.iter_raw(_PART):  # a short answer is read to its end, so that the connection stays usable
-            remaining -= len(part)
-            if remaining < 0 or deadline.is_over():
-                break
-        return Answer(answer.status_code, b"", _retry_after(answer))
+
+    def exchange() -> Answer:
+        with client.stream("POST", url, content=content, headers=headers) as answer:
+            remaining = _IGNORED
+            for part in answer.iter_raw(
+                _PART
+            ):  # a short answer is read to its end, so that the connection stays usable
+                remaining -= len(part)
+                if remaining < 0:
+                    break
+            return Answer(answer.status_code, b"", _retry_after(answer))
+
+    try:
+        return within(ANSWER_S, exchange, client.close)
+    except OutOfTimeError as error:
+        raise httpx.ReadTimeout(str(error)) from None
 
 
-def read_answer(answer: httpx.Response, limit: int, deadline: Deadline) -> bytes:
+def within(seconds: float, work: Callable[[], T], end: Callable[[], None]) -> T:
+    """Return what `work` returns, or end it after so many seconds.
+
+    The limits of a client are for one read or write each; a server that sends a byte now and then meets them for ever. So the work has
+    a thread, and `end` closes its connections: it fails at the next byte.
+
+    Raises:
+        OutOfTimeError: it took longer.
+    """
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="request", daemon=True).start()
+    try:
+        return outcome.result(seconds)
+    except TimeoutError:
+        if outcome.done():  # an error of the work's own
+            raise
+        end()
+        message = f"the answer was not complete after {seconds:.0f} s"
+        raise OutOfTimeError(message) from None
+
+
+def read_answer(answer: httpx.Response, limit: int) -> bytes:
     """Return an answer's uncompressed body; at most `limit` bytes are held in memory.
 
     Args:
         answer: a stream that was not read yet.
         limit: bytes, after decompression.
-        deadline: when it must be complete.
 
     Raises:
-        AnswerError: it is larger, takes longer, or is compressed with neither gzip nor deflate.
+        AnswerError: it is larger, or is compressed with neither gzip nor deflate.
     """
     unpack = _unpacker(answer.headers.get("Content-Encoding", "identity").strip().lower())
     body = bytearray()
@@ -122,9 +165,6 @@ def read_answer(answer: httpx.Response, limit: int, deadline: Deadline) -> bytes
         body += part if unpack is None else _unpacked(unpack, part, limit + 1 - len(body))
         if len(body) > limit:
             message = f"the answer has more than {limit} bytes, which are not read"
-            raise AnswerError(message)
-        if deadline.is_over():
-            message = f"the answer was not complete after {ANSWER_S:.0f} s"
             raise AnswerError(message)
     return bytes(body)
 

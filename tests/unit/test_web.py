@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import logging
+import socket
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +22,8 @@ from click.testing import CliRunner
 from homes.delivery import DeliveryHome, fill
 from rivertwice.cli import cli
 from rivertwice.delivery.deliver import Deliverer
+from rivertwice.waits import Deadline
+from running.waiting import wait_for
 
 MIB = 1 << 20
 HOOK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
@@ -167,3 +172,50 @@ def test_an_address_that_is_none_is_refused_without_showing_it(
     assert found.exit_code == 1
     assert "TEST_HOOK holds no http or https address" in found.output
     assert "secret" not in found.output
+
+
+@pytest.fixture
+def slow_headers() -> Iterator[str]:
+    """The address of a server that takes a request, and then sends a byte of an endless header ten times a second."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    ended = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            for _ in Deadline.after(60).polls(0.1):
+                if ended.is_set():
+                    return
+                connection.sendall(b"x")
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=drip, args=(listener.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    ended.set()
+    listener.close()
+
+
+@pytest.mark.proves("howto-delivery.md#webhook")
+def test_the_time_for_an_answer_counts_from_the_connection_on(
+    slow_headers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_HOOK", slow_headers)
+    monkeypatch.setattr("rivertwice.web.ANSWER_S", 0.5)
+    monkeypatch.setattr("rivertwice.schemas.registry_client.ANSWER_S", 0.5)
+    monkeypatch.setattr("rivertwice.delivery.webhook_sink.TRIES", 2)
+    world = DeliveryHome(tmp_path, HOOK)
+    fill(world, "t1", range(1), keys=2)
+    env = {**world.settings.to_env(), "RIVERTWICE_SCHEMA_REGISTRY": slow_headers}
+    for words, said in (
+        (["deliver", "run", "p", "--until-end"], "did not take a request of sink hook"),
+        (["schema", "list"], "the answer was not complete"),
+    ):
+        began = time.monotonic()
+        found = CliRunner().invoke(cli, words, env=env)
+        assert time.monotonic() - began < 20
+        assert (found.exit_code, said in " ".join(found.stderr.split())) == (1, True), found.output
+    wait_for("the end of the connections", lambda: not [t for t in threading.enumerate() if t.name == "request"], 10)

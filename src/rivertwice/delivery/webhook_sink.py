@@ -82,8 +82,6 @@ class WebhookSink:
         """Look the address up, and return the position."""
         self.close()
         self._url = self._address()
-        # No redirect is followed: it would send records to an address that is not configured.
-        self._client = web_client(timeout_s=TIMEOUT_S)
         return position_held(self._store.get(self._key), shape, self._name)
 
     def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
@@ -200,7 +198,9 @@ class WebhookSink:
         failures: list[_NotTakenError] = []
 
         def send_once() -> int:
-            assert self._client is not None, "open comes first"
+            if self._client is None or self._client.is_closed:  # `send` closes it when the answer takes too long
+                # No redirect is followed: it would send records to an address that is not configured.
+                self._client = web_client(timeout_s=TIMEOUT_S)
             try:
                 answer = send(self._client, self._url, body, headers)
             except httpx.HTTPError as error:

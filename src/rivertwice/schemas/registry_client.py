@@ -8,8 +8,7 @@ from typing import Any
 
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from rivertwice.waits import Deadline
-from rivertwice.web import ANSWER_S, read_answer
+from rivertwice.web import ANSWER_S, read_answer, within
 
 transport: Any = importlib.import_module("httpx2" if importlib.util.find_spec("httpx2") else "httpx")
 """What the client was built with: the newer library, if it is there."""
@@ -21,18 +20,22 @@ TransportError = transport.TransportError
 
 
 class _Limited(transport.BaseTransport):  # type: ignore[misc]
-    """Reads each answer up to a limit, after unpacking it."""
+    """Reads each answer up to a limit of bytes, after unpacking it, and of seconds."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
     def handle_request(self, request: Any) -> Any:
         request.headers["Accept-Encoding"] = "identity"
-        answer = self._inner.handle_request(request)
-        try:
-            body = read_answer(answer, MAX_ANSWER, Deadline.after(ANSWER_S))
-        finally:
-            answer.close()
+
+        def exchange() -> tuple[Any, bytes]:
+            answer = self._inner.handle_request(request)
+            try:
+                return answer, read_answer(answer, MAX_ANSWER)
+            finally:
+                answer.close()
+
+        answer, body = within(ANSWER_S, exchange, self._inner.close)
         headers = [pair for pair in answer.headers.items() if pair[0].lower() not in _OF_THE_BODY]
         return transport.Response(answer.status_code, headers=headers, content=body, request=request)
 
