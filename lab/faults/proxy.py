@@ -63,6 +63,8 @@ class FaultProxy:
         target_port: loopback port of the real service.
         weather: how bytes are passed on now.
         connections: accepted so far.
+        swallow: is passed each piece that a client sends; once it returns True, that connection's server is not heard any more. With
+            `lose`, it gets nothing more either, from that piece on.
         late: a request of Kafka that is delayed, if there is one; connections are then understood as Kafka's.
     """
 
@@ -72,6 +74,8 @@ class FaultProxy:
         self.target_port = target_port
         self.weather = CLEAR
         self.connections = 0
+        self.swallow: Callable[[bytes], bool] | None = None
+        self.lose = False
         self.late: LateRequest | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
@@ -126,11 +130,12 @@ class FaultProxy:
             _reset(writer)
             return
         self._open |= {writer, far_writer}
-        requests = self._pass_on(reader, far_writer)
+        deaf = asyncio.Event()
+        requests = self._pass_on(reader, far_writer, deaf)
         if self.late is not None:
             requests = self._pass_requests(self.late, reader, writer, far_writer)
         try:
-            await asyncio.gather(requests, self._pass_on(far_reader, writer))
+            await asyncio.gather(requests, self._pass_on(far_reader, writer, deaf, answers=True))
         finally:
             self._open -= {writer, far_writer}
 
@@ -162,11 +167,15 @@ class FaultProxy:
         with contextlib.suppress(OSError):
             broker.close()
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass_on(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, deaf: asyncio.Event, *, answers: bool = False
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65_536):
                 weather = self.weather
-                if weather.silent:
+                if not answers and self.swallow is not None and self.swallow(data):
+                    deaf.set()
+                if weather.silent or (deaf.is_set() and (answers or self.lose)):
                     continue
                 size = weather.slice_bytes or len(data)
                 for begin in range(0, len(data), size):

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from homes.delivery import DeliveryHome, fill, fold, read_topic
 from lab.faults.proxy import CLEAR, END_TXN, PRODUCE, FaultProxy, LateRequest, Weather
 from rivertwice.cli import cli
 from rivertwice.config import Settings
+from rivertwice.delivery import postgres_sink
+from rivertwice.delivery.deliver import Deliverer
 from rivertwice.embedded.broker import start_broker, stop_broker
+from rivertwice.errors import ServiceError
 from rivertwice.log import kafka, outbox
+from rivertwice.ports import held_ports
+from running.waiting import wait_for
+from servers.postgres import missing, postgres_server
 
-pytestmark = pytest.mark.kafka
 KAFKA = "{out: {to: kafka, topic: out, partitions: 2, guarantee: exactly_once}}"
 
 
@@ -43,6 +52,7 @@ def deliver(world: DeliveryHome, *more: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.kafka
 @pytest.mark.proves("howto-delivery.md#what-is-promised", "howto-delivery.md#kafka")
 def test_a_commit_that_the_network_delays_is_not_taken_for_that_of_the_next_step(
     proxy: FaultProxy, tmp_path: Path
@@ -70,6 +80,7 @@ def test_a_commit_that_the_network_delays_is_not_taken_for_that_of_the_next_step
     assert first.returncode == 0, first.stderr
 
 
+@pytest.mark.kafka
 @pytest.mark.proves("howto-delivery.md#large-steps")
 def test_a_publication_that_takes_longer_than_a_transaction_may_last_is_delivered_in_parts(
     proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -95,3 +106,156 @@ def test_a_publication_that_takes_longer_than_a_transaction_may_last_is_delivere
     assert len(steps) > 3
     assert sum(steps.values()) == len({(one["_key"], one["op"]) for one in records}) == 4_002
     assert fold(records) == world.served()
+
+
+POSTGRES = "{pg: {to: postgres, table: totals, dsn_env: TEST_PG, guarantee: effectively_once}}"
+needs_postgres = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The address of a PostgreSQL server that listens on loopback, without a proxy."""
+    with held_ports(1) as (port,):
+        pass
+    with postgres_server(port) as address:
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute("ALTER ROLE rivertwice PASSWORD 'x'")
+        yield address
+
+
+@pytest.fixture
+def far(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """A proxy before PostgreSQL; the sink's variable names it."""
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS totals, rivertwice_positions")
+    with FaultProxy(int(server.rpartition("port=")[2])) as found:
+        address = f"host=127.0.0.1 port={found.port} user=rivertwice password=x dbname=postgres"
+        monkeypatch.setenv("TEST_PG", address)
+        yield found
+
+
+@pytest.fixture
+def table(far: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeliveryHome:
+    made = DeliveryHome(tmp_path / "world", POSTGRES)
+    for name, value in made.settings.to_env().items():
+        monkeypatch.setenv(name, value)
+    return made
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli(list(words), prog_name="rivertwice")
+    return int(ended.value.code or 0)
+
+
+def rows_in(server: str) -> dict[tuple[int, str], int]:
+    with psycopg.connect(server) as connection:
+        rows = connection.execute("SELECT window_start, k, n FROM totals").fetchall()
+    return {(int(start.timestamp()) // 3600, key): value for start, key, value in rows}
+
+
+def silent_at_the_commit_of_a_step(far: FaultProxy, *, lose: bool) -> None:
+    seen = threading.Event()
+
+    def swallow(data: bytes) -> bool:
+        if b"UPDATE" in data:
+            seen.set()
+        return seen.is_set() and b"COMMIT\x00" in data
+
+    far.swallow, far.lose = swallow, lose
+
+
+@needs_postgres
+@pytest.mark.parametrize("lose", [False, True], ids=["the answer is lost", "the request is lost"])
+@pytest.mark.proves("howto-delivery.md#postgresql", "failure-modes.md#delivery-deliverydeliverpy-logoutboxpy")
+def test_a_commit_without_an_answer_ends_in_time_and_the_position_says_what_became_of_it(
+    table: DeliveryHome,
+    far: FaultProxy,
+    server: str,
+    lose: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fill(table, "t1", range(2), keys=5)
+    assert run("deliver", "run", "p", "--until-end") == 0
+    fill(table, "t1", range(2, 3), keys=5)
+    silent_at_the_commit_of_a_step(far, lose=lose)
+    monkeypatch.setattr(postgres_sink, "WAIT_S", 2.0)
+    assert run("deliver", "run", "p", "--until-end") == 1
+    error = " ".join(capsys.readouterr().err.split())
+    assert "no answer came within 2 s" in error
+    assert "seen by its position when it is opened again" in error
+    far.swallow = None
+    assert len(rows_in(server)) == (10 if lose else 15)
+    assert run("--output", "json", "deliver", "run", "p", "--until-end") == 0
+    assert f'"steps": {int(lose)}' in capsys.readouterr().out
+    assert rows_in(server) == table.served()
+
+
+@needs_postgres
+def test_sigterm_ends_a_deliverer_whose_database_does_not_answer(
+    table: DeliveryHome, far: FaultProxy, server: str
+) -> None:
+    fill(table, "t1", range(1), keys=5)
+    silent_at_the_commit_of_a_step(far, lose=False)
+    command = [sys.executable, "-m", "rivertwice.cli", "deliver", "run", "p"]
+    with subprocess.Popen(command, env={**os.environ}, stderr=subprocess.PIPE, text=True) as process:
+        with psycopg.connect(server, autocommit=True) as watcher:
+            found = "SELECT to_regclass('totals') IS NOT NULL"
+            wait_for("the commit", lambda: watcher.execute(found).fetchone() == (True,), 60)
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=40)
+    assert process.returncode == 4, error
+    assert "ends without its answer" in " ".join(error.split())
+    far.swallow = None
+    assert run("deliver", "run", "p", "--until-end") == 0
+    assert rows_in(server) == table.served()
+
+
+@needs_postgres
+@pytest.mark.proves("failure-modes.md#delivery-deliverydeliverpy-logoutboxpy")
+def test_a_deliverer_that_stands_still_inside_copy_holds_the_next_one_up_for_a_minute_at_most(
+    table: DeliveryHome, far: FaultProxy, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(table, "t1", range(1), keys=5)
+    assert run("deliver", "run", "p", "--until-end") == 0
+    table.commit("t1", 1, 2, [(1, f"k{number}", number) for number in range(60_000)])
+    elsewhere = tmp_path / "another host"
+    shutil.copytree(table.settings.home, elsewhere)
+    command = [sys.executable, "-m", "rivertwice.cli", "deliver", "run", "p", "--until-end"]
+    ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'rivertwice%' AND query LIKE 'COPY%' AND state = 'active'"
+    with (
+        subprocess.Popen(command, env={**os.environ}, stderr=subprocess.PIPE, text=True) as process,
+        psycopg.connect(server, autocommit=True) as watcher,
+    ):
+        wait_for("COPY", lambda: watcher.execute(ours).fetchone() == (1,), 60, every=0.002)
+        process.send_signal(signal.SIGSTOP)
+        try:
+            assert watcher.execute(ours).fetchone() == (1,), "it was stopped behind COPY"
+            monkeypatch.setattr(postgres_sink, "LOCK_S", 1)
+            settings = replace(table.settings, home=elsewhere)
+            other = Deliverer(settings, "p", "pg", table.definition.deliver["pg"])
+            finish = threading.Event()
+            finish.set()
+            with pytest.raises(ServiceError, match="lock timeout"):
+                other.run(threading.Event(), finish)
+
+            monkeypatch.setattr(postgres_sink, "STILL_S", 2)
+
+            def delivered() -> bool:
+                try:
+                    return (
+                        Deliverer(settings, "p", "pg", table.definition.deliver["pg"])
+                        .run(threading.Event(), finish)
+                        .steps
+                        == 1
+                    )
+                except ServiceError:
+                    return False
+
+            wait_for("the second deliverer's step", delivered, 20)
+        finally:
+            process.send_signal(signal.SIGCONT)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 1, error
+    assert rows_in(server) == table.served()

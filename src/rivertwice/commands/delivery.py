@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from rivertwice.pipeline.delivery_model import Delivery
 
 
+END_S = 10.0
+"""Seconds that a sink gets to finish its step when the command is asked to end."""
+POLL_S = 0.2  # short, so that signals are seen
+
+
 @click.group(
     cls=FriendlyGroup, epilog=example("rivertwice deliver status", "rivertwice deliver run flight_delays --until-end")
 )
@@ -46,6 +51,7 @@ def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool)
     The agent does it by itself while running is wanted for the stream; a sink has one deliverer at a time.
     """
     from rivertwice.delivery.deliver import Delivered, Deliverer
+    from rivertwice.waits import Deadline
 
     chosen = _chosen(frame, name, sink, again=again)
     stop, finish = threading.Event(), threading.Event()
@@ -63,14 +69,17 @@ def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool)
                 stop.set()
 
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
-    threads = [threading.Thread(target=work, args=(each,), name=f"deliver-{each}") for each in chosen]
+    threads = [threading.Thread(target=work, args=(each,), name=each, daemon=True) for each in chosen]
     for thread in threads:
         thread.start()
+    while not stop.is_set() and any(thread.is_alive() for thread in threads):
+        stop.wait(POLL_S)
+    ending = Deadline.after(END_S)
     for thread in threads:
-        while thread.is_alive():
-            thread.join(0.2)  # short, so that signals are seen
+        thread.join(ending.left())
     for number, handler in before.items():
         signal.signal(number, handler)
+    failed += [_not_ended(thread.name) for thread in threads if thread.is_alive()]
     rows = [
         (delivered.sink, delivered.steps, delivered.records, delivered.refused, _place(delivered))
         for delivered in sorted(done, key=lambda delivered: delivered.sink)
@@ -78,6 +87,15 @@ def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool)
     frame.emit(done, lambda: as_table(("sink", "steps", "records", "refused", "position"), rows, title=name))
     if failed:
         raise failed[0]
+
+
+def _not_ended(sink: str) -> Exception:
+    from rivertwice.errors import UnknownOutcomeError
+
+    return UnknownOutcomeError(
+        f"sink {sink} has not answered for {END_S:.0f} s, and this command ends without its answer; the sink's position shows whether it took "
+        "the last step: `rivertwice deliver run` continues from there"
+    )
 
 
 def _chosen(frame: Frame, name: str, sink: str | None, *, again: bool) -> dict[str, Delivery]:

@@ -1,19 +1,26 @@
 """PostgreSQL: rows by key and the position in one transaction, serialised by the position's row.
 
 A second deliverer waits for the row, then sees another position than the one from which it computed, and writes nothing.
+
+Every wait has an end. The server ends a transaction that is idle; a deliverer that opens the sink ends the session of one that stands
+still inside COPY, which PostgreSQL itself does not count as idle; and the client waits for no answer longer than `WAIT_S`. After that
+the position says what became of the transaction.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import psycopg
 import pyarrow as pa
 from psycopg import sql
+from psycopg.abc import RV, PQGen
 
 from rivertwice.delivery import postgres_table as tables
 from rivertwice.delivery.model import WITHDRAW, DeliveredColumns, DeliveredRecord, Parcel, Position
@@ -21,10 +28,39 @@ from rivertwice.delivery.refusals import RefusedRecord, SetAside, isolate, none_
 from rivertwice.delivery.wire import encode, position_held, position_to_json, row_selection
 from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
 from rivertwice.pipeline.delivery_model import POSITIONS, PostgresDelivery
+from rivertwice.waits import Deadline
 
+LOG = logging.getLogger(__name__)
 _NOTHING = ""
-_SETTINGS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=60s"
-"""PostgreSQL ends a transaction that stays idle, so that a suspended deliverer does not block others for ever."""
+STILL_S = 60
+"""Seconds after which a transaction that waits for its client is ended, so that a suspended deliverer does not block others for ever."""
+WAIT_S = 60.0
+"""The longest wait for an answer of the server, also to COMMIT. Statements are cut so that each takes a small part of that."""
+SLOW_S = 3600.0
+"""The same for statements that read or delete the whole table; only a person or another version's columns ask for them."""
+LOCK_S = 30
+CHUNK = 10_000
+"""Rows of one statement; also COPY ends after so many, or after `CHUNK_S`: one that lasts longer belongs to a client that stands still."""
+CHUNK_S = 5.0
+
+
+class _Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that waits for no answer longer than `patience_s`; then it is closed, and the error is an `OperationalError`."""
+
+    patience_s = WAIT_S
+
+    def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
+        if timeout is not None:
+            return super().wait(gen, interval, timeout)
+        deadline = Deadline.after(self.patience_s)
+        try:
+            return super().wait(gen, interval, self.patience_s)
+        except psycopg.OperationalError:
+            if not deadline.is_over():
+                raise
+            self.close()
+            message = f"no answer came within {self.patience_s:.0f} s"
+            raise psycopg.OperationalError(message) from None
 
 
 class PostgresSink:
@@ -34,8 +70,9 @@ class PostgresSink:
         self._pipeline = pipeline
         self._name = name
         self._asked = asked
+        self._session_name = f"rivertwice {pipeline} {name}"[:63]
         self._columns: dict[str, str] = {}
-        self._connection: psycopg.Connection | None = None
+        self._connection: _Connection | None = None
 
     def open(self, shape: DeliveredColumns, schema: pa.Schema) -> Position | None:
         """Connect, look at the table, and return the position."""
@@ -59,7 +96,9 @@ class PostgresSink:
         with self._explained("writing"), connection.transaction():
             self._lock(connection, before)
             if parcel.schema is not None:
+                connection.patience_s = SLOW_S
                 self._reshape(connection, tables.columns_of(parcel.shape, parcel.schema))
+                connection.patience_s = WAIT_S
             set_aside(self._write_what_fits(connection, parcel))
             self._store(connection, position_to_json(parcel.after, **more))
 
@@ -68,6 +107,7 @@ class PostgresSink:
         with self._explained("opening"):
             connection = self._connect()
             self._position(connection)
+            connection.patience_s = SLOW_S
             if set(tables.STAMPS) <= {name for name, _ in connection.execute(tables.find_columns(self._asked.table))}:
                 connection.execute(tables.empty(self._asked.table), (self._key_start(),))
             self._store(connection, _NOTHING)
@@ -81,7 +121,7 @@ class PostgresSink:
                 self._connection.close()
             self._connection = None
 
-    def _connect(self) -> psycopg.Connection:
+    def _connect(self) -> _Connection:
         self.close()
         address = os.environ.get(self._asked.dsn_env)
         if not address:
@@ -90,13 +130,27 @@ class PostgresSink:
                 "string into the environment of the agent, for instance postgresql://user@host/database with a ~/.pgpass"
             )
             raise ConfigError(message)
-        self._connection = psycopg.connect(
+        connection = self._connection = _Connection.connect(
             address,
             connect_timeout=10,
-            application_name=f"rivertwice {self._pipeline} {self._name}"[:63],
-            options=_SETTINGS,
+            application_name=self._session_name,
+            options=f"-c lock_timeout={LOCK_S}s -c idle_in_transaction_session_timeout={STILL_S}s",
+            keepalives_idle=15,  # a server that vanished is noticed within these times
+            keepalives_interval=5,
+            keepalives_count=4,
+            tcp_user_timeout=35_000,
         )
-        return self._connection
+        connection.patience_s = WAIT_S
+        for (pid,) in connection.execute(tables.find_still(), (self._session_name, STILL_S)).fetchall():
+            LOG.warning(
+                "a deliverer of sink %s of %s stands still in a transaction; session %s is ended",
+                self._name,
+                self._pipeline,
+                pid,
+            )
+            connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        connection.commit()
+        return connection
 
     @contextmanager
     def _explained(self, doing: str) -> Iterator[None]:
@@ -220,17 +274,22 @@ class PostgresSink:
     def _write(self, connection: psycopg.Connection, parcel: Parcel) -> None:
         table = self._asked.table
         gone = [record.key for record in parcel.records if record.op == WITHDRAW]
-        if gone:
-            connection.execute(tables.withdraw(table), (gone,))
+        for start in range(0, len(gone), CHUNK):
+            connection.execute(tables.withdraw(table), (gone[start : start + CHUNK],))
         rows = [record for record in parcel.records if record.op != WITHDRAW]
-        if not rows:
-            return
-        connection.execute(tables.create_stage(table))
-        connection.execute(tables.empty_stage())
-        with connection.cursor() as cursor, cursor.copy(tables.copy_stage(self._columns)) as copy:
-            for record in rows:
-                copy.write_row(_row(record, parcel.after.number))
-        connection.execute(tables.upsert(table, self._columns))
+        if rows:
+            connection.execute(tables.create_stage(table))
+        done = 0
+        while done < len(rows):
+            connection.execute(tables.empty_stage())
+            deadline = Deadline.after(CHUNK_S)
+            with connection.cursor() as cursor, cursor.copy(tables.copy_stage(self._columns)) as copy:
+                for record in rows[done : done + CHUNK]:
+                    copy.write_row(_row(record, parcel.after.number))
+                    done += 1
+                    if deadline.is_over():
+                        break
+            connection.execute(tables.upsert(table, self._columns))
 
 
 def is_of_the_record(error: psycopg.Error) -> bool:

@@ -96,7 +96,7 @@ def create_stage(table: str) -> sql.Composed:
 
 def empty_stage() -> sql.Composed:
     """Return the statement that empties the stage: one transaction may try several times."""
-    return sql.SQL("DELETE FROM {}").format(_STAGE)
+    return sql.SQL("TRUNCATE {}").format(_STAGE)
 
 
 def copy_stage(columns: dict[str, str]) -> sql.Composed:
@@ -148,6 +148,18 @@ def find_columns(table: str) -> sql.Composed:
         "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = to_regclass({}) AND attnum > 0 "
         "AND NOT attisdropped"
     ).format(sql.Literal(table))
+
+
+def find_still() -> sql.SQL:
+    """Return the statement that finds the sessions of one name that have stood still inside COPY for so many seconds.
+
+    A live deliverer's COPY is much shorter. The sessions are those of this role in this database: others may not be ended.
+    """
+    return sql.SQL(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND datname = current_database() AND usename = current_user "
+        "AND pid <> pg_backend_pid() AND state = 'active' AND wait_event = 'ClientRead' AND query LIKE 'COPY %%' "
+        "AND query_start < clock_timestamp() - make_interval(secs => %s)"
+    )
 
 
 def _names(columns: dict[str, str]) -> sql.Composed:

@@ -25,6 +25,7 @@ from rivertwice.supervise.act import page, page_over, record_event
 from rivertwice.supervise.backoff import delay_after
 from rivertwice.supervise.keeper import Keeper
 from rivertwice.timeline.intent import read_intent
+from rivertwice.waits import Deadline
 
 LOG = logging.getLogger(__name__)
 EVERY_S = 2.0
@@ -138,5 +139,6 @@ class DeliveryKeeper(Keeper):
         """End all workers after their step."""
         for worker in self.workers.values():
             worker.halt.set()
+        deadline = Deadline.after(JOIN_S)
         for worker in self.workers.values():
-            worker.join(JOIN_S)
+            worker.join(deadline.left())
