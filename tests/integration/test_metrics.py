@@ -95,7 +95,7 @@ def test_the_commands_show_figures_alerts_and_causes_and_exit_by_them(waiting: S
     (found,) = json.loads(told.stdout)
     assert {each["name"]: each["state"] for each in found["alerts"]} == {
         "backpressure": "unknown", "savepoint_stale": "unknown", "lag": "firing", "latency": "firing", "dead_share": "unknown",
-        "dead_unattended": "ok", "recovery": "off",
+        "dead_unattended": "ok", "recovery": "off", "delivery_lag": "ok",
     }  # fmt: skip
     text = CliRunner().invoke(cli, [*home, "metrics", "--prometheus"], env=env)
     assert f'rivertwice_lag_records{{pipeline="{PIPELINE}"}} 8.0' in text.stdout

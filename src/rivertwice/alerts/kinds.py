@@ -95,6 +95,10 @@ KINDS: Mapping[str, AlertKind] = {
         "the tables are right; the sink has none of the newer batches until it takes them",
         ("deliver", "status", PIPELINE),
     ),
+    "delivery_lag": AlertKind(
+        "the tables are right; the sink's readers see older results until it takes the newer ones",
+        ("deliver", "status", PIPELINE),
+    ),
     "delivery_refused": AlertKind(
         "the tables are right; the sink's readers lack the rows that its destination refused",
         ("deliver", "refused", PIPELINE),

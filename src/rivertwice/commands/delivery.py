@@ -145,7 +145,19 @@ def status(frame: Frame, name: str | None) -> None:
         sinks = {each: _sinks(frame, each) for each in definitions}
     frame.report_broken(broken)
     views: dict[str, Any] = {each: view_delivery(frame.settings, each, its) for each, its in sinks.items()}
-    columns = ("sink", "to", "guarantee", "timeline", "batch", "sequence", "rows", "lag_batches", "refused", "error")
+    columns = (
+        "sink",
+        "to",
+        "guarantee",
+        "timeline",
+        "batch",
+        "sequence",
+        "rows",
+        "lag_batches",
+        "waits_since",
+        "refused",
+        "error",
+    )
     rows = [
         (each, *(sink_view[column] for column in columns))
         for each, sink_views in views.items()

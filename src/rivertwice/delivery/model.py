@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -65,12 +66,13 @@ class StepPart:
 
 @dataclass(frozen=True)
 class Committed:
-    """A committed batch, as far as delivery needs it."""
+    """A committed batch, as far as delivery needs it; `at`: when it was committed."""
 
     timeline: str
     batch: int
     closed_ms: int
     rows: int
+    at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class View:
         batches: committed batches on the head's path, in order: all, or those from the position's own batch on.
         publications: all publications, oldest first.
         seq: newest entry of the sequence.
+        seq_at: when that entry was made.
         held: the line of the position's timeline; None without a position.
         held_closed_ms: watermark of the position's batch.
         held_publications: those of the version that the position belongs to, if another one serves now.
@@ -109,6 +112,7 @@ class View:
     held: Line | None = None
     held_closed_ms: int = BEFORE_ALL
     held_publications: tuple[Publication, ...] | None = None
+    seq_at: datetime | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import hashlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from rivertwice.delivery.model import (
     BATCHES,
@@ -160,6 +161,19 @@ def count_waiting(position: Position | None, view: View | None) -> int:
     if position is not None and not is_prefix_of_served(position, view):
         return len(view.batches)
     return len(waiting(position, view))
+
+
+def waiting_since(position: Position | None, view: View) -> datetime | None:
+    """Return since when rows wait for a sink: those of a batch, of a publication, or of another head; None if none wait.
+
+    Of publications and heads it is the newest one's instant.
+    """
+    if position is not None and not is_prefix_of_served(position, view):
+        return view.seq_at
+    instants = [batch.at for batch in waiting(position, view) if batch.rows][:1]
+    if position is not None and select_due(position, view) is not None:
+        instants.append(view.seq_at)
+    return min((instant for instant in instants if instant is not None), default=None)
 
 
 def _move(position: Position, view: View) -> DeliveryStep:

@@ -83,14 +83,14 @@ class StoredSource:
             return None
         line = self._line(head)
         publications = tuple(publications_of(self._entries))
-        seq = self._entries[-1].seq
+        seq, seq_at = self._entries[-1].seq, self._entries[-1].created_at
         if position is None:
-            return View(line, self._batches(line, None, again=again), publications, seq)
+            return View(line, self._batches(line, None, again=again), publications, seq, seq_at=seq_at)
         held = self._held_line(position)
         is_on_path = is_continued(position, held, line, publications)
         batches = self._batches(line, position.batch if is_on_path else None, again=again)
         closed_ms = self._closed_ms(position, batches if is_on_path else self._all(held))
-        return View(line, batches, publications, seq, held, closed_ms)
+        return View(line, batches, publications, seq, held, closed_ms, seq_at=seq_at)
 
     def look_to(self, to: Position) -> View:
         """Return the view that led to a position on these tables; what came later is left out.
@@ -240,7 +240,7 @@ class StoredSource:
         if row.bundle not in self._windows:
             self._windows[row.bundle] = load_bundle_definition(self._home.bundles, row.bundle).window
         closed_ms = self._windows[row.bundle].closed_ms(row.batch_watermark_ms)
-        return Committed(row.timeline, row.batch, closed_ms, row.emitted)
+        return Committed(row.timeline, row.batch, closed_ms, row.emitted, row.committed_at)
 
 
 class ServingSource:

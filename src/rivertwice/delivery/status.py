@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import datetime, timedelta
 from typing import Any
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.delivery.aside import read_aside
 from rivertwice.delivery.model import Position
 from rivertwice.delivery.note import Note, read_note
-from rivertwice.delivery.plan import count_waiting, is_prefix_of_served
+from rivertwice.delivery.plan import count_waiting, is_prefix_of_served, waiting_since
 from rivertwice.delivery.source import ServingSource
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import to_iso
-from rivertwice.pipeline.delivery_model import Delivery
+from rivertwice.pipeline.delivery_model import Delivery, IcebergDelivery
 
 
 def view_delivery(settings: Settings, pipeline: str, sinks: Mapping[str, Delivery]) -> list[dict[str, Any]]:
     """Return one object per sink: its kind, its position, the waiting batches, and the last error.
 
+    `waits_since` is the instant since which rows wait and the sink took none; a sink that collects rows for some time waits from then on.
     The position is the last one noted in this home, at most a second old while a deliverer runs.
     """
     return [_view(settings, pipeline, name, sink) for name, sink in sinks.items()]
@@ -29,7 +31,10 @@ def _view(settings: Settings, pipeline: str, name: str, sink: Delivery) -> dict[
     home = settings.pipeline(pipeline)
     note = read_note(home, name)
     position = note.position
-    lag, on_path, problem = _lag(settings, pipeline, note)
+    lag, on_path, since, problem = _lag(settings, pipeline, note)
+    if since is not None:
+        patience = timedelta(seconds=sink.every_s) if isinstance(sink, IcebergDelivery) else timedelta(0)
+        since = max(since, note.delivered_at or since) + patience
     refused, unread = _refused(home, name, position)
     return {
         "sink": name,
@@ -43,6 +48,7 @@ def _view(settings: Settings, pipeline: str, name: str, sink: Delivery) -> dict[
         "part": _part(position),
         "rows": note.rows,
         "lag_batches": lag,
+        "waits_since": None if since is None else to_iso(since),
         "on_head_path": on_path,
         "delivered_at": None if note.delivered_at is None else to_iso(note.delivered_at),
         "consecutive_failures": note.failures,
@@ -73,14 +79,14 @@ def view_refused(home: PipelineHome, sink: str) -> list[dict[str, Any]]:
     return [{"sink": sink, **asdict(entry)} for entry in entries]
 
 
-def _lag(settings: Settings, pipeline: str, note: Note) -> tuple[int | None, bool | None, str | None]:
-    """Return how many batches wait, whether the sink's position is on the head's path, or the reason why that is unknown."""
+def _lag(settings: Settings, pipeline: str, note: Note) -> tuple[int | None, bool | None, datetime | None, str | None]:
+    """Return how many batches wait, whether the position is on the head's path, since when rows wait, or why that is unknown."""
     try:
         position = None if note.position is None else note.position.whole
         view = ServingSource(settings, pipeline).look(position)
         if view is None or not view.batches:
-            return 0, None, None
+            return 0, None, None, None
         on_path = position is None or is_prefix_of_served(position, view)
-        return count_waiting(position, view), on_path, None
+        return count_waiting(position, view), on_path, waiting_since(position, view), None
     except RivertwiceError as error:
-        return None, None, str(error)
+        return None, None, None, str(error)

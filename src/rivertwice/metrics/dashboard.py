@@ -123,6 +123,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     )),
     ("Delivery and loads", (
         Panel("Batches that a sink lacks", "Committed, and not delivered yet.", "short", (Curve("delivery_lag_batches", "{{pipeline}} {{sink}}"),)),
+        Panel("Rows wait for a sink", "Since it took the last ones.", "s", _each(("delivery_wait_seconds", ""))),
         Panel("Failures of a sink", "In a row.", "short", (Curve("delivery_failures", "{{pipeline}} {{sink}}"),)),
         Panel("Refused for good", "`rivertwice deliver refused` names them.", "short", (Curve("delivery_refused", "{{pipeline}} {{sink}}"),)),
         Panel("First load", "Step, of 5, and windows that are not published yet.", "short",

@@ -14,7 +14,7 @@ from rivertwice.deadletters.summary import summarise_dead_letters
 from rivertwice.delivery.asked import sinks_of
 from rivertwice.delivery.status import view_delivery
 from rivertwice.errors import RivertwiceError
-from rivertwice.instants import from_ms
+from rivertwice.instants import from_ms, parse_iso
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Part, StoredOffsets, name_parts
 from rivertwice.log.reader import first_stamps
@@ -73,7 +73,7 @@ def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetim
     measures = _from_batches(measures, batches, committed, definition.stream.max_offsets_per_trigger, now)
     measures = _from_log(measures, settings, definition, ends, now)
     measures = _from_dead_letters(measures, home, definition, committed, path, now)
-    measures = _from_delivery(measures, settings, name)
+    measures = _from_delivery(measures, settings, name, now)
     measures = _from_checkpoint(measures, home)
     measures = _from_savepoints(measures, settings, definition, committed.began_at, now)
     measures = _from_quality(measures, settings, home)
@@ -177,10 +177,14 @@ def _from_dead_letters(
     return replace(measures, dead_open=summary.total(OPEN), dead_oldest_s=oldest, dead_newest=summary.newest)
 
 
-def _from_delivery(measures: Measures, settings: Settings, name: str) -> Measures:
+def _from_delivery(measures: Measures, settings: Settings, name: str, now: datetime) -> Measures:
     sinks = view_delivery(settings, name, sinks_of(settings, name))
+    since = {each["sink"]: parse_iso(each["waits_since"]) for each in sinks if each["waits_since"] is not None}
+    first = min(since, key=lambda sink: since[sink], default=None)
     return replace(
         measures,
+        delivery_wait_s=_waited(first, since, sinks, now),
+        delivery_waits="" if first is None else f"the sink is {first}",
         delivery_lag={
             sink_view["sink"]: sink_view["lag_batches"] for sink_view in sinks if sink_view["lag_batches"] is not None
         },
@@ -189,6 +193,14 @@ def _from_delivery(measures: Measures, settings: Settings, name: str) -> Measure
             sink_view["sink"]: sink_view["refused"] for sink_view in sinks if sink_view["refused"] is not None
         },
     )
+
+
+def _waited(
+    first: str | None, since: Mapping[str, datetime], sinks: Sequence[Mapping[str, Any]], now: datetime
+) -> float | None:
+    if first is not None:
+        return max(0.0, (now - since[first]).total_seconds())
+    return None if any(each["lag_batches"] is None for each in sinks) else 0.0
 
 
 def _from_checkpoint(measures: Measures, home: PipelineHome) -> Measures:

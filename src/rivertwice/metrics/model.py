@@ -65,6 +65,8 @@ class Measures:
         first_load_step: the step of a first load by batch that is not done; None if there is none.
         first_load_windows: windows of it that are not published yet; None before they are known.
         delivery_lag: sink to committed batches that it does not have yet; a sink whose position is not known is left out.
+        delivery_wait_s: how long rows have waited for a sink that took none, of the sink that waits longest; 0 if none waits.
+        delivery_waits: that sink, in words.
         delivery_failures: sink to its failures in a row.
         delivery_refused: sink to the deliveries that its destination refused for good and nobody discarded.
         partition_lag: name of a partition to records that wait there (`0`, or `topic/0` if there are several topics).
@@ -112,6 +114,8 @@ class Measures:
     first_load_windows: int | None = None
     quality_failing: Mapping[str, int] = field(default_factory=dict)
     partition_lag: Mapping[str, int] = field(default_factory=dict)
+    delivery_wait_s: float | None = None
+    delivery_waits: str = ""
     delivery_lag: Mapping[str, int] = field(default_factory=dict)
     delivery_failures: Mapping[str, int] = field(default_factory=dict)
     delivery_refused: Mapping[str, int] = field(default_factory=dict)

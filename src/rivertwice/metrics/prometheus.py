@@ -33,6 +33,7 @@ GAUGES: tuple[tuple[str, str, str], ...] = (
     ("dead_share", "dead_share", "Dead letters among the newest records"),
     ("dead_open", "dead_open", "Dead letters that nobody amended or discarded"),
     ("dead_oldest_s", "dead_oldest_seconds", "Age of the oldest of them"),
+    ("delivery_wait_s", "delivery_wait_seconds", "How long rows have waited for a sink that took none, longest"),
     ("late_share", "late_share", "Late pairs among all, as the newest reconcile proved it"),
     ("defects", "defects", "DEFECT verdicts of the newest reconcile"),
     ("reconcile_age_s", "reconcile_age_seconds", "Age of the newest reconcile"),

@@ -104,6 +104,15 @@ RULES: tuple[AlertRule, ...] = (
         "a dead letter waits for a decision so long: what it should have been is missing from the truth",
         "`rivertwice dead list --state open`, then amend or discard",
     ),
+    AlertRule(
+        "delivery_lag",
+        "delivery_wait_s",
+        "delivery",
+        "warning",
+        "rows wait for a sink that has taken none for {value} (limit {limit}): its readers see older results",
+        "rows wait for a sink that has taken none for so long: its readers see older results",
+        "`rivertwice deliver status` names the position and the last error; does the destination answer?",
+    ),
 )
 
 
@@ -156,7 +165,7 @@ def _judge(rule: AlertRule, measures: Measures, limits: AlertLimits) -> AlertSta
         state = UNKNOWN
     else:
         state = FIRING if value > limit else OK
-    note = measures.dead_newest if rule.figure == "dead_share" else ""
+    note = {"dead_share": measures.dead_newest, "delivery_wait_s": measures.delivery_waits}.get(rule.figure, "")
     return AlertState(rule, state, None if value is None else float(value), limit, note)
 
 

@@ -25,6 +25,9 @@ class AlertLimits(BaseModel):
     dead_age: Duration = Field(
         default=timedelta(days=1), description="A dead letter waits longer to be amended or discarded."
     )
+    delivery: Duration = Field(
+        default=timedelta(minutes=15), description="Rows wait for a sink that has taken none for longer."
+    )
 
     def number(self, name: str) -> float | None:
         """Return a limit in records, as a share or in seconds; None if it is not set."""

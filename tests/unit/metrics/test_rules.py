@@ -17,7 +17,7 @@ from rivertwice.supervise.alerting import select_edges
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 QUIET = Measures(
     "lab_sums", NOW, desired="running", state="running", backpressure_s=0.0, savepoint_age_s=60.0, lag_records=0,
-    latency_s=0.5, dead_share=0.0, dead_oldest_s=0.0, recovery_s=30.0, recovery_objective_s=120.0,
+    latency_s=0.5, dead_share=0.0, dead_oldest_s=0.0, recovery_s=30.0, recovery_objective_s=120.0, delivery_wait_s=0.0,
 )  # fmt: skip
 LIMITS = AlertLimits(lag=100, latency=timedelta(seconds=2))
 
@@ -40,6 +40,7 @@ def test_a_healthy_stream_fires_nothing() -> None:
         ("latency", "latency_s", 2.0, 2.01),
         ("dead_share", "dead_share", 0.01, 0.0101),
         ("dead_unattended", "dead_oldest_s", 86_400.0, 86_401.0),
+        ("delivery_lag", "delivery_wait_s", 900.0, 900.1),
     ],
 )
 def test_each_alert_fires_above_its_limit_and_not_at_it(rule: str, figure: str, at: float, above: float) -> None:
@@ -57,6 +58,7 @@ def test_every_rule_is_tried_above() -> None:
         "latency",
         "dead_share",
         "dead_unattended",
+        "delivery_lag",
     }
 
 
@@ -143,7 +145,7 @@ def test_the_exposition_leaves_out_what_is_not_known() -> None:
 def test_the_rules_file_has_an_alert_per_limit_over_a_metric_that_exists() -> None:
     document = yaml.safe_load(alerting_rules({"lab_sums": LIMITS, "other": AlertLimits()}))
     rules = document["groups"][0]["rules"]
-    assert len(rules) == 7 + 5
+    assert len(rules) == 8 + 6
     names = {"rivertwice_" + name for _, name, _ in GAUGES}
     assert {rule["expr"].partition("{")[0] for rule in rules} <= names
     assert 'rivertwice_latency_seconds{pipeline="lab_sums"} > 2' in [
