@@ -172,6 +172,59 @@ def status(frame: Frame, name: str | None) -> None:
         raise SystemExit(REFUSED)
 
 
+@deliver.command(
+    epilog=example("rivertwice deliver check flight_delays", "rivertwice deliver check flight_delays --sink board")
+)
+@name_argument()
+@click.option("--sink", help="Only this sink; without it all of the definition.")
+@pass_frame
+def check(frame: Frame, name: str, sink: str | None) -> None:
+    """Compare what each sink holds with what is served at its position.
+
+    Every key and all values are compared, by hashes. A webhook cannot be asked. Exit 3 if a sink differs, 1 if one could not be read.
+    """
+    from dataclasses import asdict
+
+    from rivertwice.commands.frame import DEFECT
+    from rivertwice.delivery.check import DIFFERS, Checked, check_sink
+    from rivertwice.errors import RivertwiceError
+
+    found: list[Checked] = []
+    failed: list[RivertwiceError] = []
+    for each, asked in _chosen(frame, name, sink, again=False).items():
+        try:
+            found.append(check_sink(frame.settings, name, each, asked))
+        except RivertwiceError as error:
+            failed.append(error)
+    columns = (
+        "sink",
+        "to",
+        "state",
+        "timeline",
+        "batch",
+        "served",
+        "held",
+        "missing",
+        "extra",
+        "different",
+        "set_aside",
+    )
+    rows = [[getattr(each, column) for column in columns] for each in found]
+
+    def text() -> str:
+        lines = [as_table(columns, rows, title=name)] if rows else []
+        for each in found:
+            lines += [f"{each.sink}: {kind} {key}" for kind, key in each.named]
+            lines += [f"{each.sink}: {each.told}"] if each.told else []
+        return "\n".join(lines)
+
+    frame.emit([asdict(each) for each in found], text)
+    if failed:
+        raise failed[0]
+    if any(each.state == DIFFERS for each in found):
+        raise SystemExit(DEFECT)
+
+
 @deliver.command(epilog=example("rivertwice deliver refused flight_delays --sink board"))
 @name_argument()
 @click.option("--sink", help="Only this sink; without it all of the definition.")

@@ -7,7 +7,7 @@ table's current snapshot is the one that was read. So of two deliverers one is t
 from __future__ import annotations
 
 import contextlib
-import json
+import functools
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,9 +37,16 @@ from rivertwice.delivery.iceberg_table import (
     rows_of,
     schema_of,
 )
-from rivertwice.delivery.model import DeliveredColumns, Parcel, Position
+from rivertwice.delivery.model import DeliveredColumns, Holding, Parcel, Position
 from rivertwice.delivery.refusals import SetAside, none_aside
-from rivertwice.delivery.wire import position_held, position_to_json, row_selection
+from rivertwice.delivery.wire import (
+    key_start,
+    plain,
+    position_from_json,
+    position_held,
+    position_to_json,
+    row_selection,
+)
 from rivertwice.errors import ConfigError, LostRaceError, ServiceError
 from rivertwice.pipeline.delivery_model import IcebergDelivery
 
@@ -110,10 +117,30 @@ class IcebergSink:
             table = self._catalog().load_table(self._asked.table)
             with warnings.catch_warnings(), table.transaction() as change:
                 warnings.simplefilter("ignore", UserWarning)
-                change.delete(StartsWith(KEY, f'{{"pipeline":{json.dumps(self._pipeline)},'))
+                change.delete(StartsWith(KEY, key_start(self._pipeline)))
                 change.append(table.schema().as_arrow().empty_table(), {self._position_name: ""})
                 change.set_properties({self._position_name: ""})
         self.close()
+
+    @contextmanager
+    def inspect(self) -> Iterator[Holding]:
+        """Read rows and position of the table's current snapshot."""
+        with self._explained("reading"):
+            catalog = self._catalog()
+            table = catalog.load_table(self._asked.table) if catalog.table_exists(self._asked.table) else None
+            stored = "" if table is None else find_position(table.metadata, self._position_name)
+            position = position_from_json(stored)[0] if stored else None
+            yield Holding(position, functools.partial(self._rows, table))
+
+    def _rows(self, table: Table | None, shape: DeliveredColumns, schema: pa.Schema) -> Iterator[tuple[str, list[Any]]]:
+        del schema
+        if table is None:
+            return
+        names = (KEY, *shape.columns)
+        ours = StartsWith(KEY, key_start(self._pipeline))
+        for batch in table.scan(row_filter=ours, selected_fields=names).to_arrow_batch_reader():
+            for key, *values in zip(*(batch[name].to_pylist() for name in names), strict=True):
+                yield key, [plain(value) for value in values]
 
     def close(self) -> None:
         """Forget the table; there is no connection to close."""

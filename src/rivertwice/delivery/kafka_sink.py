@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
 import pyarrow as pa
 
 from rivertwice.config import Settings
-from rivertwice.delivery.model import DeliveredColumns, DeliveredRecord, Parcel, Position
+from rivertwice.delivery.model import DeliveredColumns, DeliveredRecord, Holding, Parcel, Position
 from rivertwice.delivery.refusals import RefusedRecord, SetAside, none_aside
-from rivertwice.delivery.wire import check_rows, position_from_json, position_to_json, row_selection, value_text
-from rivertwice.errors import LedgerError
+from rivertwice.delivery.wire import (
+    check_rows,
+    key_start,
+    position_from_json,
+    position_to_json,
+    row_selection,
+    value_text,
+    values_of,
+)
+from rivertwice.errors import LedgerError, RequestError
 from rivertwice.log import kafka
 from rivertwice.log.outbox import Outbox
+from rivertwice.log.reader import read_to
 from rivertwice.pipeline.delivery_model import KafkaDelivery
+from rivertwice.waits import Deadline
 
+STILL_S = 30.0
+"""Seconds for which a check waits for a moment in which the sink takes no step."""
 ENVELOPE = 200
 """Bytes that a record and a batch of one record cost beside key and value, rounded up."""
 
@@ -80,6 +98,43 @@ class KafkaSink:
         self._outbox.open()
         self._outbox.send([], lambda _: b"")
         self._outbox.close()
+
+    @contextmanager
+    def inspect(self) -> Iterator[Holding]:
+        """Read position and committed records of one moment."""
+        topic = self._asked.topic
+        stored, ends = self._outbox.look(), dict[int, int]()
+        if kafka.topic_exists(self._settings, topic):
+            for _ in Deadline.after(STILL_S).polls(0.2):
+                before, ends = stored, kafka.stable_ends(self._settings, topic)
+                stored = self._outbox.look()
+                if stored == before:
+                    break
+            else:
+                message = (
+                    f"sink {self._name} took steps all the time for {STILL_S:.0f} s, so its position and records are never of one moment; "
+                    "check it when fewer batches come"
+                )
+                raise RequestError(message)
+        position = position_from_json(stored)[0] if stored else None
+        yield Holding(position, functools.partial(self._rows, ends), self._lacks(ends))
+
+    def _rows(
+        self, ends: Mapping[int, int], shape: DeliveredColumns, schema: pa.Schema
+    ) -> Iterator[tuple[str, list[Any] | None]]:
+        del schema
+        start = key_start(shape.pipeline).encode()
+        for message in read_to(self._settings, self._asked.topic, ends) if ends else ():
+            key, value = message.key(), message.value()
+            if key is not None and value is not None and key.startswith(start):
+                yield key.decode(), values_of(shape, json.loads(value))
+
+    def _lacks(self, ends: Mapping[int, int]) -> str:
+        if not ends or not any(kafka.begin_offsets(self._settings, self._asked.topic).values()):
+            return ""
+        if kafka.is_compacted(self._settings, self._asked.topic):
+            return ""
+        return f"Kafka has deleted the oldest records of {self._asked.topic} (its retention)"
 
     def close(self) -> None:
         """Close the producer."""

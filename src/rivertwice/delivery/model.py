@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -222,6 +222,21 @@ class DeliveredColumns:
             return held
         own = {name: getattr(held, name) for name in ("start", "end", "sessions", "newest", "updates_ms")}
         return replace(self, **own)
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a destination holds of one sink at one moment.
+
+    Attributes:
+        position: the sink's position, None if it has none.
+        rows: yields keys and plain values in the order of the columns, oldest first; None instead of values: the row was taken away.
+        lacks: what the destination has removed by its own rules, in words; may be empty.
+    """
+
+    position: Position | None
+    rows: Callable[[DeliveredColumns, pa.Schema], Iterator[tuple[str, Sequence[Any] | None]]]
+    lacks: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ the position says what became of the transaction.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -17,15 +18,23 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import psycopg
 import pyarrow as pa
 from psycopg import sql
 from psycopg.abc import RV, PQGen
 
 from rivertwice.delivery import postgres_table as tables
-from rivertwice.delivery.model import WITHDRAW, DeliveredColumns, DeliveredRecord, Parcel, Position
+from rivertwice.delivery.model import WITHDRAW, DeliveredColumns, DeliveredRecord, Holding, Parcel, Position
 from rivertwice.delivery.refusals import RefusedRecord, SetAside, isolate, none_aside
-from rivertwice.delivery.wire import encode, position_held, position_to_json, row_selection
+from rivertwice.delivery.wire import (
+    key_start,
+    plain,
+    position_from_json,
+    position_held,
+    position_to_json,
+    row_selection,
+)
 from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
 from rivertwice.pipeline.delivery_model import POSITIONS, PostgresDelivery
 from rivertwice.waits import Deadline
@@ -109,10 +118,34 @@ class PostgresSink:
             self._position(connection)
             connection.patience_s = SLOW_S
             if set(tables.STAMPS) <= {name for name, _ in connection.execute(tables.find_columns(self._asked.table))}:
-                connection.execute(tables.empty(self._asked.table), (self._key_start(),))
+                connection.execute(tables.empty(self._asked.table), (key_start(self._pipeline),))
             self._store(connection, _NOTHING)
             connection.commit()
         self.close()
+
+    @contextmanager
+    def inspect(self) -> Iterator[Holding]:
+        """Read rows and position as they are at one moment."""
+        with self._explained("reading"), contextlib.closing(self):
+            connection = self._connect()
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
+            stored = ""
+            if connection.execute(tables.find_columns(tables.beside_name(self._asked.table, POSITIONS))).fetchall():
+                stored = self._read(connection, lock=False)
+            yield Holding(position_from_json(stored)[0] if stored else None, functools.partial(self._rows, connection))
+
+    def _rows(
+        self, connection: _Connection, shape: DeliveredColumns, schema: pa.Schema
+    ) -> Iterator[tuple[str, list[Any]]]:
+        if not connection.execute(tables.find_columns(self._asked.table)).fetchall():
+            return
+        singles = [pa.types.is_float32(schema.field(name).type) for name in shape.columns]
+        with connection.cursor("rows") as cursor:
+            cursor.itersize = CHUNK
+            cursor.execute(tables.select_rows(self._asked.table, shape.columns), (key_start(self._pipeline),))
+            for key, *values in cursor:
+                yield key, [plain(_single(value) if one else value) for one, value in zip(singles, values, strict=True)]
 
     def close(self) -> None:
         """Close the connection."""
@@ -216,7 +249,7 @@ class PostgresSink:
         gone = [name for name in have if have[name] != columns.get(name)]
         new = {name: kind for name, kind in columns.items() if have.get(name) != kind}
         if gone or new:
-            if connection.execute(tables.find_others(table), (self._key_start(),)).fetchone() is not None:
+            if connection.execute(tables.find_others(table), (key_start(self._pipeline),)).fetchone() is not None:
                 message = (
                     f"table {table} has rows of another pipeline than {self._pipeline}, so it cannot get the columns of the version that "
                     f"serves ({', '.join([*new, *gone])}); nothing was taken; let {self._pipeline} deliver to a table of its own"
@@ -225,10 +258,6 @@ class PostgresSink:
             for statement in tables.reshape(table, gone, new):
                 connection.execute(statement)
         self._columns = columns
-
-    def _key_start(self) -> str:
-        """Return the text with which all keys of this pipeline begin."""
-        return encode({"pipeline": self._pipeline})[:-1] + ","
 
     def _check(self, stored: str, table_columns: dict[str, str], *, may_differ: bool) -> None:
         if table_columns and table_columns != self._columns and not may_differ:
@@ -290,6 +319,11 @@ class PostgresSink:
                     if deadline.is_over():
                         break
             connection.execute(tables.upsert(table, self._columns))
+
+
+def _single(value: float | None) -> float | None:
+    """Return a number of a `real` as the tables have it: PostgreSQL sends the shortest text that means it."""
+    return None if value is None else float(np.float32(value))
 
 
 def is_of_the_record(error: psycopg.Error) -> bool:

@@ -59,7 +59,12 @@ def identifier(table: str) -> sql.Identifier:
 
 def beside(table: str, name: str) -> sql.Identifier:
     """Return the quoted name of another table in the same schema."""
-    return sql.Identifier(*table.split(".")[:-1], name)
+    return identifier(beside_name(table, name))
+
+
+def beside_name(table: str, name: str) -> str:
+    """Return the name of another table in the same schema."""
+    return ".".join([*table.split(".")[:-1], name])
 
 
 def create_table(table: str, columns: dict[str, str]) -> sql.Composed:
@@ -124,6 +129,12 @@ def withdraw(table: str) -> sql.Composed:
 def empty(table: str) -> sql.Composed:
     """Return the statement that deletes all rows whose key begins with a text."""
     return sql.SQL("DELETE FROM {} WHERE starts_with(_key, %s)").format(identifier(table))
+
+
+def select_rows(table: str, columns: Sequence[str]) -> sql.Composed:
+    """Return the statement that reads the rows whose key begins with a text."""
+    names = sql.SQL(", ").join(sql.Identifier(name) for name in ("_key", *columns))
+    return sql.SQL("SELECT {} FROM {} WHERE starts_with(_key, %s)").format(names, identifier(table))
 
 
 def find_others(table: str) -> sql.Composed:

@@ -116,6 +116,27 @@ def _by_row(rows: pa.Table, shape: DeliveredColumns) -> dict[str, _Row]:
     return _by_key(rows, shape) if shape.newest is None else _newest_present(rows, shape)
 
 
+def rows_at(
+    view: View, position: Position, shape: DeliveredColumns, reader: Reader, *, day: str | None = None
+) -> dict[str, tuple[Any, ...]]:
+    """Return the rows that a sink at a position must have, by key: their values in the shape's order.
+
+    Args:
+        view: the view that led to the position.
+        position: the sink's.
+        shape: the result's columns at the position.
+        reader: reads rows, at least those of the day.
+        day: only rows of windows that start on this day (UTC); None: all.
+    """
+
+    def touched(rows: pa.Table) -> pa.Table:
+        return rows if day is None else rows.filter(pc.equal(rows["_day"], day))
+
+    rows = _served(view.head, position, view.batches[-1].closed_ms, touched, view.publications, shape, reader)
+    hold = _by_key if shape.newest is None else _newest_present
+    return {key: values for key, (values, _) in hold(rows, shape).items()}
+
+
 def _held(position: Position, touched: _Touched, view: View, shape: DeliveredColumns, readers: Readers) -> pa.Table:
     """Return the `touched` rows that a sink at a position has."""
     assert view.held is not None, "a sink at a position is asked"

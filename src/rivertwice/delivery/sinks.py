@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from contextlib import AbstractContextManager
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from rivertwice.config import Settings
-from rivertwice.delivery.model import DeliveredColumns, Parcel, Position
+from rivertwice.delivery.model import DeliveredColumns, Holding, Parcel, Position
 from rivertwice.delivery.refusals import SetAside, none_aside
 from rivertwice.pipeline.delivery_model import (
     Delivery,
@@ -50,6 +51,20 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Close connections; never raises for a broken one."""
+        ...
+
+
+@runtime_checkable
+class ReadableSink(Protocol):
+    """A sink whose destination can be asked for what it holds."""
+
+    def inspect(self) -> AbstractContextManager[Holding]:
+        """Read what the destination holds, without `open`: a deliverer that runs is not disturbed.
+
+        Raises:
+            ConfigError: it cannot be read.
+            ServiceError: it does not answer.
+        """
         ...
 
 

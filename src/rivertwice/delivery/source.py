@@ -197,6 +197,15 @@ class StoredSource:
         check_corrections(self._home.root.name, published, rows)
         return rows
 
+    def days(self) -> list[str]:
+        """Return the days (UTC) on which windows of any timeline start, sorted."""
+        tables = self._home.tables
+        return sorted(delta.distinct(tables.changelog, "_day") | delta.distinct(tables.corrections, "_day"))
+
+    def on_day(self, day: str, shape: DeliveredColumns) -> DayReader:
+        """Return a reader of the rows of windows that start on a day."""
+        return DayReader(self._home, day, shape)
+
     def _read_sequence(self, *, again: bool) -> None:
         stamp = log_stamp(self._home.tables.sequence)
         if again or stamp != self._sequence_stamp:
@@ -241,6 +250,27 @@ class StoredSource:
             self._windows[row.bundle] = load_bundle_definition(self._home.bundles, row.bundle).window
         closed_ms = self._windows[row.bundle].closed_ms(row.batch_watermark_ms)
         return Committed(row.timeline, row.batch, closed_ms, row.emitted, row.committed_at)
+
+
+class DayReader:
+    """Reads rows of windows that start on one day; of sessions all corrections, which may replace those of another day."""
+
+    def __init__(self, home: PipelineHome, day: str, shape: DeliveredColumns) -> None:
+        self._tables = home.tables
+        self._day = ("_day", day)
+        self._is_of_sessions = shape.sessions
+
+    def changelog(self, first: int, last: int) -> pa.Table:
+        """Return rows of the batches `first <= batch <= last` of all timelines."""
+        rows = delta.read(self._tables.changelog, between=("_batch", first, last), only=self._day)
+        assert rows is not None, "it has a day"
+        return rows
+
+    def corrections(self, backfills: frozenset[str]) -> pa.Table | None:
+        """Return the rows that these backfills computed; None if the table does not exist."""
+        only = None if self._is_of_sessions else self._day
+        matching = is_among("_backfill", sorted(backfills))
+        return delta.read(self._tables.corrections, only=only, matching=matching) if backfills else None
 
 
 class ServingSource:

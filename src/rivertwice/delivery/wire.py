@@ -63,6 +63,19 @@ def key_text(shape: DeliveredColumns, values: Sequence[Any]) -> str:
     return encode({"pipeline": shape.pipeline, "window": plain_values[:2], "keys": keys})
 
 
+def key_start(pipeline: str) -> str:
+    """Return the text with which all keys of a pipeline begin."""
+    return encode({"pipeline": pipeline})[:-1] + ","
+
+
+def values_of(shape: DeliveredColumns, body: Mapping[str, Any]) -> list[Any] | None:
+    """Return the plain values of a record's value, in the shape's order; None for a withdrawal."""
+    if body["op"] == WITHDRAW:
+        return None
+    keys, others = body["keys"], body["values"]
+    return [*body["window"], *(keys.get(name) for name in shape.keys), *(others.get(name) for name in shape.others)]
+
+
 def value_text(shape: DeliveredColumns, record: DeliveredRecord, after: Position) -> str:
     """Return a record's value.
 

@@ -16,14 +16,15 @@ record of an aborted transaction is refused there by brokers of any version.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from rivertwice.config import Settings
 from rivertwice.errors import LeaseLostError, ServiceError, UnknownOutcomeError
 from rivertwice.log import kafka
+from rivertwice.log.reader import read_exactly, read_to
 from rivertwice.waits import Deadline
 
 LOG = logging.getLogger(__name__)
@@ -77,6 +78,12 @@ class Outbox:
         newest, self._seen = read_newest(self._settings, POSITIONS, self._name.encode())
         return newest
 
+    def look(self) -> bytes | None:
+        """Return the last position, and fence nobody."""
+        if not kafka.topic_exists(self._settings, POSITIONS):
+            return None
+        return read_newest(self._settings, POSITIONS, self._name.encode())[0]
+
     def fit_to_topic(self) -> None:
         """Limit batches to the size that the topic accepts; call it if the topic was created after `open`."""
         limit = self._limit()
@@ -122,12 +129,10 @@ class Outbox:
             ServiceError: Kafka does not answer.
         """
         client = self._make_producer()
-        end = kafka.end_offsets(self._settings, POSITIONS)[0]
-        if end > self._seen + 1:  # else there is only the mark of the own commit
-            key = self._name.encode()
-            if any(
-                message.key() == key for message in _read(self._settings, POSITIONS, self._seen, end, committed=False)
-            ):
+        ends = kafka.end_offsets(self._settings, POSITIONS)
+        if ends[0] > self._seen + 1:  # else there is only the mark of the own commit
+            others = read_exactly(self._settings, POSITIONS, {0: (self._seen, ends[0])}, committed=False)
+            if any(message.key() == self._name.encode() for message in others):
                 raise LeaseLostError(self._fenced())
         return client
 
@@ -270,49 +275,7 @@ def read_newest(settings: Settings, topic: str, key: bytes) -> tuple[bytes | Non
         ServiceError: Kafka does not give the topic to its end in time.
     """
     newest: bytes | None = None
-    end = kafka.end_offsets(settings, topic)[0]
-    for message in _read(settings, topic, 0, end, committed=True):
+    ends = kafka.end_offsets(settings, topic)
+    for message in read_to(settings, topic, ends):
         newest = message.value() if message.key() == key else newest
-    return newest, end
-
-
-def _read(settings: Settings, topic: str, first: int, end: int, *, committed: bool) -> Iterator[Message]:
-    """Yield the records `first <= offset < end` of a topic of one partition; `committed`: wait for open transactions."""
-    if first >= end:
-        return
-    level = "read_committed" if committed else "read_uncommitted"
-    extra = {
-        "enable.partition.eof": True,
-        "auto.offset.reset": "earliest",
-        "isolation.level": level,
-        "fetch.wait.max.ms": 20,
-    }
-    reader = kafka.consumer(settings, extra=extra)
-    deadline = Deadline.after(OPEN_S)
-    try:
-        reader.assign([TopicPartition(topic, 0, first or OFFSET_BEGINNING)])
-        while not deadline.is_over():
-            message = reader.poll(1.0)
-            if message is None:
-                continue
-            error, offset = message.error(), int(message.offset() or 0)
-            if error is None:
-                deadline = Deadline.after(OPEN_S)
-                if offset < end:
-                    yield message
-            elif not _is_end(error) and not error.retriable():
-                text = f"Kafka did not give {topic} ({error}); see `rivertwice status`"
-                raise ServiceError(text)
-            if (error is None and offset + 1 >= end) or (_is_end(error) and offset >= end):
-                return
-    finally:
-        reader.close()
-    text = (
-        f"Kafka did not give {topic} to its end at {end} within {OPEN_S:.0f} s: it does not answer, or a transaction of another sink "
-        "is open; see `rivertwice status` and `rivertwice deliver status`; it is tried again"
-    )
-    raise ServiceError(text)
-
-
-def _is_end(error: KafkaError | None) -> bool:
-    return error is not None and error.code() == KafkaError._PARTITION_EOF
+    return newest, ends[0]

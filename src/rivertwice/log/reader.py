@@ -140,5 +140,16 @@ def _place(message: Message, topic: str, ranges: OffsetRanges) -> int:
     raise ServiceError(text)
 
 
+def read_to(settings: Settings, topic: str, ends: Mapping[int, int]) -> Iterator[Message]:
+    """Yield the committed records that Kafka still has before the end of each partition; wait for transactions that are open there.
+
+    Errors are those of `read_exactly`.
+    """
+    begins = kafka.begin_offsets(settings, topic)
+    yield from read_exactly(settings, topic, {partition: (begins[partition], end) for partition, end in ends.items()})
+
+
 def _open(settings: Settings, isolation: str) -> Consumer:
-    return kafka.consumer(settings, extra={"enable.partition.eof": True, "isolation.level": isolation})
+    return kafka.consumer(
+        settings, extra={"enable.partition.eof": True, "isolation.level": isolation, "fetch.wait.max.ms": 20}
+    )

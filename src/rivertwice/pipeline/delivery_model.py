@@ -99,7 +99,7 @@ class KafkaDelivery(_Sink):
     def promise(self) -> tuple[str, str]:
         """Exactly once with transactions that hold records and position; else at least once."""
         if self.transactions:
-            return EXACTLY, "records and position are one transaction"
+            return EXACTLY, "records and position are one transaction, and each transaction has its own producer epoch"
         return AT_LEAST, "without transactions a crash between records and position delivers the records again"
 
     @property

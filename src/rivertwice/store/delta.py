@@ -33,6 +33,7 @@ from rivertwice.store.delta_log import require_whole as require_whole
 from rivertwice.store.delta_log import sync_commit
 from rivertwice.store.delta_place import name_of, require_writable, storage_options
 from rivertwice.store.delta_read import commits as commits
+from rivertwice.store.delta_read import distinct as distinct
 from rivertwice.store.delta_read import read as read
 from rivertwice.store.delta_read import read_history
 from rivertwice.store.new_files import NewFile

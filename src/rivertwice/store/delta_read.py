@@ -53,6 +53,19 @@ def read(
     return rows if rows is None or where is None else rows.filter(where)
 
 
+def distinct(path: Place, column: str) -> set[str]:
+    """Return the different texts of a column, without null; none if the table does not exist."""
+    with lent_handle(path) as table:
+        if table is None:
+            return set()
+        query = f"SELECT DISTINCT {quoted(column)} FROM t"  # noqa: S608 (our own name, quoted)
+
+        def run(_: object) -> pa.Table:
+            return pa.RecordBatchReader.from_stream(QueryBuilder().register("t", table).execute(query)).read_all()
+
+        return {str(value) for value in repeated(path, "reading it", run)[column].to_pylist() if value is not None}
+
+
 def _read_at(
     path: Place,
     table: Table,
