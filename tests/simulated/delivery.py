@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rivertwice.delivery.model import (
     BEFORE_ALL,
@@ -22,7 +23,7 @@ from rivertwice.delivery.model import (
     View,
 )
 from rivertwice.delivery.plan import Limits, is_continued, plan_next
-from rivertwice.delivery.records import records_of
+from rivertwice.delivery.records import records_of, rows_at
 from rivertwice.instants import from_ms
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.serving import Publication, select_served
@@ -238,3 +239,38 @@ class Deliverer:
     def to_end(self) -> None:
         while self.step():
             pass
+        self.check()
+
+    def check(self) -> None:
+        """Compare what the consumer holds with what `deliver check` computes at its position, as a whole and in days."""
+        position, world, shape = self.position, self.world, self.world.shape
+        if position is None:
+            return
+        batches = tuple(batch for batch in world.path_batches(position.timeline) if batch.batch <= position.batch)
+        publications = tuple(entry for entry in world.publications if entry.seq <= position.seq)
+        view = View(world.lines[position.timeline], batches, publications, position.seq)
+        held = {key: record.values for key, record in self.consumer.rows.items()}
+        assert rows_at(view, position, shape, world) == held
+        if shape.newest is None:
+            days = {str(row["window_start"]) for row in [*world.rows, *world.corrected]}
+            of_days = [rows_at(view, position, shape, _OfDay(world, day), day=day) for day in sorted(days)]
+            assert sum(map(len, of_days)) == len(held)
+            assert {key: values for found in of_days for key, values in found.items()} == held
+
+
+class _OfDay:
+    """Reads as `source.DayReader` does; here each window's start is a day of its own."""
+
+    def __init__(self, world: World, day: str) -> None:
+        self._world, self._day = world, day
+
+    def changelog(self, first: int, last: int) -> pa.Table:
+        return self._stamped(self._world.changelog(first, last), all_days=False)
+
+    def corrections(self, backfills: frozenset[str]) -> pa.Table:
+        return self._stamped(self._world.corrections(backfills), all_days=self._world.shape.sessions)
+
+    def _stamped(self, rows: pa.Table, *, all_days: bool) -> pa.Table:
+        days = pa.array([str(start) for start in rows["window_start"].to_pylist()], pa.string())
+        stamped = rows.append_column("_day", days)
+        return stamped if all_days else stamped.filter(pc.equal(days, self._day))
