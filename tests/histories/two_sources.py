@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rivertwice.pipeline.definition import Definition, parse_files
 from rivertwice.pipeline.relations import accepted_branches, run_sql
+from rivertwice.pipeline.row_errors import NO_CHECKS
 
 A, B = "topic-a", "topic-b"
 NAME = "two"
@@ -72,7 +73,11 @@ def two_sources(**changes: Any) -> Definition:
 
 def union_stream(spark: SparkSession, definition: Definition, raw: DataFrame, *, observe: bool = True) -> DataFrame:
     """Return the streaming result over both sources, each under its own watermark."""
-    return _union(spark, definition, accepted_branches(definition, raw, observe=observe))
+    return _union(
+        spark,
+        definition,
+        accepted_branches(definition, raw, dict.fromkeys(definition.streams, NO_CHECKS), observe=observe),
+    )
 
 
 def union_batch(spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame]) -> DataFrame:

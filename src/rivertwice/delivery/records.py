@@ -36,8 +36,8 @@ _Row = tuple[tuple[Any, ...], RowOrigin]
 _Touched = Callable[[pa.Table], pa.Table]
 
 
-class Reader(Protocol):
-    """The rows of the tables of one version."""
+class RowReader(Protocol):
+    """Rows of the tables of one version, all or some."""
 
     def changelog(self, first: int, last: int) -> pa.Table:
         """Return rows of the batches `first <= batch <= last` of all timelines."""
@@ -46,6 +46,10 @@ class Reader(Protocol):
     def corrections(self, backfills: frozenset[str]) -> pa.Table | None:
         """Return the rows that these backfills computed; None if the table does not exist."""
         ...
+
+
+class Reader(RowReader, Protocol):
+    """The rows of the tables of one version, and their columns."""
 
     def columns_of(self, line: Line, *, newest: bool) -> DeliveredColumns:
         """Return the result's columns by the definition of a line."""
@@ -117,7 +121,7 @@ def _by_row(rows: pa.Table, shape: DeliveredColumns) -> dict[str, _Row]:
 
 
 def rows_at(
-    view: View, position: Position, shape: DeliveredColumns, reader: Reader, *, day: str | None = None
+    view: View, position: Position, shape: DeliveredColumns, reader: RowReader, *, day: str | None = None
 ) -> dict[str, tuple[Any, ...]]:
     """Return the rows that a sink at a position must have, by key: their values in the shape's order.
 
@@ -194,7 +198,7 @@ def _values(held: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(held["values"])
 
 
-def _touched_by(step: DeliveryStep, view: View, shape: DeliveredColumns, reader: Reader) -> _Touched:
+def _touched_by(step: DeliveryStep, view: View, shape: DeliveredColumns, reader: RowReader) -> _Touched:
     """Return a function that selects the rows that a step may change: of a publication's windows or sessions, or all for a move."""
     if not step.ranges:
         return lambda rows: rows
@@ -322,7 +326,7 @@ def _served(
     touched: _Touched,
     publications: Sequence[Publication],
     shape: DeliveredColumns,
-    reader: Reader,
+    reader: RowReader,
 ) -> pa.Table:
     """Return the `touched` rows that a path serves at a position."""
     changelog = reader.changelog(line.path[0].first, position.batch)
@@ -338,7 +342,7 @@ def _counting(publications: Sequence[Publication], line: Line, seq: int) -> list
     return [entry for entry in publications if entry.seq <= seq and entry.semantics in line.semantics]
 
 
-def _corrections(publications: Sequence[Publication], reader: Reader) -> pa.Table | None:
+def _corrections(publications: Sequence[Publication], reader: RowReader) -> pa.Table | None:
     return reader.corrections(frozenset(entry.backfill for entry in publications)) if publications else None
 
 
