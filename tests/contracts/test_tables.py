@@ -8,11 +8,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
-from homes.project import REPOSITORY
+from homes import backfill, torn
+from homes.project import REPOSITORY, make_project
+from rivertwice.cli import cli
 from rivertwice.config import Settings, below, parse_place
 from rivertwice.errors import DefinitionError, LostRaceError, RivertwiceError
 from rivertwice.pipeline.bundle import build_bundle, load_bundle, save_bundle
+from rivertwice.pipeline.definition import load_definition
 from rivertwice.store import delta
 from rivertwice.store.fetched import local_files
 from rivertwice.store.places import open_store
@@ -20,6 +24,7 @@ from rivertwice.store.remembered import newest_commit
 from rivertwice.store.table_upkeep import compact, shape_of, sweep
 from rivertwice.timeline.lineage import Timeline, create_timeline, list_timelines, load_timeline, next_timeline_name
 from rivertwice.timeline.sequence import head, last_seq, move_head
+from rivertwice.timeline.served import rebuild_served
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -170,3 +175,39 @@ def test_data_files_are_fetched_once_and_are_what_was_written(place, tmp_path):
     found = pa.concat_tables([pq.ParquetFile(file).read(columns=["n"]) for file in files])
     assert sorted(found["n"].to_pylist()) == [1, 2, 3]
     assert local_files(uris, tmp_path / "cache") == files
+
+
+@pytest.mark.proves("howto-repair.md#repair-tables-after-a-power-loss-or-a-damaged-disk")
+@pytest.mark.parametrize("how", ["gone", "empty", "cut short"])
+def test_a_torn_checkpoint_is_named_and_a_repair_takes_it_out(place, tmp_path, monkeypatch, how):
+    project = {"p": {"pipeline.yaml": backfill.YAML, "transform.sql": backfill.SQL}}
+    settings = make_project(tmp_path, project, shared=parse_place(place), bootstrap="127.0.0.1:1")
+    monkeypatch.setenv("RIVERTWICE_SHARED", place)
+    torn.fill(settings, 2)
+    rebuild_served(settings.pipeline("p"), load_definition(settings.definition_folder("p")))
+    table = settings.pipeline("p").tables.changelog
+    rows_before = sorted(map(repr, delta.read(table).to_pylist()))
+    delta.open_table(table).create_checkpoint()
+    store = open_store(table)
+    (key,) = [key for key in store.list("_delta_log/") if key.endswith(".checkpoint.parquet")]
+    data = store.get(key)
+    if how == "gone":
+        store.delete(key)
+    else:
+        store.put(key, b"" if how == "empty" else data[: len(data) // 2])
+
+    def ask(*arguments):
+        options = ["--project", str(settings.project), "--home", str(settings.home)]
+        return CliRunner().invoke(cli, [*options, *arguments])
+
+    for verb in (["show", "p"], ["status"]):
+        said = [line for line in ask(*verb).output.splitlines() if key in line]
+        assert len(said) == 1, (verb, said)
+        assert "the log of table changelog is damaged: checkpoint" in said[0]
+        assert f"is {how}; the table cannot be opened; `rivertwice repair p`" in said[0]
+    assert ask("repair", "p").exit_code == 3
+    done = ask("repair", "p", "--yes")
+    assert done.exit_code == 0, done.output
+    assert sorted(map(repr, delta.read(table).to_pylist())) == rows_before
+    assert not any(name.endswith("_last_checkpoint") for name in store.list("_delta_log/"))
+    assert ("on S3" in ask("repair", "p").output) == place.startswith("s3://")

@@ -16,12 +16,12 @@ from homes.project import make_project
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.store import delta
-from rivertwice.store.delta_log import CUT, EMPTY, GONE, entry_path
+from rivertwice.store.delta_log import CUT, EMPTY, GONE, LOG, entry_path
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.sequence import move_head
 
-ZEROS = "zeros"
+ZEROS, MIDDLE = "zeros", "zeros in the middle"
 BATCHES = 6
 SIDE = pa.schema(
     [
@@ -112,7 +112,11 @@ _KEPT: list[tempfile.TemporaryDirectory[str]] = []  # removed when the process e
 
 
 def _make(root: Path, batches: int) -> None:
-    settings = make_project(root, {"p": {"pipeline.yaml": YAML, "transform.sql": SQL}}, bootstrap="127.0.0.1:1")
+    fill(make_project(root, {"p": {"pipeline.yaml": YAML, "transform.sql": SQL}}, bootstrap="127.0.0.1:1"), batches)
+
+
+def fill(settings: Settings, batches: int) -> None:
+    """Give the pipeline `p` of a project a head t1 that has committed so many batches."""
     home = settings.pipeline("p")
     bundle = build_bundle(settings.definitions / "p")
     save_bundle(bundle, home.bundles)
@@ -127,13 +131,22 @@ def versions_of(table: Path, key: str) -> dict[int, int]:
     return {int(value["batch"]): version for version, value in delta.commits(table, key)}
 
 
-def tear(path: Path, how: str) -> None:
-    """Damage a log entry as a power loss does."""
+def tear(path: Path, how: str) -> bytes:
+    """Damage a log entry or a checkpoint as a power loss does; return what is left of it."""
     data = path.read_bytes()
     if how == GONE:
         path.unlink()
     else:
-        path.write_bytes({EMPTY: b"", CUT: data[: len(data) // 2], ZEROS: bytes(len(data))}[how])
+        middle = data[: len(data) // 8] + bytes(len(data) // 2 - len(data) // 8) + data[len(data) // 2 :]
+        path.write_bytes({EMPTY: b"", CUT: data[: len(data) // 2], ZEROS: bytes(len(data)), MIDDLE: middle}[how])
+    return path.read_bytes() if path.exists() else b""
+
+
+def tear_checkpoint(table: Path, how: str) -> Path:
+    """Damage the newest checkpoint of a table's log and return its path."""
+    path = max((table / LOG).glob("*.checkpoint.parquet"))
+    tear(path, how)
+    return path
 
 
 def tear_commit(table: Path, key: str, batch: int, how: str) -> Path:

@@ -96,11 +96,21 @@ def decide_now(facts: Facts, now: datetime) -> Now:
 
 
 def _unread(facts: Facts) -> list[Problem]:
+    """Return a problem for each reason, however many parts cannot be read for it: most read several tables."""
+    parts: dict[str, list[str]] = {}
+    for what, why in facts.unread:
+        parts.setdefault(why, []).append(what)
     return [
         Problem(
-            "unread", WARN, DATA, f"its {what} cannot be read: {why}", None, "", f"`rivertwice repair {facts.name}`"
+            "unread",
+            WARN,
+            DATA,
+            f"its {', '.join(dict.fromkeys(what))} cannot be read: {why}",
+            None,
+            "",
+            f"`rivertwice repair {facts.name}`",
         )
-        for what, why in facts.unread
+        for why, what in parts.items()
     ]
 
 

@@ -25,6 +25,7 @@ from rivertwice.savepoint.catalogue import Savepoint, select_newest
 from rivertwice.savepoint.operations.record import ABANDONED, DONE, Operation, read_operations
 from rivertwice.savepoint.operations.steps import plan_of
 from rivertwice.savepoint.recovery_view import RecoveryView, view_recovery
+from rivertwice.store.delta_read import version_of
 from rivertwice.store.files import read_json
 from rivertwice.store.room import has_room
 from rivertwice.supervise.health import observe_stream
@@ -38,6 +39,7 @@ from rivertwice.verdicts import DEFECT, LATE, NOT_COMPARABLE
 
 T = TypeVar("T")
 DIFFERING = (DEFECT, LATE, NOT_COMPARABLE)
+_SHOWN = ("served", "provisional", "verdicts", "causes")
 SAVEPOINTS_EVERY_S = 60.0
 """Savepoints may lie on S3, where a look costs requests: they are looked at so often at most."""
 
@@ -59,6 +61,9 @@ def read_facts(settings: Settings, definition: Definition, now: datetime) -> Fac
     entries: list[Entry] = read("sequence", lambda: read_sequence(home), [])
     retention_at, retention = read("retention", lambda: _retention(settings, name, now), _NO_RETENTION)
     quality = view_quality(settings, home)
+    for table in _SHOWN:  # all of them are read elsewhere, and not at each look; on S3 an opening costs too much
+        place = getattr(home.tables, table)
+        read(table, lambda place=place: version_of(place) if isinstance(place, Path) else -1, -1)  # type: ignore[misc]
     return Facts(
         name=name,
         observation=observation,

@@ -13,8 +13,6 @@ from rivertwice.commands.options import name_argument
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_TABLES = ("sequence", "amendments", "corrections")
-
 
 @click.command(
     epilog=example("rivertwice repair flight_delays", "rivertwice repair flight_delays --yes"),
@@ -22,9 +20,9 @@ _TABLES = ("sequence", "amendments", "corrections")
 @name_argument()
 @click.option(
     "--accept-loss",
-    type=click.Choice(_TABLES),
+    metavar="TABLE",
     multiple=True,
-    help="Give a torn commit of this table up, though nothing can give back what it held.",
+    help="Accept that the torn commits of this table are lost, though nothing can give back what they held.",
 )
 @asks_first("lost rows are written again, damaged files set aside")
 @pass_frame
@@ -38,15 +36,16 @@ def repair(frame: Frame, name: str, consent: Consent, accept_loss: tuple[str, ..
     """
     from rivertwice.instants import utc_now
     from rivertwice.privacy.record import erased_topics
-    from rivertwice.repair.archives import describe_archive_damage, find_archive_damage
-    from rivertwice.repair.find import find_damage
+    from rivertwice.repair.archives import look_at_archives
+    from rivertwice.repair.find import find_damage, require_damage_on_s3
 
     home = frame.settings.pipeline(frame.known_pipeline(name))
 
     def preview() -> Preview:
-        damages = [*find_damage(home, utc_now()).damages]
-        for damage in find_archive_damage(frame.settings, home, utc_now(), erased_topics(frame.settings)):
-            damages += describe_archive_damage(name, damage)
+        findings = find_damage(home, utc_now())
+        require_damage_on_s3(home, findings)
+        damages = [*findings.damages]
+        damages += look_at_archives(frame.settings, home, utc_now(), erased_topics(frame.settings))[1]
         text = _damage_text(damages, f"nothing was done; `rivertwice repair {name} --yes` does it")
         code = DEFECT if damages else OK
         return Preview({"damages": to_plain(damages), "repaired": False}, text, nothing=not damages, code=code)

@@ -37,7 +37,7 @@ def status_text(view: dict[str, Any]) -> str:
         for item in view["pipelines"]
     ]
     lines.append(as_table(headers, rows))
-    lines += [text for item in view["pipelines"] for text in now_texts(item)]
+    lines += [text for item in view["pipelines"] for text in [*now_texts(item), *unread_texts(item)]]
     lines += [patience for item in view["pipelines"] if (patience := _patience_text(item))]
     lines += [f"{item['name']}: {text}" for item in view["pipelines"] if (text := _quality_text(item["quality"]))]
     lines += [
@@ -49,7 +49,7 @@ def status_text(view: dict[str, Any]) -> str:
         f"{item['name']}: {item[load]['message']}"
         for item in view["pipelines"]
         for load in ("first_load", "stream_load")
-        if item[load]
+        if item[load] and "error" not in item[load]
     ]
     lines += [
         f"{item['name']}: another version serves; `rivertwice version list {base_of(item['name'])}`"
@@ -72,11 +72,19 @@ def now_texts(item: dict[str, Any]) -> list[str]:
     return [f"{item['name']}: {now['text']}", *(f"{item['name']}: also: {each['text']}" for each in now["others"])]
 
 
+def unread_texts(item: dict[str, Any]) -> list[str]:
+    """Return why parts of a pipeline cannot be read, each reason once; not what its sentences say already. Pure."""
+    views = [value for value in item.values() if isinstance(value, dict) and "error" in value]
+    reasons = dict.fromkeys([*filter(None, [item["unread"]]), *(str(view["message"]) for view in views)])
+    said = " ".join(now_texts(item))
+    return [f"{item['name']}: {reason}" for reason in reasons if reason not in said]
+
+
 def version_texts(item: dict[str, Any]) -> list[str]:
     """Return what a pipeline's versions wait for. Pure."""
     versions = item["versions"]
     if "error" in versions:
-        return [f"{item['name']}: versions: {versions['message']}"]
+        return []
     waiting = [f"{each['name']}: {each['next']['text']}" for each in versions if each["next"]["text"]]
     accepted = [
         f"{each['name']}: its rows could not be compared; {each['accepted']['by']} accepted them at {each['accepted']['at']}: "
@@ -127,7 +135,7 @@ def _patience_text(item: dict[str, Any]) -> str | None:
 def _quality_text(quality: dict[str, Any] | None) -> str:
     """Return what fails of a pipeline's own suite; empty if nothing does."""
     if quality is None or not quality.get("found"):
-        return "" if quality is None else str(quality.get("message", ""))
+        return ""
     counts = ", ".join(f"{count} {severity}" for severity, count in quality["failing"].items() if count)
     return f"data quality: {counts} of {quality['expectations']} expectations fail: {quality['found'][0]['message']}"
 

@@ -1,8 +1,8 @@
 """Repair damage: each step is repeatable, so a repair that was killed is run again.
 
 1. Keep the stream at rest: drain it. The marker stops the agent from starting it while this process lives.
-2. Set damaged files of the archive aside, and read their records from Kafka again: later steps may need them. Set torn log
-   entries aside, with empty commits in their places. Take data files that are not whole out of the tables.
+2. Set torn log entries aside, with empty commits in their places, and torn checkpoints. Take data files that are not whole out of
+   the tables. Then set damaged files of the archive aside, and read their records from Kafka again: later steps may need them.
 3. Write lost rows again: from own data files, or computed again from the recorded ranges (corrections: from the backfill's
    stored plan). Each is proved before it is written.
 4. Copy the ledger's rows again from the changelog's commits; rebuild `served`.
@@ -22,27 +22,24 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.errors import RequestError
 from rivertwice.instants import utc_now
 from rivertwice.progress import Progress
-from rivertwice.repair.archives import (
-    ArchiveDamage,
-    describe_archive_damage,
-    find_archive_damage,
-    repair_archives,
-)
+from rivertwice.repair.archives import look_at_archives, repair_archives
 from rivertwice.repair.corrections import write_lost_corrections
-from rivertwice.repair.find import all_tables, find_damage
+from rivertwice.repair.find import all_tables, find_damage, require_damage_on_s3
 from rivertwice.repair.model import Damage, Findings, LostRows
 from rivertwice.repair.recompute import recompute
 from rivertwice.savepoint.operations.drain import DRAIN_S, drain_stream
 from rivertwice.savepoint.operations.record import only_operation
 from rivertwice.store import delta
 from rivertwice.store.delta_counts import rows_by
-from rivertwice.store.delta_mend import delete_rows, drop_files, mend_log
+from rivertwice.store.delta_log import are_checkpoints
+from rivertwice.store.delta_mend import delete_rows, describe_mended, drop_files, mend_log
 from rivertwice.store.files import put_json_if_absent
 from rivertwice.stream.at_rest import marker_of
 from rivertwice.stream.seal import app_of
-from rivertwice.timeline.intact import CHANGELOG, CORRECTIONS, DEAD, forget_cursor
+from rivertwice.timeline.intact import CHANGELOG, CORRECTIONS, DEAD, LEDGER, forget_cursor
 from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.ledger import METADATA_KEY, heal_ledger
 from rivertwice.timeline.lineage import head_definition
@@ -128,11 +125,14 @@ def _repair(
     *,
     running: bool,
 ) -> RepairReport:
-    rotten = find_archive_damage(settings, home, now, erased)
     findings = find_damage(home, now)
+    require_damage_on_s3(home, findings)
+    _require_damaged(home, findings, accept_loss)
     aside = home.root / "damaged" / now.strftime("%Y%m%dT%H%M%SZ")
-    done, unread = repair_archives(settings, home, aside, now, erased, progress) if rotten else ([], [])
-    done += _mend(home, findings, aside, accept_loss, now)
+    done = _mend(home, findings, aside, accept_loss, now)  # which topics are read is in the tables
+    rotten, rot = look_at_archives(settings, home, now, erased)
+    again, unread = repair_archives(settings, home, aside, now, erased, progress) if rotten else ([], [])
+    done += again
     computed, failed = recompute(settings, home, findings.lost, progress, spark)
     for lost_batch in sorted(
         [*(entry for entry in findings.lost if entry.rows is not None), *computed],
@@ -146,22 +146,25 @@ def _repair(
         copied = heal_ledger(home, whole=True)
         done += [f"ledger: {copied} rows copied from the changelog's commits"] if copied else []
         forget_cursor(home)
-    again_rotten = find_archive_damage(settings, home, now, erased) if rotten else []
-    left = [*find_damage(home, now).damages, *_of_archives(home, again_rotten)]
-    before = [*findings.damages, *_of_archives(home, rotten)]
-    definition = head_definition(home)
-    if (
-        findings.anything
-        and not any(damage.table in (CHANGELOG, CORRECTIONS) for damage in left)
-        and definition is not None
-    ):
+    left = [*find_damage(home, now).damages, *(look_at_archives(settings, home, now, erased)[1] if rot else [])]
+    before = [*findings.damages, *rot]
+    is_servable = not any(damage.table in (CHANGELOG, CORRECTIONS, "sequence") for damage in left)
+    definition = head_definition(home) if findings.anything and is_servable else None
+    if definition is not None:
         rebuild_served(home, definition, force=True)
         done.append("served: rebuilt")
     return RepairReport(before, done, failed, left, str(aside) if aside.exists() else None, running)
 
 
-def _of_archives(home: PipelineHome, damaged: Sequence[ArchiveDamage]) -> list[Damage]:
-    return [damage for archive_damage in damaged for damage in describe_archive_damage(home.root.name, archive_damage)]
+def _require_damaged(home: PipelineHome, findings: Findings, accept_loss: Collection[str]) -> None:
+    unknown = [name for name in accept_loss if name not in findings.torn]
+    if unknown:
+        torn = ", ".join(findings.torn) or "none"
+        message = (
+            f"the log of table {unknown[0]!r} has no torn commit whose loss could be accepted; torn are: {torn}; nothing was done; "
+            f"`rivertwice repair {home.root.name}` names what is damaged"
+        )
+        raise RequestError(message)
 
 
 def _mend(
@@ -170,23 +173,23 @@ def _mend(
     done, tables = [], all_tables(home)
     hopeless = {damage.table for damage in findings.damages if not damage.curable} - set(accept_loss)
     for name, entries in findings.torn.items():
-        if name in hopeless:
+        if name in hopeless and not are_checkpoints(entries):
             continue
         mend_log(tables[name], entries, aside / name, now)
-        done.append(
-            f"{name}: log entry {', '.join(str(entry.version) for entry in entries)} set aside, an empty commit in its place"
-        )
+        done.append(f"{name}: {describe_mended(entries)}")
         if name in findings.adopted:
             rows = findings.adopted[name]
             delta.append(
                 tables[name],
                 rows,
-                transactions=_numbered(home, name, rows),
+                transactions=None if name == LEDGER else _numbered(home, name, rows),
                 metadata={REPAIRED: {"rows": rows.num_rows}},
             )
-            done.append(f"{name}: {rows.num_rows} rows written again from its own data file")
+            done.append(f"{name}: {rows.num_rows} rows written again from its own data files")
     for name, files in findings.broken.items():
-        dropped = drop_files(tables[name], [Path(path) for path, _ in files], aside / name)
+        place = tables[name]
+        assert isinstance(place, Path), "data files on S3 are not checked"
+        dropped = drop_files(place, [Path(path) for path, _ in files], aside / name)
         done.append(f"{name}: {dropped} data files taken out")
     return done
 

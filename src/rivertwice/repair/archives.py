@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from rivertwice.backfill.ranges import HalfOpenRange, intersect, merge, subtract
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import DamagedFileError, RivertwiceError, ServiceError
+from rivertwice.errors import DamagedFileError, RivertwiceError, ServiceError, TableDamageError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import drop_empty, plan_chunks
 from rivertwice.log.archive import archive_lock
@@ -30,7 +30,7 @@ from rivertwice.repair.model import Damage
 from rivertwice.store import delta
 from rivertwice.store.delta_counts import live_sizes
 from rivertwice.store.delta_log import TornEntry, find_torn
-from rivertwice.store.delta_mend import copy_as_mended, drop_files, mend_log
+from rivertwice.store.delta_mend import copy_as_mended, describe_mended, drop_files, mend_log
 from rivertwice.timeline.lineage import head_definition, load_timeline
 from rivertwice.timeline.sequence import head
 
@@ -110,11 +110,27 @@ def find_archive_damage(
     return [damage for damage in damages if damage is not None and (damage.torn or damage.broken or damage.missing)]
 
 
+def look_at_archives(
+    settings: Settings, home: PipelineHome, now: datetime, erased: Mapping[str, Sequence[str]]
+) -> tuple[list[ArchiveDamage], list[Damage]]:
+    """Return what is damaged of a pipeline's archives, and the same in words.
+
+    Which topics it reads is in its tables: if these cannot be read, that is the damage.
+    """
+    try:
+        damaged = find_archive_damage(settings, home, now, erased)
+    except TableDamageError as error:
+        what = f"the archives were not looked at, because it is not known which topics are read: {error}"
+        cure = f"repair that table first, then run `rivertwice repair {home.root.name}` again"
+        return [], [Damage("archive", what, "it is not known whether an archive is damaged", cure, curable=False)]
+    return damaged, [each for one in damaged for each in describe_archive_damage(home.root.name, one)]
+
+
 def _look(settings: Settings, topic: str, topic_id: str, now: datetime, erased: Sequence[str]) -> ArchiveDamage | None:
     place = settings.archive(topic)
     if not isinstance(place, Path) or not place.exists():
         return None
-    torn = find_torn(place)
+    torn = find_torn(place, decode=True)
     with tempfile.TemporaryDirectory(prefix="rivertwice-repair-") as folder:
         view = place
         if torn:
@@ -203,10 +219,7 @@ def describe_archive_damage(pipeline: str, damage: ArchiveDamage) -> list[Damage
     else:
         cure = f"set aside; {_describe_runs(damage.missing) or 'no record'} is read from Kafka again"
     kept_paths = {path for path, bounds in damage.broken if damage.erased or overlaps(bounds, damage.lost)}
-    damages = [
-        Damage(table, f"log entry {entry.version} is {entry.how} ({entry.path})", _MEANING, cure, not damage.erased)
-        for entry in damage.torn
-    ]
+    damages = [Damage(table, f"log {entry.text}", _MEANING, cure, not damage.erased) for entry in damage.torn]
     damages += [
         Damage(table, f"data file {file.path} {file.how}", _MEANING, cure, file not in kept_paths)
         for file, _ in damage.broken
@@ -272,9 +285,7 @@ def _repair(
     check()
     if damage.torn:
         mend_log(place, damage.torn, aside, now)
-        done.append(
-            f"archive of {damage.topic}: {len(damage.torn)} log entries set aside, empty commits in their places"
-        )
+        done.append(f"archive of {damage.topic}: {describe_mended(damage.torn)}")
     origin = Origin(kafka.cluster_id(settings), damage.topic_id, damage.topic) if damage.wanted else None
     if origin is not None:  # Kafka's records would be written where the archive had others
         now_archived = read_archived(delta.open_table(place), damage.topic_id)

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.config import PipelineHome
+from rivertwice.config import PipelineHome, Place, is_s3
 from rivertwice.errors import RequestError
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.pipeline.bundle import load_bundle_definition
@@ -26,7 +26,7 @@ from rivertwice.repair.corrections import describe_lost_corrections, find_lost_c
 from rivertwice.repair.model import AGAIN, PROOF, Damage, Findings, LostRows
 from rivertwice.store import delta
 from rivertwice.store.delta_counts import broken_files, rows_by
-from rivertwice.store.delta_log import TornEntry, find_torn
+from rivertwice.store.delta_log import TornEntry, are_checkpoints, find_torn
 from rivertwice.store.delta_mend import copy_as_mended, read_files, unnamed_files
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import CommittedBatches
@@ -43,31 +43,19 @@ from rivertwice.timeline.intact import (
     stream_tables,
 )
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, from_table, read_ledger
-from rivertwice.timeline.lineage import late_watermarks_ms, list_timelines, path_of, select_on_path
+from rivertwice.timeline.lineage import late_watermarks_ms, list_timelines, load_timeline, path_of, select_on_path
 from rivertwice.timeline.upkeep import tables_of
 
 _DERIVED = {
     "served": "readers see an error until it is rebuilt",
     "provisional": "readers see an error until it is rebuilt",
 }
-_RESULTS = ("verdicts", "causes", "reconciles")
+_RESULTS = ("verdicts", "causes", "reconciles", "seals", "quality")
 
 
-def all_tables(home: PipelineHome) -> dict[str, Path]:
-    """Return the tables of a pipeline that are in folders, by name.
-
-    Raises:
-        RequestError: they are on S3, where an object is written whole or not at all, so none is torn.
-    """
-    tables = {**stream_tables(home), **tables_of(home.tables)}
-    folders = {name: place for name, place in tables.items() if isinstance(place, Path)}
-    if len(folders) < len(tables):
-        message = (
-            f"the tables of {home.root.name} are on S3 ({home.tables.root}): there an object is written whole or not at all, and rows that "
-            f"are gone were deleted; nothing was done; `rivertwice reconcile {home.root.name}` names them, a backfill computes them again"
-        )
-        raise RequestError(message)
-    return folders
+def all_tables(home: PipelineHome) -> dict[str, Place]:
+    """Return the tables of a pipeline, by name."""
+    return {**stream_tables(home), **tables_of(home.tables)}
 
 
 @contextmanager
@@ -78,9 +66,10 @@ def as_mended(home: PipelineHome, now: datetime) -> Iterator[tuple[PipelineHome,
         torn: dict[str, Sequence[TornEntry]] = {}
         broken: dict[str, Sequence[tuple[str, str]]] = {}
         for name, table in all_tables(home).items():
+            assert isinstance(table, Path), "tables on S3 have no folder"
             view = shared / "tables" / name
             view.parent.mkdir(parents=True, exist_ok=True)
-            entries = find_torn(table)
+            entries = find_torn(table, decode=True)
             if entries:
                 torn[name] = entries
             if not entries and not (files := broken_files(table)):
@@ -105,10 +94,40 @@ def _again(table: Path, torn: Sequence[TornEntry], broken: Sequence[Path], view:
 
 
 def find_damage(home: PipelineHome, now: datetime) -> Findings:
-    """Return the damages of a pipeline's tables."""
+    """Return the damages of a pipeline's tables.
+
+    On S3 an object is written whole or not at all, so only what keeps a table from being opened is looked for: an object that was
+    deleted or replaced.
+    """
+    if is_s3(home.tables.root):
+        found = {name: find_torn(table, decode=True) for name, table in all_tables(home).items()}
+        torn = {name: entries for name, entries in found.items() if entries}
+        return Findings(torn, damages=_describe_logs(home.root.name, torn, {}, on_s3=True))
+    return _find_in_folders(home, now)
+
+
+def require_damage_on_s3(home: PipelineHome, findings: Findings) -> None:
+    """Refuse to look further at tables on S3.
+
+    Raises:
+        RequestError: they can be opened, so a repair can do nothing about them.
+    """
+    if is_s3(home.tables.root) and not findings.anything:
+        message = (
+            f"the tables of {home.root.name} are on S3 ({home.tables.root}) and can be opened: there an object is written whole or not at "
+            f"all, and rows that are gone were deleted; nothing was done; `rivertwice reconcile {home.root.name}` names them, a backfill "
+            "computes them again"
+        )
+        raise RequestError(message)
+
+
+def _find_in_folders(home: PipelineHome, now: datetime) -> Findings:
     with as_mended(home, now) as (view, torn, broken):
-        known = {(row.timeline, row.batch) for row in _table_rows(view)}
-        rows = _with_commits(view, read_ledger(view))
+        lacking = {name for name, entries in torn.items() if not are_checkpoints(entries)}
+        adopted = find_adopted(home, view, lacking)
+        in_files = from_table(adopted[LEDGER]) if LEDGER in adopted else []
+        known = {(row.timeline, row.batch) for row in [*_table_rows(view), *in_files]}
+        rows = _with_commits(view, [*read_ledger(view), *in_files])
         copied = [row for row in rows if (row.timeline, row.batch) not in known]
         holes, lost = {}, []
         for timeline in list_timelines(home):
@@ -117,12 +136,13 @@ def find_damage(home: PipelineHome, now: datetime) -> Findings:
             missing = [
                 batch for batch in find_holes(CommittedBatches.of(path)) if batch > min(own_batches, default=batch)
             ]
+            if LEDGER in lacking and own_batches:  # it may be the first ones that are gone
+                missing = [*range(load_timeline(home, timeline).first_batch, min(own_batches)), *missing]
             if missing:
                 holes[timeline] = missing
             late = dict(zip((id(row) for row in path), late_watermarks_ms(path), strict=True))
             lost += _lost(home, view, [(row, late[id(row)]) for row in path if row.timeline == timeline])
         copied = copied if set(torn) & {LEDGER} or len(copied) > 1 else []
-        adopted = find_adopted(home, view, torn)
         corrections = find_lost_corrections(home, view)
         damages = _describe(home.root.name, torn, broken, lost, holes, copied, adopted)
         damages += [describe_lost_corrections(home.root.name, loss) for loss in corrections]
@@ -134,7 +154,8 @@ def _table_rows(view: PipelineHome) -> list[LedgerRow]:
     return [] if table is None else from_table(table)
 
 
-def _with_commits(view: PipelineHome, rows: list[LedgerRow]) -> list[LedgerRow]:
+def _with_commits(view: PipelineHome, found: list[LedgerRow]) -> list[LedgerRow]:
+    rows = list({(row.timeline, row.batch): row for row in found}.values())
     known = {(row.timeline, row.batch) for row in rows}
     carried = [LedgerRow.from_json(data) for _, data in delta.commits(view.tables.changelog, METADATA_KEY)]
     return rows + [row for row in carried if (row.timeline, row.batch) not in known]
@@ -180,10 +201,12 @@ def _digests(view: PipelineHome, rows: Sequence[LedgerRow]) -> dict[tuple[str, i
     return by_batch
 
 
-def _unnamed_rows(home: PipelineHome, view: PipelineHome, table: str) -> pa.Table | None:
+def _unnamed_rows(
+    home: PipelineHome, view: PipelineHome, table: str, columns: Sequence[str] = ("_timeline", "_batch")
+) -> pa.Table | None:
     """Return the rows of data files that no readable commit names."""
     place, mended = getattr(home.tables, table), getattr(view.tables, table)
-    return read_files(place, unnamed_files(place, mended), ("_timeline", "_batch"))
+    return read_files(place, unnamed_files(place, mended), columns)
 
 
 def _own_rows(
@@ -225,13 +248,20 @@ def _are_in_range(rows: pa.Table, row: LedgerRow) -> bool:
     return len(set(places)) == len(places) and all(start <= offset < end for (start, end), offset in bounds)
 
 
-def find_adopted(home: PipelineHome, view: PipelineHome, torn: Mapping[str, Any]) -> dict[str, pa.Table]:
+def find_adopted(home: PipelineHome, view: PipelineHome, torn: Collection[str]) -> dict[str, pa.Table]:
     """Return rows of torn commits that cannot be computed again, if data files of the commits have exactly what is missing.
 
-    A file that lost a race has such rows too. So only one row per number, and only numbers without a gap, are taken.
+    A file that lost a race has such rows too. So only one row per number, and only numbers without a gap, are taken. Rows of the ledger
+    are copies of what the changelog committed, so each file's are true; a file that was merged has those of others again.
     """
     adopted = {}
-    for name in set(torn) & {"sequence", "amendments"}:
+    if LEDGER in torn:
+        copies = _unnamed_rows(home, view, LEDGER, ("timeline", "batch"))
+        stored = {(row.timeline, row.batch) for row in _table_rows(view)}
+        first = {} if copies is None else _first_of(copies, stored)
+        if copies is not None and first:
+            adopted[LEDGER] = copies.take(list(first.values()))
+    for name in {*torn} & {"sequence", "amendments"}:
         place, mended = getattr(home.tables, name), getattr(view.tables, name)
         unnamed_rows, present = read_files(place, unnamed_files(place, mended), ("seq",)), delta.read(mended)
         present_numbers = set() if present is None else set(present["seq"].to_pylist())
@@ -246,6 +276,12 @@ def find_adopted(home: PipelineHome, view: PipelineHome, torn: Mapping[str, Any]
         if rows is not None and numbers and fills(numbers, present_numbers):
             adopted[name] = rows
     return adopted
+
+
+def _first_of(rows: pa.Table, stored: Collection[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """Return (timeline, batch) to the first of its rows, without those that are stored. Pure."""
+    keys = list(zip(rows["timeline"].to_pylist(), rows["batch"].to_pylist(), strict=True))
+    return {key: at for at, key in reversed(list(enumerate(keys))) if key not in stored}
 
 
 def fills(numbers: Sequence[int], taken: Collection[int]) -> bool:
@@ -266,16 +302,7 @@ def _describe(
     copied: Sequence[LedgerRow],
     adopted: Mapping[str, pa.Table],
 ) -> list[Damage]:
-    damages = [
-        Damage(
-            name,
-            f"log entry {entry.version} is {entry.how} ({entry.path})",
-            _meaning(name),
-            *_log_cure(pipeline, name, adopted.get(name)),
-        )
-        for name, entries in torn.items()
-        for entry in entries
-    ]
+    damages = _describe_logs(pipeline, torn, adopted)
     damages += [
         Damage(
             name,
@@ -310,6 +337,37 @@ def _describe(
         for timeline, batches in holes.items()
     ]
     return damages
+
+
+def _describe_logs(
+    pipeline: str,
+    torn: Mapping[str, Sequence[TornEntry]],
+    adopted: Mapping[str, pa.Table],
+    *,
+    on_s3: bool = False,
+) -> list[Damage]:
+    return [
+        Damage(name, f"log {entry.text}", "the table cannot be opened", _checkpoint_cure(entries))
+        if entry.is_checkpoint
+        else Damage(
+            name,
+            f"log {entry.text}",
+            _meaning(name),
+            *(_cure_on_s3(entry) if on_s3 else _log_cure(pipeline, name, adopted.get(name))),
+        )
+        for name, entries in torn.items()
+        for entry in entries
+    ]
+
+
+def _checkpoint_cure(entries: Sequence[TornEntry]) -> str:
+    if are_checkpoints(entries):
+        return "set aside; its commits are read from their own entries and an older checkpoint, so nothing is lost"
+    return "set aside; the entries that no other file has are named here too"
+
+
+def _cure_on_s3(entry: TornEntry) -> tuple[str, bool]:
+    return f"cannot be repaired: put the object back, an earlier version of it or from a backup: {entry.path}", False
 
 
 def _meaning(name: str) -> str:

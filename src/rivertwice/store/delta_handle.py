@@ -26,14 +26,15 @@ _T = TypeVar("_T")
 
 @contextmanager
 def explained(path: Place, doing: str) -> Iterator[None]:
-    """Name place and remedy if a table on S3 cannot be reached; for a table in a folder, name the torn entries of its log."""
+    """Name what is torn of a table's log; place and remedy if a table on S3 cannot be reached."""
     try:
         yield
     except (TableNotFoundError, CommitFailedError):
         raise
     except (DeltaError, OSError) as error:
-        if not is_s3(path):
+        if not is_s3(path) or "Kernel error" in str(error):
             require_whole(path, error)
+        if not is_s3(path):
             raise
         message = (
             f"the table {path} could not be reached at {doing}: {str(error)[:600]}; the commit under way may or may not be "

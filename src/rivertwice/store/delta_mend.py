@@ -1,7 +1,8 @@
-"""Mend a Delta table in a folder whose log or files are torn; or show it as it would be mended, without changing it.
+"""Mend a Delta table whose log or files are torn; or show it as it would be mended, without changing it.
 
 A torn entry cannot be restored, so an empty commit takes its place and the log is complete again. The rows of the lost commit are then
-missing by name, and a caller that knows them writes them again. No file is deleted: damaged files are set aside.
+missing by name, and a caller that knows them writes them again. A torn checkpoint is taken out: readers use the one before it, or the
+entries. No file is deleted: damaged files are set aside. On S3 only checkpoints are taken out.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 
+from rivertwice.config import Place
 from rivertwice.instants import to_ms
 from rivertwice.store.delta import NONCE, RETENTION, open_table
-from rivertwice.store.delta_log import LOG, TornEntry, added_files, entry_path, parse_entry
+from rivertwice.store.delta_log import LOG, POINTER, TornEntry, added_files, entry_path, parse_entry
 from rivertwice.store.durable import make_folder, sync_path
 from rivertwice.store.files import replace_bytes
+from rivertwice.store.places import open_store
 
 OPERATION = "RIVERTWICE REPAIR"
 
@@ -36,29 +39,60 @@ def commit_of_nothing(now: datetime) -> bytes:
 
 
 def mend_log(
-    table: Path, torn: Sequence[TornEntry], aside: Path | None, now: datetime, files: Path | None = None
+    table: Place, torn: Sequence[TornEntry], aside: Path | None, now: datetime, files: Path | None = None
 ) -> None:
-    """Replace torn entries with empty commits; the damaged files are moved to `aside` (None: overwritten).
+    """Take torn checkpoints out, replace torn entries with empty commits; the damaged files are moved to `aside` (None: overwritten).
 
     The first entry has the table's columns: they are read from a data file. If no file can be read, the whole log is moved aside, and the
     table no longer exists.
 
     Args:
-        table: the table's folder.
-        torn: its torn entries.
+        table: the table's place.
+        torn: what is torn of its log; on S3 checkpoints alone.
         aside: folder for the damaged files.
         now: the instant in the new entries.
         files: the folder with the data files, if it is not `table`.
     """
-    for torn_entry in torn:
+    for checkpoint in (each for each in torn if each.is_checkpoint):
+        for name in (str(checkpoint.path).rpartition("/")[2], POINTER):
+            _take_out(table, name, aside)
+    for torn_entry in (each for each in torn if not each.is_checkpoint):
+        assert isinstance(table, Path), "an entry on S3 is written whole"
         path = entry_path(table, torn_entry.version)
-        entry = commit_of_nothing(now) if torn_entry.version else _first_entry(files or table)
+        entry = _first_entry(files or table) if torn_entry.is_first else commit_of_nothing(now)
         if entry is None:
             _forget(table, aside)
             return
         if path.exists() and aside is not None:
             set_aside(path, aside)
         replace_bytes(path, entry)
+        if torn_entry.before:  # a log that begins with this entry is read, but looks torn until a checkpoint covers it
+            DeltaTable(str(table)).create_checkpoint()
+
+
+def describe_mended(torn: Sequence[TornEntry]) -> str:
+    """Return what `mend_log` did, for people. Pure."""
+    checkpoints = ", ".join(str(entry.version) for entry in torn if entry.is_checkpoint)
+    entries = ", ".join(str(entry.version) for entry in torn if not entry.is_checkpoint)
+    parts = [f"checkpoint {checkpoints} set aside, the log is read without it"] if checkpoints else []
+    parts += [f"log entry {entries} set aside, an empty commit in its place"] if entries else []
+    return "; ".join(parts)
+
+
+def _take_out(table: Place, name: str, aside: Path | None) -> None:
+    """Move a file of the log to `aside`; on S3 its bytes. An absent one is no error."""
+    if isinstance(table, Path):
+        path = table / LOG / name
+        if path.exists():
+            path.unlink() if aside is None else set_aside(path, aside)
+        return
+    store = open_store(table)
+    data = store.get(f"{LOG}/{name}")
+    if data is not None:
+        if aside is not None:
+            make_folder(aside)
+            replace_bytes(aside / name, data)
+        store.delete(f"{LOG}/{name}")
 
 
 def _first_entry(table: Path) -> bytes | None:

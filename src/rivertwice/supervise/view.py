@@ -20,7 +20,7 @@ from rivertwice.supervise.memory import Memory
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.intent import Heartbeat
 from rivertwice.timeline.lineage import path_of
-from rivertwice.timeline.sequence import read_sequence, select_head
+from rivertwice.timeline.sequence import Entry, read_sequence, select_head
 from rivertwice.timeline.version_records import read_versions
 
 if TYPE_CHECKING:
@@ -82,18 +82,20 @@ def view_stream(
         partitions are read next; null: batches are not placed by event time), heartbeat_age_s, exit, failures,
         consecutive_failures, is_backing_off, next_attempt, agent_action, sequence, serves (false: another version of the
         pipeline does), served (timeline, batch, until, closed, is_current: up to where closed windows are in the table that readers
-        see, and up to where they are closed; or error and message). Unknown values are None; never guessed.
+        see, and up to where they are closed; or error and message), unread (why the sequence or the ledger cannot be read). Unknown
+        values are None; never guessed.
     """
     home = settings.pipeline(name)
     observation = observe_stream(settings, name, now) if observation is None else observation
     health = classify_health(observation, now)
     intent, owner, beat, ended = observation.intent, observation.owner, observation.heartbeat, observation.last_exit
     memory = observation.memory
-    entries = read_sequence(home)
+    entries, unread = _entries_of(home)
     agent = agent_status(settings)
     timeline = select_head(entries)
     if beat is not None and timeline is not None and beat.timeline != timeline:
-        beat = _beat_of_head(home, timeline, beat)  # the head moved since: a restore, a rewind, an upgrade
+        # the head moved since: a restore, a rewind, an upgrade
+        beat, unread = _beat_of_head(home, timeline, beat)
     is_own = beat is not None and owner is not None and beat.epoch == owner.epoch
     age_s = None if beat is None else (now - beat.at).total_seconds()
     speaks = is_own and observation.state != UNRESPONSIVE
@@ -131,6 +133,7 @@ def view_stream(
         "sequence": entries[-1].seq if entries else 0,
         "serves": home.serves,
         "served": _try(lambda: _served(home)),
+        "unread": unread,
     }
 
 
@@ -145,10 +148,25 @@ def _served(home: PipelineHome) -> dict[str, Any]:
     }
 
 
-def _beat_of_head(home: PipelineHome, timeline: str, beat: Heartbeat) -> Heartbeat:
-    """Return a heartbeat of another timeline with the head's own position; the lag after that position is not known yet."""
-    last = newest_batch(home, path_of(home, timeline))
-    return Heartbeat(
+def _entries_of(home: PipelineHome) -> tuple[list[Entry], str | None]:
+    """Return the sequence, and why it cannot be read: then nothing is known of it, and all else is shown."""
+    try:
+        return read_sequence(home), None
+    except RivertwiceError as error:
+        return [], str(error)
+
+
+def _beat_of_head(home: PipelineHome, timeline: str, beat: Heartbeat) -> tuple[Heartbeat, str | None]:
+    """Return a heartbeat of another timeline with the head's own position, and why that cannot be read.
+
+    The lag after that position is not known yet.
+    """
+    last, unread = None, None
+    try:
+        last = newest_batch(home, path_of(home, timeline))
+    except RivertwiceError as error:
+        unread = str(error)
+    own = Heartbeat(
         epoch=beat.epoch,
         pid=beat.pid,
         timeline=timeline,
@@ -157,6 +175,7 @@ def _beat_of_head(home: PipelineHome, timeline: str, beat: Heartbeat) -> Heartbe
         batch=None if last is None else last.batch,
         watermark_ms=None if last is None else last.batch_watermark_ms,
     )
+    return own, unread
 
 
 def _patience(owned: bool, memory: Memory, now: datetime) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def test_a_repair_killed_before_it_wrote_is_repeated(made):
     tear(entry_path(settings.archive(TOPIC), 2), EMPTY)  # version 0 creates the table
     code, shown = ask(settings)
     assert (code, len(shown["damages"])) == (3, 1)
-    assert "log entry 2 is empty" in shown["damages"][0]["what"]
+    assert "log version 2 (" in shown["damages"][0]["what"]
     assert ask(settings, "--yes")[0] == 0
     assert archived(settings) == before
     delta.replace_rows(settings.archive(TOPIC), records(0, 20))  # as one that took a file out and was killed

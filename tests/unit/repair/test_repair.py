@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -101,8 +102,6 @@ def test_a_flipped_value_is_found_by_digest_and_a_short_file_by_size(made):
     victim = next(path for path in files if pq.read_table(path)["_batch"].to_pylist() == [4, 4])
     table = pq.ParquetFile(victim).read()
     at = table.schema.get_field_index("n")
-    import pyarrow as pa
-
     pq.write_table(table.set_column(at, "n", pa.array([11, 4], pa.int64())), victim)
     _, shown = ask(settings)
     named = [one for one in shown["damages"] if one["table"] == "changelog"]
@@ -159,14 +158,15 @@ def test_rows_of_the_ledger_alone_are_copied_from_the_changelogs_commits(made):
     assert [row.batch for row in read_ledger(home)] == list(range(6))
 
 
-def test_a_torn_sequence_entry_comes_back_from_its_data_file_or_stays(made):
+@pytest.mark.parametrize("how", [EMPTY, CUT])
+def test_a_torn_sequence_entry_comes_back_from_its_data_file_or_stays(made, how):
     settings, home, _ = made
     publish(
         home, {"backfill": "b", "ranges": [], "semantics": "s", "bundle": "b", "as_of": {}}, expected_seq=1, now=NOW
     )
     entries = read_sequence(home)
     path = entry_path(home.tables.sequence, delta.open_table(home.tables.sequence).version())
-    tear(path, EMPTY)
+    tear(path, how)
     code, report = ask(settings, "--yes")
     assert (code, report["left"]) == (0, [])
     assert (read_sequence(home), last_seq(home)) == (entries, 2)
@@ -175,13 +175,28 @@ def test_a_torn_sequence_entry_comes_back_from_its_data_file_or_stays(made):
     for name in (home.tables.sequence).glob("*.parquet"):
         if pq.read_table(name)["seq"].to_pylist() == [2]:
             name.unlink()
-    tear(newest, EMPTY)
+    torn = tear(newest, how)
     code, report = ask(settings, "--yes")
     assert code == 3
-    assert newest.read_bytes() == b""
+    assert newest.read_bytes() == torn
     assert "--accept-loss sequence" in report["left"][0]["cure"]
     code, report = ask(settings, "--yes", "--accept-loss", "sequence")
     assert (code, [entry.seq for entry in read_sequence(home)]) == (0, [1])
+
+
+def test_the_loss_that_a_message_offers_to_accept_can_be_accepted_for_every_table(made):
+    settings, home, _ = made
+    place = home.tables.versions("airports")
+    for number in range(3):
+        delta.append(place, pa.table({"n": [number]}))
+    tear(entry_path(place, 2), EMPTY)
+    left = ask(settings, "--yes")[1]["left"]
+    assert [one["table"] for one in left] == ["versions/airports"]
+    assert "`rivertwice repair p --yes --accept-loss versions/airports`" in left[0]["cure"]
+    code, report = ask(settings, "--yes", "--accept-loss", "versions/airports")
+    assert (code, report["left"]) == (0, [])
+    code, said = ask(settings, "--yes", "--accept-loss", "versions/airports")
+    assert (code, "has no torn commit whose loss could be accepted" in said) == (1, True)
 
 
 def test_a_torn_table_of_results_is_readable_again(made):
