@@ -22,7 +22,7 @@ from rivertwice.store import delta
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.sequence import move_head
-from simulated.sessions import RESULT, Row, World, columns_of, text
+from simulated.sessions import DELAY, RESULT, Row, World, columns_of, text
 
 YAML = """
 name: p
@@ -94,29 +94,70 @@ def extend(home: PipelineHome, bundle: Bundle, world: World, first: int) -> None
         start = end
 
 
+def extend_with_dead(settings: Settings, home: PipelineHome, bundle: Bundle, world: World, count: int) -> None:
+    """Archive and commit one more batch of so many records whose producer names the field `k` differently."""
+    first, batch = len(world.records), len(world.batches)
+    values = [{"customer": "a", "at": to_iso(from_ms(0)), "v": 1}] * count
+    records = [_record(first + number, 0, b"a", value) for number, value in enumerate(values)]
+    _append(settings, records, first)
+    row = ledger_row(
+        batch,
+        bundle=bundle.id,
+        batch_watermark_ms=max(record.at_ms for record in world.records) - DELAY,
+        start_offsets={"flights": {"0": first}},
+        end_offsets={"flights": {"0": first + count}},
+        read=count,
+        bad=count,
+        accepted=0,
+        min_event_ms=None,
+        max_event_ms=None,
+        emitted=0,
+        digest=digest_rows(table([]), table([]).column_names),
+    )
+    append_ledger(home, [row])
+    stamp = {"_format": 1, "_timeline": "t1", "_batch": batch, "reason": "missing", "detail": "k"}
+    letters = [{**stamp, **each, "record_time": each["timestamp"]} for each in records]
+    delta.append(home.tables.dead_letters, pa.Table.from_pylist(letters).drop(["timestamp", "timestamp_type", "day"]))
+    empty = delta.read(home.tables.changelog).slice(0, 0)
+    delta.append(home.tables.changelog, empty, transactions={"p#t1": batch}, partition_by=["_day"])
+
+
+def _record(offset: int, at_ms: int, key: bytes, value: dict[str, object]) -> dict[str, object]:
+    return {
+        "_format": 1,
+        "cluster_id": "c",
+        "topic_id": "id",
+        "topic": "flights",
+        "partition": 0,
+        "offset": offset,
+        "timestamp": from_ms(at_ms),
+        "timestamp_type": 0,
+        "key": key,
+        "value": json.dumps(value).encode(),
+        "headers": None,
+        "day": "1970-01-01",
+    }
+
+
 def _archive(settings: Settings, world: World) -> None:
     records = [
-        {
-            "_format": 1,
-            "cluster_id": "c",
-            "topic_id": "id",
-            "topic": "flights",
-            "partition": 0,
-            "offset": one.offset,
-            "timestamp": from_ms(one.at_ms),
-            "timestamp_type": 0,
-            "key": one.key.encode(),
-            "value": json.dumps({"k": one.key, "at": to_iso(from_ms(one.at_ms)), "v": one.value}).encode(),
-            "headers": None,
-            "day": "1970-01-01",
-        }
+        _record(
+            one.offset,
+            one.at_ms,
+            one.key.encode(),
+            {"k": one.key, "at": to_iso(from_ms(one.at_ms)), "v": one.value},
+        )
         for one in world.records
     ]
+    _append(settings, records, 0)
+
+
+def _append(settings: Settings, records: list[dict[str, object]], first: int) -> None:
     start, end = transaction_names("id", 0)
     delta.append(
         settings.archive("flights"),
         pa.Table.from_pylist(records, schema=SCHEMA),
-        transactions={start: 0, end: len(records)},
+        transactions={start: 0, end: first + len(records)},
         partition_by=PARTITION_BY,
     )
 

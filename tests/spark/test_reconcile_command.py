@@ -16,10 +16,12 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from homes.project import link
-from homes.sessions import make_session_home
+from homes.sessions import extend_with_dead, make_session_home
 from rivertwice.cli import cli
+from rivertwice.cockpit.overview import describe_summary
+from rivertwice.cockpit.trouble import describe_correctness
 from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import EPOCH
+from rivertwice.instants import EPOCH, utc_now
 from rivertwice.pipeline.bundle import Bundle
 from rivertwice.store import delta
 from rivertwice.timeline.served import rebuild_served
@@ -85,6 +87,33 @@ def test_findings_alone_are_exit_code_3(command: Command, made: Made) -> None:
     assert done.exit_code == 3
     assert {one["DEFECT"] for one in report["counts"].values()} == {0}
     assert {one["kind"] for one in report["gate"]["alerts"] if one["severity"] == "critical"} >= {"finding", "balance"}
+
+
+@pytest.mark.proves("howto-dead-letters.md#dead-letters", "howto-reconcile.md#the-gate")
+def test_a_producer_that_renamed_a_field_is_said_by_the_gate_by_status_and_by_the_page(
+    command: Command, made: Made
+) -> None:
+    settings, home, bundle, world = made
+    extend_with_dead(settings, home, bundle, world, 200)
+    said = (
+        "100 % of the newest records cannot be decoded or break a rule (limit 1 %): 100 of the newest 100: missing (k); "
+        "they have customer, which the definition does not name"
+    )
+    for mode in ("everything", "nothing new"):
+        report = json.loads(command(settings, "reconcile", "p").stdout)
+        assert report["gate"]["passed"], (mode, report["gate"])
+        assert [one["message"] for one in report["gate"]["alerts"] if one["kind"] == "dead_share"] == [said], mode
+    (shown,) = json.loads(command(settings, "status").stdout)["pipelines"]
+    sentences = [shown["now"]["text"], *(each["text"] for each in shown["now"]["others"])]
+    assert [said in sentence and "`rivertwice dead list p`" in sentence for sentence in sentences].count(True) == 1
+    assert said in str(describe_summary(settings, bundle.definition, utc_now())["now"])
+    assert said in str(describe_correctness(settings, "p")["run"]["gate"]["alerts"])
+
+    done = command(settings, "dead", "discard", "p", "--kind", "missing", "--reason", "known")
+    assert done.exit_code == 0, done.output
+    report = json.loads(command(settings, "reconcile", "p").stdout)
+    assert "dead_share" not in [one["kind"] for one in report["gate"]["alerts"]]
+    assert said not in command(settings, "status").stdout
 
 
 def test_what_a_run_by_hand_finds_reaches_people_and_so_does_its_end(command: Command, made: Made) -> None:

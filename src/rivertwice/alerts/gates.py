@@ -9,6 +9,7 @@ from rivertwice.alerts.model import CRITICAL, WARNING, AlertCause, Report
 from rivertwice.alerts.store import alerts_of
 from rivertwice.config import Settings
 from rivertwice.instants import utc_now
+from rivertwice.reconcile.gate import DEAD_SHARE
 from rivertwice.reconcile.model import SERVED
 from rivertwice.verdicts import DEFECT, LATE, NOT_COMPARABLE
 
@@ -89,7 +90,7 @@ def judge_gate(
     by_kind: dict[str, list[Mapping[str, str]]] = {}
     kinds = {alert["kind"] for alert in alerts}
     for alert in alerts:
-        if alert.get("repeats") in kinds:
+        if alert.get("repeats") in kinds or alert["kind"] == DEAD_SHARE:  # a rule of the agent reports it, and its end
             continue
         verdict = _VERDICTS.get(alert["kind"])
         is_repaired = verdict is not None and sum(served.values()) > 0 and not served.get(verdict)

@@ -102,6 +102,7 @@ class Facts:
         reconcile_every: how often a reconcile starts by itself; None: nobody has scheduled one, or its rhythm is not a simple one.
         compare: whether the definition asks for a comparison.
         has_room: whether the home's disk has room.
+        dead: that too many of the newest records are dead letters, in words; empty: they are not.
         unread: what cannot be read now, with the reason.
     """
 
@@ -123,6 +124,7 @@ class Facts:
     reconcile_every: timedelta | None = None
     compare: bool = True
     has_room: bool = True
+    dead: str = ""
     unread: tuple[tuple[str, str], ...] = ()
 
 

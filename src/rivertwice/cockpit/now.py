@@ -17,7 +17,7 @@ from rivertwice.cockpit.problems import ALERTS, BAD, CALM, DATA, GOOD, LEVELS, N
 from rivertwice.supervise.health import UNRESPONSIVE
 
 ORDER = (
-    "disk_full", "given_up", "agent_dead", "table_damage", "defect", "served_late", "finding", "nothing_compared", "quality",
+    "disk_full", "given_up", "agent_dead", "table_damage", "defect", "served_late", "finding", "nothing_compared", "quality", "dead_share",
     "unresponsive", "driver_down", "retention", "not_comparable", "noted", "starts_again", "alert", "lag_grows",
     "lag_unknown", "stale_verdict", "savepoint_stale", "recovery", "unread", "late_share",
     "restoring", "operation", "first_load", "stream_load", "first_start", "starting", "draining", "catching_up", "not_reconciled",
@@ -64,7 +64,8 @@ RULES = {
     STREAM: "Red: no driver, a silent one, no agent, given up, or a full disk. Yellow: it starts again, its lag does not shrink or is not known, "
     "or what a restart needs is too old. Green: a driver runs. Grey: the stream is not wanted.",
     DATA: "Red: served rows that are a DEFECT or lack late records above the limit, a gate that did not pass, a critical expectation "
-    "that fails. Yellow: late records above the limit that backfills have put right, rows that cannot be compared, a verdict that is stale. "
+    "that fails. Yellow: late records above the limit that backfills have put right, too many dead letters among the newest records, rows that cannot be "
+    "compared, a verdict that is stale. "
     "Green: the newest verdict holds and agrees. Grey: nothing was compared yet.",
     ALERTS: "Red: a critical alert is open. Yellow: a warning is open. Green: none is.",
 }
@@ -149,7 +150,7 @@ def _data_light(facts: Facts, problems: Sequence[Problem]) -> Light:
     if worst is not None:
         words = {
             "served_late": "late rows missing", "late_share": "late, put right", "defect": "DEFECT", "stale_verdict": "stale",
-            "not_reconciled": "not compared", "quality": "quality", "not_comparable": "not comparable",
+            "not_reconciled": "not compared", "quality": "quality", "not_comparable": "not comparable", "dead_share": "dead letters",
         }  # fmt: skip
         return Light(DATA, worst.level, words.get(worst.kind, worst.kind.replace("_", " ")), RULES[DATA])
     if facts.verdict is None:

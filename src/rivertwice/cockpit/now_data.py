@@ -10,11 +10,12 @@ from rivertwice.alerts.model import CRITICAL, Alert
 from rivertwice.cockpit.facts import Facts, Finding, Verdict
 from rivertwice.cockpit.problems import ALERTS, BAD, DATA, NONE, WARN, Problem, moment, share
 from rivertwice.printable import counted
+from rivertwice.reconcile.gate import DEAD_SHARE
 from rivertwice.verdicts import DEFECT, LATE, NOT_COMPARABLE
 
 UNSCHEDULED = timedelta(days=1)
 """Where no reconcile is scheduled, a verdict that is older than this, with new batches since, is stale."""
-_OWN = frozenset({"defect", "late_share", "not_comparable", "quality"})
+_OWN = frozenset({"defect", "late_share", "not_comparable", "quality", DEAD_SHARE})
 
 
 def find_data_problems(facts: Facts, now: datetime) -> Iterator[Problem]:
@@ -26,6 +27,7 @@ def find_data_problems(facts: Facts, now: datetime) -> Iterator[Problem]:
         yield from _late(facts, facts.verdict)
         yield from _not_comparable(facts, facts.verdict)
         yield from _findings(facts, facts.verdict)
+    yield from _dead(facts)
     yield from _quality(facts)
     yield from _stale(facts, now)
     yield from (_alert(facts, alert) for alert in facts.alerts)
@@ -158,6 +160,13 @@ def _finding(facts: Facts, verdict: Verdict, found: Finding, alike: int) -> Prob
         verdict.at, "" if kind is None else kind.meaning, "" if kind is None else f"`{_command(kind.verb, facts.name)}`", "correctness",
         frozenset({found.kind}),
     )  # fmt: skip
+
+
+def _dead(facts: Facts) -> Iterator[Problem]:
+    if facts.dead:
+        kind = KINDS[DEAD_SHARE]
+        then, covers = f"`{_command(kind.verb, facts.name)}`", frozenset({DEAD_SHARE})
+        yield Problem(DEAD_SHARE, WARN, DATA, facts.dead, None, kind.meaning, then, "letters", covers)
 
 
 def _quality(facts: Facts) -> Iterator[Problem]:

@@ -15,6 +15,7 @@ from rivertwice.alerts.model import Alert
 from rivertwice.alerts.store import alerts_of
 from rivertwice.cockpit.facts import Facts, Finding, Savepoints, UnfinishedOperation, Verdict, Windows
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.deadletters.newest import read_newest_dead
 from rivertwice.errors import RivertwiceError
 from rivertwice.instants import parse_iso
 from rivertwice.pipeline.airflow_model import NO_SCHEDULE
@@ -83,6 +84,9 @@ def read_facts(settings: Settings, definition: Definition, now: datetime) -> Fac
         reconcile_every=reconcile_rhythm(definition),
         compare=definition.compare,
         has_room=has_room(home.root) if home.root.exists() else True,
+        dead=read(
+            "dead letters", lambda: read_newest_dead(home, definition).describe(definition.alerts.dead_share), ""
+        ),
         unread=tuple(unread),
     )
 

@@ -6,13 +6,11 @@ import math
 from collections.abc import Sequence
 from datetime import datetime
 
+from rivertwice.deadletters.newest import RECENT
 from rivertwice.instants import from_ms
 from rivertwice.metrics.model import BatchFigures
 from rivertwice.timeline.ledger import LedgerRow
 
-RECENT = 100
-NEWEST_RECORDS, SUDDEN = 100, 0.1
-"""Dead letters among the newest records count by themselves from this share on, and of no fewer records."""
 FULL = 0.95
 """A batch counts as full above this share of its cap: the cap is divided over partitions and rounded down."""
 
@@ -59,30 +57,6 @@ def backpressure_seconds(batches: Sequence[BatchFigures], cap: int) -> float:
             break
         since = batch.begun_at
     return 0.0 if since is None else (batches[-1].committed_at - since).total_seconds()
-
-
-def dead_share(batches: Sequence[BatchFigures]) -> float | None:
-    """Return the share of dead letters among the newest records; None without records.
-
-    That is the newest hundred batches, or the newest batches of at least a hundred records if they have a much larger share: a
-    producer that renamed a field breaks every record from now on, and these are few among a hundred batches.
-    """
-    recent = batches[-RECENT:]
-    over_all = _share(recent)
-    count = 0
-    for place in reversed(range(len(recent))):
-        count += recent[place].read
-        if count >= NEWEST_RECORDS:
-            newest = _share(recent[place:])
-            return (
-                max(newest, over_all) if newest is not None and over_all is not None and newest >= SUDDEN else over_all
-            )
-    return over_all
-
-
-def _share(batches: Sequence[BatchFigures]) -> float | None:
-    read = sum(batch.read for batch in batches)
-    return sum(batch.bad for batch in batches) / read if read else None
 
 
 def read_per_second(batches: Sequence[BatchFigures], now: datetime, window_s: float = 60.0) -> float:

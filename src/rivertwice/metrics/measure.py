@@ -10,6 +10,7 @@ from typing import Any
 
 from rivertwice.config import PipelineHome, Settings
 from rivertwice.deadletters.model import OPEN, DeadLetterSummary
+from rivertwice.deadletters.newest import dead_share, fields_of
 from rivertwice.deadletters.summary import summarise_dead_letters
 from rivertwice.delivery.asked import sinks_of
 from rivertwice.delivery.status import view_delivery
@@ -22,13 +23,11 @@ from rivertwice.metrics.figures import (
     backpressure_seconds,
     batch_figures,
     batch_quantiles,
-    dead_share,
     newest_event_ms,
     read_per_second,
 )
 from rivertwice.metrics.model import BatchFigures, Measures
 from rivertwice.pipeline.definition import Definition, load_definition
-from rivertwice.pipeline.paths import parts_of
 from rivertwice.quality.standing import failing_by_severity, standing
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import PROVED, select_newest
@@ -164,10 +163,7 @@ def _from_dead_letters(
 ) -> Measures:
     tables, fields = home.tables, None
     if measures.dead_share:  # else nobody is told of the newest ones, and their bytes need not be read at each look
-        fields = {
-            source.topic: {parts_of(source, field)[0] for field in source.schema_}
-            for source in definition.sources.values()
-        }
+        fields = fields_of(definition)
     summary = _LETTERS.get(
         (str(home.root), tuple(path), fields is not None),
         (tables.ledger, tables.changelog, tables.dead_letters, tables.amendments),

@@ -18,6 +18,8 @@ QUALITY = "quality"
 """Kind of the alerts of users' own suites: the rows are what the log gives, the data are not what somebody expects."""
 FOREIGN_WRITE = "foreign_write"
 """Kind of the warning that another program wrote to a table, though no row is wrong by it."""
+DEAD_SHARE = "dead_share"
+"""Kind of the warning that too many of the newest records are dead letters; also of the agent's rule."""
 MOST_GAPS = 10  # each names offsets; the verdicts hold them all
 
 
@@ -28,7 +30,7 @@ class GateAlert:
     Attributes:
         severity: `critical` or `warning`.
         kind: stable word: defect, finding, gap, balance, late_share, not_comparable, nothing_compared, suite,
-            suite_errored, quality, foreign_write.
+            suite_errored, quality, foreign_write, dead_share.
         pair: the pair whose rows it is about, `stream` or `served`; empty: it is about no single pair.
         repeats: kind of the gate's own alert that says the same; a person hears of it once.
     """
@@ -63,6 +65,7 @@ class GateInput:
         older: pair to the rows among the NOT_COMPARABLE that need not be compared.
         compare: whether the definition asks for a comparison; where it does, a run that could compare nothing fails.
         acknowledged: pair to the words of a person who knows that nothing of it can be compared.
+        dead: that too many of the newest records are dead letters, in words (`deadletters.newest`); empty: they are not.
     """
 
     counts: Mapping[str, Mapping[str, int]]
@@ -75,6 +78,7 @@ class GateInput:
     older: Mapping[str, int] = field(default_factory=dict)
     compare: bool = True
     acknowledged: Mapping[str, str] = field(default_factory=dict)
+    dead: str = ""
 
 
 @dataclass(frozen=True)
@@ -133,10 +137,16 @@ def decide_gate(report: GateInput) -> Gate:
     )
     alerts.extend(GateAlert(WARNING, "gap", reason) for reason in report.gaps[:MOST_GAPS])
     alerts.extend(_balance_alerts(report))
+    alerts.extend(dead_alerts(report.dead))
     for suite in report.suites:
         alerts.extend(suite.failed)
         alerts.extend(suite.errored)
     return Gate(tuple(alerts), tuple(report.suites))
+
+
+def dead_alerts(dead: str) -> list[GateAlert]:
+    """Return the warning that too many of the newest records are dead letters; none if the text is empty."""
+    return [GateAlert(WARNING, DEAD_SHARE, dead)] if dead else []
 
 
 def _defect(pair: str, rows: int) -> GateAlert:

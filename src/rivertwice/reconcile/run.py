@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.deadletters.newest import read_newest_dead
 from rivertwice.instants import TimeRange, to_ms
 from rivertwice.log.addresses import name_parts
 from rivertwice.pipeline.engine import FEW_RECORDS, with_confs
@@ -231,6 +232,7 @@ def _decide(
             count_presence(verdicts, OLDER),
             definition.compare,
             select_acknowledged(read_acknowledgements(home), view.last.timeline, reasons, now),
+            read_newest_dead(home, definition).describe(definition.alerts.dead_share),
         )
     )
 

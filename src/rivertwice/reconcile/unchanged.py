@@ -6,20 +6,21 @@ import secrets
 from datetime import datetime
 
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.deadletters.newest import read_newest_dead
 from rivertwice.log.addresses import name_parts
 from rivertwice.progress import Progress
 from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.gate import FOREIGN_WRITE, QUALITY, Gate, GateAlert
+from rivertwice.reconcile.gate import DEAD_SHARE, FOREIGN_WRITE, QUALITY, Gate, GateAlert, dead_alerts
 from rivertwice.reconcile.quality import standing_alerts
 from rivertwice.reconcile.report import Phases, ReconcileReport
 from rivertwice.reconcile.results import Stamp, reconcile_runs, store_run
 from rivertwice.reconcile.seals.look import UNCHANGED, Decision, Look, decide_mode, look_at_changes, require_files
 from rivertwice.reconcile.seals.table import read_seals
 from rivertwice.timeline.judgements import Increment
-from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.lineage import head_definition, path_ledger
 
-_OF_THAT_RUN = frozenset({QUALITY, FOREIGN_WRITE})
-"""Kinds of alerts that do not go on: suites are asked again, and a commit is older than the seal."""
+_OF_THAT_RUN = frozenset({QUALITY, FOREIGN_WRITE, DEAD_SHARE})
+"""Kinds of alerts that do not continue: suites and dead letters are looked at again, and a foreign commit is older than the seal."""
 
 
 def reconcile_unchanged(
@@ -96,7 +97,10 @@ def keep_as_sealed(
     )
     summary = {name: stored[name] for name in ("counts", "balance", "late_by_partition")}
     alerts = [GateAlert(**alert) for alert in stored["gate"]["alerts"] if alert["kind"] not in _OF_THAT_RUN]
-    gate = Gate((*alerts, *standing_alerts(settings, home)))
+    definition = head_definition(home)
+    assert definition is not None, "a sealed run looked at a head"
+    dead = read_newest_dead(home, definition).describe(definition.alerts.dead_share)
+    gate = Gate((*alerts, *dead_alerts(dead), *standing_alerts(settings, home)))
     summary["gate"] = {
         **stored["gate"],
         "passed": gate.passed,

@@ -55,6 +55,8 @@ CASES: list[tuple[str, Facts, str, tuple[str, ...]]] = [
       "3 of 400 served rows are wrong", "`rivertwice verdicts flights --verdict DEFECT`")),
     ("defect of the stream alone", replace(WELL, verdict=replace(VERDICT, stream={"AGREES": 399, "DEFECT": 1})), BAD,
      ("emitted 1 row that the log does not give", "put right by backfills")),
+    ("dead letters", replace(WELL, dead="100 % of the newest records cannot be decoded: 100 of the newest 100: missing (k)"), WARN,
+     ("100 % of the newest records cannot be decoded", "missing (k)", "served numbers lack the records", "`rivertwice dead list flights`")),
     ("late and served", replace(WELL, verdict=replace(LATE, served={"AGREES": 330, "LATE": 70},
                                                       windows={"LATE": Windows(1, ago(hours=5), ago(hours=5))})), BAD,
      ("15.9 % of the records came too late, above the limit of 5 %",

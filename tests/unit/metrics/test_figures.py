@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from rivertwice.deadletters.newest import dead_share
 from rivertwice.metrics.figures import (
     backpressure_seconds,
     batch_quantiles,
-    dead_share,
     newest_event_ms,
     quantile,
     read_per_second,

@@ -10,12 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
 import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 
+from homes import torn
+from homes.ledger import NOW, ledger_row
 from homes.project import REPOSITORY
+from rivertwice.store import delta
+from rivertwice.timeline.ledger import append_ledger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]  # Airflow itself imports a deprecated client
 WEB = REPOSITORY / "src/rivertwice/orchestration/web"
@@ -144,3 +149,32 @@ def test_an_answer_that_somebody_has_is_not_sent_again() -> None:
         assert (again.status_code, again.body, again.headers["etag"]) == (304, b"", tag)
     assert answer(request(**{"If-None-Match": tag}), {"name": "else", "at": None}).status_code == 200
     assert first.headers["cache-control"] == "no-store"
+
+
+def test_the_page_says_that_the_newest_records_are_dead_letters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The route of what is true now, asked by a user who may read the pipeline."""
+    from airflow.api_fastapi.core_api.security import get_user
+
+    from rivertwice.orchestration.cockpit import overview
+    from rivertwice.orchestration.cockpit.access import get_settings, readable_definition
+    from rivertwice.orchestration.cockpit.app import app
+
+    settings, home, bundle = torn.make_home(tmp_path, batches=1)
+    count = 200
+    row = ledger_row(1, bundle=bundle.id, read=count, bad=count, accepted=0, emitted=0)
+    append_ledger(home, [row])
+    delta.append(home.tables.changelog, delta.read(home.tables.changelog).slice(0, 0), transactions={"p#t1": 1})
+    letter = {"_format": 1, "_timeline": "t1", "_batch": 1, "reason": "missing", "detail": "k", "topic": "flights"}
+    letter |= {"topic_id": "id", "partition": 0, "record_time": NOW, "key": None, "headers": None}
+    rows = [{**letter, "offset": 10 + number, "value": b'{"customer": "a"}'} for number in range(count)]
+    delta.append(home.tables.dead_letters, pa.Table.from_pylist(rows))
+    monkeypatch.setattr(overview, "runs_at_work", lambda *_: {})
+    allowed = {get_user: lambda: None, readable_definition: lambda: bundle.definition, get_settings: lambda: settings}
+    for dependency, answer in allowed.items():
+        monkeypatch.setitem(app.dependency_overrides, dependency, answer)
+    now = ask("/api/p/p/summary").json()["now"]
+    sentences = [now["sentence"], *(each["sentence"] for each in now["others"])]
+    (said,) = [sentence for sentence in sentences if "dead letters" in sentence or "newest records" in sentence]
+    assert "100 of the newest 100: missing (k); they have customer, which the definition does not name" in said

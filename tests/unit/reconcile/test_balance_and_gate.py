@@ -155,3 +155,9 @@ def test_hopping_windows_owe_every_record_as_often_as_it_has_windows() -> None:
     assert balance_total(accounts, changelog_rows=14).unexplained == 1
     short = [*pairs[1:], PairCount(P0, 11, late=False, rows=14)]
     assert balance_partitions({P0: 10}, {P0: 1}, {P0: 9}, short, closed_ms=11, windows=3)[P0].unexplained
+
+
+def test_too_many_dead_letters_among_the_newest_records_are_a_warning() -> None:
+    gate = decide_gate(replace(INPUT, dead="100 % of the newest records cannot be decoded"))
+    assert (kinds(gate), gate.passed) == ([("warning", "dead_share")], True)
+    assert decide_gate(INPUT).alerts == ()

@@ -21,6 +21,7 @@ export function Newest({ data, actions }) {
       rows=${pairs.map(([pair, counts]) => ({ key: pair, cells: [pair, html`<${Bar} label=${pair} parts=${ALL.map((word) => ({ word, count: counts[word] || 0 }))} />`, ...ALL.map((word) => number(counts[word] || 0))] }))} />
     <${Facts} pairs=${[
       ["Balance", `${number(total.read)} read = ${number(total.emitted)} emitted + ${number(total.open)} open + ${number(total.late)} late + ${number(total.dead)} dead + ${number(total.excluded)} excluded`],
+      ...run.gate.alerts.filter((alert) => alert.kind === "dead_share").map((alert) => ["Newest records", html`<span class="row-words t-warn">${alert.message}</span>`]),
       ["Late share", total.late_share === undefined ? "–" : share(total.late_share)],
       ["Without a cause", html`<span class=${total.unexplained ? "row-words t-bad" : ""}>${number(total.unexplained)}</span>`],
       ["Run", html`<span class="mono">${run.run}</span>, ${instant(run.at)}, took ${number(run.duration_s)} s`],
