@@ -12,7 +12,7 @@ from rivertwice.commands.anywhere import make_frame, root_options
 from rivertwice.commands.asking import WORDS
 from rivertwice.commands.catalogue import CommandCatalogue
 from rivertwice.commands.frame import EXIT_CODES, FriendlyGroup, example
-from rivertwice.one_command import say_one_command
+from rivertwice.one_command import say_one_command, say_verbose
 
 
 class RootGroup(FriendlyGroup):
@@ -60,6 +60,8 @@ def cli(ctx: click.Context, /, **values: Any) -> None:
     The options below can stand before or after the verb. `rivertwice VERB --help` explains a verb with an example.
     """
     ctx.obj = make_frame(os.environ, values)
+    if ctx.obj.debug:
+        say_verbose()
 
 
 def main() -> None:

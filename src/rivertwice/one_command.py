@@ -1,12 +1,13 @@
 """Whether this process is one command of a person: `rivertwice VERB`. Drivers, jobs, the agent and users' programs are not.
 
-A command may defer what only a user's own code could ask for (`store.arrow`), and gives up soon on a broker that is down
-(`log.reach`). Nothing else may depend on it.
+A command may defer what only a user's own code could ask for (`store.arrow`), gives up soon on a broker that is down (`log.reach`), and
+prints an error of Spark once, in its own words (`pipeline.engine`). Nothing else may depend on it.
 """
 
 from __future__ import annotations
 
 _SAID: list[bool] = []
+_VERBOSE: list[bool] = []
 
 
 def say_one_command() -> None:
@@ -17,3 +18,13 @@ def say_one_command() -> None:
 def is_one_command() -> bool:
     """Say whether this process is one command of a person."""
     return bool(_SAID)
+
+
+def say_verbose() -> None:
+    """Say that the person asked for stacks (`--debug`)."""
+    _VERBOSE.append(True)
+
+
+def shows_stacks() -> bool:
+    """Say whether what Spark's JVM logs is shown: in the log of a driver or a job, and in a command if the person asked for it."""
+    return bool(_VERBOSE) or not is_one_command()

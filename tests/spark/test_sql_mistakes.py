@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from homes.project import write_definition
+from homes.project import TO_RUN, link, write_definition
 from rivertwice.cli import cli
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -94,3 +97,33 @@ def test_a_mistake_has_a_place_and_its_remedy_holds(
     else:
         repaired = SQL.replace(right, fixed)
     assert lint(repaired) == (0, "")
+
+
+CASE = """\
+description: a station whose name is cast to a number
+batches:
+  - - {id: a, at: "2026-01-01T00:00:00Z", value: {station: S1, fare: 1.00, started_at: "2026-01-01T00:00:00Z"}}
+expect: {batch: [], stream: []}
+"""
+
+
+def test_a_case_that_fails_prints_the_error_with_its_place_and_no_stack(tmp_path: Path) -> None:
+    """In a process of its own: the stack came from Spark's JVM."""
+    sql = SQL.replace("sum(fare) AS total", "max(CAST(concat('a', station) AS INT)) AS total")
+    folder = write_definition(tmp_path / "pipelines" / "trips", {"pipeline.yaml": YAML, "transform.sql": sql})
+    write_definition(folder / "cases", {"station.yaml": CASE})
+    link(tmp_path, TO_RUN)
+
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "rivertwice.cli", "--project", str(tmp_path), "--home", str(tmp_path / "home")]
+        env = {**os.environ, "RIVERTWICE_ENGINE": "off"}
+        return subprocess.run(
+            [*command, *options, "test", "trips"], capture_output=True, text=True, check=False, env=env
+        )
+
+    done = run()
+    assert done.returncode == 3, done.stderr
+    assert f"{folder / 'transform.sql'}: line 6, column 7: the SQL throws: [CAST_INVALID_INPUT]" in done.stdout
+    assert [line for line in f"{done.stdout}{done.stderr}".splitlines() if line.startswith("\tat ")] == []
+    assert len(f"{done.stdout}{done.stderr}".splitlines()) < 12
+    assert "\tat org.apache.spark" in run("--debug").stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from click.testing import CliRunner, Result
 import rivertwice
 from homes.ledger import NOW, ledger_row
 from rivertwice.cli import cli
+from rivertwice.commands.frame import to_plain
 from rivertwice.config import Settings
 from rivertwice.errors import ConfigError
 from rivertwice.instants import utc_now
@@ -125,3 +127,10 @@ def test_lines_that_a_service_logs_to_stdout_hold_no_control_character(capsys: p
 def test_every_long_running_process_logs_by_that_function(module: str) -> None:
     text = (Path(rivertwice.__file__).parent / module).read_text()
     assert ("    log_to_stdout()\n" in text, "basicConfig" in text) == (True, False)
+
+
+@pytest.mark.proves("cli.md#options-of-every-command")
+def test_what_is_printed_as_json_is_json_whatever_a_number_is() -> None:
+    value = to_plain({"ratio": math.inf, "others": [math.nan, -math.inf, 1.5]})
+    assert value == {"ratio": "Infinity", "others": ["NaN", "-Infinity", 1.5]}
+    assert "Infinity" in json.dumps(value, allow_nan=False)

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import errno
 import json
+import math
 import os
 import sys
 import traceback
@@ -127,7 +128,7 @@ def say(text: str, *, err: bool = False, nl: bool = True) -> None:
 def say_json(value: Any, *, err: bool = False) -> None:
     """Print JSON, exact: control characters are in it as JSON's escapes, also those that JSON allows raw."""
     BARS.stop()
-    click.echo(printable_json(json.dumps(value, ensure_ascii=False, sort_keys=True)), err=err)
+    click.echo(printable_json(json.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False)), err=err)
 
 
 class FriendlyGroup(click.Group):
@@ -212,7 +213,12 @@ def fail(ctx: click.Context, error: RivertwiceError) -> NoReturn:
 
 
 def to_plain(value: Any) -> Any:
-    """Return a value as JSON can hold it: dataclasses as objects, instants as ISO 8601, paths as text."""
+    """Return a value as JSON can hold it: dataclasses as objects, instants as ISO 8601, paths as text.
+
+    A float that JSON lacks is `"NaN"`, `"Infinity"` or `"-Infinity"`, as in an export.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Enum):

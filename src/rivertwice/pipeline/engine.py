@@ -14,7 +14,7 @@ import psutil
 from pyspark.sql import SparkSession
 
 from rivertwice.config import Settings
-from rivertwice.one_command import is_one_command
+from rivertwice.one_command import is_one_command, shows_stacks
 from rivertwice.pipeline.jvm_confs import QUICK_JVM, is_quick, start_confs
 from rivertwice.pipeline.model import DefinitionFile
 from rivertwice.setup.java import java_env
@@ -97,7 +97,8 @@ def spark_session(
 
             start_jvm({**confs, **(extra or {}), "spark.app.name": app_name})
         spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    # Spark logs each error with its stack, hundreds of lines, and raises it as well.
+    spark.sparkContext.setLogLevel("ERROR" if shows_stacks() else "OFF")
     return spark
 
 

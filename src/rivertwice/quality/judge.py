@@ -7,8 +7,9 @@ grow with the rows: above the bound only counts and a few examples come to it.
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ from rivertwice.quality.model import (
     Judgement,
     expectation_id,
 )
-from rivertwice.quality.suite_files import ROWS_IN_WINDOW, Suite
+from rivertwice.quality.suite_files import ROWS_IN_WINDOW, Suite, columns_in
 from rivertwice.results.rows import Rows
 from rivertwice.timeline.served_ranges import joined, merged
 
@@ -106,7 +107,7 @@ def judge_table(suite: Suite, definition: Definition, rows: pa.Table) -> JudgedR
     frame = frame_of(rows, definition)
     found = {place_of(each): each for each in judge_pandas(loaded, frame, most=MOST_EXAMPLES)}
     named = _name_rows(suite, definition, frame, {at: _unexpected(result) for at, result in found.items()})
-    judgements = _judgements(suite, definition, found, named, (first, last))
+    judgements = _judgements(suite, definition, found, named, (first, last), _with_nan(rows, definition))
     return JudgedRows(PANDAS, rows.num_rows, first, last_end, _starts(first, last, definition), judgements)
 
 
@@ -156,7 +157,7 @@ def frame_of(rows: pa.Table, definition: Definition) -> pd.DataFrame:
 def _judge_in_spark(suite: Suite, definition: Definition, rows: DataFrame, count: int) -> JudgedRows:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
-    from pyspark.sql.types import DecimalType
+    from pyspark.sql.types import DecimalType, DoubleType, FloatType
 
     from rivertwice.quality.engine import judge_spark, load_expectations, place_of
 
@@ -168,19 +169,23 @@ def _judge_in_spark(suite: Suite, definition: Definition, rows: DataFrame, count
     ).withColumn(ROWS_IN_WINDOW, F.count(F.lit(1)).over(by_window))
     frame = frame.cache()
     try:
+        floats = [field.name for field in rows.schema if isinstance(field.dataType, DoubleType | FloatType)]
         bounds = frame.agg(
             F.min(window.start_column).alias("first"),
             F.max(window.start_column).alias("last"),
             F.max(window.end_column).alias("end"),
+            *(F.bool_or(F.isnan(name)).alias(f"nan {name}") for name in floats if name in definition.result_columns),
         )
-        first, last, last_end = bounds.toArrow().to_pylist()[0].values()
+        looked = bounds.toArrow().to_pylist()[0]
+        first, last, last_end = (looked[name] for name in ("first", "last", "end"))
+        nan = frozenset(name for name in floats if looked.get(f"nan {name}"))
         loaded = load_expectations(suite.name, suite.expectations, suite.path)
         results = judge_spark(loaded, frame, index=_index(definition), most=MOST_EXAMPLES)
     finally:
         frame.unpersist()
     found = {place_of(each): each for each in results}
     named = {at: _named_by_spark(each) for at, each in found.items()}
-    judgements = _judgements(suite, definition, found, named, (first, last))
+    judgements = _judgements(suite, definition, found, named, (first, last), nan)
     return JudgedRows(SPARK, count, first, last_end, _starts(first, last, definition), judgements)
 
 
@@ -204,6 +209,7 @@ def _judgements(
     found: Mapping[int, Any],
     named: Mapping[int, _Named],
     span: tuple[datetime, datetime],
+    nan: Collection[str],
 ) -> tuple[Judgement, ...]:
     """Return a judgement for each declared expectation. One that gave no result is errored: it would check nothing.
 
@@ -213,12 +219,19 @@ def _judgements(
         found: place of an expectation in the suite to Great Expectations' result.
         named: the same to its unexpected rows.
         span: starts of the first and the last window.
+        nan: columns with rows that are NaN.
     """
     nothing = _Named((), is_all=False)
     return tuple(
-        _judgement(entry, found.get(at), named.get(at, nothing), definition, span)
+        _judgement(entry, found.get(at), named.get(at, nothing), definition, span, nan)
         for at, entry in enumerate(suite.expectations)
     )
+
+
+def _with_nan(rows: pa.Table, definition: Definition) -> frozenset[str]:
+    """Return the result columns that have rows that are NaN; pandas would not tell them from those without a value."""
+    floats = [name for name in definition.result_columns if pa.types.is_floating(rows.schema.field(name).type)]
+    return frozenset(name for name in floats if pc.any(pc.is_nan(rows[name])).as_py())
 
 
 def _unexpected(result: Any) -> int:
@@ -226,7 +239,12 @@ def _unexpected(result: Any) -> int:
 
 
 def _judgement(
-    entry: Mapping[str, Any], result: Any, named: _Named, definition: Definition, span: tuple[datetime, datetime]
+    entry: Mapping[str, Any],
+    result: Any,
+    named: _Named,
+    definition: Definition,
+    span: tuple[datetime, datetime],
+    nan: Collection[str],
 ) -> Judgement:
     from rivertwice.quality.engine import exception_of, severity_of
 
@@ -240,6 +258,12 @@ def _judgement(
         "because": str((entry.get("meta") or {}).get("because") or entry.get("description") or kind),
     }
     error = "it gave no result" if result is None else exception_of(result.exception_info)
+    unseen = [name for name in dict.fromkeys(columns_in(kwargs)) if name in nan]
+    if unseen and not error:
+        error = (
+            f"the column {unseen[0]} has rows that are NaN, which Great Expectations takes for missing or compares wrongly; "
+            "write nullif or nanvl in the SQL"
+        )
     if error:
         return Judgement(**values, state=ERRORED, failing=(_starts(*span, definition),), error=_without_values(error))
     if result.success:
@@ -283,6 +307,8 @@ def _plain(value: Any) -> Any:
         value = value.item()
     if value is None or value != value:
         return None
+    if isinstance(value, float) and math.isinf(value):
+        return json.dumps(value)  # as text: JSON has no such number
     if isinstance(value, bool | int | float):
         return value
     return str(value)[:_LONGEST]

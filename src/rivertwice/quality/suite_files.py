@@ -26,6 +26,8 @@ ROWS_IN_WINDOW = "_rows_in_window"
 """A column that every judged row has beside those of the definition: how many rows its window has."""
 FOLDER = "expectations"
 CHECK = "data quality"
+FIRST_INEXACT = 2**53
+"""The first whole number from which on a double does not hold every one."""
 _COLUMN_ARGUMENTS = ("column", "column_A", "column_B")
 _LIST_ARGUMENTS = ("column_list", "column_set")
 
@@ -181,14 +183,37 @@ def _kwargs_problems(kwargs: Mapping[str, Any], columns: Sequence[str]) -> Itera
             "row_condition is a text, which only one engine understands; write the condition as Great Expectations does with "
             'condition_parser "great_expectations": Column("NAME") == VALUE, as to_json_dict() gives it'
         )
-    for name in dict.fromkeys(_columns_in(kwargs)):
+    for argument, number in _numbers_in(kwargs):
+        if abs(number) >= FIRST_INEXACT:
+            yield (
+                f"`{argument}` has {number}: Great Expectations compares doubles, which do not hold every whole number from "
+                f"{FIRST_INEXACT} on, so a wrong value could pass; write a smaller number, or compare in the SQL and expect the outcome "
+                "of a column"
+            )
+    for name in dict.fromkeys(columns_in(kwargs)):
         if name not in columns:
             yield f"the rows have no column {name!r}; {did_you_mean(name, columns)}"
     if "$PARAMETER" in json.dumps(kwargs, default=str):
         yield "a $PARAMETER has no value here; write the value itself"
 
 
-def _columns_in(kwargs: Mapping[str, Any]) -> Iterator[str]:
+def _numbers_in(value: Any, argument: str = "") -> Iterator[tuple[str, int | float]]:
+    """Yield the numbers of arguments, each with the argument that has it."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield argument, value
+    nested = (
+        value.items()
+        if isinstance(value, dict)
+        else ((argument, each) for each in value)
+        if isinstance(value, list)
+        else ()
+    )
+    for name, each in nested:
+        yield from _numbers_in(each, argument or str(name))
+
+
+def columns_in(kwargs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the columns that the arguments of an expectation name."""
     yield from (kwargs[name] for name in _COLUMN_ARGUMENTS if isinstance(kwargs.get(name), str))
     for name in _LIST_ARGUMENTS:
         listed = kwargs.get(name)

@@ -16,6 +16,7 @@ from rivertwice.quality.model import ACCEPTED, WINDOWS, Judgement
 from rivertwice.quality.suite_files import Suite
 from rivertwice.store import delta
 from rivertwice.store.remembered import Remembered
+from rivertwice.timeline.served_export import json_value
 
 if TYPE_CHECKING:
     from rivertwice.quality.judge import JudgedRows
@@ -192,7 +193,14 @@ def read_results(home: PipelineHome, subject: str | None = None) -> list[dict[st
     where = None if subject is None else pc.field("subject") == subject
     rows = delta.read(home.tables.quality, where=where)
     found = [] if rows is None else rows.to_pylist()
+    for row in found:
+        row |= {name: _as_json(row[name]) for name in ("observed", "examples")}
     return sorted(found, key=lambda row: (row["created_at"], row["run"]), reverse=True)
+
+
+def _as_json(text: str | None) -> str | None:
+    """Return stored JSON; rows of version 0.1 may have `Infinity` as a number, which JSON lacks. Pure."""
+    return None if text is None else json.dumps(json_value(json.loads(text)))
 
 
 _NEWEST: Remembered[QualityRun | None] = Remembered(256)  # the newest run of so many pipelines and subjects

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import math
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
+import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
-from homes.backfill import make_home
+from homes.backfill import SQL, YAML, make_home, result
 from homes.ledger import NOW
+from homes.project import make_project
 from homes.quality import HOUR, between, expect, serve, write_suite
+from rivertwice.cli import cli
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.model import Definition
 from rivertwice.privacy.redact import Redactor
+from rivertwice.quality.judge import judge_table
 from rivertwice.quality.model import ERRORED, FAILED, PASSED, STILL_FAILS
 from rivertwice.quality.standing import failing_by_severity, standing
+from rivertwice.quality.suite_files import Suite
 from rivertwice.quality.table import read_newest, read_results, store_acceptance
 from rivertwice.quality.windows import WindowsCheck, judge_windows
 from rivertwice.store import delta
@@ -195,3 +204,53 @@ def test_nothing_served_or_no_suite_judges_nothing(tmp_path: Path) -> None:
     assert check is not None
     assert (check.judged, check.judgements) == (None, ())
     assert standing(settings, home) is None
+
+
+def with_ratio(tmp_path: Path) -> Definition:
+    """The definition with one more column, a double."""
+    yaml = YAML.replace(
+        "columns: {n: {compare: exact}}", "columns: {n: {compare: exact}, ratio: {compare: tolerance, tolerance: 0.1}}"
+    )
+    settings = make_project(tmp_path, {"p": {"pipeline.yaml": yaml, "transform.sql": SQL}})
+    return load_definition(settings.definition_folder("p"))
+
+
+@pytest.mark.proves("howto-quality.md#write-a-suite")
+def test_a_row_that_is_nan_passes_no_expectation_of_its_column(tmp_path: Path) -> None:
+    """Great Expectations takes NaN for missing, so that it lies between any bounds."""
+    rows = result((0, "a", 5), (1, "a", 6))
+    ratio = pa.array([0.5, math.nan], pa.float64())
+    rows = rows.append_column("ratio", ratio)
+    definition = with_ratio(tmp_path)
+    suite = Suite("s", "windows", "sha", "s", (between(column="ratio", max_value=1), between(column="n", max_value=9)))
+    judged = judge_table(suite, definition, rows)
+    assert judged is not None
+    assert [each.state for each in judged.judgements] == [ERRORED, PASSED]
+    assert "the column ratio has rows that are NaN" in judged.judgements[0].error
+    assert judged.judgements[0].blocks
+    whole = rows.set_column(rows.schema.get_field_index("ratio"), "ratio", pa.array([0.5, None], pa.float64()))
+    judged = judge_table(suite, definition, whole)
+    assert judged is not None
+    assert [each.state for each in judged.judgements] == [PASSED, PASSED]
+
+
+@pytest.mark.proves("howto-quality.md#look-at-results")
+def test_an_example_that_is_infinite_is_text_because_json_has_no_such_number(tmp_path: Path) -> None:
+    rows = result((0, "a", 5)).append_column("ratio", pa.array([math.inf], pa.float64()))
+    suite = Suite("s", "windows", "sha", "s", (between(column="ratio", max_value=1),))
+    judged = judge_table(suite, with_ratio(tmp_path), rows)
+    assert judged is not None
+    stored = json.dumps(judged.judgements[0].examples, allow_nan=False)
+    assert json.loads(stored)[0]["ratio"] == "Infinity"
+
+
+def test_infinite_examples_that_version_0_1_stored_are_printed_as_json(made: Made) -> None:
+    write_suite(made[0], "windows", between(max_value=49))
+    judge(made)
+    place = made[1].tables.quality
+    rows = delta.read(place)
+    at = rows.schema.get_field_index("examples")
+    delta.overwrite(place, rows.set_column(at, "examples", pa.array(['[{"k": "a", "ratio": Infinity}]'])))
+    options = ["--output", "json", "--project", str(made[0].project), "--home", str(made[0].home)]
+    (shown,) = json.loads(CliRunner().invoke(cli, [*options, "quality", "p"]).stdout)["rows"]
+    assert json.loads(shown["examples"]) == [{"k": "a", "ratio": "Infinity"}]

@@ -18,7 +18,7 @@ from rivertwice.pipeline.bundle import build_bundle
 from rivertwice.pipeline.checked import Judgement
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.model import Definition
-from rivertwice.quality.suite_files import lint_suites, load_checked, read_suite
+from rivertwice.quality.suite_files import lint_suites, load_checked, read_suite, suite_mistakes
 
 pytestmark = pytest.mark.long
 Made = tuple[Settings, Definition]
@@ -235,3 +235,15 @@ def test_up_names_a_broken_suite_beside_the_definitions(made: Made) -> None:
     assert text.startswith("broker   answers at 127.0.0.1:9 (process 1)\nagent    keeps streams alive (process 2)\n")
     assert "broken suite" in text
     assert "did you mean n?" in text
+
+
+@pytest.mark.proves("howto-quality.md#write-a-suite")
+@pytest.mark.parametrize("bound", [2**53, -(2**53) - 1, 2**53 + 1, 1e17])
+def test_a_bound_that_a_double_does_not_hold_exactly_is_refused(made: Made, bound: float) -> None:
+    settings = made[0]
+    write_suite(settings, "windows", between(max_value=bound), between(min_value=2**53 - 1))
+    (said,) = suite_mistakes(settings, made[1])
+    assert f"expectation 1 of 2: `max_value` has {bound}: Great Expectations compares doubles" in said
+    in_set = expect("expect_column_values_to_be_in_set", column="n", value_set=[1, bound])
+    write_suite(settings, "windows", in_set)
+    assert "`value_set` has" in suite_mistakes(settings, made[1])[0]
