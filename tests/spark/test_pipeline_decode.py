@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 import pytest
@@ -260,3 +261,63 @@ def test_a_number_since_1970_is_a_timestamp_or_of_another_type(spark: SparkSessi
     assert found[0]["sched_dep"] == datetime(2013, 6, 30, 16, 15, tzinfo=UTC)
     assert [row["_reason"] for row in found] == [None, None, "future", *["schema"] * 3, "schema", "schema", "missing"]
     assert found[3]["_detail"] == "sched_dep is no timestamp"
+
+
+NUMBERS = (
+    "1.23", "1.2300", "-0.05", "0", "-0", "-0.0", "7", "12.3e-1", "123e-2", "1000E-3", "0e99", "1.5E2", "99999999.99", "1.239", "0.001",
+    "1e-3", "1e-40", "0.1e-1", "99999999.999", "100000000", "1e8", "1e400", "1.00000000000000000000000000000000000000000000000001",
+    "123456.7800000000000000000000000000000000000000000000000000", "12345678901234567890.12",
+)  # fmt: skip
+
+
+@pytest.mark.proves("definitions.md#what-makes-a-dead-letter")
+@pytest.mark.parametrize("kind", ["decimal(10,2)", "decimal(32,18)", "decimal(5,0)"])
+def test_a_number_that_its_decimal_does_not_hold_is_a_dead_letter_where_that_is_asked_for(
+    spark: SparkSession, kind: str
+) -> None:
+    """Against Python's decimals of 38 digits; without `decimals: exact` it is rounded, as it always was."""
+    _, source = load_definition(FLIGHTS).source
+    rounded = source.model_copy(update={"schema_": {**source.schema_, "fare": kind}})
+    exact = rounded.model_copy(update={"decimals": "exact"})
+    precision, scale = (int(part) for part in re.findall(r"\d+", kind))
+    draw = random.Random(7)
+    drawn = [f"{draw.choice(('', '-'))}{draw.randrange(10 ** draw.randrange(1, 9))}" for _ in range(200)]
+    drawn = [f"{each}.{draw.randrange(10**6):06d}"[: draw.randrange(4, 16)].rstrip(".") for each in drawn]
+    drawn = [f"{each}e{draw.randrange(-8, 8)}" if draw.random() < 0.4 else each for each in drawn]
+    texts = [*NUMBERS, *drawn]
+    values = [value()[:-1] + b', "fare": ' + text.encode() + b"}" for text in texts]
+    rows = [(b"k", each, HEADERS, "flights", 0, at, AT) for at, each in enumerate(values)]
+    found = decode(spark.createDataFrame(rows, RAW_SCHEMA), exact).orderBy("_offset").toArrow().to_pylist()
+    wide = Context(prec=500)
+    step, seen = Decimal(1).scaleb(-scale), Decimal(1).scaleb(precision - scale - 38)
+
+    def holds(number: Decimal) -> bool:
+        rounded = number.quantize(step, ROUND_HALF_UP, context=wide)
+        return rounded == number and abs(rounded) < Decimal(10) ** (precision - scale)
+
+    beyond = []
+    for text, row in zip(texts, found, strict=True):
+        number = Decimal(text)
+        if holds(number):
+            assert (row["_reason"], row["fare"]) == (None, number), text
+        elif not holds(number.quantize(seen, ROUND_HALF_UP, context=wide)):
+            assert (row["_reason"], row["fare"], row["_detail"]) == ("schema", None, f"fare is no {kind}"), text
+        else:
+            beyond.append((text, row["_reason"]))
+    assert beyond == [("1e-40", "schema"), (NUMBERS[-3], None)]
+    others = ["true", '"x"', "{}", "[1]", "null"]
+    values = [value()[:-1] + b', "fare": ' + text.encode() + b"}" for text in others]
+    rows = [(b"k", each, HEADERS, "flights", 0, at, AT) for at, each in enumerate(values)]
+    found = decode(spark.createDataFrame(rows, RAW_SCHEMA), exact).orderBy("_offset").toArrow().to_pylist()
+    assert [row["_reason"] for row in found] == [*["schema"] * 4, None]
+    (row,) = (
+        decode(
+            spark.createDataFrame(
+                [(b"k", value()[:-1] + b', "fare": 1.239}', HEADERS, "flights", 0, 0, AT)], RAW_SCHEMA
+            ),
+            source.model_copy(update={"schema_": {**source.schema_, "fare": "decimal(10,2)"}}),
+        )
+        .toArrow()
+        .to_pylist()
+    )
+    assert (row["_reason"], row["fare"]) == (None, Decimal("1.24"))

@@ -2,9 +2,10 @@
 
 Expressions run in the JVM; Protobuf and some patterns use Python functions.
 
-JSON is read strictly: one object, double quotes, no NaN, timestamps as ISO 8601 with a zone. Two leniencies of
-Spark's parser remain, the same in a stream and in a recompute: the last value of a repeated key wins, and a `string` field
-takes the JSON text of a number, boolean, array or object.
+JSON is read strictly: one object, double quotes, no NaN, timestamps as ISO 8601 with a zone. Three leniencies of
+Spark's parser remain, the same in a stream and in a recompute: the last value of a repeated key wins, a `string` field
+takes the JSON text of a number, boolean, array or object, and a number with more digits after the point than its decimal type
+is rounded, unless the source says `decimals: exact`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from rivertwice.pipeline.paths import json_path, nested_type, parts_of
 from rivertwice.pipeline.patterns import JAVA, PatternError, match_whole, matcher_of
 from rivertwice.pipeline.row_errors import NO_CHECKS, RowChecks
 from rivertwice.pipeline.rules import InSet, NotNull, Pattern, Range, RecordRule
-from rivertwice.pipeline.source_model import Source
+from rivertwice.pipeline.source_model import MOST_DIGITS, Source, decimal_digits
 from rivertwice.pipeline.times import MICROS, TIMESTAMP, epoch_bounds
 
 REASONS = (
@@ -151,7 +152,12 @@ def _marked(text: Column) -> Column:
 
 def _parse_schema(source: Source) -> str:
     # Timestamps are parsed as text: from_json would also take numbers and Spark's own formats.
-    kinds = {**source.schema_, **dict.fromkeys(source.epochs, "bigint")}
+    # So are exact decimals: from_json would round them.
+    kinds = {
+        **source.schema_,
+        **dict.fromkeys(source.epochs, "bigint"),
+        **dict.fromkeys(source.exact_decimals, "string"),
+    }
     fields = nested_type(source, {name: "string" if kind == "timestamp" else kind for name, kind in kinds.items()})
     record_fields = envelope_schema(fields) if source.envelope == "debezium" else fields
     return f"_record struct<{record_fields}>, _end boolean, _corrupt string"
@@ -163,6 +169,8 @@ def _parsed_value(source: Source, name: str) -> Column:
 
 def _typed(source: Source, name: str, kind: str) -> Column:
     value = _parsed_value(source, name)
+    if name in source.exact_decimals:
+        return _exact_decimal(value, kind).alias(name)
     if name in source.epochs:
         return _since_1970(value, source.epochs[name]).alias(name)
     if kind == "timestamp":
@@ -170,6 +178,18 @@ def _typed(source: Source, name: str, kind: str) -> Column:
         filled = source.envelope == "debezium" and name == source.event_time
         value = change_time(parsed, source) if filled else parsed
     return value.alias(name)
+
+
+def _exact_decimal(wide: Column, kind: str) -> Column:
+    """Return a number that was read with all digits that Spark has room for as its decimal type; NULL if that does not hold all of them."""
+    narrow = wide.try_cast(kind)
+    return F.when(narrow == wide, narrow)
+
+
+def wide_decimal(kind: str) -> str:
+    """Return the decimal type with the same digits before the point, and as many after it as there is room for."""
+    precision, scale = decimal_digits(kind)
+    return f"decimal({MOST_DIGITS},{MOST_DIGITS - (precision - scale)})"
 
 
 def _since_1970(number: Column, unit: str) -> Column:
@@ -263,7 +283,7 @@ def _not_an_object(text: Column) -> Column:
 def _wrong_type(source: Source) -> Column:
     parts = [F.col("_parsed._corrupt").isNotNull()]
     for name, kind in source.schema_.items():
-        if kind == "timestamp":
+        if kind == "timestamp" or name in source.exact_decimals:
             parts.append(_parsed_value(source, name).isNotNull() & F.col(name).isNull())
         if kind == "double":
             parts.append(F.coalesce(F.isnan(name) | (F.abs(name) == float("inf")), F.lit(False)))

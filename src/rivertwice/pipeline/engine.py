@@ -88,8 +88,12 @@ def spark_session(
         confs |= start_confs(settings, jars)
     for key, value in {**confs, **(extra or {})}.items():
         builder = builder.config(key, value)
-    # pyspark logs every refused statement as an error with its stack, and raises it as well.
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+    # pyspark logs every refused statement as an error with its stack, and raises it as well. So does what calls Python from the JVM.
+    for name in (
+        "SQLQueryContextLogger",
+        "DataFrameQueryContextLogger",
+        *([] if shows_stacks() else ["py4j.clientserver"]),
+    ):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with _submit_options(QUICK_JVM if quick else None), _ended_if_interrupted():
         if not adopted and is_one_command():

@@ -34,7 +34,7 @@ DECODE = (
     "max_record_bytes",
     *("framing", "pinned"),  # only for framed or Avro records: the hashes of other definitions do not change
     *("envelope", "tombstones"),  # likewise
-    *("epochs", "paths"),  # likewise
+    *("epochs", "paths", "decimals"),  # likewise
     "on_error",  # only if the stream stops at an error
 )
 SEMANTICS = (
@@ -186,6 +186,8 @@ def _schema_parts(source: Source) -> dict[str, Any]:
     parts: dict[str, Any] = {} if source.framing == "none" else {"framing": source.framing}
     if source.epochs:
         parts["epochs"] = dict(sorted(source.epochs.items()))
+    if source.exact_decimals:
+        parts["decimals"] = "exact"
     if source.paths:
         parts["paths"] = dict(sorted(source.paths.items()))
     if source.format == "avro":

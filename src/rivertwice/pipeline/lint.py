@@ -69,6 +69,7 @@ def lint_definition(
         lint.late_measured(definition),
         lint.state_bound(definition),
         *_schema_ids(definition),
+        *_rounded(definition),
         *lint.idle_source(definition),
         *(retention_finding(definition, topic, facts) for topic, facts in topics.items()),
         *(partitions_finding(definition, topic, facts) for topic, facts in topics.items()),
@@ -132,6 +133,26 @@ def _schema_ids(definition: Definition) -> list[LintFinding]:
     if len(findings) == 1:
         return list(findings.values())
     return [replace(finding, told=f"{view}: {finding.told}") for view, finding in findings.items()]
+
+
+def _rounded(definition: Definition) -> list[LintFinding]:
+    check, findings = "numbers that are rounded", []
+    for view, source in definition.sources.items():
+        decimals = [name for name, kind in source.schema_.items() if kind.startswith("decimal")]
+        if source.format != "json" or not decimals:
+            continue
+        if source.decimals == "exact":
+            findings.append(
+                LintFinding(check, HOLDS, f"{view}: a number with more digits than its decimal is a dead letter")
+            )
+            continue
+        text = f"{view}: JSON numbers of {', '.join(decimals)} with more digits after the point are rounded, and nothing counts them"
+        remedy = (
+            f"write `decimals: exact` under sources.{view}, so that such a record is a dead letter; `rivertwice upgrade {definition.name}` "
+            "says whether the stream can continue with it"
+        )
+        findings.append(LintFinding(check, WARNS, text, remedy))
+    return findings
 
 
 def _schema_ids_of(pipeline: str, view: str, source: Source) -> LintFinding:

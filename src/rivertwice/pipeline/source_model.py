@@ -46,6 +46,18 @@ SqlType = Annotated[str, AfterValidator(sql_type)]
 Subject = Annotated[str, AfterValidator(_subject)]
 
 
+MOST_DIGITS = 38
+"""Digits of Spark's largest decimal."""
+MOST_EXACT = 32
+"""Digits of a decimal field whose numbers can be exact: further digits of a number are read beside them."""
+
+
+def decimal_digits(kind: str) -> tuple[int, int]:
+    """Return the digits of a decimal type, and how many of them are after the point."""
+    precision, scale = kind.removeprefix("decimal(").rstrip(")").split(",")
+    return int(precision), int(scale)
+
+
 class Source(Strict):
     """One topic, its record format and what makes a record acceptable."""
 
@@ -79,6 +91,11 @@ class Source(Strict):
     paths: dict[Column, Path] = Field(
         default_factory=dict,
         description="For JSON: where the records have a field that has another name there, or is inside objects: customer_id: customer.id.",
+    )
+    decimals: Literal["round", "exact"] = Field(
+        default="round",
+        description="For JSON: a number with more digits after the point than its decimal type has. round: it is rounded half up, and "
+        "nothing counts it. exact: the record is a dead letter.",
     )
     required: list[Column] = Field(default_factory=list, description="Fields that must have a value.")
     event_time: Column = Field(description="The timestamp field that windows and the watermark use; always required.")
@@ -138,10 +155,23 @@ class Source(Strict):
         if wrong:
             raise ValueError(wrong)
         wrong = format_finding(self.format, self.framing, self.schema_ids, optional=self.schema_id_optional)
+        wrong = wrong or self._decimals_finding()
         wrong = wrong or find_envelope_conflict(self) or find_epochs_conflict(self) or find_paths_conflict(self)
         if wrong:
             raise ValueError(wrong)
         return self
+
+    def _decimals_finding(self) -> str | None:
+        """Return why decimals cannot be exact, or None."""
+        if self.decimals == "exact" and self.format != "json":
+            return f"decimals: exact is for JSON; a decimal of {self.format} has its own scale; remove it"
+        wide = [name for name in self.exact_decimals if decimal_digits(self.schema_[name])[0] > MOST_EXACT]
+        if wide:
+            return (
+                f"decimals: exact needs decimals of at most {MOST_EXACT} digits, so that further ones can be seen, but {wide[0]} is "
+                f"{self.schema_[wide[0]]}; declare fewer digits, or remove it"
+            )
+        return None
 
     def _role_finding(self) -> str | None:
         """Return why the fields do not fit the source's role, or None."""
@@ -159,6 +189,12 @@ class Source(Strict):
         if self.tombstones == "delete" and sorted(self.table_keys) != sorted(self.key_fields):
             return f"a tombstone deletes the row that its Kafka key names, but table_keys is {self.table_keys} and key_field {self.key_field!r}; make them one, or leave out tombstones"
         return None
+
+    @property
+    def exact_decimals(self) -> list[str]:
+        """The decimal fields whose numbers are not rounded."""
+        kinds = self.schema_.items() if self.decimals == "exact" else ()
+        return [name for name, kind in kinds if kind.startswith("decimal")]
 
     @property
     def has_watermark(self) -> bool:

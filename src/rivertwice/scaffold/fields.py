@@ -182,7 +182,7 @@ def _fraction(name: str, present: Sequence[Any]) -> _Verdict:
     decimals = max(max(0, -int(number.as_tuple().exponent)) for number in numbers)
     if decimals <= MOST_DECIMALS and all(abs(number) < 10 ** (18 - decimals) for number in numbers):
         scale = max(decimals, 2) if decimals else 2
-        why = f"numbers of at most {decimals} decimals; decimal, because sums of doubles depend on their order; more decimals are rounded"
+        why = f"numbers of at most {decimals} decimals; decimal, because sums of doubles depend on their order; a record with more is a dead letter"
         return f"decimal(18,{scale})", None, why, LIKELY, None
     return (
         "double",

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from rivertwice.pipeline.durations import format_duration
+from rivertwice.pipeline.source_model import MOST_EXACT, decimal_digits
 from rivertwice.scaffold.guess import Finding, Guess
 
 GAP = "TODO"
@@ -65,6 +66,7 @@ def render_yaml(guess: Guess) -> str:
         *_schema_lines(guess),
         *_epoch_lines(guess),
         *_path_lines(guess),
+        *_decimal_lines(guess),
         *_comment(_reason(guess, "required"), "    "),
         f"    required: [{', '.join(guess.required)}]",
         *_comment(_reason(guess, "event time"), "    "),
@@ -135,6 +137,16 @@ def _path_lines(guess: Guess) -> list[str]:
     return [
         "    paths: # where the records have these fields",
         *(f"      {name}: {path}" for name, path in paths.items()),
+    ]
+
+
+def _decimal_lines(guess: Guess) -> list[str]:
+    decimals = [each.kind for each in guess.declared if each.kind is not None and each.kind.startswith("decimal")]
+    has_room = all(decimal_digits(kind)[0] <= MOST_EXACT for kind in decimals)
+    if guess.sample.encoding.format != "json" or not decimals or not has_room:
+        return []
+    return [
+        "    decimals: exact # a number with more digits after the point than its type is a dead letter, not rounded"
     ]
 
 

@@ -14,7 +14,7 @@ WITHOUT_EFFECT = frozenset({"watermark", "watermark_policy", "late_policy", "emi
 """Components that decide when a stream emits rows and which records are late. A batch has all records of a window at once."""
 
 KEEPS_EVENT_TIME = frozenset(
-    {"schema", "required", "rules", "max_future", "schema_ids", "schema_id_optional", "max_record_bytes"}
+    {"schema", "required", "rules", "max_future", "schema_ids", "schema_id_optional", "max_record_bytes", "decimals"}
 )
 """Components of the decode that decide whether a record is accepted, but not which event time it has."""
 

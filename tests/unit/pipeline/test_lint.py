@@ -17,6 +17,7 @@ from rivertwice.pipeline.bundle import build_bundle
 from rivertwice.pipeline.checked import CheckReport, Judgement
 from rivertwice.pipeline.columns import OutputColumn
 from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.pipeline.lint import (
     BROKEN,
     HOLDS,
@@ -30,6 +31,7 @@ from rivertwice.pipeline.lint import (
     worst,
 )
 from rivertwice.pipeline.model import Definition
+from rivertwice.pipeline.source_model import Source
 
 LAB = load_definition(DEFINITION)
 NAME, SOURCE = LAB.source
@@ -71,6 +73,33 @@ def test_what_a_definition_cannot_tell_is_not_called_safe() -> None:
     one = found()["offset before output, output before state"]
     assert (one.state, f"`rivertwice reconcile {LAB.name}`" in one.remedy) == (NOT_CHECKED, True)
     assert found(SESSION)["unbounded state"].state == found(FOLD)["unbounded state"].state == NOT_CHECKED
+
+
+def test_numbers_that_are_rounded_are_warned_of_with_a_way_to_count_them() -> None:
+    """Which fingerprints change: none as long as the definition does not say so."""
+    fields = {**SOURCE.schema_, "fare": "decimal(10,2)"}
+    rounded, exact = with_source(schema_=fields), with_source(schema_=fields, decimals="exact")
+    one = found(rounded)["numbers that are rounded"]
+    assert (one.state, "fare" in one.told, "`decimals: exact`" in one.remedy) == (WARNS, True, True)
+    assert found(exact)["numbers that are rounded"].state == HOLDS
+    assert "numbers that are rounded" not in found()
+    assert "decimals" not in fingerprint_of(rounded).components
+    assert fingerprint_of(with_source(decimals="exact")).decode == fingerprint_of(LAB).decode
+    assert fingerprint_of(exact).decode != fingerprint_of(rounded).decode
+    assert fingerprint_of(exact).state == fingerprint_of(rounded).state
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"schema": {**SOURCE.schema_, "fare": "decimal(38,2)"}}, "at most 32 digits"),
+        ({"format": "protobuf"}, "is for JSON"),
+    ],
+)
+def test_decimals_that_cannot_be_exact_are_refused(changes: dict[str, Any], said: str) -> None:
+    plain = SOURCE.model_dump(by_alias=True, exclude_defaults=True) | {"decimals": "exact"}
+    with pytest.raises(ValueError, match=said):
+        Source.model_validate({**plain, **changes})
 
 
 def test_a_key_that_does_not_divide_is_broken() -> None:
