@@ -2,11 +2,12 @@
 
 Kafka's client retries a refused connection until its time is over: twenty seconds, for a broker that is not even started. Here each
 address gets one connection and one question that every broker answers before a login: ApiVersions, or over TLS a ClientHello. The
-first answer counts, whatever it says; the client itself finds out what is wrong with it.
+first answer of a broker counts, whatever it says; the client itself finds out what is wrong with it.
 
 - A closed port, or a name that nobody knows: it is down, as soon as that is known.
 - No connection, or no answer, within `WITHIN_S`: it is silent. A lost packet or a pause of a broker's garbage collector can look the
   same, so the message says how long was waited: a person who sees it repeats the command. Nothing that runs unattended asks here.
+- An answer that is not Kafka's, without TLS: a web server or a proxy, or a listener that wants TLS. The client would wait for it, too.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ _NAME_S = 0.2
 _LEAST_S = 0.05
 _CLIENT = b"rivertwice"
 _API_VERSIONS = 18
+_NUMBER = struct.pack(">i", 1)
+"""Of the question; its answer repeats it."""
+_ANSWER_BYTES = 8
 _REACHED: set[str] = set()
 """Addresses that answered in this process; they are not asked again."""
 _PERSONS: list[bool] = []
@@ -108,16 +112,31 @@ def _find_fault(address: str, question: bytes, within_s: float) -> str | None:
         connection.settimeout(max(deadline.left(), _LEAST_S))
         try:
             connection.sendall(question)
-            return None if connection.recv(1) else "the connection was closed without an answer"
+            return _find_fault_of(connection, is_kafka=question == _question())
         except TimeoutError:
             return f"it accepts connections, but answers nothing within {within_s:g} s"
         except OSError as error:
             return (error.strerror or str(error)).lower()
 
 
+def _find_fault_of(connection: socket.socket, *, is_kafka: bool) -> str | None:
+    """Return what is wrong with the answer to a question; over TLS any byte is one. Kafka's has the question's number after its length."""
+    answer = b""
+    while len(answer) < (_ANSWER_BYTES if is_kafka else 1):
+        received = connection.recv(_ANSWER_BYTES - len(answer))
+        if not received:
+            break
+        answer += received
+    if not answer:
+        return "the connection was closed without an answer"
+    if is_kafka and answer[4:] != _NUMBER:
+        return "what answers there is not a Kafka broker without TLS: another service, or a listener that wants TLS (RIVERTWICE_KAFKA_PROTOCOL)"
+    return None
+
+
 def _question() -> bytes:
     """Return an ApiVersions request (version 0): length, key, version, correlation id, name of the client."""
-    request = struct.pack(">hhih", _API_VERSIONS, 0, 1, len(_CLIENT)) + _CLIENT
+    request = struct.pack(">hh", _API_VERSIONS, 0) + _NUMBER + struct.pack(">h", len(_CLIENT)) + _CLIENT
     return struct.pack(">i", len(request)) + request
 
 

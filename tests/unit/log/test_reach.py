@@ -98,6 +98,23 @@ def test_what_ends_the_connection_is_no_broker(tmp_path: Path) -> None:
         assert find_silence(at(tmp_path, address)) is not None
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x28", b"\x00\x00\x00\x0a\x00\x00\x00\x07"],
+)
+def test_what_answers_and_is_no_broker_is_named_at_once(tmp_path: Path, answer: bytes) -> None:
+    """A port of a web server, or one that wants TLS: Kafka's client would wait twenty seconds for it."""
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(1024)
+        connection.sendall(answer)
+
+    with listening(serve) as address:
+        found = find_silence(at(tmp_path, address))
+    assert found is not None
+    assert "is not a Kafka broker" in found
+
+
 def test_one_living_address_of_several_is_enough(tmp_path: Path) -> None:
     dead = closed_port()
     with listening(like_kafka) as alive, listening() as silent:
