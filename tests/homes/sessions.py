@@ -118,8 +118,9 @@ def extend_with_dead(settings: Settings, home: PipelineHome, bundle: Bundle, wor
     stamp = {"_format": 1, "_timeline": "t1", "_batch": batch, "reason": "missing", "detail": "k"}
     letters = [{**stamp, **each, "record_time": each["timestamp"]} for each in records]
     delta.append(home.tables.dead_letters, pa.Table.from_pylist(letters).drop(["timestamp", "timestamp_type", "day"]))
-    empty = delta.read(home.tables.changelog).slice(0, 0)
-    delta.append(home.tables.changelog, empty, transactions={"p#t1": batch}, partition_by=["_day"])
+    rows = delta.read(home.tables.changelog)
+    assert rows is not None
+    delta.append(home.tables.changelog, rows.slice(0, 0), transactions={"p#t1": batch}, partition_by=["_day"])
 
 
 def _record(offset: int, at_ms: int, key: bytes, value: dict[str, object]) -> dict[str, object]:
