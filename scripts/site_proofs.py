@@ -128,6 +128,57 @@ def wrong_sections(proofs: list[Proof]) -> list[str]:
     )
 
 
+NAMED = re.compile(r"\[([^\]]+)\]\(\.\./((?:lab/)?tests/[\w/]+\.py)\)|`(F\d+(?:/[\w-]+)?)`")
+"""A test that a page names: its sentence, which leads to its file; or a case of the fault lab."""
+
+
+def named_in(text: str) -> set[str]:
+    """Return the tests that a text names, as `Proof.test` has them."""
+    return {
+        f"{found[2].removeprefix('tests/')}::test_{found[1].replace(' ', '_')}"
+        if found[2]
+        else f"faults run --case {found[3]}"
+        for found in NAMED.finditer(text)
+    }
+
+
+def sections(page: Path) -> dict[str, str]:
+    """Return the anchors of a page's headings, each with the text below it, up to the next heading."""
+    anchors = headings(page)
+    parts = re.split(r"^#+ .*$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return dict(zip(anchors, parts[1:], strict=True))
+
+
+def rows_without_a_test(text: str) -> list[str]:
+    """Return the rows of the tables with a column `shown by` whose last cell names no test."""
+    bare, is_shown = [], False
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if not cells:
+            is_shown = False
+        elif cells[-1] == "shown by":
+            is_shown = True
+        elif is_shown and set(cells[-1]) != {"-"} and not named_in(cells[-1]):
+            bare.append(line)
+    return bare
+
+
+def unproved(page: str, proofs: list[Proof]) -> list[str]:
+    """Return where a page and the marks of the tests contradict each other.
+
+    That is: a row without a test, a named test that does not exist or does not say that it proves the section, and a test that says
+    so and is not named there.
+    """
+    wrong = []
+    for anchor, text in sections(page_path(page)).items():
+        named = named_in(text)
+        marked = {one.test for one in proofs if one.section == f"{page}#{anchor}"}
+        wrong += [f"{anchor}: no test: {row}" for row in rows_without_a_test(text)]
+        wrong += [f"{anchor}: {test} does not say that it proves this section" for test in sorted(named - marked)]
+        wrong += [f"{anchor}: {test} is not named" for test in sorted(marked - named)]
+    return wrong
+
+
 def proofs() -> str:
     """Return the page."""
     found = all_proofs()

@@ -80,7 +80,13 @@ def killed_behind_state(lab: Lab) -> None:
     kill_at_step(lab, Steps.in_state, lambda steps, n: steps.in_state(n) and not steps.published(n))
 
 
-@case("F3", "killed when result files are written, before their commit", kills=KILLS, control=True)
+@case(
+    "F3",
+    "killed when result files are written, before their commit",
+    kills=KILLS,
+    control=True,
+    proves=("guarantees.md#changelog",),
+)
 def killed_behind_files(lab: Lab) -> None:
     """Parquet files are there that no commit of the table names. Batches that emit nothing write none."""
     kill_at_step(lab, Steps.files_written, Steps.files_written)
@@ -92,6 +98,7 @@ def killed_behind_files(lab: Lab) -> None:
     kills=KILLS,
     control=True,
     quick=True,
+    proves=("guarantees.md#changelog",),
 )
 def killed_behind_the_commit(lab: Lab) -> None:
     """The batch counts, whatever the checkpoint and the ledger table contain."""

@@ -41,7 +41,12 @@ def events_from_the_future(lab: Lab) -> None:
     require(highest < plan.end_ms, f"the watermark is at {highest}, the story ends at {plan.end_ms}")
 
 
-@case("F28/clock", "the driver's clock an hour fast, then an hour slow, with kills between", kills=2)
+@case(
+    "F28/clock",
+    "the driver's clock an hour fast, then an hour slow, with kills between",
+    kills=2,
+    proves=("guarantees.md#what-everything-needs",),
+)
 def clock_steps(lab: Lab) -> None:
     """Lease, ledger and heartbeat read a clock that jumps back two hours; order comes from epochs and batches."""
     lab.produce()

@@ -76,6 +76,7 @@ def require_all_late(lab: Lab) -> None:
     "a commit of the late rows torn (newest, middle; zero, half, removed), its data files gone: computed again",
     seeds=6,
     kills=1,
+    proves=("guarantees.md#late-rows",),
 )
 def torn_late_rows(lab: Lab) -> None:
     """No row that the stream left out may be forgotten: the oracle, and a reconcile, know each of them."""

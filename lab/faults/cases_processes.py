@@ -75,13 +75,22 @@ def outlive(lab: Lab, reached: Reached, hit: Reached) -> None:
     lab.run_to_end()
 
 
-@case("F13/zombie", "stopped after offsets/N, outlived by a successor on what looks like another host", quick=True)
+@case(
+    "F13/zombie",
+    "stopped after offsets/N, outlived by a successor on what looks like another host",
+    quick=True,
+    proves=("guarantees.md#what-everything-needs",),
+)
 def zombie_before_its_check(lab: Lab) -> None:
     """It wakes before it checks its lease for the last time: the epoch stops it."""
     outlive(lab, Steps.planned, lambda steps, n: not steps.published(n))
 
 
-@case("F13/late-zombie", "stopped with its files written, before its commit, and outlived")
+@case(
+    "F13/late-zombie",
+    "stopped with its files written, before its commit, and outlived",
+    proves=("guarantees.md#what-everything-needs",),
+)
 def zombie_behind_its_check(lab: Lab) -> None:
     """It wakes after its last check: only the transaction (timeline, batch) can stop it."""
     outlive(lab, Steps.files_written, Steps.files_written)
@@ -91,7 +100,7 @@ def zombie_behind_its_check(lab: Lab) -> None:
     "F14",
     "two drivers started with a random gap",
     kills=1,
-    proves=("howto-stream.md#what-a-crash-of-the-agent-leaves-behind",),
+    proves=("howto-stream.md#what-a-crash-of-the-agent-leaves-behind", "guarantees.md#what-everything-needs"),
 )
 def double_start(lab: Lab) -> None:
     """One of them streams, the other ends with a named reason, whatever the gap."""

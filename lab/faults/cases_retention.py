@@ -129,7 +129,7 @@ def deleted_below(lab: Lab) -> None:
     "F18/above",
     "records deleted before they were read: stop, name, record; accepted, exact after the gap",
     judge=False,
-    proves=("howto-retention.md#what-a-reconcile-says-then",),
+    proves=("howto-retention.md#what-a-reconcile-says-then", "guarantees.md#what-everything-needs"),
 )
 def deleted_above(lab: Lab) -> None:
     """The archive has what the stream read, or half of what was lost too; windows the gap touches never agree."""

@@ -17,6 +17,7 @@ from lab.faults.retention_runs import ask
     "F51/unseen",
     "a sealed row of the changelog altered or deleted, its entry in the Delta log rewritten too: found by --full, and repaired",
     seeds=4,
+    proves=("guarantees.md#what-everything-needs",),
 )
 def altered_unseen(lab: Lab) -> None:
     """No commit shows it, so only a run over everything can find it; a repair computes the batch again."""

@@ -36,6 +36,7 @@ def other_story(lab: Lab, records: int) -> list[Event]:
     "F19",
     "the topic deleted and created again between two runs: recognised by its id, nothing is read from it",
     judge=False,
+    proves=("guarantees.md#what-everything-needs",),
 )
 def topic_recreated(lab: Lab) -> None:
     """With fewer records than before (offsets go backwards), or with more, where only the id distinguishes them."""

@@ -55,6 +55,7 @@ def largest_file(size: int):
         signal.signal(signal.SIGXFSZ, handler)
 
 
+@pytest.mark.proves("guarantees.md#what-everything-needs")
 @pytest.mark.parametrize("left", [0, 4_096, 12_288])
 def test_a_table_on_a_full_disk_keeps_its_commits_and_takes_the_next(disk, left):
     table = disk / "changelog"

@@ -62,7 +62,7 @@ def test_a_second_start_in_the_same_home_is_refused_at_once(homes):
     lease.release()
 
 
-@pytest.mark.proves("howto-s3.md#the-lease")
+@pytest.mark.proves("howto-s3.md#the-lease", "guarantees.md#what-everything-needs")
 def test_a_start_on_another_host_is_refused_while_the_holder_renews(homes):
     lease = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
     with pytest.raises(LeaseLostError, match="renews it"):

@@ -32,6 +32,7 @@ def settings(store_place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return settings
 
 
+@pytest.mark.proves("guarantees.md#show-query-export-open")
 def test_served_rows_are_read_by_every_way(settings: Settings, tmp_path: Path) -> None:
     where = ["--project", str(settings.project), "--home", str(settings.home), "--output", "json"]
 

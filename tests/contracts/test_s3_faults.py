@@ -167,6 +167,7 @@ def test_a_table_that_cannot_be_created_is_of_class_store(table, proxy):
     assert classify_failure(found.value) == "store"
 
 
+@pytest.mark.proves("guarantees.md#what-everything-needs")
 @pytest.mark.faults
 @pytest.mark.parametrize("kind", ["error_500", "slow_down", "drop_after", "reset_request"])
 def test_a_table_commit_whose_answer_is_lost_is_known_as_ours(table, proxy, kind):

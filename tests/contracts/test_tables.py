@@ -91,6 +91,7 @@ def test_a_version_that_is_there_is_not_written_again(table):
     assert numbers(table) == [1]
 
 
+@pytest.mark.proves("guarantees.md#changelog")
 def test_one_of_many_writers_wins_also_at_the_first_commit(table, racers):
     for version in range(1, 4):
 
@@ -128,6 +129,7 @@ def test_replacing_and_compacting_keep_what_must_be_read(table):
     assert delta.commits(table, "stamp", limit=1)[-1][1] == {"sequence": 2}
 
 
+@pytest.mark.proves("guarantees.md#restore-fall-back-rewind")
 def test_two_that_saw_the_same_sequence_cannot_both_move_the_head(home, racers):
     for turn in range(3):
         seen = last_seq(home)

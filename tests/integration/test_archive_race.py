@@ -82,7 +82,7 @@ def meet_before_commits(monkeypatch: pytest.MonkeyPatch, meetings: int) -> None:
     monkeypatch.setattr(archive, "_commit", commit)
 
 
-@pytest.mark.proves("failure-modes.md#the-archive-logarchivepy")
+@pytest.mark.proves("failure-modes.md#the-archive-logarchivepy", "guarantees.md#archive")
 @pytest.mark.parametrize("begun", [False, True], ids=["no table yet", "a table"])
 def test_two_hosts_that_read_overlapping_chunks_archive_each_offset_once(
     hosts: list[Settings],
@@ -104,6 +104,7 @@ def test_two_hosts_that_read_overlapping_chunks_archive_each_offset_once(
     assert found.turn == len(delta.commits(hosts[0].archive(topic), "archive"))
 
 
+@pytest.mark.proves("guarantees.md#archive")
 def test_with_the_lock_one_host_archives_all_and_the_other_is_told(
     hosts: list[Settings], make_topic: Callable[[int], str]
 ) -> None:

@@ -54,6 +54,7 @@ def served(run):
     }
 
 
+@pytest.mark.proves("guarantees.md#served")
 def test_windows_that_lost_flights_serve_the_truth_after_their_backfill(streamed_two_days, spark, tmp_path, capsys):
     run = copy_run(streamed_two_days, tmp_path)
     view = observe_backfill(run.settings, run.pipeline)

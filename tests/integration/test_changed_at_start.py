@@ -33,6 +33,7 @@ def edit_before(settings: Settings, step: str) -> Any:
     return mock.patch.object(driver, step, edited)
 
 
+@pytest.mark.proves("guarantees.md#what-everything-needs")
 @pytest.mark.parametrize("step", ["acquire_lease", "require_checked", "resolve_timeline"])
 def test_rows_are_those_of_the_definition_that_the_ledger_names(
     step: str, tmp_path: Path, broker: BrokerInfo, topic: str

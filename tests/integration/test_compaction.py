@@ -89,7 +89,9 @@ def table(spark: SparkSession, records: list[Record]) -> list[tuple[Any, ...]]:
     return [(row["id"], row["name"], row["changed_at"]) for row in select_rows(rows, definition)]
 
 
-@pytest.mark.proves("howto-retention.md#transactions-and-compaction", "scenarios.md#scenarios")
+@pytest.mark.proves(
+    "howto-retention.md#transactions-and-compaction", "scenarios.md#scenarios", "guarantees.md#what-everything-needs"
+)
 def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
     spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
@@ -138,6 +140,7 @@ def test_the_newest_record_of_each_key_stays_and_makes_the_same_table(
     check_refused(settings_of(tmp_path, broker, topic), topic, tmp_path / "driver.log")
 
 
+@pytest.mark.proves("guarantees.md#what-everything-needs")
 @pytest.mark.parametrize("archived", [True, False], ids=["archived before", "not archived"])
 def test_what_kafka_compacts_after_the_stream_is_named_or_archived(
     archived: bool, tmp_path: Path, broker: BrokerInfo, topic: str

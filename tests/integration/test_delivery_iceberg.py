@@ -58,6 +58,7 @@ def rows(found: Table | None = None) -> dict[tuple[int, str], int]:
     return by_hour
 
 
+@pytest.mark.proves("guarantees.md#iceberg-sink")
 def test_the_table_is_what_is_served_over_publications_and_restores(world: DeliveryHome) -> None:
     fill(world, "t1", range(4), keys=3)
     assert deliver(world).records == 12
@@ -100,6 +101,7 @@ def test_a_correction_rewrites_the_files_of_its_days_alone(world: DeliveryHome) 
     assert rows() == world.served()
 
 
+@pytest.mark.proves("guarantees.md#iceberg-sink")
 def test_rolled_back_the_table_is_given_again_what_it_lost(world: DeliveryHome) -> None:
     fill(world, "t1", range(2), keys=3)
     deliver(world)
@@ -115,6 +117,7 @@ def test_rolled_back_the_table_is_given_again_what_it_lost(world: DeliveryHome) 
     assert rows() == world.served()
 
 
+@pytest.mark.proves("guarantees.md#iceberg-sink")
 def test_of_two_deliverers_one_is_turned_away(world: DeliveryHome) -> None:
     fill(world, "t1", range(1), keys=1)
     source = StoredSource(world.home)
@@ -156,6 +159,7 @@ def test_a_switch_between_versions_gives_the_table_their_columns(world: Delivery
     assert table().schema().column_names == before
 
 
+@pytest.mark.proves("guarantees.md#iceberg-sink")
 @pytest.mark.long
 @pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.faults)])
 def test_a_deliverer_killed_anywhere_leaves_what_is_served(world: DeliveryHome, tmp_path: Path, kills: int) -> None:
@@ -193,7 +197,7 @@ def test_a_catalog_that_is_not_configured_is_named(world: DeliveryHome, monkeypa
         deliver(world)
 
 
-@pytest.mark.proves("howto-delivery.md#iceberg")
+@pytest.mark.proves("howto-delivery.md#iceberg", "guarantees.md#iceberg-sink")
 def test_a_table_of_other_columns_is_refused(world: DeliveryHome) -> None:
     fill(world, "t1", range(1), keys=1)
     deliver(world)

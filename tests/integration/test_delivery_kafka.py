@@ -48,6 +48,7 @@ def deliver(world: DeliveryHome, topic: str, *, again: bool = False):
     return Deliverer(world.settings, "p", topic, asked).run(threading.Event(), finish, again=again)
 
 
+@pytest.mark.proves("guarantees.md#kafka-sink")
 def test_a_consumer_that_folds_the_topic_holds_what_is_served(world: DeliveryHome, topic: str) -> None:
     fill(world, "t1", range(4), keys=3)
     world.commit("t1", 4, 4, [], copy=False)
@@ -71,6 +72,7 @@ def test_a_consumer_that_folds_the_topic_holds_what_is_served(world: DeliveryHom
     assert {len(one["at"]) for one in records} == {4}
 
 
+@pytest.mark.proves("guarantees.md#kafka-sink")
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.faults)])
 def test_a_deliverer_killed_in_its_transactions_leaves_every_row_once(
     world: DeliveryHome, topic: str, tmp_path: Path, kills: int
@@ -127,6 +129,7 @@ def parcel(source: StoredSource, shape, before: Position | None, number: int) ->
     return Parcel(shape, "s", (), before, Position("t1", number, 1, "x", number))
 
 
+@pytest.mark.proves("guarantees.md#kafka-sink")
 def test_a_second_deliverer_fences_the_first(world: DeliveryHome, topic: str) -> None:
     fill(world, "t1", range(1), keys=1)
     source = StoredSource(world.home)
@@ -174,6 +177,7 @@ def test_an_open_transaction_of_another_sink_does_not_hide_a_position(world: Del
     assert len(read_topic(world.settings, topic)) == 4
 
 
+@pytest.mark.proves("guarantees.md#kafka-sink")
 @pytest.mark.parametrize("small", [False, True], ids=["default limit", "topic of 3,000 bytes"])
 def test_a_record_too_large_for_the_topic_is_set_aside(world: DeliveryHome, topic: str, small: bool) -> None:
     if small:
@@ -192,7 +196,7 @@ def test_a_record_too_large_for_the_topic_is_set_aside(world: DeliveryHome, topi
     assert "max.message.bytes" in one["reason"]
 
 
-@pytest.mark.proves("failure-modes.md#delivery-deliverydeliverpy-logoutboxpy")
+@pytest.mark.proves("failure-modes.md#delivery-deliverydeliverpy-logoutboxpy", "guarantees.md#kafka-sink")
 def test_a_second_deliverer_of_the_same_home_is_turned_away_at_once(world: DeliveryHome, topic: str) -> None:
     from rivertwice.delivery.note import only_deliverer
 
@@ -200,6 +204,7 @@ def test_a_second_deliverer_of_the_same_home_is_turned_away_at_once(world: Deliv
         deliver(world, topic)
 
 
+@pytest.mark.proves("guarantees.md#kafka-sink")
 def test_a_topic_that_was_deleted_is_not_filled_from_the_middle(world: DeliveryHome, topic: str) -> None:
     fill(world, "t1", range(2), keys=2)
     deliver(world, topic)
@@ -211,6 +216,7 @@ def test_a_topic_that_was_deleted_is_not_filled_from_the_middle(world: DeliveryH
     assert fold(read_topic(world.settings, topic)) == world.served()
 
 
+@pytest.mark.proves("guarantees.md#kafka-sink")
 def test_without_transactions_records_and_position_still_follow_each_other(
     tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:

@@ -78,6 +78,7 @@ def position(address: str) -> str:
         return connection.execute("SELECT position FROM rivertwice_positions").fetchone()[0]
 
 
+@pytest.mark.proves("guarantees.md#postgresql-sink")
 def test_the_table_is_what_is_served_over_publications_and_restores(world: DeliveryHome, address: str) -> None:
     fill(world, "t1", range(4), keys=3)
     assert deliver(world).records == 12
@@ -163,6 +164,7 @@ def test_the_table_of_a_stream_of_updates_has_every_windows_newest_row(tmp_path:
     assert table(address) == world.shown() == {(0, "a"): 3, (1, "a"): 5}
 
 
+@pytest.mark.proves("guarantees.md#postgresql-sink")
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.faults)])
 def test_a_killed_deliverer_leaves_rows_and_position_together(
     world: DeliveryHome, address: str, tmp_path: Path, kills: int
@@ -203,6 +205,7 @@ def test_a_killed_deliverer_leaves_rows_and_position_together(
     assert met == kills, "too few kills met an open transaction"
 
 
+@pytest.mark.proves("guarantees.md#postgresql-sink")
 def test_of_two_deliverers_with_one_position_the_second_takes_nothing(world: DeliveryHome, address: str) -> None:
     fill(world, "t1", range(1), keys=1)
     source = StoredSource(world.home)
@@ -222,6 +225,7 @@ def test_of_two_deliverers_with_one_position_the_second_takes_nothing(world: Del
     second.close()
 
 
+@pytest.mark.proves("guarantees.md#postgresql-sink")
 def test_a_table_that_is_gone_or_another_is_refused_and_again_fills_it(world: DeliveryHome, address: str) -> None:
     fill(world, "t1", range(2), keys=2)
     deliver(world)
@@ -238,6 +242,7 @@ def test_a_table_that_is_gone_or_another_is_refused_and_again_fills_it(world: De
         deliver(world)
 
 
+@pytest.mark.proves("guarantees.md#all-sinks")
 def test_a_lost_position_is_not_taken_for_a_new_sink(world: DeliveryHome, address: str) -> None:
     fill(world, "t1", range(2), keys=2)
     deliver(world)
@@ -247,6 +252,27 @@ def test_a_lost_position_is_not_taken_for_a_new_sink(world: DeliveryHome, addres
         deliver(world)
 
 
+@pytest.mark.proves("guarantees.md#postgresql-sink")
+def test_a_database_that_is_put_back_from_a_backup_gets_what_it_lost(world: DeliveryHome, address: str) -> None:
+    fill(world, "t1", range(2), keys=3)
+    deliver(world)
+    tables = ("totals", "rivertwice_positions")
+    with psycopg.connect(address) as connection:
+        for name in tables:
+            connection.execute(f"CREATE TABLE kept_{name} AS TABLE {name}")
+    fill(world, "t1", range(2, 5), keys=3)
+    world.publish(0, 1, [(0, "k00000", 9)])
+    deliver(world)
+    with psycopg.connect(address) as connection:
+        for name in tables:
+            connection.execute(f"TRUNCATE {name}")
+            connection.execute(f"INSERT INTO {name} TABLE kept_{name}")
+    assert len(table(address)) == 6
+    deliver(world)
+    assert table(address) == world.served()
+
+
+@pytest.mark.proves("guarantees.md#postgresql-sink")
 def test_values_that_postgres_refuses_are_set_aside(world: DeliveryHome, address: str) -> None:
     draw = random.Random(3)
     long = "".join(chr(draw.randrange(0x4E00, 0x9FFF)) for _ in range(4_000))  # more than an index takes, also packed

@@ -87,6 +87,7 @@ def check(settings: Settings) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.proves("guarantees.md#fast-path")
 def test_what_a_killed_fast_path_sent_is_what_its_log_owes(settings: Settings, topic: str, tmp_path: Path) -> None:
     chance, log, home = random.Random("fast path"), tmp_path / "fast.log", settings.pipeline(NAME)
     send(settings, topic, 40, chance)  # before it ever ran: nobody is told of these
@@ -117,6 +118,7 @@ def test_what_a_killed_fast_path_sent_is_what_its_log_owes(settings: Settings, t
     assert check(settings)["unexpected"] == [f"0@{ends[0] - 1}"]
 
 
+@pytest.mark.proves("guarantees.md#fast-path")
 def test_another_meaning_begins_another_run_and_both_are_judged(settings: Settings, topic: str, tmp_path: Path) -> None:
     chance, log, home = random.Random("two runs"), tmp_path / "fast.log", settings.pipeline(NAME)
     sql = settings.definitions / NAME / "fast.sql"

@@ -26,7 +26,7 @@ FLIGHTS = 260
 VERBS = ("backfill", "reconcile", "rotate")
 
 
-@pytest.mark.proves("README.md#the-loop")
+@pytest.mark.proves("README.md#the-loop", "guarantees.md#changelog")
 def test_a_killed_stream_is_compared_repaired_saved_and_restored(tmp_path: Path, broker: BrokerInfo) -> None:
     settings = make_small_project(tmp_path, NAME, bootstrap=broker.bootstrap, batch=30)
     home = settings.pipeline(NAME)

@@ -144,6 +144,7 @@ def rot_newest_changes(checkpoint: Path) -> None:
         changes[-1].write_bytes(changes[-2].read_bytes())
 
 
+@pytest.mark.proves("guarantees.md#restore-fall-back-rewind")
 def test_a_savepoint_of_a_state_that_had_rotted_is_not_proved(world, spark):
     settings, origin = world
     home = settings.pipeline(NAME)
@@ -160,6 +161,7 @@ def test_a_savepoint_of_a_state_that_had_rotted_is_not_proved(world, spark):
     assert {each.id for each in list_savepoints(home)} == {origin, taken.id}
 
 
+@pytest.mark.proves("guarantees.md#restore-fall-back-rewind")
 def test_the_stream_goes_on_exactly_as_without_the_restore(world, tmp_path):
     # Last in the file: it adds records, which every later driver of the others would read.
     settings, _ = world

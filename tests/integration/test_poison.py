@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 SHARE = 0.01
 
 
-@pytest.mark.proves("definitions.md#what-makes-a-dead-letter")
+@pytest.mark.proves("definitions.md#what-makes-a-dead-letter", "guarantees.md#dead-letters")
 def test_all_poison_becomes_dead_letters_and_nothing_else_does(
     tmp_path: Path, broker: BrokerInfo, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,7 @@ def holds(settings: Settings, key: str) -> list[str]:
     return [text[:200] for text in texts(settings.home) if any(one in text for one in word)]
 
 
+@pytest.mark.proves("guarantees.md#erasure")
 @pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.faults)])
 def test_an_erased_key_is_nowhere_and_every_verdict_stays(
     others: bool, tmp_path: Path, broker: BrokerInfo, topic: str

@@ -154,6 +154,7 @@ def streamed(tmp_path: Path, broker: BrokerInfo, topic: str) -> Project:
     return project
 
 
+@pytest.mark.proves("guarantees.md#erasure")
 def test_a_person_in_every_spelling_is_gone_from_every_place(streamed: Project) -> None:
     settings = streamed.settings
     before = streamed.judged()
@@ -187,6 +188,7 @@ def test_a_person_in_every_spelling_is_gone_from_every_place(streamed: Project) 
     )
 
 
+@pytest.mark.proves("guarantees.md#erasure")
 def test_what_stays_is_named_and_a_state_is_made_without_the_person(streamed: Project) -> None:
     settings = streamed.settings
     send_values(

@@ -92,6 +92,7 @@ def test_a_topic_kept_for_ever_has_no_clock_and_is_not_archived(
     assert not (kafka_settings.home / "agent" / "events.jsonl").exists()
 
 
+@pytest.mark.proves("guarantees.md#archive")
 def test_the_agent_archives_once_and_then_only_the_stream_is_at_risk(kafka_settings: Settings, finite: str) -> None:
     keeper = RetentionKeeper(kafka_settings, lambda: [NAME], threading.Event())
     keeper.look(NAME, utc_now())
@@ -196,6 +197,7 @@ def test_a_topic_created_anew_has_nothing_for_the_claims_on_the_old_one(kafka_se
     assert {lease.kafka for lease in view.leases} == {0}
 
 
+@pytest.mark.proves("guarantees.md#archive")
 def test_the_archive_passes_a_hole_only_when_asked_and_still_names_it(kafka_settings: Settings, finite: str) -> None:
     #  archive   |====|            [0, 4)
     #  Kafka            |====|     [6, 10) of partition 0, [3, 10) of partition 1

@@ -44,6 +44,7 @@ def served(settings: Settings, name: str) -> str:
     return export_sha256(settings.pipeline(name))
 
 
+@pytest.mark.proves("guarantees.md#restore-fall-back-rewind")
 @pytest.mark.faults
 def test_a_rewind_serves_the_old_head_until_it_has_caught_up(broker, tmp_path):
     name = "rewind-whole"

@@ -84,6 +84,7 @@ def served_rows(settings: Settings) -> list[dict[str, object]]:
     return sorted(rows, key=lambda row: (row["window_start"], row["origin"]))
 
 
+@pytest.mark.proves("guarantees.md#savepoints")
 def test_a_savepoint_taken_while_the_stream_ran_proves_equal_to_its_end(world, spark):
     settings, savepoint = world
     home = settings.pipeline(NAME)
@@ -115,6 +116,7 @@ def test_a_replay_in_one_query_or_one_per_batch_gives_the_same_state(world, spar
     assert states[0] == states[1]
 
 
+@pytest.mark.proves("guarantees.md#savepoints")
 def test_a_recorded_digest_that_is_not_what_the_replay_gives_is_named(world, spark):
     settings, savepoint = world
     home = settings.pipeline(NAME)
@@ -136,6 +138,7 @@ def test_a_recorded_digest_that_is_not_what_the_replay_gives_is_named(world, spa
         )
 
 
+@pytest.mark.proves("guarantees.md#savepoints")
 def test_a_savepoint_with_a_flipped_byte_is_refused_everywhere(world, spark):
     settings, savepoint = world
     home = settings.pipeline(NAME)
@@ -167,6 +170,7 @@ def test_a_changed_definition_is_refused(world, spark):
         restore_savepoint(other, NAME, savepoint, spark=spark, unproved=True)
 
 
+@pytest.mark.proves("guarantees.md#restore-fall-back-rewind")
 def test_a_restore_moves_the_head_and_what_counts_stays_row_for_row(world, spark):
     settings, savepoint = world
     home = settings.pipeline(NAME)
@@ -220,6 +224,7 @@ def report_rows(home, savepoint):
     return [row for row in path_ledger(home) if row.timeline == "t1" and row.batch > batch]
 
 
+@pytest.mark.proves("guarantees.md#savepoints")
 def test_takes_killed_in_the_copy_leave_no_savepoint(world):
     settings, _ = world
     home = settings.pipeline(NAME)
@@ -273,6 +278,7 @@ def test_a_restore_killed_while_it_replays_is_gone_on_with(world, spark):
 @pytest.mark.proves(
     "howto-retention.md#how-to-keep-the-log-ahead-of-kafkas-deletion-and-what-happens-when-records-are-lost",
     "howto-savepoints.md#prove",
+    "guarantees.md#savepoints",
 )
 def test_what_kafka_deleted_is_replayed_from_the_archive(world, spark, caplog):
     # Last in the file: it empties the topic that the others replay from.

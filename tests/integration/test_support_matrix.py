@@ -154,6 +154,7 @@ def verdicts(run: Callable[[str], str]) -> dict[str, int]:
         run("rivertwice down")
 
 
+@pytest.mark.proves("guarantees.md#what-everything-needs")
 def test_a_supported_environment_goes_from_a_file_to_a_verdict(
     tmp_path: Path, installed: Callable[[Row], Callable[[str], str]]
 ) -> None:

@@ -88,6 +88,7 @@ RISKY = {
 """Kind of windows to a change of its SQL that throws on a record with the value 13."""
 
 
+@pytest.mark.proves("guarantees.md#changelog")
 @pytest.mark.parametrize("kind", RISKY)
 def test_a_record_on_which_the_sql_throws_is_a_dead_letter_wherever_it_lies(
     spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str, kind: str
@@ -187,6 +188,7 @@ def test_a_stream_that_never_committed_begins_again_with_a_changed_definition(
     check_explained(run_command_warm(settings, "reconcile", NAME))
 
 
+@pytest.mark.proves("guarantees.md#verdicts")
 def test_a_late_record_that_makes_a_sum_overflow_costs_only_its_window(
     spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str
 ) -> None:
@@ -251,6 +253,7 @@ STUCK = {
 """Kind to what makes its code throw, the change that cures it, and the values of the records on which it throws."""
 
 
+@pytest.mark.proves("guarantees.md#changelog")
 @pytest.mark.parametrize("kind", STUCK)
 def test_what_a_stopped_stream_prints_brings_it_on_where_its_state_cannot_be_carried_over(
     spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str, kind: str

@@ -61,6 +61,7 @@ def kill_in_its_work(settings: Settings) -> None:
     driver.process.wait(30)
 
 
+@pytest.mark.proves("guarantees.md#changelog")
 @pytest.mark.faults
 def test_committed_records_are_counted_and_replayed_exactly(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
     settings, log = make(tmp_path, broker, topic), tmp_path / "driver.log"
@@ -135,6 +136,7 @@ GROUP BY window(window_start, '1 day'), get_json_object(keys, '$.k')
 READER_ROWS = "SELECT * FROM counts WHERE op = 'emit'"
 
 
+@pytest.mark.proves("guarantees.md#kafka-sink")
 def test_a_pipeline_reads_what_another_delivers_exactly_once(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
     settings, log, sent = make(tmp_path, broker, topic), tmp_path / "driver.log", f"{topic}-sent"
 

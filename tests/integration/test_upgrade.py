@@ -54,6 +54,7 @@ def served_now(settings: Settings) -> str:
     "architecture.md#decisions-that-changed-the-first-design",
     "howto-upgrade.md#how-to-change-a-definition-under-a-running-stream",
     "scenarios.md#scenarios",
+    "guarantees.md#upgrade",
 )
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.faults)], ids=["once", "twice"])
 def test_a_changed_definition_resumes_the_old_state_and_serves_the_same(

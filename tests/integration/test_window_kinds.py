@@ -46,6 +46,7 @@ def settling() -> list[Record]:
     return [Record(number % PARTITIONS, 1_000_000 + number, "last", 200_000 + number, 1) for number in range(150)]
 
 
+@pytest.mark.proves("guarantees.md#changelog")
 def test_a_killed_stream_is_explained_to_the_last_row(
     tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,7 +106,11 @@ def folded(records: Iterable[Record]) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.proves("architecture.md#folds", "howto-folds.md#a-long-log-and-a-past-that-must-be-computed-again")
+@pytest.mark.proves(
+    "architecture.md#folds",
+    "howto-folds.md#a-long-log-and-a-past-that-must-be-computed-again",
+    "guarantees.md#folds-and-views",
+)
 def test_a_killed_proved_and_restored_fold_is_the_fold_of_the_log(
     tmp_path: Path, broker: BrokerInfo, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

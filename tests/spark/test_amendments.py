@@ -93,6 +93,7 @@ class Desk:
         return before, after
 
 
+@pytest.mark.proves("guarantees.md#dead-letters")
 @pytest.mark.faults
 def test_an_amendment_reaches_the_truth_and_a_backfill_serves_it(
     spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str

@@ -80,6 +80,7 @@ def test_running_twice_adds_nothing_twice(
     assert archived_starts(kafka_settings, topic, topic_id) == {0: 0, 1: 0}
 
 
+@pytest.mark.proves("guarantees.md#archive")
 @pytest.mark.usefixtures("by_executors")
 @pytest.mark.parametrize("plainly", [False, True], ids=["by spark", "without spark"])
 def test_the_archive_gives_byte_for_byte_what_kafka_gave(
@@ -95,6 +96,7 @@ def test_the_archive_gives_byte_for_byte_what_kafka_gave(
     assert after == before
 
 
+@pytest.mark.proves("guarantees.md#archive")
 @pytest.mark.usefixtures("by_executors")
 def test_the_seam_between_archive_and_kafka_is_read_once(
     spark: SparkSession, kafka_settings: Settings, make_topic: Callable[[int], str]
@@ -111,6 +113,7 @@ def test_the_seam_between_archive_and_kafka_is_read_once(
     assert contents(read_ranges(spark, kafka_settings, topic, {0: (15, 25)})) == whole[15:25]
 
 
+@pytest.mark.proves("guarantees.md#archive")
 def test_a_gap_is_an_error_that_names_partition_and_offsets(
     spark: SparkSession, kafka_settings: Settings, make_topic: Callable[[int], str]
 ) -> None:
@@ -125,6 +128,7 @@ def test_a_gap_is_an_error_that_names_partition_and_offsets(
     assert len(contents(read_ranges(spark, kafka_settings, topic, {1: (0, 20)}))) == 20
 
 
+@pytest.mark.proves("guarantees.md#what-everything-needs")
 def test_a_topic_created_anew_does_not_mix_with_the_old_one(
     spark: SparkSession, kafka_settings: Settings, make_topic: Callable[[int], str]
 ) -> None:
@@ -147,7 +151,7 @@ def test_a_topic_created_anew_does_not_mix_with_the_old_one(
         read_ranges(spark, kafka_settings, topic, {0: (0, 10)})
 
 
-@pytest.mark.proves("howto-archive.md#what-it-promises")
+@pytest.mark.proves("howto-archive.md#what-it-promises", "guarantees.md#archive")
 def test_a_crash_before_the_commit_leaves_nothing_and_after_it_everything(
     spark: SparkSession, kafka_settings: Settings, make_topic: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +174,7 @@ def test_a_crash_before_the_commit_leaves_nothing_and_after_it_everything(
     assert addresses(kafka_settings, topic) == [(p, offset) for p in range(2) for offset in range(30)]
 
 
-@pytest.mark.proves("howto-archive.md#what-it-promises")
+@pytest.mark.proves("howto-archive.md#what-it-promises", "guarantees.md#archive")
 @pytest.mark.faults
 def test_an_archive_job_killed_again_and_again_ends_with_every_record_once(
     spark: SparkSession, kafka_settings: Settings, make_topic: Callable[[int], str], project: Path
@@ -202,6 +206,7 @@ def test_an_archive_job_killed_again_and_again_ends_with_every_record_once(
     assert addresses(kafka_settings, topic) == [(p, offset) for p in range(2) for offset in range(2_000)]
 
 
+@pytest.mark.proves("guarantees.md#archive")
 @pytest.mark.usefixtures("by_executors")
 def test_an_archive_that_lost_a_file_is_an_error_and_not_a_smaller_result(
     spark: SparkSession, kafka_settings: Settings, make_topic: Callable[[int], str]

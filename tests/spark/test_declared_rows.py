@@ -134,6 +134,7 @@ def test_twenty_clean_upgrades_leave_nothing_open(spark: SparkSession, definitio
         assert result.windows_differing == 0
 
 
+@pytest.mark.proves("guarantees.md#version-switch")
 def test_one_undeclared_row_is_found_twenty_of_twenty_times(spark: SparkSession, definition: Definition) -> None:
     for number in range(20):
         dice = random.Random(100 + number)

@@ -119,7 +119,7 @@ def differing(orders: list[dict[str, dict[str, Any]]]) -> tuple[set[str], set[st
     return {key for key in keys if any(each.get(key) != orders[0].get(key) for each in orders)}, keys
 
 
-@pytest.mark.proves("architecture.md#the-laws")
+@pytest.mark.proves("architecture.md#the-laws", "guarantees.md#folds-and-views")
 @pytest.mark.parametrize("name", CASES)
 def test_rows_are_those_of_the_read_order_and_what_depends_on_it_is_named(
     name: str, spark: SparkSession, tmp_path: Path

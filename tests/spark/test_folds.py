@@ -155,7 +155,7 @@ def key_of(key: str) -> str:
     return json.dumps({"k": key}, ensure_ascii=False, separators=(",", ":"))
 
 
-@pytest.mark.proves("architecture.md#folds")
+@pytest.mark.proves("architecture.md#folds", "guarantees.md#folds-and-views")
 @pytest.mark.parametrize(
     ("begun", "resumed", "words"),
     [(0, 16, "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"), (16, 0, "STATE_STORE"), (16, 32, "stored in 16 buckets")],
@@ -201,6 +201,7 @@ def test_every_value_crosses_whole_and_the_state_can_be_read_back(spark: SparkSe
     assert state.stores != read_state(spark, tmp_path / "checkpoint", 0).stores
 
 
+@pytest.mark.proves("guarantees.md#folds-and-views")
 @pytest.mark.core
 def test_a_fold_that_raises_stops_the_stream_at_the_record_s_address(spark: SparkSession, tmp_path: Path) -> None:
     definition = define("def fold(state, event):\n    return None, [{'b': 1 // event['b']}]\n")

@@ -80,6 +80,7 @@ def verdicts(frame: DataFrame) -> dict[int, str | None]:
     return {row["_offset"]: row["_reason"] for row in frame.select("_offset", "_reason").collect()}
 
 
+@pytest.mark.proves("guarantees.md#dead-letters")
 @settings(max_examples=8, derandomize=True)
 @given(st.lists(values, min_size=1, max_size=60))
 def test_any_bytes_get_a_verdict_and_the_size_rule_is_exact(spark: SparkSession, records: list[bytes | None]) -> None:
@@ -93,6 +94,7 @@ def test_any_bytes_get_a_verdict_and_the_size_rule_is_exact(spark: SparkSession,
             assert isinstance(json.loads(value or b""), dict)  # what is accepted is what Python reads as one object
 
 
+@pytest.mark.proves("guarantees.md#dead-letters")
 def test_a_stream_gives_the_same_verdicts_as_a_batch(spark: SparkSession, tmp_path: Path) -> None:
     rng = random.Random(7)
     made: list[bytes | None] = [None, b"", json.dumps(GOOD).encode()]

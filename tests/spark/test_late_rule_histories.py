@@ -81,6 +81,7 @@ def check(run: Run) -> None:
     assert {one.row for one in shown if one.verdict == NOT_COMPARABLE} == {one.row for one in spread}
 
 
+@pytest.mark.proves("guarantees.md#verdicts", "guarantees.md#late-rows")
 def test_every_row_of_every_history_is_explained_and_the_balance_is_nought(run: Run) -> None:
     check(run)
     assert run.total.excluded or isinstance(run.evidence, IntervalEvidence)
@@ -244,6 +245,7 @@ def move(chance: random.Random, stream: dict[RowId, list[StreamRow]]) -> RowId:
 PLANTS = (alter, alter_sum, delete, duplicate, stretch, rename, move)
 
 
+@pytest.mark.proves("guarantees.md#verdicts")
 def test_every_planted_wrong_row_is_a_defect_and_no_rightful_row_is(run: Run) -> None:
     chance = random.Random(7)
     rightful = {one.row: one.verdict for one in judge_stream(run.evidence)}

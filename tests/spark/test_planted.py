@@ -125,7 +125,7 @@ def test_the_untouched_run_passes(spark: SparkSession, made: Made, tmp_path: Pat
 
 
 @pytest.mark.core
-@pytest.mark.proves("README.md#rivertwice")
+@pytest.mark.proves("README.md#rivertwice", "guarantees.md#verdicts")
 def test_twenty_changes_in_one_run_are_all_found_and_nothing_else(
     spark: SparkSession, made: Made, tmp_path: Path
 ) -> None:

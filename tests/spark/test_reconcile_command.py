@@ -116,6 +116,7 @@ def test_a_producer_that_renamed_a_field_is_said_by_the_gate_by_status_and_by_th
     assert said not in command(settings, "status").stdout
 
 
+@pytest.mark.proves("guarantees.md#verdicts")
 def test_what_a_run_by_hand_finds_reaches_people_and_so_does_its_end(command: Command, made: Made) -> None:
     settings, home, _, _ = made
     told = settings.project / "told.jsonl"

@@ -159,6 +159,7 @@ def windows_with_fifteen(run: StreamedRun, records: list[Record]) -> set[tuple[i
     }
 
 
+@pytest.mark.proves("guarantees.md#what-everything-needs")
 def test_a_transform_changed_secretly_is_a_defect_where_results_differ(
     judge: Judge, copy: StreamedRun, clean: ReconcileReport, records: list[Record], tmp_path: Path
 ) -> None:
@@ -230,6 +231,7 @@ def moved(offsets: Any) -> dict[str, dict[str, int]]:
     return {topic: {p: o + (p == "0") for p, o in parts.items()} for topic, parts in offsets.items()}
 
 
+@pytest.mark.proves("guarantees.md#verdicts")
 def test_an_altered_ledger_is_a_defect_and_a_forged_letter_unbalances(
     judge: Judge, copy: StreamedRun, clean: ReconcileReport, records: list[Record]
 ) -> None:

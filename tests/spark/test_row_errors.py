@@ -113,7 +113,7 @@ def records_of(sort: str) -> list[dict[str, Any]]:
     return [good, {**good, **SORTS[sort][1]}, {**good, "k": "b"}]
 
 
-@pytest.mark.proves("definitions.md#values-on-which-the-sql-throws")
+@pytest.mark.proves("definitions.md#values-on-which-the-sql-throws", "guarantees.md#dead-letters")
 @pytest.mark.parametrize("sort", SORTS)
 @pytest.mark.parametrize("interpreted", [False, True])
 def test_every_sort_of_throwing_record_is_rejected_and_named(spark: SparkSession, sort: str, interpreted: bool) -> None:
@@ -145,6 +145,7 @@ def test_every_sort_of_throwing_record_is_rejected_and_named(spark: SparkSession
             assert [(row[2], row[3]) for row in rows] == [("a", 1), ("b", 1)], place
 
 
+@pytest.mark.proves("guarantees.md#dead-letters")
 @pytest.mark.parametrize("window", ["{size: 1 minute}", "{size: 1 minute, slide: 20 s}", "{session: 15 s}"])
 def test_a_stream_rejects_the_same_records_as_a_batch(spark: SparkSession, tmp_path: Path, window: str) -> None:
     call = {"{size: 1 minute}": "window(at, '1 minute')", "{session: 15 s}": "session_window(at, '15 seconds')"}.get(
@@ -237,7 +238,7 @@ RISKS = {
 """Result column to how it is warned of; a field `r` has a rule: at most 1000."""
 
 
-@pytest.mark.proves("definitions.md#values-on-which-the-sql-throws")
+@pytest.mark.proves("definitions.md#values-on-which-the-sql-throws", "guarantees.md#changelog")
 def test_what_several_records_can_make_throw_is_warned_of(spark: SparkSession) -> None:
     yaml = YAML.replace("b: bigint}", "b: bigint, r: int}").replace(
         "    watermark: 0 s\n",

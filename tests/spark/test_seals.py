@@ -64,7 +64,7 @@ def history(seed: int, step: int = SIZE, batches: int = 40) -> tuple[random.Rand
     return chance, world
 
 
-@pytest.mark.proves("architecture.md#seals")
+@pytest.mark.proves("architecture.md#seals", "guarantees.md#verdicts")
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_an_incremental_run_says_of_every_row_what_a_full_one_says(
     spark: SparkSession, tmp_path: Path, seed: int
@@ -180,6 +180,7 @@ def alter_settled_row(made: WindowHome, by: int = 1) -> None:
     assert metrics["num_updated_rows"] == 1
 
 
+@pytest.mark.proves("guarantees.md#what-everything-needs")
 def test_an_ordinary_run_names_the_settled_row_of_a_foreign_write(spark: SparkSession, tmp_path: Path) -> None:
     made = made_and_sealed(spark, tmp_path, 11, 20)
     alter_settled_row(made)
@@ -225,6 +226,7 @@ def test_a_foreign_write_that_changes_nothing_warns_once_and_is_sealed(spark: Sp
     assert FOREIGN_WRITE not in {alert.kind for alert in report.gate.alerts}
 
 
+@pytest.mark.proves("guarantees.md#verdicts")
 def test_a_ledger_row_changed_behind_a_seal_is_found_by_a_full_run(spark: SparkSession, tmp_path: Path) -> None:
     made = made_and_sealed(spark, tmp_path, 12, 12)
     DeltaTable(str(made.home.tables.ledger)).update({"epoch": "2"}, predicate="batch >= 3")

@@ -135,6 +135,7 @@ def test_an_ordinary_batch_is_one_piece_and_one_commit(batch: Any) -> None:
     assert len(delta.commits(made.context.home.tables.dead_letters, "dead")) == 1
 
 
+@pytest.mark.proves("guarantees.md#dead-letters")
 @pytest.mark.parametrize("kept", range(1, 4))
 def test_a_batch_interrupted_between_two_pieces_is_completed_once(
     batch: Any, monkeypatch: pytest.MonkeyPatch, kept: int
@@ -184,6 +185,7 @@ def test_an_interrupted_attempts_rows_of_another_range_stop_the_stream(
         made.write_dead()
 
 
+@pytest.mark.proves("guarantees.md#late-rows")
 def test_late_rows_above_what_spark_collects_are_all_written(batch: Any) -> None:
     long = [json.dumps({**GOOD, "tailnum": str(number) * 400_000}).encode() for number in range(8)]
     made = batch([*long, json.dumps(GOOD).encode()])

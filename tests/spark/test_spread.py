@@ -40,6 +40,7 @@ def said(spark: SparkSession, made: WindowHome, folder: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.proves("guarantees.md#verdicts")
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_executors_say_of_every_row_what_the_driver_says(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -100,6 +101,29 @@ def test_each_section_that_a_test_proves_is_in_the_docs(monkeypatch: pytest.Monk
     assert len(proofs) > 200
     assert site_proofs.wrong_sections(proofs) == []
     assert site_proofs.wrong_sections([site_proofs.Proof("howto-late.md#not-there", "a", 0)]) != []
+
+
+def test_each_guarantee_names_tests_that_say_that_they_prove_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site_proofs = load_script("site_proofs", monkeypatch)
+    proofs = site_proofs.all_proofs()
+    page = site_proofs.page_path("guarantees.md")
+    bare = [anchor for anchor, text in site_proofs.sections(page).items() if not site_proofs.named_in(text)]
+    assert bare == ["what-is-guaranteed-if-what", "what-is-not-guaranteed"]
+    assert site_proofs.unproved("guarantees.md", proofs) == []
+
+    rotten = (
+        "# Page\n\n## One\n\n| if | shown by |\n|---|---|\n| a | [it holds](../tests/unit/test_a.py) |\n| b | - |\n"
+    )
+    (tmp_path / "page.md").write_text(rotten + "\n## Two\n\nShown by: `F1`.\n")
+    monkeypatch.setattr(site_proofs, "DOCS", tmp_path)
+    known = [site_proofs.Proof("page.md#two", "faults run --case F1", 2), site_proofs.Proof("page.md#two", "b", 0)]
+    assert site_proofs.unproved("page.md", known) == [
+        "one: no test: | b | - |",
+        "one: unit/test_a.py::test_it_holds does not say that it proves this section",
+        "two: b is not named",
+    ]
 
 
 def test_the_mutation_run_names_modules_and_tests_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

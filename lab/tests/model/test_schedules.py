@@ -23,7 +23,7 @@ def check(result):
     return result
 
 
-@pytest.mark.proves("protocol-model.md#invariants")
+@pytest.mark.proves("protocol-model.md#invariants", "guarantees.md#what-everything-needs")
 @pytest.mark.parametrize(
     ("first", "schedules"),
     [pytest.param(0, 300, id="300"), pytest.param(4000 * LANDING, 4000, marks=pytest.mark.long, id="4000 others")],
@@ -38,6 +38,7 @@ def test_no_invariant_breaks_in_so_many_crash_schedules(first, schedules):
     assert len(others) <= (8 if schedules > 300 else len(POINTS) // 2), others
 
 
+@pytest.mark.proves("guarantees.md#version-switch")
 def test_two_versions_live_break_no_invariant_in_sixty_schedules():
     result = check(run_campaign(0, 60, focus=VERSIONS))
     assert result.coverage.endings["the end of the log"] > 50

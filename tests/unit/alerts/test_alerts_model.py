@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from rivertwice.alerts.model import (
     CRITICAL,
     FIRING,
@@ -136,12 +138,14 @@ def test_a_clock_that_was_set_back_does_not_silence_a_route() -> None:
     assert not is_waiting(RouteState(1, NOW + timedelta(hours=5), "x"), NOW)
 
 
+@pytest.mark.proves("guarantees.md#alerts")
 def test_what_no_route_takes_is_kept_for_a_week() -> None:
     state, _ = close(over(seen(State(), 0), 10), SETTLE, at(70))
     assert forget(state, {"ops": ALL}, at(10) + KEPT_FOR) == state
     assert forget(state, {"ops": ALL}, at(11) + KEPT_FOR).alerts == ()
 
 
+@pytest.mark.proves("guarantees.md#alerts")
 def test_the_state_is_bounded_and_resolved_alerts_go_first() -> None:
     state = State()
     for number in range(KEPT + 20):

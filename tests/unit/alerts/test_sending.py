@@ -77,6 +77,7 @@ def world(tmp_path: Path, hook: Hook) -> World:
     return found
 
 
+@pytest.mark.proves("guarantees.md#alerts")
 def test_one_fact_is_one_message_and_one_more_when_it_is_over(world: World, hook: Hook) -> None:
     for _ in range(120):  # an hour of half minutes
         world.begin()
@@ -99,6 +100,7 @@ def test_one_fact_is_one_message_and_one_more_when_it_is_over(world: World, hook
     assert alerts_of(world.settings).state().alerts == ()
 
 
+@pytest.mark.proves("guarantees.md#alerts")
 def test_a_new_agent_sends_nothing_twice_and_still_sends_the_end(world: World, hook: Hook) -> None:
     world.begin()
     world.turn()
@@ -112,6 +114,7 @@ def test_a_new_agent_sends_nothing_twice_and_still_sends_the_end(world: World, h
     assert hook.told() == [("latency", "firing"), ("latency", "resolved")]
 
 
+@pytest.mark.proves("guarantees.md#alerts")
 @pytest.mark.parametrize("answer", [500, 503, 429, 302])
 def test_a_failing_webhook_is_asked_ever_less_often_and_loses_nothing(
     world: World, hook: Hook, caplog: pytest.LogCaptureFixture, answer: int
@@ -142,6 +145,7 @@ def test_a_webhook_that_is_not_there_loses_nothing(world: World, hook: Hook) -> 
     assert hook.told() == [("latency", "firing")]
 
 
+@pytest.mark.proves("guarantees.md#alerts")
 def test_a_message_that_the_webhook_refuses_holds_up_no_other(world: World, hook: Hook) -> None:
     hook.refuse = lambda body: body["kind"] == "latency"
     world.begin()
@@ -292,6 +296,7 @@ def test_a_route_may_be_a_file_which_its_owner_alone_can_read(tmp_path: Path) ->
     assert (world.settings.home / "alerts.jsonl").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.proves("guarantees.md#alerts")
 def test_a_disk_without_room_neither_stops_an_alert_nor_repeats_it(
     world: World, hook: Hook, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -314,6 +319,7 @@ def test_a_disk_without_room_neither_stops_an_alert_nor_repeats_it(
     assert hook.told() == [("disk", "firing")]
 
 
+@pytest.mark.proves("guarantees.md#alerts")
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 99}', '{"format": 1, "alerts": [{}], "routes": {}}'])
 def test_a_damaged_state_is_kept_aside_and_alerts_go_on(
     world: World, hook: Hook, caplog: pytest.LogCaptureFixture, content: str
@@ -365,6 +371,7 @@ def test_no_secret_is_in_a_file_a_log_or_an_answer_of_the_command(
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
 
 
+@pytest.mark.proves("guarantees.md#alerts")
 def test_two_processes_and_many_threads_report_and_send_each_message_once(world: World, hook: Hook) -> None:
     stores = [AlertStore(world.settings) for _ in range(4)]  # as processes have them
 

@@ -60,6 +60,7 @@ def test_a_window_never_quiet_is_due_six_debounces_after_its_first_row() -> None
     assert queue(*came, now=NOW + 59 * MINUTE)[0].state == WAITING
 
 
+@pytest.mark.proves("guarantees.md#late-rows")
 def test_a_window_that_ended_before_the_horizon_is_left_as_it_is() -> None:
     found = queue(arrival(1), arrival(2), now=NOW + 60 * MINUTE)  # closed until 8, horizon 5 hours: ends of 3 and later
     assert [(one.start_ms // HOUR, one.state) for one in found] == [(1, BEYOND), (2, DUE)]

@@ -178,6 +178,7 @@ def test_a_cure_that_is_a_dead_letter_too_is_refused(home: PipelineHome) -> None
     assert (last_amendment(home), read_amendments(home)) == (0, [])
 
 
+@pytest.mark.proves("guarantees.md#dead-letters")
 def test_of_two_who_decide_at_once_one_is_refused(home: PipelineHome) -> None:
     append_amendments(home, [decision(3, 0)], expected_seq=0)
     with pytest.raises(LostRaceError, match="are at 1, not at 0"):

@@ -107,6 +107,7 @@ class Upserting(Consumer):
         return found
 
 
+@pytest.mark.proves("guarantees.md#all-sinks")
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_a_sink_of_newest_rows_holds_what_a_view_shows(seed: int) -> None:

@@ -78,6 +78,7 @@ def act(world: World, chance: random.Random, seen: dict[str, int]) -> None:
             world.move_head(name)
 
 
+@pytest.mark.proves("guarantees.md#all-sinks")
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_fold_of_delivered_records_is_what_is_served(seed: int) -> None:
@@ -140,6 +141,7 @@ def test_a_rewind_names_what_counts_no_more_and_leaves_alone_what_is_equal() -> 
     assert deliverer.consumer.holds() == world.served()
 
 
+@pytest.mark.proves("guarantees.md#all-sinks")
 def test_a_publication_waits_for_the_batches_that_close_its_windows() -> None:
     world = history([(0, "a", 1)], [(1000, "a", 2)], [(2000, "a", 3)])
     world.publish([(1000, 2000)], [(1000, "b", 9)])

@@ -24,7 +24,7 @@ POSTGRES = "p: {to: postgres, table: s.t, guarantee: effectively_once}"
 HOOK = "h: {to: webhook, url_env: HOOK, guarantee: at_least_once}"
 
 
-@pytest.mark.proves("howto-delivery.md#what-is-promised", "scenarios.md#scenarios")
+@pytest.mark.proves("howto-delivery.md#what-is-promised", "scenarios.md#scenarios", "guarantees.md#all-sinks")
 @pytest.mark.parametrize(
     ("sink", "why"),
     [
@@ -76,6 +76,7 @@ def test_sinks_touch_no_fingerprint(tmp_path: Path) -> None:
     assert fingerprint_of(with_sinks).hashes() == fingerprint_of(load_definition(FLIGHTS)).hashes()
 
 
+@pytest.mark.proves("guarantees.md#kafka-sink")
 def test_the_contract_names_every_sink_and_lint_those_that_may_repeat(tmp_path: Path) -> None:
     def unsafe(definition: Definition) -> tuple[str, str]:
         one = next(one for one in lint_definition(definition, {}) if one.check == "replay into an unsafe sink")

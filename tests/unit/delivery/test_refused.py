@@ -238,6 +238,7 @@ def test_a_damaged_record_of_refusals_is_named_with_its_remedy(
     assert len(sink.rows) == 3
 
 
+@pytest.mark.proves("guarantees.md#all-sinks")
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_is_refused_a_consumer_folds_all_that_is_not_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

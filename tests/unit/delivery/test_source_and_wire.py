@@ -93,6 +93,7 @@ def test_batches_that_only_the_changelog_has_are_read_once(world: DeliveryHome) 
     assert behind.held_closed_ms == view.batches[2].closed_ms
 
 
+@pytest.mark.proves("guarantees.md#all-sinks")
 def test_a_position_of_another_home_or_of_an_unknown_batch_is_refused(world: DeliveryHome) -> None:
     fill(world, "t1", range(2), keys=1)
     source = StoredSource(world.home)
@@ -103,6 +104,7 @@ def test_a_position_of_another_home_or_of_an_unknown_batch_is_refused(world: Del
         source.look(Position("t1", 9, 1, born, 1))
 
 
+@pytest.mark.proves("guarantees.md#all-sinks")
 def test_rows_that_the_changelog_lacks_stop_the_delivery(world: DeliveryHome) -> None:
     fill(world, "t1", range(2), keys=2)
     source = StoredSource(world.home)
@@ -115,6 +117,7 @@ def test_rows_that_the_changelog_lacks_stop_the_delivery(world: DeliveryHome) ->
         )
 
 
+@pytest.mark.proves("guarantees.md#all-sinks")
 def test_a_publication_that_lost_rows_is_not_delivered_as_if_it_had_fewer(world: DeliveryHome) -> None:
     fill(world, "t1", range(3), 1)
     world.publish(0, 1, [(0, "a", 5)], count=1)

@@ -88,6 +88,7 @@ def second_of(first: DeliveryHome) -> SecondVersion:
     return new
 
 
+@pytest.mark.proves("guarantees.md#all-sinks")
 def test_a_sink_changes_by_one_step_to_the_version_that_serves(first: DeliveryHome) -> None:
     sink = Folding()
     deliver(first.settings, sink)

@@ -86,6 +86,7 @@ def deliver(world: DeliveryHome, *, again: bool = False):
     return Deliverer(world.settings, "p", "hook", asked, sink=sink).run(threading.Event(), finish, again=again)
 
 
+@pytest.mark.proves("guarantees.md#webhook-sink")
 def test_records_come_in_order_and_the_position_goes_on(world: DeliveryHome, receiver: Receiver) -> None:
     fill(world, "t1", range(3), keys=RECORDS + 1)
     assert deliver(world).steps == 3
@@ -96,6 +97,7 @@ def test_records_come_in_order_and_the_position_goes_on(world: DeliveryHome, rec
     assert fold(receiver.records()) == world.served()
 
 
+@pytest.mark.proves("guarantees.md#webhook-sink")
 def test_a_lost_answer_and_busy_ones_are_repeated_with_the_same_key(world: DeliveryHome, receiver: Receiver) -> None:
     fill(world, "t1", [0], keys=2)
     receiver.answers = [599, 503, 429]
@@ -105,6 +107,7 @@ def test_a_lost_answer_and_busy_ones_are_repeated_with_the_same_key(world: Deliv
     assert fold(receiver.records()) == world.served()
 
 
+@pytest.mark.proves("guarantees.md#webhook-sink")
 def test_after_a_failure_the_step_comes_again_and_keeps_its_keys(world: DeliveryHome, receiver: Receiver) -> None:
     fill(world, "t1", [0], keys=2 * RECORDS)
     receiver.answers = [200, 500, 500, 500, 500, 500]
@@ -117,7 +120,9 @@ def test_after_a_failure_the_step_comes_again_and_keeps_its_keys(world: Delivery
     assert fold(receiver.records()) == world.served()
 
 
-@pytest.mark.proves("howto-delivery.md#webhook", "howto-delivery.md#what-a-destination-refuses")
+@pytest.mark.proves(
+    "howto-delivery.md#webhook", "howto-delivery.md#what-a-destination-refuses", "guarantees.md#webhook-sink"
+)
 def test_a_record_refused_for_good_is_set_aside_and_the_sink_goes_on(world: DeliveryHome, receiver: Receiver) -> None:
     fill(world, "t1", range(2), keys=RECORDS + 20)
     receiver.refuse = {"k00007": 422, "k00300": 400, "k00510": 403}  # 403: a filter in front of the receiver
@@ -179,6 +184,7 @@ def failing_runs(world: DeliveryHome) -> int:
             return failed
 
 
+@pytest.mark.proves("guarantees.md#webhook-sink")
 def test_a_record_that_always_fails_is_set_aside_when_others_pass(world: DeliveryHome, receiver: Receiver) -> None:
     fill(world, "t1", range(3), keys=5)
     receiver.refuse = {POISON: 500}
@@ -207,6 +213,7 @@ def test_a_last_poison_record_waits_for_the_next_batch(world: DeliveryHome, rece
     assert fold(receiver.records()) == {(1, "k00001"): 5}
 
 
+@pytest.mark.proves("guarantees.md#webhook-sink")
 @pytest.mark.parametrize("status", [500, 503])
 def test_an_outage_sets_nothing_aside_however_long_it_lasts(
     world: DeliveryHome, receiver: Receiver, status: int

@@ -81,6 +81,7 @@ def test_what_is_not_served_yet_comes_first() -> None:
     assert acts(is_current=False, verdicts=[verdict(LATE)]) == ["rivertwice served rebuild sums", BACKFILL]
 
 
+@pytest.mark.proves("guarantees.md#verdicts")
 @pytest.mark.parametrize(
     ("changed", "why"),
     [

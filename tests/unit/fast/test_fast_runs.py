@@ -41,6 +41,7 @@ def changed(**texts: str) -> Definition:
     return parse_files(files, "fraud_scores")
 
 
+@pytest.mark.proves("guarantees.md#fast-path")
 def test_the_first_run_begins_at_the_end_and_resumes_the_same_meaning(tmp_path: Path) -> None:
     first = plan([], "m1", None)
     assert (first.number, first.begins) == (1, {0: 100, 1: 50})
@@ -63,6 +64,7 @@ def test_every_offset_belongs_to_one_run() -> None:
     ]
 
 
+@pytest.mark.proves("guarantees.md#fast-path")
 def test_rows_are_compared_as_sets_within_what_is_judged() -> None:
     expected = [(0, 3, "a"), (0, 5, "b"), (1, 4, "c")]
     same = compare_sets(expected, [*expected, (0, 5, "b"), (0, 10, "later")], {0: (3, 10), 1: (0, 5)})

@@ -30,6 +30,7 @@ NOW = from_ms(1_000_000)
 GAP = Gap("p", "t1", 7, "events", "id", EXPIRED, {0: (70, 90), 2: (5, 6)}, {0: (70, 80)}, 500, 2_000_000, NOW)
 
 
+@pytest.mark.proves("guarantees.md#what-everything-needs")
 def test_a_stream_before_kafkas_begin_has_a_gap_of_the_records_between() -> None:
     assert find_gap({0: 70, 1: 3}, {0: 90, 1: 3}, {0: 95, 1: 3}) == (EXPIRED, {0: (70, 90)})
     assert find_gap({0: 70, 1: 3}, {0: 70, 1: 0}, {0: 70, 1: 3}) is None

@@ -139,6 +139,7 @@ def test_a_stream_that_the_agent_has_given_up_is_told_by_the_agent_alone(setting
     assert hook.told() == [("schema", "firing")]
 
 
+@pytest.mark.proves("guarantees.md#alerts")
 @pytest.mark.airflow
 def test_a_dead_agent_is_one_alert_of_all_pipelines(settings: Settings, hook: Hook) -> None:
     for _ in range(6):

@@ -186,6 +186,7 @@ BAD = {
 }
 
 
+@pytest.mark.proves("guarantees.md#folds-and-views")
 @pytest.mark.parametrize("what", BAD)
 def test_a_failing_fold_stops_at_the_record_unless_it_has_a_column(what: str) -> None:
     spoilt = "    if state:\n        state['total'] = 99\n"

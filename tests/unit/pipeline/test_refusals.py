@@ -11,6 +11,7 @@ from rivertwice.pipeline.window_call import check_transform_shape
 SELECT = "SELECT {} AS x FROM flights GROUP BY window(sched_dep, '1 hour')"
 
 
+@pytest.mark.proves("guarantees.md#what-everything-needs")
 @pytest.mark.parametrize(
     ("expression", "cause"),
     [

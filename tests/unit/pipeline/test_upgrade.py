@@ -44,7 +44,7 @@ def test_what_does_not_shape_the_state_is_carried_over(
     assert (found.way, {change.component for change in found.changes}, found.obstacles) == (RESUME, components, {})
 
 
-@pytest.mark.proves("howto-upgrade.md#what-can-change")
+@pytest.mark.proves("howto-upgrade.md#what-can-change", "guarantees.md#upgrade")
 @pytest.mark.parametrize(
     ("file", "old", "new", "component", "why"),
     [

@@ -46,6 +46,7 @@ def before_replacing(patch: pytest.MonkeyPatch, table: str, act: Callable[[], ob
     patch.setattr(delta, "replace_rows", replace)
 
 
+@pytest.mark.proves("guarantees.md#erasure")
 def test_a_record_that_another_host_archives_meanwhile_is_not_lost(
     world: ErasureWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +102,7 @@ def test_an_append_that_no_lock_keeps_away_makes_the_rewrite_begin_again(
     assert delta.applied_version(path, "archive/id/0") == len(world.log)
 
 
+@pytest.mark.proves("guarantees.md#erasure")
 @pytest.mark.parametrize("table", ["served", "amendments"])
 def test_a_concurrent_update_of_a_table_is_seen_and_purged_too(
     world: ErasureWorld, monkeypatch: pytest.MonkeyPatch, table: str
@@ -116,6 +118,7 @@ def test_a_concurrent_update_of_a_table_is_seen_and_purged_too(
     assert SECRET not in rows["k"].to_pylist()
 
 
+@pytest.mark.proves("guarantees.md#erasure")
 def test_no_driver_of_another_host_starts_while_tables_are_rewritten(
     world: ErasureWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def test_nothing_stands_in_the_way_of_read_records_of_closed_windows() -> None:
     assert find_refusals(reader(), places(0, 41)) == []
 
 
+@pytest.mark.proves("guarantees.md#erasure")
 @pytest.mark.parametrize(
     ("found", "offsets", "said"),
     [
@@ -82,6 +83,7 @@ def test_each_obstacle_is_named(found: Reader, offsets: list[int], said: str) ->
     assert said in text
 
 
+@pytest.mark.proves("guarantees.md#erasure")
 def test_savepoints_with_the_value_in_state_or_ahead_would_bring_it_back() -> None:
     # Offset 35 is read by batch 3, whose windows are closed at batch 4's watermark, a second on.
     held = reader([taken(2), taken(3), taken(4), taken(5)])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from rivertwice.store import delta
 from rivertwice.store.table_upkeep import purge, set_retention
@@ -39,6 +40,7 @@ def test_a_replaced_row_is_gone_from_data_and_log_and_transactions_stay(tmp_path
     assert delta.read(path).num_rows == 5
 
 
+@pytest.mark.proves("guarantees.md#erasure")
 def test_a_purge_that_was_killed_leaves_no_table_that_keeps_nothing(tmp_path: Path) -> None:
     path = tmp_path / "table"
     delta.append(path, pa.table({"user": ["a"]}))

@@ -183,6 +183,7 @@ def records_of_a_person(draw: st.DrawFn) -> tuple[str, bytes, bytes]:
     return value, record(written), record(b'"erased-1"')
 
 
+@pytest.mark.proves("guarantees.md#erasure")
 @given(records_of_a_person())
 def test_every_spelling_of_a_value_is_replaced_and_all_other_bytes_stay(case: tuple[str, bytes, bytes]) -> None:
     value, before, after = case

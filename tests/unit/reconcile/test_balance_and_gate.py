@@ -37,6 +37,7 @@ def test_the_total_counts_what_the_changelog_says_and_can_fail() -> None:
     assert balance_total(ACCOUNTS, changelog_rows=10).unexplained == -1
 
 
+@pytest.mark.proves("guarantees.md#dead-letters")
 def test_a_lost_dead_letter_breaks_the_balance_of_its_partition() -> None:
     broken = balance_partitions({P0: 10, P1: 4}, {}, {P0: 9, P1: 4}, PAIRS, closed_ms=11)
     assert [one.unexplained for one in broken.values()] == [1, 0]
@@ -69,6 +70,7 @@ def test_what_cannot_be_compared_is_a_warning() -> None:
     assert kinds(gate) == [("warning", "not_comparable")]
 
 
+@pytest.mark.proves("guarantees.md#verdicts")
 def test_a_pair_without_comparison_fails_the_gate_unless_declared() -> None:
     nothing = replace(INPUT, counts={"stream": {"NOT_COMPARABLE": 4, "OPEN": 2}, "served": {"AGREES": 1}})
     gate = decide_gate(nothing)
@@ -79,6 +81,7 @@ def test_a_pair_without_comparison_fails_the_gate_unless_declared() -> None:
     assert decide_gate(replace(INPUT, counts={"stream": {"OPEN": 2}})).alerts == ()
 
 
+@pytest.mark.proves("guarantees.md#folds-and-views")
 def test_a_finding_fails_the_gate() -> None:
     gate = decide_gate(replace(INPUT, findings=[Finding("ledger", "ledger of batch 4: read is 1")]))
     assert kinds(gate) == [("critical", "finding")]

@@ -80,6 +80,7 @@ def test_a_rightful_late_row_raises_nothing_however_its_fields_are_spaced() -> N
 SECOND = timedelta(seconds=1)
 
 
+@pytest.mark.proves("guarantees.md#late-rows")
 @pytest.mark.parametrize(
     ("name", "value"),
     [

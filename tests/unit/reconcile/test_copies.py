@@ -160,6 +160,7 @@ def test_what_is_served_as_its_sources_give_it_raises_nothing() -> None:
     assert compare(served().take([2, 0, 1]), served()) == []
 
 
+@pytest.mark.proves("guarantees.md#verdicts")
 def test_an_altered_correction_is_named_though_what_is_served_is_right() -> None:
     (finding,) = compare(served(), served(corrections=changed(CORRECTIONS, 0, n=7)))
     assert finding.kind == "corrections"

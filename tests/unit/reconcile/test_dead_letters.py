@@ -48,6 +48,7 @@ def test_rows_of_a_batch_that_was_never_committed_do_not_count() -> None:
     assert check([*RIGHT, ("t1", 99, 0, 11, "json"), ("t9", 5, 0, 11, "json")], DERIVED) == ([], {P0: 1, P1: 1})
 
 
+@pytest.mark.proves("guarantees.md#dead-letters")
 @pytest.mark.parametrize(
     ("rows", "batch", "message"),
     [

@@ -126,6 +126,7 @@ def test_a_row_that_another_batch_emitted_than_read_its_record_is_a_defect() -> 
     assert "read its record" in found.reason
 
 
+@pytest.mark.proves("guarantees.md#folds-and-views")
 def test_a_row_of_a_key_in_several_partitions_is_not_comparable() -> None:
     given = replace(evidence(), order_dependent=OrderDependentRows({address(): "records of the key lie apart"}))
     for found in (only(judge_stream(given)), only(judge_served(given, served(given)))):
@@ -186,6 +187,7 @@ def test_of_order_any_newest_rows_stand_that_are_the_same_in_all_orders() -> Non
     assert found.rows[at(5, "d")].startswith("its key is gone in every order")
 
 
+@pytest.mark.proves("guarantees.md#folds-and-views")
 def test_keys_whose_newest_row_depends_on_order_are_named_and_counted() -> None:
     keys = {f'{{"k": {number:04}}}': "n is 1 as it was read, 2 folded b, then a" for number in range(102)}
     found = check_order(OrderDependentRows(unsettled=keys))

@@ -80,6 +80,7 @@ def test_rows_of_a_batch_that_was_never_committed_do_not_count() -> None:
     assert check_late_rows(view([*KEPT, ("t1", 6, 21, 2), ("t2", 7, 30, 3)]), EXPECTED) == []
 
 
+@pytest.mark.proves("guarantees.md#late-rows")
 @pytest.mark.parametrize(
     ("kept", "message"),
     [
@@ -111,6 +112,7 @@ def test_late_rows_of_sessions_are_compared_by_address() -> None:
     assert check_late_rows(view([("t1", 5, 10, 7)], "session"), [expected_row(5, 10, 1)]) == []
 
 
+@pytest.mark.proves("guarantees.md#late-rows")
 def test_policy_drop_keeps_nothing_and_owes_nothing() -> None:
     assert check_late_rows(view([], policy="drop"), EXPECTED) == []
 

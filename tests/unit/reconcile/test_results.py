@@ -68,6 +68,7 @@ def test_a_run_stored_twice_is_there_once(home: PipelineHome) -> None:
     assert len(reconcile_runs(home)) == len(verdict_rows(home, "r1")) == len(cause_rows(home, "r1")) == 1
 
 
+@pytest.mark.proves("guarantees.md#verdicts")
 def test_a_run_that_died_half_way_does_not_exist_until_repeated(
     home: PipelineHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,6 +153,7 @@ def test_a_row_of_an_older_definition_is_not_an_unexplained_row() -> None:
     assert found[at(11)].presence == "both"
 
 
+@pytest.mark.proves("guarantees.md#verdicts")
 def test_windows_of_two_definitions_are_not_comparable() -> None:
     found = judge_stream(replace(RIGHT, mixed={11 * HOUR: "mixed: two"}))
     assert verdicts(found) == {**CLEAN, at(11): "NOT_COMPARABLE"}

@@ -93,7 +93,7 @@ def archived(settings):
     return sorted(map(str, delta.read(settings.archive(TOPIC)).to_pylist()))
 
 
-@pytest.mark.proves("howto-archive.md#what-it-promises")
+@pytest.mark.proves("howto-archive.md#what-it-promises", "guarantees.md#archive")
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_file_is_named_unread_and_kafka_gives_its_records(made, kind):
     settings, _, _, read = made
@@ -119,6 +119,7 @@ def test_another_file_is_named_unread_and_kafka_gives_its_records(made, kind):
     assert ask(settings) == (0, {"damages": [], "repaired": False})
 
 
+@pytest.mark.proves("guarantees.md#archive")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_kafka_cannot_give_back_stays_where_it_is_and_is_named(made, kind):
     settings, _, held, read = made

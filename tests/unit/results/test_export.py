@@ -60,6 +60,7 @@ def test_a_csv_tells_a_null_from_an_empty_text(tmp_path: Path) -> None:
     assert len(list(csv.reader(lines))) == 73
 
 
+@pytest.mark.proves("guarantees.md#show-query-export-open")
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
 def test_the_same_rows_in_other_files_are_the_same_bytes(tmp_path: Path, ending: str) -> None:
     settings, home = make_served(tmp_path)
@@ -114,6 +115,7 @@ def test_a_folder_that_holds_other_things_is_not_replaced(tmp_path: Path) -> Non
     assert (folder / "thesis.txt").read_text() == "mine"
 
 
+@pytest.mark.proves("guarantees.md#show-query-export-open")
 def test_an_export_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, _ = make_served(tmp_path)
     target = tmp_path / "out" / "rows.jsonl"
@@ -171,6 +173,7 @@ def test_values_of_every_type_are_written(tmp_path: Path) -> None:
     assert r"\xff" in shown.output
 
 
+@pytest.mark.proves("guarantees.md#show-query-export-open")
 def test_the_rows_of_an_export_are_of_one_version_of_the_table(tmp_path: Path) -> None:
     settings, home = make_served(tmp_path, days=2)
     rows = find_rows(settings, "p")

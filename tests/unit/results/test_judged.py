@@ -56,6 +56,7 @@ def as_text(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(row, default=str, sort_keys=True) for row in rows)
 
 
+@pytest.mark.proves("guarantees.md#show-query-export-open")
 @pytest.mark.parametrize("seed", range(40))
 def test_verdicts_that_hold_are_those_that_the_chain_of_runs_gives(seed: int) -> None:
     chain, table = make_chain(seed)

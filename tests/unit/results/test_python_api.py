@@ -16,6 +16,8 @@ from homes.backfill import hours, make_home
 from homes.results import keep_days, make_served
 from rivertwice.errors import RequestError, ServiceError
 from rivertwice.results.project import Project
+from rivertwice.store import delta
+from rivertwice.store.table_upkeep import purge
 from rivertwice.timeline.served import rebuild_served
 from unit.timeline.test_served import publish_rows
 
@@ -70,6 +72,19 @@ def test_an_open_range_has_one_end(project: Project) -> None:
     assert project.served("p").count() == 360
 
 
+@pytest.mark.proves("guarantees.md#show-query-export-open")
+def test_rows_whose_files_upkeep_removed_are_an_error_and_not_fewer_rows(tmp_path: Path) -> None:
+    settings, home = make_served(tmp_path)
+    rows = rivertwice.open(settings.project, home=settings.home).served("p")
+    stored = delta.read(home.tables.served)
+    assert stored is not None
+    delta.overwrite(home.tables.served, stored)
+    purge(home.tables.served)  # as upkeep, which waits for six hours
+    with pytest.raises(ServiceError, match=r"a file of served of p is gone.*open them again"):
+        rows.to_arrow()
+    assert rivertwice.open(settings.project, home=settings.home).served("p").to_arrow().num_rows == 360
+
+
 def test_tables_beside_the_served_one_are_read_alike(project: Project) -> None:
     assert project.ledger("p").to_arrow().num_rows == 10
     assert project.rows("p", "changelog").to_pandas()["k"].unique().tolist() == ["a"]
@@ -113,7 +128,7 @@ def test_the_package_exports_what_its_page_names() -> None:
         assert f".{method}(" in page
 
 
-@pytest.mark.proves("howto-results.md#only-what-is-current")
+@pytest.mark.proves("howto-results.md#only-what-is-current", "guarantees.md#show-query-export-open")
 def test_rows_that_must_be_current_are_refused_in_python_too(tmp_path: Path) -> None:
     settings, home, bundle = make_home(tmp_path)
     rebuild_served(home, bundle.definition)

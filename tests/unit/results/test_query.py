@@ -94,6 +94,7 @@ def test_the_mark_below_a_mistake_is_below_it(run: Run) -> None:
     assert lines[-1].index("^") == lines[-2].index("WHERE")
 
 
+@pytest.mark.proves("guarantees.md#show-query-export-open")
 @pytest.mark.parametrize(
     "sql",
     [
@@ -149,6 +150,7 @@ def test_views_are_listed_with_columns_and_rows(run: Run) -> None:
     assert "p__ledger" in run("query", "--views").output
 
 
+@pytest.mark.proves("guarantees.md#show-query-export-open")
 def test_a_query_joins_tables_and_counts_only_the_head_s_path(tmp_path: Path) -> None:
     settings, _, _ = make_home(tmp_path)
     sql = "SELECT count(*) AS n, max(l.batch) AS newest FROM p__changelog c JOIN p__ledger l ON l.batch = c._batch"

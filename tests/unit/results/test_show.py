@@ -126,6 +126,7 @@ def test_files_of_mixed_times_give_the_newest_rows_too(tmp_path: Path) -> None:
     assert found == sorted((row["window_start"] for row in rows), reverse=True)[:50]
 
 
+@pytest.mark.proves("guarantees.md#served")
 def test_a_table_that_is_not_current_says_what_is_committed(tmp_path: Path) -> None:
     settings, home, bundle = make_home(tmp_path)
     rebuild_served(home, bundle.definition)
@@ -139,6 +140,7 @@ def test_a_table_that_is_not_current_says_what_is_committed(tmp_path: Path) -> N
     assert [row["k"] for row in rows_in(run("show", "p", "--key", '{"_status": "published"}', output="json"))] == ["z"]
 
 
+@pytest.mark.proves("guarantees.md#show-query-export-open")
 def test_rows_of_the_version_that_serves_are_shown(tmp_path: Path) -> None:
     settings, home = make_served(tmp_path)
     other = settings.pipeline("p@v2")
@@ -156,6 +158,7 @@ def test_rows_of_the_version_that_serves_are_shown(tmp_path: Path) -> None:
     assert "p has no ledger" in refused.output
 
 
+@pytest.mark.proves("guarantees.md#show-query-export-open")
 def test_batches_that_left_the_path_are_not_shown(tmp_path: Path) -> None:
     settings, home, _ = make_home(tmp_path)
     run = runner(settings)
@@ -222,7 +225,7 @@ def behind(tmp_path: Path) -> Settings:
     return settings
 
 
-@pytest.mark.proves("howto-results.md#only-what-is-current", "cli.md#results")
+@pytest.mark.proves("howto-results.md#only-what-is-current", "cli.md#results", "guarantees.md#served")
 @pytest.mark.parametrize(
     "words",
     [

@@ -100,6 +100,7 @@ def test_a_disagreeing_replay_ends_its_restore_and_the_older_is_taken(world, mon
     assert sorted(operation.step for operation in read_operations(home)) == [steps.DONE, steps.ABANDONED]
 
 
+@pytest.mark.proves("guarantees.md#restore-fall-back-rewind")
 def test_without_a_proved_one_it_is_refused_with_the_way_out(world):
     settings, home, taken, _ = world
     taken.store.delete(f"{taken.id}/proof.json")

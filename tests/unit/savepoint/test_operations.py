@@ -235,6 +235,7 @@ def test_up_to_the_fork_results_stay(ground, operation):
 KILLS = [(one, effect, after) for one in OPERATIONS for effect in one.effects for after in (False, True)]
 
 
+@pytest.mark.proves("guarantees.md#restore-fall-back-rewind")
 @pytest.mark.parametrize(
     ("operation", "effect", "after"),
     [
@@ -278,6 +279,7 @@ def test_a_rewind_stopped_before_the_head_moves_serves_as_before(ground, operati
     operation.check(ground, again)
 
 
+@pytest.mark.proves("guarantees.md#restore-fall-back-rewind")
 @long
 @of(FROM_SAVEPOINT, FROM_BEGINNING, PLANNED)
 def test_batches_that_come_in_while_it_was_interrupted_count_too(ground, monkeypatch, operation):
@@ -305,6 +307,7 @@ def test_a_parent_that_went_on_behind_a_finished_child_gets_another_child(ground
     assert report.replayed == (operation.replayed and operation.replayed + 1)
 
 
+@pytest.mark.proves("guarantees.md#restore-fall-back-rewind")
 @of(
     (FROM_SAVEPOINT, "download", False, 0),
     (FROM_SAVEPOINT, "replay_recorded", False, 0),
@@ -347,6 +350,7 @@ def test_a_stop_asked_for_meanwhile_stands_when_it_is_given_up(ground, monkeypat
     assert (intent.desired, intent.by) == ("stopped", "somebody")
 
 
+@pytest.mark.proves("guarantees.md#restore-fall-back-rewind")
 @pytest.mark.parametrize(("operation", "after"), [(FROM_SAVEPOINT, True), (REWOUND, False)], ids=["restore", "rewind"])
 def test_once_the_head_is_sealed_or_moved_it_can_only_be_finished(ground, monkeypatch, operation, after):
     operation.kill(ground, monkeypatch, "move_head", after=after)
@@ -383,7 +387,9 @@ def upgrade_stream(_world, patch):
     patch_effect(patch, "equivalent_bundles", lambda *_: set())
 
 
-@pytest.mark.proves("howto-upgrade.md#how-to-change-a-definition-under-a-running-stream")
+@pytest.mark.proves(
+    "howto-upgrade.md#how-to-change-a-definition-under-a-running-stream", "guarantees.md#restore-fall-back-rewind"
+)
 @of(
     (FROM_SAVEPOINT, damage_base, SavepointError, "damaged"),
     (PLANNED, damage_base, SavepointError, "damaged"),

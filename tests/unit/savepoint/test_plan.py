@@ -115,6 +115,7 @@ def test_a_savepoint_off_the_heads_path_would_be_a_rewind():
         require_on_path(AT_2, [Segment("t1", 0, 1), Segment("t2", 2, None)])
 
 
+@pytest.mark.proves("guarantees.md#savepoints")
 def test_a_proof_over_no_batches_counts_only_at_the_end_of_the_log():
     assert describe_proof(0, 2, 5, exhausted=False).startswith("not proved")
     assert describe_proof(0, 2, 5, exhausted=True).startswith("proved")

@@ -44,7 +44,9 @@ SAVEPOINTS = st.lists(
 )
 
 
-@pytest.mark.proves("cli.md#savepoints-and-versions", "howto-savepoints.md#what-prune-never-deletes")
+@pytest.mark.proves(
+    "cli.md#savepoints-and-versions", "howto-savepoints.md#what-prune-never-deletes", "guarantees.md#savepoints"
+)
 @given(SAVEPOINTS, st.integers(0, 6))
 def test_what_may_go_is_never_protected_and_never_among_the_newest(savepoints, keep):
     protected = select_protected(savepoints, now=NOW)
@@ -167,6 +169,7 @@ def test_a_decided_deletion_is_finished_although_a_lease_was_put_too_late(tmp_pa
     assert taken.store.list() == []
 
 
+@pytest.mark.proves("guarantees.md#savepoints")
 def test_a_proved_one_stays_while_the_newer_proved_one_is_damaged(tmp_path):
     settings, home = make_home(tmp_path)
     older, newer, newest = (take_savepoint(settings, "p", now=NOW + timedelta(hours=hour)) for hour in range(3))

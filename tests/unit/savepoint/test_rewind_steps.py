@@ -63,6 +63,7 @@ def test_a_head_that_went_on_during_the_rewind_is_caught_up_with(world):
     assert path_ledger(world.home)[-1].end_offsets == {TOPIC: {"0": 80}}
 
 
+@pytest.mark.proves("guarantees.md#restore-fall-back-rewind")
 def test_a_batch_between_the_look_and_the_seal_is_caught_up_with(world, monkeypatch):
     real = effects.seal_timeline
 

@@ -17,6 +17,7 @@ from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
 
 
+@pytest.mark.proves("guarantees.md#savepoints")
 def test_a_savepoint_is_of_the_last_finished_and_committed_batch(tmp_path):
     settings, home = make_home(tmp_path, planned=4, finished=3, committed=2)
     taken = take_savepoint(settings, "p", now=NOW, reason="test")
@@ -63,6 +64,7 @@ def test_a_pipeline_that_never_ran_has_nothing_to_save(tmp_path):
         take_savepoint(settings, "other", now=NOW)
 
 
+@pytest.mark.proves("guarantees.md#savepoints")
 def test_a_checkpoint_that_contradicts_the_ledger_is_refused(tmp_path):
     settings, home = make_home(tmp_path)
     (home.checkpoint("t1") / "offsets" / "3").write_text("v1\n{}\n{}")

@@ -35,7 +35,9 @@ def told(done, root):
     return [re.sub(r"part-[^/]*parquet", "DATA", re.sub(r"/0{15}(\d{5})", r"/\1", name)) for name in names]
 
 
-@pytest.mark.proves("failure-modes.md#a-power-loss-storedurablepy-storedelta_logpy")
+@pytest.mark.proves(
+    "failure-modes.md#a-power-loss-storedurablepy-storedelta_logpy", "guarantees.md#what-everything-needs"
+)
 def test_a_commit_is_on_the_disk_data_first_when_append_returns(tmp_path, synced):
     table = tmp_path / "tables" / "changelog"
     delta.append(table, rows(0), transactions={"a": 0}, partition_by=["_day"])

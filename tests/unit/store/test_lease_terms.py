@@ -221,6 +221,7 @@ def test_one_of_many_drivers_may_write_and_epochs_rise(seed, rates, walls):
             assert writer.claim.epoch == epochs[-1]
 
 
+@pytest.mark.proves("guarantees.md#what-everything-needs")
 def test_a_zombie_finds_its_promise_ended_before_it_asks_anybody():
     world = World()
     zombie, successor = (Actor(world, name, 1.0, timedelta()) for name in ("a", "b"))

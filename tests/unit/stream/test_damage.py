@@ -64,6 +64,7 @@ def test_the_watermark_that_follows_a_batch_never_falls():
     assert watermark_after(row(3, max_event_ms=50_000), DELAY_MS) == 30_000
 
 
+@pytest.mark.proves("guarantees.md#changelog")
 @pytest.mark.parametrize(
     ("names", "found"),
     [

@@ -36,6 +36,7 @@ def test_a_second_seal_changes_nothing(home):
     assert delta.open_table(home.tables.changelog).version() == version
 
 
+@pytest.mark.proves("guarantees.md#changelog")
 def test_a_driver_of_a_sealed_timeline_stops_as_one_that_lost_its_lease(home):
     applied = delta.applied_version(home.tables.changelog, app_of("p", "t1"))
     assert not is_sealed(applied)

@@ -82,6 +82,7 @@ def recorded(**changes):
     return ledger_row(3, end_offsets={"flights": {"0": 30}}, batch_watermark_ms=7, **changes)
 
 
+@pytest.mark.proves("guarantees.md#changelog")
 def test_a_committed_batch_is_skipped_only_with_its_own_range():
     planned = parse_offsets(TEXT, 3)
     check_replay(recorded(start_offsets={"flights": {"0": 20}}), planned, {"flights": {"0": 20}})
@@ -91,6 +92,7 @@ def test_a_committed_batch_is_skipped_only_with_its_own_range():
         check_replay(None, planned, {})
 
 
+@pytest.mark.proves("guarantees.md#changelog")
 def test_every_offset_of_a_range_must_have_been_read_once():
     check_counts(BatchCounts(10, 1, 9, 0, 1), {0: (0, 6), 1: (4, 8)}, 0)
     with pytest.raises(
@@ -128,7 +130,7 @@ def test_changelog_rows_are_stamped_and_partitioned_by_the_window_s_day():
     }
 
 
-@pytest.mark.proves("howto-schemas.md#a-new-version-while-a-stream-runs")
+@pytest.mark.proves("howto-schemas.md#a-new-version-while-a-stream-runs", "guarantees.md#what-everything-needs")
 def test_a_changed_definition_or_topic_is_refused_before_the_start():
     old = {"state": "a", "semantics": "b", "decode": "c"}
     check_fingerprint(old, dict(old), "p", "t1")

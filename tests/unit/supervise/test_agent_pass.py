@@ -254,7 +254,7 @@ def turn_until(world: World, *, alerts: list[str]) -> None:
     world.until(f"the alerts {alerts}", is_alerted)
 
 
-@pytest.mark.proves("failure-modes.md#a-lost-host", "howto-s3.md#a-host-is-lost")
+@pytest.mark.proves("failure-modes.md#a-lost-host", "howto-s3.md#a-host-is-lost", "guarantees.md#changelog")
 def test_a_damaged_checkpoint_is_replaced_once_and_the_stream_goes_on(world: World) -> None:
     damage(world, "restores")
     turn_until(world, alerts=["fell_back"])
@@ -267,7 +267,7 @@ def test_a_damaged_checkpoint_is_replaced_once_and_the_stream_goes_on(world: Wor
     assert (memory.failures, memory.position) == ((), ("t2", 6))
 
 
-@pytest.mark.proves("howto-savepoints.md#when-the-live-checkpoint-is-damaged")
+@pytest.mark.proves("howto-savepoints.md#when-the-live-checkpoint-is-damaged", "guarantees.md#restore-fall-back-rewind")
 def test_a_refused_fall_back_pages_with_its_reason_until_a_new_start(world: World) -> None:
     damage(world, "none is proved")
     turn_until(world, alerts=["checkpoint"])

@@ -122,6 +122,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         os.waitpid(found["pid"], 0)
 
 
+@pytest.mark.proves("guarantees.md#what-everything-needs")
 @pytest.mark.parametrize("seconds", [-2, 2])
 def test_a_stop_drains_a_driver_though_the_clock_was_set(world: World, seconds: float) -> None:
     assert world.rivertwice("start", NAME).exit_code == 0

@@ -89,6 +89,7 @@ def test_sinks_follow_the_version_that_serves(world: DeliveryHome) -> None:
         keeper.end()
 
 
+@pytest.mark.proves("guarantees.md#all-sinks")
 def test_a_sink_that_fails_is_noted_with_its_next_attempt_and_paged_once(world: DeliveryHome) -> None:
     want(world, "running")
     keeper = keeper_of(world)
@@ -109,6 +110,7 @@ def test_a_sink_that_fails_is_noted_with_its_next_attempt_and_paged_once(world: 
     assert len([line for line in events if "delivery_failed" in line]) == 1
 
 
+@pytest.mark.proves("guarantees.md#all-sinks")
 def test_open_refusals_of_a_sink_are_one_message_and_one_at_their_end(
     world: DeliveryHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -96,6 +96,7 @@ def test_the_agent_proves_the_savepoint_of_a_planned_restore(kept):
     assert events == ["savepoint_due", "savepoint_proved"]
 
 
+@pytest.mark.proves("guarantees.md#restore-fall-back-rewind")
 def test_a_proof_that_disagrees_pages_at_once_with_the_way_back(kept):
     settings, home, origin, keeper, jobs = kept
     base = plan_restore(settings, home, origin)
@@ -124,6 +125,7 @@ def test_a_proof_that_cannot_be_had_pages_after_three_tries(kept):
     assert alerts(settings)["unproved_start"].severity == "warning"
 
 
+@pytest.mark.proves("guarantees.md#upgrade")
 def test_an_upgrades_way_back_is_a_rewind_under_the_old_definition(kept):
     settings, home, origin, _, _ = kept
     base = plan_restore(settings, home, origin, bundle="b2")

@@ -7,6 +7,8 @@ import shutil
 import threading
 from pathlib import Path
 
+import pytest
+
 from homes import torn
 from rivertwice.config import Settings
 from rivertwice.store.delta_log import EMPTY
@@ -86,6 +88,7 @@ def test_the_keeper_looks_once_more_when_it_is_told_to_stop(tmp_path: Path) -> N
     assert built == ["p"]
 
 
+@pytest.mark.proves("guarantees.md#served")
 def test_a_damaged_changelog_is_paged_once_and_what_is_served_stays(tmp_path: Path) -> None:
     settings, home, bundle = torn.make_home(tmp_path)
     keeper = ServedKeeper(settings, lambda: ["p"], threading.Event())

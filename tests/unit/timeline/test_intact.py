@@ -85,6 +85,7 @@ def test_an_emptied_middle_commit_is_found_by_its_entry_and_its_rows(made, table
     assert "`rivertwice repair p`" in str(lost.value)
 
 
+@pytest.mark.proves("guarantees.md#what-everything-needs")
 def test_a_newest_commit_that_is_gone_is_found_by_its_rows(made):
     _, home, _ = made
     tear_commit(home.tables.dead_letters, "dead", 5, GONE)
@@ -110,6 +111,7 @@ def test_a_batch_that_only_the_ledger_lost_is_copied_again(made):
     assert require_rows(home, "t1").numbers.tolist() == list(range(6))
 
 
+@pytest.mark.proves("guarantees.md#served")
 @pytest.mark.parametrize("how", [EMPTY, CUT, ZEROS])
 def test_served_is_not_rebuilt_over_rows_that_are_gone(made, how):
     _, home, bundle = made

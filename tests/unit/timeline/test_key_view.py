@@ -58,10 +58,12 @@ def shown(**asked: object) -> list[tuple[int, int]]:
     return [(row["k"], row["n"]) for row in select_rows(served(), define(), **asked)]  # type: ignore[arg-type]
 
 
+@pytest.mark.proves("guarantees.md#folds-and-views")
 def test_each_keys_newest_row_is_shown_in_order_and_no_removed_key() -> None:
     assert shown() == [(42, 31), (100, 5)]
 
 
+@pytest.mark.proves("guarantees.md#folds-and-views")
 def test_an_event_exactly_at_the_instant_counts() -> None:
     assert shown(at=at(12)) == [(7, 1), (42, 31)]
     assert shown(at=at(11)) == [(7, 1), (42, 20)]

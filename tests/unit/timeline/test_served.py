@@ -89,6 +89,7 @@ def test_a_publication_is_served_by_the_next_rebuild(made):
     assert numbers(read_served(home))[:4] == [(0, "a", 10), (1, "a", 12), (2, "b", 1), (3, "a", 10)]
 
 
+@pytest.mark.proves("guarantees.md#served")
 def test_rows_off_the_heads_path_are_not_served_until_the_head_moves(made):
     #  t1  0 .. 5 .. 9
     #       t2 `- 6 .. 9      forks after batch 5; its rows differ

@@ -148,6 +148,7 @@ def counted_reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return rows_read
 
 
+@pytest.mark.proves("guarantees.md#served")
 @pytest.mark.parametrize("emit", ["final", "updates"])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 6))])
 def test_what_is_kept_by_change_is_what_a_whole_build_gives(

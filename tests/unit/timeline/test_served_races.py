@@ -55,6 +55,7 @@ def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(served, "find_change", lambda *_: None)
 
 
+@pytest.mark.proves("guarantees.md#served")
 @pytest.mark.usefixtures("_way")
 def test_an_older_look_does_not_hide_a_newer_one(world: ErasureWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     definition = load_definition(world.hosts[0].definitions / "p")

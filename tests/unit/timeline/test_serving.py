@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,6 +86,7 @@ def test_corrections_outside_the_published_ranges_are_not_served():
     assert rows == [(1, "a", 2, "published")]
 
 
+@pytest.mark.proves("guarantees.md#served")
 def test_only_closed_windows_are_served():
     stream = emitted("t1", 3, (0, "a", 1), (4, "a", 1))
     corrections = corrected("bf-1", (3, "a", 1), (5, "a", 1))
@@ -116,6 +118,7 @@ PUBLICATIONS = st.lists(
 )
 
 
+@pytest.mark.proves("guarantees.md#served")
 @given(PUBLICATIONS, st.integers(0, 12))
 def test_every_window_serves_what_a_naive_search_finds(history, closed):
     publications = [

@@ -122,7 +122,7 @@ def test_a_comparison_that_cannot_pass_is_not_computed(tmp_path: Path, change: C
     assert "no row was compared" in run(world.settings, "version", "list", "p").stdout
 
 
-@pytest.mark.proves("howto-upgrade.md#other-windows-or-keys")
+@pytest.mark.proves("howto-upgrade.md#other-windows-or-keys", "guarantees.md#version-switch")
 @CHANGES
 def test_a_person_accepts_other_rows_and_the_record_says_who_when_and_why(
     tmp_path: Path, change: Change, why: str
@@ -200,7 +200,7 @@ def test_rows_that_can_be_compared_are_not_accepted_unseen(tmp_path: Path, monke
     assert serving_by_stamp(world.old) == "p"
 
 
-@pytest.mark.proves("howto-upgrade.md#other-windows-or-keys")
+@pytest.mark.proves("howto-upgrade.md#other-windows-or-keys", "guarantees.md#version-switch")
 def test_a_version_without_its_own_proof_is_accepted_by_nobody(tmp_path: Path) -> None:
     world = World(tmp_path, TWO_HOURS)
     world.keep_all()
@@ -342,7 +342,7 @@ def test_all_that_a_comparison_would_need_but_equal_rows_is_still_needed(
     assert [step.act for step in decide_unready(**{**known, **values})] == acts
 
 
-@pytest.mark.proves("howto-upgrade.md#other-windows-or-keys")
+@pytest.mark.proves("howto-upgrade.md#other-windows-or-keys", "guarantees.md#version-switch")
 @pytest.mark.parametrize("command", [("upgrade", "p"), ("upgrade", "p", "--new-version", "--yes")])
 def test_what_can_never_be_switched_is_refused_before_it_begins_with_another_way(
     tmp_path: Path, command: tuple[str, ...]

@@ -112,6 +112,7 @@ def rename_server(world: World) -> None:
     serve_version(world.settings, "p@v2", by="test", now=AT)
 
 
+@pytest.mark.proves("guarantees.md#version-switch")
 @pytest.mark.parametrize(
     ("change", "said"),
     [

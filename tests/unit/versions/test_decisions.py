@@ -103,6 +103,7 @@ def test_the_gate_wants_both_proofs_and_the_whole_load() -> None:
     assert find_missing((proved, lacking), "its load is not done") == (lacking.lacks, "its load is not done")
 
 
+@pytest.mark.proves("guarantees.md#version-switch")
 @pytest.mark.parametrize(
     ("rows", "schema", "refusals"),
     [

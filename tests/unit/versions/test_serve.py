@@ -53,7 +53,7 @@ def test_a_version_beside_writes_nothing_that_consumers_read(world: World) -> No
     assert (world.old.serves, world.new.serves) == (True, False)
 
 
-@pytest.mark.proves("howto-upgrade.md#let-it-serve-and-go-back")
+@pytest.mark.proves("howto-upgrade.md#let-it-serve-and-go-back", "guarantees.md#version-switch")
 def test_a_switch_and_its_way_back_are_one_commit_each(world: World) -> None:
     world.keep_all()
     first = world.consumers_see()
@@ -90,7 +90,7 @@ def test_a_switch_and_its_way_back_are_one_commit_each(world: World) -> None:
     assert versions[1] == versions[0] + 1
 
 
-@pytest.mark.proves("howto-upgrade.md#let-it-serve-and-go-back")
+@pytest.mark.proves("howto-upgrade.md#let-it-serve-and-go-back", "guarantees.md#version-switch")
 @pytest.mark.parametrize("step", ["rebuild_served", "follow_stamp", "delta.overwrite"])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("back", [False, True])
@@ -127,6 +127,7 @@ def test_a_switch_that_was_cut_off_is_done_or_was_never_begun(world: World, step
     assert world.consumers_see() == rows[target]
 
 
+@pytest.mark.proves("guarantees.md#version-switch")
 def test_a_build_of_the_old_version_that_was_under_way_is_lost(world: World) -> None:
     world.keep_all()
     real = delta.open_table
@@ -189,7 +190,7 @@ def run(world: World, *arguments: str) -> Result:
     return CliRunner().invoke(cli, ["version", "serve", *arguments], env=world.settings.to_env())
 
 
-@pytest.mark.proves("howto-upgrade.md#let-it-serve-and-go-back")
+@pytest.mark.proves("howto-upgrade.md#let-it-serve-and-go-back", "guarantees.md#version-switch")
 def test_windows_that_would_be_served_no_more_refuse_a_switch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.keep_all()
     write_intent(world.new, "stopped", "test", AT)
