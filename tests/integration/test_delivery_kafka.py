@@ -150,6 +150,7 @@ def test_a_second_deliverer_fences_the_first(world: DeliveryHome, topic: str) ->
     second.close()
 
 
+@pytest.mark.proves("guarantees.md#kafka-sink")
 def test_an_open_transaction_of_another_sink_does_not_hide_a_position(world: DeliveryHome, topic: str) -> None:
     fill(world, "t1", [0], keys=2)
     stop = threading.Event()

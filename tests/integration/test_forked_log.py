@@ -81,7 +81,7 @@ def streamed_over_a_fork(
     return made
 
 
-@pytest.mark.proves("howto-retention.md#offsets-that-hold-other-records")
+@pytest.mark.proves("howto-retention.md#offsets-that-hold-other-records", "guarantees.md#what-everything-needs")
 def test_a_stream_over_a_forked_log_stops_and_goes_back_to_before_the_fork(tmp_path: Path) -> None:
     with restored_broker(tmp_path / "broker", REPOSITORY) as broker:
         made = streamed_over_a_fork(broker, tmp_path / "run", "forked")
@@ -106,7 +106,7 @@ def test_a_stream_over_a_forked_log_stops_and_goes_back_to_before_the_fork(tmp_p
         made.judged("--full")
 
 
-@pytest.mark.proves("howto-archive.md#when-kafka-gives-offsets-to-other-records")
+@pytest.mark.proves("howto-archive.md#when-kafka-gives-offsets-to-other-records", "guarantees.md#archive")
 def test_the_archive_follows_a_forked_log_and_keeps_what_kafka_lost(tmp_path: Path) -> None:
     with restored_broker(tmp_path / "broker", REPOSITORY) as broker:
         made = streamed_over_a_fork(broker, tmp_path / "run", "forked-archived", archived=True)

@@ -199,7 +199,7 @@ def slow_headers() -> Iterator[str]:
     listener.close()
 
 
-@pytest.mark.proves("howto-delivery.md#webhook")
+@pytest.mark.proves("howto-delivery.md#webhook", "guarantees.md#webhook-sink")
 def test_the_time_for_an_answer_counts_from_the_connection_on(
     slow_headers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

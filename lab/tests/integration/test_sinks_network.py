@@ -53,7 +53,7 @@ def deliver(world: DeliveryHome, *more: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.kafka
-@pytest.mark.proves("howto-delivery.md#what-is-promised", "howto-delivery.md#kafka")
+@pytest.mark.proves("howto-delivery.md#what-is-promised", "howto-delivery.md#kafka", "guarantees.md#kafka-sink")
 def test_a_commit_that_the_network_delays_is_not_taken_for_that_of_the_next_step(
     proxy: FaultProxy, tmp_path: Path
 ) -> None:
@@ -81,7 +81,7 @@ def test_a_commit_that_the_network_delays_is_not_taken_for_that_of_the_next_step
 
 
 @pytest.mark.kafka
-@pytest.mark.proves("howto-delivery.md#large-steps")
+@pytest.mark.proves("howto-delivery.md#large-steps", "guarantees.md#kafka-sink")
 def test_a_publication_that_takes_longer_than_a_transaction_may_last_is_delivered_in_parts(
     proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +167,7 @@ def silent_at_the_commit_of_a_step(far: FaultProxy, *, lose: bool) -> None:
 
 @needs_postgres
 @pytest.mark.parametrize("lose", [False, True], ids=["the answer is lost", "the request is lost"])
-@pytest.mark.proves("howto-delivery.md#postgresql", "failure-modes.md#delivery-deliverydeliverpy-logoutboxpy")
+@pytest.mark.proves("howto-delivery.md#postgresql", "failure-modes.md#delivery-deliverydeliverpy-logoutboxpy", "guarantees.md#postgresql-sink")
 def test_a_commit_without_an_answer_ends_in_time_and_the_position_says_what_became_of_it(
     table: DeliveryHome,
     far: FaultProxy,
@@ -213,7 +213,7 @@ def test_sigterm_ends_a_deliverer_whose_database_does_not_answer(
 
 
 @needs_postgres
-@pytest.mark.proves("failure-modes.md#delivery-deliverydeliverpy-logoutboxpy")
+@pytest.mark.proves("failure-modes.md#delivery-deliverydeliverpy-logoutboxpy", "guarantees.md#postgresql-sink")
 def test_a_deliverer_that_stands_still_inside_copy_holds_the_next_one_up_for_a_minute_at_most(
     table: DeliveryHome, far: FaultProxy, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

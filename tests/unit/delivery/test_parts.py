@@ -170,6 +170,7 @@ def test_a_position_inside_a_step_is_read_back_and_its_format_is_one_that_older_
             check_continued(inside.part, Position("t1", 6, 3, "b", 8), records, "s", "p")
 
 
+@pytest.mark.proves("guarantees.md#kafka-sink")
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
 def test_any_history_with_kills_and_parts_folds_to_what_is_served(world: DeliveryHome, sink: Small, seed: int) -> None:

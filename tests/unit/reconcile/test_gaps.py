@@ -153,6 +153,7 @@ def counted(digest: int | None, low: int = 1000, high: int = 1900) -> dict[str, 
     return {"flights": BatchCounts(10, 0, 10, low, high, digest)}
 
 
+@pytest.mark.proves("guarantees.md#what-everything-needs")
 def test_a_batch_whose_offsets_hold_other_records_is_found_by_its_digest_alone() -> None:
     rows = [replace(row, by_topic=counted(n)) for n, row in enumerate(ROWS)]
     derived = [counted(0), counted(77), counted(2), counted(3)]
@@ -178,6 +179,7 @@ def test_windows_of_exchanged_records_are_in_doubt_but_for_those_that_were_close
     assert {row.verdict for row in judged if row.row.end_ms > 1000} <= {NOT_COMPARABLE, OPEN}
 
 
+@pytest.mark.proves("guarantees.md#verdicts")
 def test_after_a_fork_every_window_that_was_open_is_in_doubt() -> None:
     fork = Fork(P0, Mark(25, 0, 1), "Kafka has another record there")
     doubt = doubt_after_fork(ROWS, 2, CHAIN, [fork])

@@ -62,7 +62,9 @@ def rows_of(home):
     return {name: sorted(map(repr, delta.read(getattr(home.tables, name)).to_pylist())) for name in TABLES}
 
 
-@pytest.mark.proves("howto-repair.md#repair-tables-after-a-power-loss-or-a-damaged-disk")
+@pytest.mark.proves(
+    "howto-repair.md#repair-tables-after-a-power-loss-or-a-damaged-disk", "guarantees.md#what-everything-needs"
+)
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("how", HOW)
 def test_a_torn_checkpoint_is_one_line_of_status_and_a_repair_loses_nothing(made, table, how):

@@ -84,6 +84,7 @@ def test_every_five_minutes_is_compared_and_silence_is_no_fork(monkeypatch: pyte
     assert "savepoint rewind p" in str(marks.explain())
 
 
+@pytest.mark.proves("guarantees.md#changelog")
 def test_a_committed_batch_is_computed_again_only_from_the_records_that_it_read() -> None:
     row = ledger_row(3, by_topic={"flights": BatchCounts(10, digest=7)})
     check_same_records(row, {"flights": BatchCounts(10, digest=7)})
