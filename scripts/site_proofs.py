@@ -158,7 +158,7 @@ def rows_without_a_test(text: str) -> list[str]:
             is_shown = False
         elif cells[-1] == "shown by":
             is_shown = True
-        elif is_shown and set(cells[-1]) != {"-"} and not named_in(cells[-1]):
+        elif is_shown and set("".join(cells)) != {"-"} and not named_in(cells[-1]):
             bare.append(line)
     return bare
 

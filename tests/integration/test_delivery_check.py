@@ -108,7 +108,7 @@ def key(hour: int, name: str) -> str:
 
 
 @needs_postgres
-@pytest.mark.proves("howto-delivery.md#check-a-sink")
+@pytest.mark.proves("guarantees.md#all-sinks", "howto-delivery.md#check-a-sink")
 def test_a_table_that_is_truncated_or_edited_is_named_and_mended(tmp_path: Path, address: str) -> None:
     tried = filled(DeliveryHome(tmp_path, POSTGRES))
     fine = tried.check()
@@ -145,7 +145,7 @@ def test_an_iceberg_table_that_is_edited_is_named_and_mended(tmp_path: Path, cat
 
 
 @pytest.mark.kafka
-@pytest.mark.proves("howto-delivery.md#check-a-sink")
+@pytest.mark.proves("guarantees.md#all-sinks", "howto-delivery.md#check-a-sink")
 def test_a_topic_with_other_records_is_named_and_mended(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
     sink = f"{{{topic}: {{to: kafka, topic: {topic}, partitions: 2, guarantee: exactly_once}}}}"
     tried = filled(DeliveryHome(tmp_path, sink, broker.bootstrap))

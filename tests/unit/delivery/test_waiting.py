@@ -34,7 +34,7 @@ def waits(world: DeliveryHome) -> dict[str, str | None]:
     return {each["sink"]: each["waits_since"] for each in view_delivery(world.settings, "p", world.definition.deliver)}
 
 
-@pytest.mark.proves("howto-delivery.md#look-and-begin-again")
+@pytest.mark.proves("guarantees.md#all-sinks", "howto-delivery.md#look-and-begin-again")
 def test_rows_wait_from_their_commit_or_the_last_step_on(world: DeliveryHome) -> None:
     assert waits(world) == {"board": None, "lake": None}
     world.commit("t1", 0, 1, [])
