@@ -109,7 +109,7 @@ expect: {batch: [], stream: []}
 
 def test_a_case_that_fails_prints_the_error_with_its_place_and_no_stack(tmp_path: Path) -> None:
     """In a process of its own: the stack came from Spark's JVM."""
-    sql = SQL.replace("sum(fare) AS total", "max(CAST(concat('a', station) AS INT)) AS total")
+    sql = SQL.replace("sum(fare) AS total", "CAST(concat('a', max(station)) AS INT) AS total")
     folder = write_definition(tmp_path / "pipelines" / "trips", {"pipeline.yaml": YAML, "transform.sql": sql})
     write_definition(folder / "cases", {"station.yaml": CASE})
     link(tmp_path, TO_RUN)
@@ -123,7 +123,7 @@ def test_a_case_that_fails_prints_the_error_with_its_place_and_no_stack(tmp_path
 
     done = run()
     assert done.returncode == 3, done.stderr
-    assert f"{folder / 'transform.sql'}: line 6, column 7: the SQL throws: [CAST_INVALID_INPUT]" in done.stdout
+    assert f"{folder / 'transform.sql'}: line 6, column 3: the SQL throws: [CAST_INVALID_INPUT]" in done.stdout
     assert [line for line in f"{done.stdout}{done.stderr}".splitlines() if line.startswith("\tat ")] == []
     assert len(f"{done.stdout}{done.stderr}".splitlines()) < 12
     assert "\tat org.apache.spark" in run("--debug").stderr
