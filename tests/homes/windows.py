@@ -180,6 +180,10 @@ class WindowHome:
                 "offset": one.offset,
                 "record_time": from_ms(one.at_ms),
                 "reason": "missing",
+                "detail": "k",
+                "key": b"",
+                "value": b"{}",
+                "headers": None,
             }
             for one in records
         ]

@@ -99,6 +99,7 @@ def test_a_verdict_is_of_one_definition_these_checks_and_this_spark(
         "findings": ["f"],
         "unchecked": [],
         "keys": {},
+        "risks": [],
     }
     monkeypatch.setattr("rivertwice.pipeline.checked.version", lambda _: "4")
     home.root.mkdir(parents=True)

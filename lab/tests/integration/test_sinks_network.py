@@ -167,7 +167,11 @@ def silent_at_the_commit_of_a_step(far: FaultProxy, *, lose: bool) -> None:
 
 @needs_postgres
 @pytest.mark.parametrize("lose", [False, True], ids=["the answer is lost", "the request is lost"])
-@pytest.mark.proves("howto-delivery.md#postgresql", "failure-modes.md#delivery-deliverydeliverpy-logoutboxpy", "guarantees.md#postgresql-sink")
+@pytest.mark.proves(
+    "howto-delivery.md#postgresql",
+    "failure-modes.md#delivery-deliverydeliverpy-logoutboxpy",
+    "guarantees.md#postgresql-sink",
+)
 def test_a_commit_without_an_answer_ends_in_time_and_the_position_says_what_became_of_it(
     table: DeliveryHome,
     far: FaultProxy,

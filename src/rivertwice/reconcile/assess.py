@@ -27,6 +27,7 @@ from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import addresses, late_by_row, unique_rows, values
 from rivertwice.reconcile.gaps import (
     Doubts,
+    HoldsOthers,
     LostRecordsDoubt,
     Missing,
     doubt_after_fork,
@@ -35,6 +36,7 @@ from rivertwice.reconcile.gaps import (
     find_exchanged,
     find_unreadable,
     gaps_of,
+    other_records,
     trusted_counts,
     with_filled,
 )
@@ -132,15 +134,17 @@ def rederive_ledger(
     by_partition: Mapping[tuple[int, Part], BatchCounts],
     missing: Sequence[Missing] = (),
     forked: Forked | None = None,
+    holds_others: HoldsOthers = lambda _part, _range: True,
 ) -> Derived:
     """Re-derive counts and watermarks and compare the recorded ledger with them.
 
     If not all records of a batch can be read any more, or others are read in their place, the ledger's own counts are used; its windows
-    are in doubt. If Kafka's log forked (`forked`), all windows that were open then are.
+    are in doubt. If Kafka's log forked (`forked`), all windows that were open then are. `holds_others`: see `gaps.other_records`.
     """
     lost = find_unreadable(ranges, missing)
     by_topic = _by_topic(view, by_partition)
     exchanged = find_exchanged(view.rows, by_topic, ranges, lost)
+    exchanged = other_records(exchanged, holds_others)
     unreadable = {**lost, **exchanged}
     counts = trusted_counts([total_of(topic_counts.values()) for topic_counts in by_topic], view.rows, unreadable)
     read_now = by_topic

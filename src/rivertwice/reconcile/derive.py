@@ -16,7 +16,7 @@ from rivertwice.config import Settings
 from rivertwice.deadletters.cure import amended_rows
 from rivertwice.deadletters.model import Cure
 from rivertwice.log import kafka
-from rivertwice.log.addresses import OffsetRanges, Part, Parts, of_topic
+from rivertwice.log.addresses import OffsetRanges, Part, Parts, of_topic, parts_of
 from rivertwice.log.records import ReadPlan, check_same_topic, observe_read, read_plan
 from rivertwice.pipeline.compile import decode_view, row_checks
 from rivertwice.pipeline.decode import HASH
@@ -108,6 +108,10 @@ class DerivedLog:
                 older_view, _ = older_definition.by_topic[topic]
                 self._tagged_older[number][older_view] = _tagged(older_definition, older_view, raw, marks)
         self.missing = tuple(missing)
+        self.from_kafka = [
+            parts_of(topic, plan.kafka) for topic, reads in self._reads.items() for _, plan in reads if plan.kafka
+        ]
+        """Ranges that are read from Kafka; all others come from the archive, whose files have their own sums."""
         self._cached = [frame for views in (self.tagged, *self._tagged_older.values()) for frame in views.values()]
 
     def __enter__(self) -> DerivedLog:

@@ -14,7 +14,7 @@ Four kinds of records are missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rivertwice.log.addresses import Part, Parts, StoredOffsets, count, describe_parts, drop_empty, intersect, parts_of
@@ -150,6 +150,22 @@ def find_exchanged(
                 parts = {part: pair for part, pair in ranges[index].items() if part.topic == topic}
                 exchanged.setdefault(index, {}).update(drop_empty(parts))
     return exchanged
+
+
+HoldsOthers = Callable[[Part, tuple[int, int]], bool]
+"""Say whether a range of which the digest differs may hold records of another log."""
+
+
+def other_records(exchanged: Mapping[int, Parts], holds_others: HoldsOthers) -> dict[int, Parts]:
+    """Return what `find_exchanged` found, without ranges of an archive whose log did not fork.
+
+    There a value was changed: it is judged as it is, so what the stream made of the old one is a DEFECT.
+    """
+    kept = {
+        index: {part: pair for part, pair in parts.items() if holds_others(part, pair)}
+        for index, parts in exchanged.items()
+    }
+    return {index: parts for index, parts in kept.items() if parts}
 
 
 def doubts_of_exchanged(

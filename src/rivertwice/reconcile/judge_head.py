@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,10 @@ from pyspark.errors import PySparkException
 from rivertwice.config import Settings
 from rivertwice.errors import ServiceError
 from rivertwice.instants import from_ms, to_iso
+from rivertwice.log.addresses import Part, intersect
+from rivertwice.log.archive_fork import observe_archive_forks
+from rivertwice.log.archive_rows import Origin
+from rivertwice.log.archive_table import read_archived
 from rivertwice.reconcile.assess import (
     Forked,
     find_served_differences,
@@ -25,7 +30,7 @@ from rivertwice.reconcile.copies import check_publications
 from rivertwice.reconcile.definition_versions import evidence_of_served, pairs_by_own
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.evidence.stateful import StatefulEvidence
-from rivertwice.reconcile.gaps import LostRecordsDoubt
+from rivertwice.reconcile.gaps import HoldsOthers, LostRecordsDoubt
 from rivertwice.reconcile.judged import Judged, touched_rows
 from rivertwice.reconcile.kinds.judge import HasIncrements, records_without_output
 from rivertwice.reconcile.observe import read_tables
@@ -41,6 +46,7 @@ from rivertwice.reconcile.rederive import Ranges
 from rivertwice.reconcile.spread.large import Done, judge_large
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.reconcile.view import HeadView, shape_of
+from rivertwice.store import delta
 from rivertwice.stream.failures import condition_of, is_thrown
 from rivertwice.stream.throwing import stretches_that_throw
 
@@ -60,6 +66,25 @@ def _forked(settings: Settings, view: HeadView) -> Forked | None:
     except ServiceError as error:
         _log.warning("whether Kafka still has the records that were read is not known: %s", error)
         return None
+
+
+def _other_log(settings: Settings, view: HeadView, log: DerivedLog) -> HoldsOthers:
+    """Return whether a range with another digest may hold records of another log: of Kafka always, of an archive if the log forked."""
+
+    @functools.cache
+    def archive_forked(topic: str) -> bool:
+        origin = Origin(view.last.cluster_id, view.topic_ids[topic], topic)
+        archived = read_archived(delta.open_table(settings.archive(topic)), origin.topic_id)
+        try:
+            return bool(observe_archive_forks(settings, origin, archived))
+        except ServiceError as error:
+            _log.warning("whether Kafka has the records of the archive of %s is not known: %s", topic, error)
+            return False
+
+    def holds_others(part: Part, pair: tuple[int, int]) -> bool:
+        return any(intersect({part: pair}, read) for read in log.from_kafka) or archive_forked(part.topic)
+
+    return holds_others
 
 
 def judge_head(
@@ -89,7 +114,9 @@ def _find_thrown(spark: SparkSession, settings: Settings, view: HeadView, condit
     ranges, range_defects = observed_ranges(view)
     definition = view.newest.definition
     with _derived_log(spark, settings, view, ranges, ()) as log:
-        derived = rederive_ledger(view, ranges, range_defects, log.counts(), log.missing)
+        derived = rederive_ledger(
+            view, ranges, range_defects, log.counts(), log.missing, holds_others=_other_log(settings, view, log)
+        )
         log.leave_out(derived.exchanged)
         times = [ms for each in derived.counts for ms in (each.min_event_ms, each.max_event_ms) if ms is not None]
         if not times:
@@ -144,7 +171,9 @@ def _judge_head(
     definition = view.newest.definition
     with _derived_log(spark, settings, view, ranges, [_range_of(each) for each in thrown]) as log:
         counts = log.counts(with_rejected=view.prefix is not None)
-        derived = rederive_ledger(view, ranges, range_defects, counts, log.missing, _forked(settings, view))
+        derived = rederive_ledger(
+            view, ranges, range_defects, counts, log.missing, _forked(settings, view), _other_log(settings, view, log)
+        )
         log.leave_out(derived.exchanged)
         derived = with_doubts(derived, thrown)
         read = sum(count.read for count in derived.counts)

@@ -36,7 +36,7 @@ def test_shares_of_poison_future_excluded_and_repeats_are_in_the_story() -> None
     found = read(replace(PLAN, poison_share=0.2, future_share=0.1, excluded_share=0.1))
     reasons = [row for row in found if isinstance(row, str)]
     assert reasons.count("future") > 20
-    assert len(set(reasons)) == 10
+    assert len(set(reasons)) == 11
     assert sum(isinstance(row, Row) and row.excluded for row in found) > 20
     assert len(plan_events(replace(PLAN, duplicate_share=0.3))) > 600
 
