@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from lab.model.durable import Drain, Served
 from lab.model.process import Process, Steps, point
-from lab.model.stream import WINDOW_MS
+from lab.model.stream import WINDOW_MS, Address
 from lab.model.world import World
 from rivertwice.errors import ServiceError
 from rivertwice.supervise.decide import Action, ActionKind, DrainMarker, Observed
@@ -27,6 +28,8 @@ from rivertwice.supervise.memory import (
     lasting_pages,
     remember_fall_back,
 )
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.sequence import Entry
 from rivertwice.timeline.served import publications_of
 from rivertwice.timeline.serving import Publication
 
@@ -201,15 +204,23 @@ def look_served(world: World) -> Served | None:
     shown, mark = world.served, world.mark()
     if shown is not None and (shown.sequence, shown.timeline, shown.batch, shown.version) == (*stamp, mark):
         return shown
+    return Served(*stamp, rows_served(world, head, rows, world.sequence), mark)
+
+
+def rows_served(
+    world: World, timeline: str, rows: Sequence[LedgerRow], entries: Sequence[Entry]
+) -> dict[int, frozenset[Address]]:
+    """Return what a timeline serves after these batches of its path and these entries of the sequence, by window end."""
+    closed_ms = rows[-1].batch_watermark_ms
     streamed = {end: held for row in rows for end, held in world.changelog[row.timeline, row.batch]}
-    publications: list[Publication] = publications_of(world.sequence)
+    publications: list[Publication] = publications_of(entries)
     if not publications:
-        return Served(*stamp, {end: held for end, held in streamed.items() if end <= last.batch_watermark_ms}, mark)
+        return {end: held for end, held in streamed.items() if end <= closed_ms}
     ends = sorted(
         streamed.keys() | {end for publication in publications for end in world.correction(publication.backfill)}
     )
-    ends = [end for end in ends if end <= last.batch_watermark_ms]
-    path = world.rules.trace_path(head, world.timelines.__getitem__)
+    ends = [end for end in ends if end <= closed_ms]
+    path = world.rules.trace_path(timeline, world.timelines.__getitem__)
     semantics = {world.timelines[part.timeline].fingerprint["semantics"] for part in path}
     starts = np.array([end - WINDOW_MS for end in ends], dtype=np.int64)
     winners = world.rules.select_winners(starts, publications, semantics).tolist()
@@ -217,4 +228,4 @@ def look_served(world: World) -> Served | None:
     chosen = {
         end: by_seq[seq].get(end) if seq >= 0 else streamed.get(end) for end, seq in zip(ends, winners, strict=True)
     }
-    return Served(*stamp, {end: held for end, held in chosen.items() if held is not None}, mark)
+    return {end: held for end, held in chosen.items() if held is not None}

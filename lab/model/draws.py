@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from lab.model.coverage import Coverage
+from lab.model.deliveries import check_sinks
 from lab.model.final import check_final, check_proved, check_reconciles
 from lab.model.loads import unloaded
 from lab.model.peace import make_peace
@@ -71,6 +72,7 @@ class DrawnRun(Run):
         check_final(self.world)
         check_proved(self.world)
         check_reconciles(self.world)
+        check_sinks(self.world)
         return ending
 
     def _load_first(self) -> None:
@@ -88,6 +90,8 @@ class DrawnRun(Run):
         draw, world = self.random, self.world
         if number < self.calm:
             return self._calm(number)
+        if (world.sinks.network or world.sinks.postgres.holder is not None) and draw.random() < 0.12:
+            return ("network", draw.randint(0, 5))
         story = self._load_again() if self.loads else None
         story = story or self._story(number) or self._again()
         if story is not None:

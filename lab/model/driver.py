@@ -27,6 +27,7 @@ TERMS = Terms()
 _RULE = WatermarkRule({TOPIC: DELAY_MS})
 LOCKED = point("start: lock taken")
 WATCHED = point("start: lease on the store watched")
+FREE = point("start: lease on the store found free")
 READ_EPOCHS = point("start: epochs read")
 PUT_EPOCH = point("start: epoch put")
 OWNED = point("start: owner written")
@@ -152,7 +153,7 @@ def _acquire(world: World, me: Process) -> Steps:
 
 def _claim_shared(world: World, me: Process) -> Steps:
     claim, since, home = world.claim, world.forward_s, f"host{me.host}"
-    for _ in range(10):
+    for _ in range(world.watches):
         if world.claim is not claim or world.claim_renewed():
             claim, since = world.claim, world.forward_s
         takeover = world.rules.decide_takeover(
@@ -160,7 +161,7 @@ def _claim_shared(world: World, me: Process) -> Steps:
         )
         if takeover.take:
             world.judge.lease_is_taken(claim, home)
-        yield WATCHED
+        yield FREE if takeover.take else WATCHED
         if takeover.take and world.claim is claim:
             me.epoch = takeover.epoch
             world.claim = Held(me.epoch, home, TERMS, released=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +30,8 @@ def apply_event(world: World, what: str, argument: Any) -> None:
     elif what == "retain archived":
         for partition, (_, end) in world.archived.items():
             world.begin[partition] = max(world.begin[partition], end)
+    elif what == "network":
+        trouble_network(world, argument)
     elif what == "intent":
         world.intent = Intent(argument, "a person", world.now)
     elif what == "sick":
@@ -77,7 +80,22 @@ def start_process(world: World, kind: str) -> None:
     if kind == "standby" and not world.shared_lease:
         return
     if sum(process.kind == kind for process in world.processes.values()) < ONE_AT_A_TIME:
-        world.spawn(kind, host=2 if kind == "standby" else 1)
+        world.spawn(kind, host=2 if kind == "standby" or kind.startswith("far ") else 1)
+
+
+def trouble_network(world: World, number: int) -> None:
+    """Delay a request to a sink, let a late one arrive, or let a server end a transaction that stays open."""
+    sinks = world.sinks
+    choices: list[tuple[Callable[..., None], Any]] = [
+        (sinks.arrive if request.sender is None else sinks.delay, request) for request in sinks.network
+    ]
+    if sinks.postgres.holder is not None:
+        choices.append((sinks.time_out, "postgres"))
+    if sinks.kafka.unfinished is not None:
+        choices.append((sinks.time_out, "kafka"))
+    if choices:
+        happens, what = choices[number % len(choices)]
+        happens(what)
 
 
 def produce(world: World, count: int) -> None:

@@ -11,6 +11,7 @@ from rivertwice.backfill import load_plan
 from rivertwice.backfill import publish as publishing
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.config import PipelineHome
+from rivertwice.delivery.plan import plan_next
 from rivertwice.log.addresses import plan_chunks
 from rivertwice.log.archive import check_unmoved, plan_extension
 from rivertwice.reconcile.seals import check, fit, look, merge, model, scope, settle, touched
@@ -106,6 +107,7 @@ class Rules:
     compare_served_rows: Rule = check.compare_served_rows
     sealed_pairs: Rule = merge.sealed_pairs
     settled_parts: Rule = merge.settled_parts
+    plan_next: Rule = plan_next
     select_under_way: Rule = begin_version.select_under_way
     next_number: Rule = version_records.next_number
     require_droppable: Rule = begin_version.require_droppable

@@ -10,6 +10,7 @@ from lab.model import (
     agent,
     archive,
     backfills,
+    deliveries,
     driver,
     loads,
     reconciles,
@@ -47,6 +48,7 @@ ACTORS: dict[str, Callable[..., Any]] = {
     "erase": table_jobs.run_erase,
     "rebuild": table_jobs.run_rebuild,
     "relax": table_jobs.run_relax,
+    **{f"{host}deliver {sink}": deliveries.run_deliver for host in ("", "far ") for sink in deliveries.SINKS},
 }
 STORIES = (
     ("take", "prove", "restore", "restore"),
@@ -70,6 +72,10 @@ STORIES = (
     ("take", "prove", "reconcile", "restore", "reconcile", "rewind", "reconcile", "reconcile"),
     ("reconcile", "amend", "reconcile", "erase", "reconcile", "reconcile full"),
     ("reconcile", "foreign", "upkeep", "reconcile full", "relax", "reconcile", "rebuild", "upkeep", "reconcile"),
+    ("deliver kafka", "backfill", "far deliver kafka", "deliver kafka", "far deliver kafka", "deliver kafka"),
+    ("deliver postgres", "far deliver postgres", "backfill", "deliver postgres", "far deliver postgres"),
+    ("deliver webhook", "backfill", "deliver webhook", "deliver kafka", "deliver postgres", "deliver webhook"),
+    ("take", "prove", "deliver kafka", "deliver postgres", "rewind", "far deliver kafka", "far deliver postgres"),
     (),
 )
 QUIET = ("served: nothing new", "agent: decided", "batch: nothing to read", "prove: waits for batches")

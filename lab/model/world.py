@@ -16,6 +16,7 @@ from lab.model.process import Process
 from lab.model.rules import Rules
 from lab.model.runs import Reconciles
 from lab.model.saved import Saved
+from lab.model.sinks import Sinks
 from lab.model.stream import Address, Computed, Record, State
 from lab.model.tables import SERVED_BUILD, Tables
 from lab.model.verdicts import EXACT
@@ -35,13 +36,14 @@ from rivertwice.timeline.served_stamp import ServedStamp
 
 Found = TypeVar("Found")
 KEPT = 4  # batches a live checkpoint keeps; a real one keeps 100
-CLEANED = 3  # newest changelog commits whose metadata Delta has not cleaned up
 
 
 class World(Outside):
     """All that outlives a process, the clock, and the processes themselves."""
 
     suffix = ""  # of the names of its processes
+    uncleaned = 3  # newest changelog commits whose metadata Delta has not cleaned up
+    watches = 10  # looks of a start at a lease that another host holds
     patience = 60  # looks of a first load at whether the stream has closed its windows
 
     def __init__(
@@ -103,6 +105,8 @@ class World(Outside):
         self.erasure: Erasure | None = None
         self.load: FirstLoad | None = None
         self.load_zones: Sequence[LogZone] = ()
+        self.sinks = Sinks()
+        self.delivered: dict[tuple[str, int, int], Mapping[str, Any]] = {}  # what is served at a position of a sink
         self.judge = Judge(self)
         self.seal_judge = SealJudge(self)
         self.load_judge = LoadJudge(self)
@@ -122,6 +126,7 @@ class World(Outside):
     def end(self, process: Process) -> None:
         """Let a process be gone: what it held is free."""
         process.alive = False
+        self.sinks.forget(process.pid)
         self.processes.pop(process.pid, None)
         self.names.pop(process.name, None)
         for name in [name for name, pid in self.locks.items() if pid == process.pid]:
@@ -206,7 +211,7 @@ class World(Outside):
         self.changelog[key] = self.changelog.get(key, ()) + rows
         if not again:
             self.commits.append(row)
-        self.cleaned = max(self.cleaned, len(self.commits) - CLEANED)
+        self.cleaned = max(self.cleaned, len(self.commits) - self.uncleaned)
         if again:
             self.judge.committed_again(row)
 
