@@ -53,7 +53,11 @@ def explore_protocols(start: str, *, is_quick: bool, is_broken: bool) -> int:
     """Explore protocols, or break each of their rules; return 1 if an invariant broke, or a broken rule broke none."""
     chosen = [protocol for protocol in PROTOCOLS if protocol.name.startswith(start)]
     if is_broken:
-        caught = [(each, mutation, each.catch(mutation)) for each in chosen for mutation in each.mutations]
+        caught = []
+        for each in chosen:
+            for mutation in each.mutations:
+                caught.append((each, mutation, each.catch(mutation)))
+                sys.stderr.write(render_caught(caught[-1:]).splitlines()[2] + "\n")
         sys.stdout.write(render_caught(caught))
         return 0 if all(found.violation is not None for _, _, found in caught) else 1
     explored = []

@@ -12,9 +12,20 @@ from lab.model.agent import rows_served
 from lab.model.judge_sinks import DELIVERED, EQUAL
 from lab.model.process import Process, Steps, point
 from lab.model.sinks import COMMIT, EPOCH, FENCED, INVALID, POST, SEND, Request
+from lab.model.stream import WINDOW_MS
 from lab.model.violations import fail
 from lab.model.world import World
-from rivertwice.delivery.model import Committed, DeliveredRecord, Line, Position, RowOrigin, View
+from rivertwice.delivery.model import (
+    BATCHES,
+    PUBLISHED,
+    Committed,
+    DeliveredRecord,
+    DeliveryStep,
+    Line,
+    Position,
+    RowOrigin,
+    View,
+)
 from rivertwice.delivery.plan import Limits, is_prefix_of_served
 from rivertwice.delivery.records import diff
 from rivertwice.errors import LeaseLostError, LostRaceError, ServiceError, UnknownOutcomeError
@@ -34,6 +45,7 @@ WRITTEN = point("deliver to postgres: rows and position written")
 STORED = point("deliver to webhook: position remembered")
 
 Step = Generator[int, None, Any]
+Row = tuple[tuple[Any, ...], RowOrigin]
 
 
 def run_deliver(world: World, me: Process) -> Steps:
@@ -59,12 +71,23 @@ def run_deliver(world: World, me: Process) -> Steps:
             if position != stored:
                 yield from outlet.deliver((), stored, position)
             return
-        records = diff(rows_at(world, position), rows_at(world, step.to))
+        held, wanted = (_touched(rows_at(world, at), step, view) for at in (position, step.to))
+        records = diff(held, wanted)
         after = replace(step.to, number=1 if stored is None else stored.number + 1)
         if records:
             yield from outlet.deliver(tuple(records), stored, after)
             stored = after
         position = after
+
+
+def _touched(rows: Mapping[str, Row], step: DeliveryStep, view: View) -> Mapping[str, Row]:
+    """Return the rows that a step may change: of windows that its batches close, of a publication's windows, or all."""
+    if step.kind == BATCHES:
+        return {key: row for key, row in rows.items() if int(key) > view.held_closed_ms}
+    if step.kind == PUBLISHED:
+        inside = [key for key in rows if any(start <= int(key) - WINDOW_MS < end for start, end in step.ranges)]
+        return {key: rows[key] for key in inside}
+    return rows
 
 
 def look(world: World, position: Position | None) -> View | None:
@@ -94,7 +117,7 @@ def _rows_to(world: World, position: Position) -> list[LedgerRow]:
     return [row for row in world.path_rows(position.timeline) if row.batch <= position.batch]
 
 
-def rows_at(world: World, position: Position | None) -> Mapping[str, tuple[tuple[Any, ...], RowOrigin]]:
+def rows_at(world: World, position: Position | None) -> Mapping[str, Row]:
     """Return what is served at a position, by key."""
     if position is None:
         return {}

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from lab.model.deliveries import AGAIN, LIMITS, SENT, WAITS, look, truth_at
 from lab.model.driver import IDLE
-from lab.model.exhaustive.batch import WorldScene
-from lab.model.exhaustive.search import COMES_RIGHT, START, Bounds, Move, Scene, Slot, harm_in
+from lab.model.exhaustive.batch import WorldScene, run_calmly
+from lab.model.exhaustive.search import COMES_RIGHT, START, Bounds, Move, Scene, Slot, copies_of, harm_in
 from lab.model.judge_sinks import EQUAL, FORWARD, ONCE, SERVED, TAKEN, WHOLE
 from lab.model.mutation import Mutation
 from lab.model.process import Process
@@ -33,10 +32,12 @@ DELAY, ARRIVE, TIME_OUT = "delay", "arrive", "time out"
 class DeliverScene(WorldScene):
     """Deliverers of one sink over tables that stand still."""
 
-    def __init__(self, tables: World, sink: str, slots: Mapping[str, Slot], harm: Mapping[str, int]) -> None:
-        """Begin with tables that hold everything, which all scenes share, and a sink that holds nothing."""
+    def __init__(
+        self, tables: World, sinks: Sinks, sink: str, slots: Mapping[str, Slot], harm: Mapping[str, int]
+    ) -> None:
+        """Begin with tables that all scenes share, and a sink that has some of it."""
         world = copy(tables)
-        world.sinks, world.locks, world.processes, world.names, world.counts = Sinks(), {}, {}, {}, {}
+        world.sinks, world.locks, world.processes, world.names, world.counts = sinks, {}, {}, {}, {}
         super().__init__(world, slots, harm)
         self.sink = sink
         self.place = getattr(world.sinks, sink)
@@ -112,20 +113,23 @@ class DeliverScene(WorldScene):
 
 
 LOG = [
-    [Record("ok", 1), Record("ok", 21), Record("ok", 41), Record("ok", 40)],
-    [Record("ok", 2), Record("ok", 22), Record("ok", 3), Record("ok", 5)],
+    [Record("ok", 1), Record("ok", 21), Record("ok", 41), Record("ok", 40), Record("ok", 61)],
+    [Record("ok", 2), Record("ok", 22), Record("ok", 3), Record("ok", 23), Record("ok", 62)],
 ]
-"""Four batches, of which the last two emit a window each; the last record is late, so a backfill corrects the first window."""
+"""Three batches emit a window each. One record is late for the second window, so a backfill corrects that."""
 
 
-def delivered_world(rules: Rules, broken: str) -> World:
-    """Return a world with all batches committed and a publication."""
+def delivered_world(sink: str, rules: Rules, broken: str) -> World:
+    """Return a world whose sink has two windows; another one is committed since, and a publication that corrects the second one."""
     world = World(LOG, Rules(), ACTORS)
-    world.rate, world.produced = 2, [4, 4]
-    for kind, last in (("driver", IDLE), ("backfill", -1)):
-        process = world.processes[world.spawn(kind)]
-        process.at = next(point for point in chain(process.steps, (last,)) if point == last)
-        world.end(process)
+    world.rate, world.produced = 2, [3, 3]
+    run_calmly(world, "driver", until=IDLE)
+    getattr(world.sinks, sink).reader.is_strict = True
+    run_calmly(world, f"deliver {sink}")
+    world.produced = [5, 5]
+    run_calmly(world, "driver", until=IDLE)
+    run_calmly(world, "backfill")
+    getattr(world.sinks, sink).reader.truth = None
     world.rules, world.broken = rules, broken
     return world
 
@@ -146,9 +150,10 @@ def begin_webhook(rules: Rules, broken: str, bounds: Bounds) -> Callable[[], Sce
 
 
 def _begin(sink: str, rules: Rules, broken: str, bounds: Bounds) -> Callable[[], Scene]:
-    tables = delivered_world(rules, broken)
+    tables = delivered_world(sink, rules, broken)
+    sinks = copies_of(tables.sinks)
     slots = {"one": Slot(f"deliver {sink}", 1, bounds["starts"]), "far": Slot(f"far deliver {sink}", 2, bounds["far"])}
-    return lambda: DeliverScene(tables, sink, slots, harm_in(bounds))
+    return lambda: DeliverScene(tables, sinks(), sink, slots, harm_in(bounds))
 
 
 INVARIANTS = (WHOLE, ONCE, FORWARD, SERVED, EQUAL, COMES_RIGHT)

@@ -67,8 +67,9 @@ PROTOCOLS = (
         head.MUTATIONS,
         {"kill": 0, "lose": 0, "starts": 1, "drivers": 1, "abandon": 0},
         (
-            {"kill": 1, "lose": 0, "starts": 2, "drivers": 1, "abandon": 1},
-            {"kill": 2, "lose": 1, "starts": 2, "drivers": 1, "abandon": 0},
+            {"kill": 1, "lose": 0, "starts": 1, "drivers": 1, "abandon": 1},
+            {"kill": 1, "lose": 0, "starts": 2, "drivers": 1, "abandon": 0},
+            {"kill": 2, "lose": 1, "starts": 2, "drivers": 1, "abandon": 1},
         ),
     ),
     Protocol(
