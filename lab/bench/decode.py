@@ -23,10 +23,10 @@ from lab.bench.by_hand import SCHEMA
 from lab.flights.data import flights_csv
 from lab.flights.plan import plan_records, read_flights
 from rivertwice.config import Settings
-from rivertwice.pipeline.compilers import compiler_of
+from rivertwice.pipeline.compile import compile_stream
 from rivertwice.pipeline.definition import load_definition
 from rivertwice.pipeline.engine import spark_session
-from rivertwice.pipeline.relations import accepted_branches, run_sql
+from rivertwice.pipeline.relations import run_sql
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 WARM = 2
@@ -71,7 +71,7 @@ def main() -> None:
 def ours(spark: SparkSession, settings: Settings, raw: DataFrame) -> DataFrame:
     """Return the stream's frame, over records that are all there."""
     definition = load_definition(settings.definitions / "flight_delays")
-    return compiler_of(definition).stream(spark, definition, accepted_branches(definition, raw))
+    return compile_stream(spark, definition, raw)
 
 
 def by_hand(spark: SparkSession, settings: Settings, raw: DataFrame) -> DataFrame:

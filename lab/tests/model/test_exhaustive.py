@@ -99,7 +99,8 @@ class Counter(Scene):
 
 def counted_by_hand():
     """Count states and transitions of the counter, with a process as a letter, or what it has read."""
-    seen, queue, edges = {("new", "new", 0)}, [("new", "new", 0)], 0
+    first: tuple[object, ...] = ("new", "new", 0)
+    seen, queue, edges = {first}, [first], 0
     while queue:
         *places, value = queue.pop()
         for number, place in enumerate(places):
