@@ -104,7 +104,8 @@ def counted_by_hand():
     while queue:
         *places, value = queue.pop()
         for number, place in enumerate(places):
-            after = {"new": "begun", "begun": value, "written": "gone"}.get(place, "written")
+            steps: dict[object, object] = {"new": "begun", "begun": value, "written": "gone"}
+            after = steps.get(place, "written")
             if place == "gone":
                 continue
             state = (*places[:number], after, *places[number + 1 :], place + 1 if isinstance(place, int) else value)
