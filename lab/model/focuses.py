@@ -48,10 +48,6 @@ UNSEEN = replace(
         ("prune", "prove", "hold prune", "prove", "prune", "prune"),
     ),
 )
-GIVEN_UP = Focus(stories=(("restore", "restore", "abandon", "abandon"),), prelude=("take", "prove"), deadly=True)
-AGAIN = Focus(
-    stories=(("restore", "restore", "restore", "restore"),), prelude=("take", "prove"), people=True, deadly=True
-)
 PLANNED = Focus(
     stories=(("planned", "planned", "planned"), ("planned", "abandon", "planned", "restore")),
     prelude=("take", "prove"),
@@ -82,7 +78,6 @@ REWINDS = Focus(
 LOADS = Focus(loads=True)
 LOADS_KILLED = Focus(stories=((),), prelude=(), loads=True, deadly=True)
 ARCHIVES = Focus(stories=(("archive", "archive", "archive"),))
-SHARED = Focus(stories=(("fence", "standby"), ("fence", "standby", "fence", "standby")), shared=True)
 TWO_HOSTS = Focus(
     stories=(("standby", "restore", "restore"), ("standby", "restore", "standby")), shared=True, people=True
 )
@@ -93,6 +88,10 @@ BESIDE = Focus(
     sleepy=True,
 )
 MIXED = Focus(stories=(("rewind", "restore", "rewind", "restore"),), prelude=("take", "prove"), deadly=True)
+DELIVERED_REWINDS = Focus(
+    stories=(("deliver kafka", "deliver postgres", "rewind", "rewind", "deliver kafka", "deliver postgres"),),
+    prelude=("take", "prove"),
+)
 SICK = Focus(stories=((),), sick=True)
 WILD = Focus(stories=((), ("take", "prove", "restore")), wild=True)
 ANY = Focus()

@@ -44,6 +44,7 @@ class Protocol:
 
 _ONE = {"kill": 1, "lose": 0, "delay": 1, "time out": 0, "starts": 2, "far": 0}
 _TWO = {**_ONE, "kill": 0, "delay": 0, "starts": 1, "far": 1}
+_TWO_KILLED = {**_TWO, "kill": 1}
 _TWO_DELAYED = {**_TWO, "delay": 1}
 _HARMED = {"kill": 1, "lose": 1, "delay": 1, "time out": 1, "starts": 2, "far": 0}
 _ALL_HARMED = {"kill": 2, "lose": 1, "delay": 0, "time out": 1, "starts": 1, "far": 1}
@@ -88,8 +89,8 @@ PROTOCOLS = (
         {"kill": 0, "lose": 0, "starts": 1, "back": 0},
         (
             {"kill": 0, "lose": 0, "starts": 1, "back": 1},
+            {"kill": 1, "lose": 1, "starts": 2, "back": 1},
             {"kill": 2, "lose": 1, "starts": 2, "back": 0},
-            {"kill": 0, "lose": 0, "starts": 2, "back": 1},
         ),
     ),
     Protocol(
@@ -105,7 +106,7 @@ PROTOCOLS = (
         deliver.begin_postgres,
         deliver.INVARIANTS,
         deliver.POSTGRES_MUTATIONS,
-        _TWO,
+        _TWO_KILLED,
         (_TWO_DELAYED, _HARMED, _ALL_HARMED),
     ),
     Protocol(
@@ -113,7 +114,7 @@ PROTOCOLS = (
         deliver.begin_webhook,
         deliver.WEBHOOK_INVARIANTS,
         deliver.WEBHOOK_MUTATIONS,
-        _TWO,
+        _TWO_KILLED,
         (_TWO_DELAYED, _HARMED, _ALL_HARMED),
     ),
 )
