@@ -195,10 +195,12 @@ def _resolve(world: World, me: Process) -> Any:
         yield from begin_after_load(world, load)
         head = load.timeline
     plan = rules.plan_start(head, list(world.timelines))
+    has_remains = plan.timeline in world.checkpoints or world.broken == "remains removed unseen"
     topics = {TOPIC: world.topic_id}
     yield READ_SEQUENCE
     if plan.create:
-        world.checkpoints.pop(plan.timeline, None)
+        if has_remains:
+            world.checkpoints.pop(plan.timeline, None)
         genesis = world.offsets(world.begin)
         line = Timeline("model", plan.timeline, None, 0, genesis, "b1", hashes, "c", topics, world.now)
         if world.broken != "head moved before the record":

@@ -15,6 +15,7 @@ from lab.model.process import Process
 from lab.model.rules import Rules
 from lab.model.stories import ACTORS
 from lab.model.stream import TOPIC, Record
+from lab.model.violations import fail
 from lab.model.world import World
 from rivertwice.errors import RivertwiceError
 from rivertwice.store.lease_terms import decide_takeover
@@ -23,6 +24,7 @@ LOG = [[Record("ok", 21), Record("ok", 2)], [Record("bad", 3), Record("ok", 40)]
 """Two batches of two records, with a bad record and one that is late by the second batch's own watermark; a third one without any."""
 
 
+THERE = "no start removes the checkpoint of a stream that runs"
 DRIVERS = ("driver", "standby")
 
 
@@ -123,9 +125,11 @@ class BatchScene(WorldScene):
         return bool(rows) and [int(end) for end in rows[-1].end_offsets[TOPIC].values()] == self.world.produced
 
     def check(self) -> None:
-        """Count every pair once more where drivers are at rest, from the log alone."""
+        """Look for the checkpoint, and count every pair once more where drivers are at rest, from the log alone."""
         head = self.world.head()
-        if head is not None and self.world.checkpoints and self._is_at_rest():
+        if self.world.commits and head not in self.world.checkpoints:
+            fail(THERE, head)
+        if head is not None and self._is_at_rest():
             check_balance(self.world, head)
 
     def _is_at_rest(self) -> bool:
@@ -157,6 +161,7 @@ INVARIANTS = (
     "each batch begins where the one before it ended",
     "the chain of watermarks",
     "a superseded driver ends its batch at most",
+    THERE,
     "the ledger holds every committed batch once",
     "the sequence has no gap",
     COMES_RIGHT,
@@ -174,5 +179,6 @@ MUTATIONS = (
     Mutation("rows are late by the batch's own watermark", "late by the own watermark"),
     Mutation("rows and ledger row are two commits", "two commits for one batch"),
     Mutation("dead letters without a transaction", "dead letters without a transaction"),
+    Mutation("a start removes a checkpoint that it had not seen when it looked", "remains removed unseen"),
     Mutation("an entry of the sequence does not assert its predecessor", rules={"check_predecessor": lambda *_: None}),
 )

@@ -200,10 +200,13 @@ def resolve_timeline(
     if load is not None:
         begin_after_load(home, load, now)
         chosen = load.timeline
+    # looked at before the records: a checkpoint that comes later belongs to a driver of another host that began while this start slept
+    has_remains = home.checkpoint(FIRST).exists()
     plan = plan_start(chosen, list_timelines(home))
     name = plan.timeline
     if plan.create:
-        shutil.rmtree(home.checkpoint(name), ignore_errors=True)
+        if has_remains:
+            shutil.rmtree(home.checkpoint(name), ignore_errors=True)
         create_timeline(
             home,
             Timeline(

@@ -178,3 +178,36 @@ def test_what_the_stream_leaves_out_is_claimed(project: tuple[Settings, Pipeline
     ((_, _, claims),) = observe_claims(settings, "p")
     assert RetentionClaim("first load", "load", {0: (0, 40)}) in claims
     assert RetentionClaim("reconcile", "truth", {0: (40, 60)}) in claims
+
+
+def test_a_first_start_that_slept_leaves_the_checkpoint_of_a_stream_that_began_meanwhile(
+    project: tuple[Settings, PipelineHome, Bundle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, home, bundle = project
+    offsets = home.checkpoint("t1") / "offsets" / "0"
+
+    def sleeps(_: PipelineHome) -> list[str]:
+        """Look at the timelines; before the look is used, a driver of another host begins, and commits."""
+        seen = list_timelines(home)
+        with monkeypatch.context() as other:
+            other.setattr(begin, "list_timelines", list_timelines)
+            start(settings, bundle)
+        offsets.parent.mkdir(parents=True)
+        offsets.write_text("v1")
+        return seen
+
+    monkeypatch.setattr(begin, "list_timelines", sleeps)
+    with pytest.raises(LostRaceError):
+        start(settings, bundle)
+    assert offsets.read_text() == "v1"
+
+
+def test_a_first_start_removes_the_checkpoint_of_a_timeline_that_has_no_record(
+    project: tuple[Settings, PipelineHome, Bundle],
+) -> None:
+    settings, home, bundle = project
+    remains = home.checkpoint("t1") / "offsets" / "0"
+    remains.parent.mkdir(parents=True)
+    remains.write_text("v1")
+    assert start(settings, bundle).timeline == "t1"
+    assert not remains.exists()
