@@ -226,7 +226,7 @@ def test_every_kind_of_poison_is_refused_by_the_oracle_s_own_decoder() -> None:
         assert isinstance(found, str), kind.name
         reasons[kind.name] = found
     assert set(reasons.values()) == {
-        "tombstone", "empty", "json", "utf8", "schema", "missing", "rule", "schema_id", "size", "future",
+        "tombstone", "empty", "json", "utf8", "schema", "missing", "rule", "schema_id", "size", "future", "transform",
     }  # fmt: skip
 
 
