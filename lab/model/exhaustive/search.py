@@ -99,7 +99,7 @@ class Scene(ABC):
         """Check what must hold in every state, beside what the judges check at every effect."""
 
     def finish(self) -> None:
-        """Check a state in which nothing can happen any more; a scene may let calm processes run first."""
+        """Check a state in which nothing but harm can happen any more; a scene may let calm processes run first."""
         if not self.is_good():
             fail(COMES_RIGHT, "nothing can happen any more, and the end is not reached")
 
@@ -276,8 +276,8 @@ def explore(begin: Callable[[], Scene], *, most: int = 10_000_000) -> Explored:
                 state = scene.state()
                 is_new = state not in numbers
                 target = numbers.setdefault(state, len(numbers))
-                is_left = is_left or target != number
                 if move[0] not in HARM and target != number:
+                    is_left = True
                     graph.harmless.setdefault(target, []).append(number)
                 if is_new:
                     graph.before.append((number, move))
