@@ -264,6 +264,7 @@ def test_a_number_since_1970_is_a_timestamp_or_of_another_type(spark: SparkSessi
 
 
 NUMBERS = (
+    "12345678901234567.89", "12345678901234567.9", "9007199254740993.01", "0.10000000000000000555",
     "1.23", "1.2300", "-0.05", "0", "-0", "-0.0", "7", "12.3e-1", "123e-2", "1000E-3", "0e99", "1.5E2", "99999999.99", "1.239", "0.001",
     "1e-3", "1e-40", "0.1e-1", "99999999.999", "100000000", "1e8", "1e400", "1.00000000000000000000000000000000000000000000000001",
     "123456.7800000000000000000000000000000000000000000000000000", "12345678901234567890.12",
@@ -271,7 +272,7 @@ NUMBERS = (
 
 
 @pytest.mark.proves("definitions.md#what-makes-a-dead-letter")
-@pytest.mark.parametrize("kind", ["decimal(10,2)", "decimal(32,18)", "decimal(5,0)"])
+@pytest.mark.parametrize("kind", ["decimal(10,2)", "decimal(32,18)", "decimal(5,0)", "decimal(20,1)", "decimal(18,2)"])
 def test_a_number_that_its_decimal_does_not_hold_is_a_dead_letter_where_that_is_asked_for(
     spark: SparkSession, kind: str
 ) -> None:

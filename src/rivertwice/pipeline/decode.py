@@ -152,11 +152,11 @@ def _marked(text: Column) -> Column:
 
 def _parse_schema(source: Source) -> str:
     # Timestamps are parsed as text: from_json would also take numbers and Spark's own formats.
-    # So are exact decimals: from_json would round them.
+    # Exact decimals are parsed with all digits that there is room for; as text they would pass through a double.
     kinds = {
         **source.schema_,
         **dict.fromkeys(source.epochs, "bigint"),
-        **dict.fromkeys(source.exact_decimals, "string"),
+        **{name: _wide_decimal(source.schema_[name]) for name in source.exact_decimals},
     }
     fields = nested_type(source, {name: "string" if kind == "timestamp" else kind for name, kind in kinds.items()})
     record_fields = envelope_schema(fields) if source.envelope == "debezium" else fields
@@ -170,7 +170,7 @@ def _parsed_value(source: Source, name: str) -> Column:
 def _typed(source: Source, name: str, kind: str) -> Column:
     value = _parsed_value(source, name)
     if name in source.exact_decimals:
-        return _exact_decimal(value, kind).alias(name)
+        return _exact_decimal(value, kind, _json_text(source, name)).alias(name)
     if name in source.epochs:
         return _since_1970(value, source.epochs[name]).alias(name)
     if kind == "timestamp":
@@ -180,13 +180,22 @@ def _typed(source: Source, name: str, kind: str) -> Column:
     return value.alias(name)
 
 
-def _exact_decimal(wide: Column, kind: str) -> Column:
-    """Return a number that was read with all digits that Spark has room for as its decimal type; NULL if that does not hold all of them."""
+def _exact_decimal(wide: Column, kind: str, text: Column) -> Column:
+    """Return a number that was read with all digits that Spark has room for as its decimal type; NULL if that does not hold all of them.
+
+    The text tells a zero from a number that is too small for any of these digits.
+    """
     narrow = wide.try_cast(kind)
-    return F.when(narrow == wide, narrow)
+    is_seen = (narrow != 0) | (text.try_cast("double") == 0)
+    return F.when((narrow == wide) & is_seen, narrow)
 
 
-def wide_decimal(kind: str) -> str:
+def _json_text(source: Source, name: str) -> Column:
+    """Return a field as text, NULL if the record has none; a number passes through a double."""
+    return field_text(name) if source.envelope == "debezium" else F.get_json_object("_text", json_path(source, name))
+
+
+def _wide_decimal(kind: str) -> str:
     """Return the decimal type with the same digits before the point, and as many after it as there is room for."""
     precision, scale = decimal_digits(kind)
     return f"decimal({MOST_DIGITS},{MOST_DIGITS - (precision - scale)})"
@@ -293,14 +302,7 @@ def _wrong_type(source: Source) -> Column:
 def _wrong_fields(source: Source) -> Column:
     names = []
     for name, kind in source.schema_.items():
-        wrong = (
-            F.col(name).isNull()
-            & (
-                field_text(name)
-                if source.envelope == "debezium"
-                else F.get_json_object("_text", json_path(source, name))
-            ).isNotNull()
-        )
+        wrong = F.col(name).isNull() & _json_text(source, name).isNotNull()
         if len(parts_of(source, name)) > 1:
             outer = F.get_json_object("_text", f"$['{parts_of(source, name)[0]}']")
             wrong = wrong | (F.col(name).isNull() & outer.isNotNull() & ~outer.startswith("{"))
