@@ -147,30 +147,29 @@ def _compute_chunk(
     chunk: Chunk,
     cached: Mapping[str, DataFrame] | None,
 ) -> tuple[pa.Table, Counter[int]]:
-    """Return one chunk's rows, and the records of each window by its start."""
+    """Return one chunk's rows, and the records of each window by its start.
+
+    Raises:
+        RequestError: the SQL throws over some windows; the message names them, and how the others are computed.
+    """
+    rows = cached or rows_by_view(spark, settings, plan, definition, chunk.offsets)
     try:
-        return _computed(spark, settings, plan, definition, chunk, cached)
+        if plan.sessions is None:
+            result, records = _compute_windows(spark, definition, plan, chunk, rows)
+        else:
+            (source_rows,) = rows.values()
+            home = settings.pipeline(plan.pipeline)
+            result, records = compute_sessions(spark, home, definition, plan, chunk, source_rows)
     except PySparkException as error:
         if not is_thrown(str(error)):
             raise
-        bad = _stretches(spark, settings, plan, definition, chunk, cached)
+        ranges = reach(chunk.ranges, plan.window_ms, plan.step) if plan.sessions is None else chunk.ranges
+        bad = [found for start, end in ranges for found in stretches_that_throw(spark, definition, rows, start, end)]
         if not bad:
             raise
         raise RequestError(describe_thrown(plan, definition, bad, condition_of(str(error)))) from error
-
-
-def _stretches(
-    spark: SparkSession,
-    settings: Settings,
-    plan: BackfillPlan,
-    definition: Definition,
-    chunk: Chunk,
-    cached: Mapping[str, DataFrame] | None,
-) -> list[HalfOpenRange]:
-    """Return the ranges of event time within a chunk over whose records the SQL throws (epoch ms)."""
-    rows = cached or rows_by_view(spark, settings, plan, definition, chunk.offsets)
-    ranges = reach(chunk.ranges, plan.window_ms, plan.step) if plan.sessions is None else chunk.ranges
-    return [found for start, end in ranges for found in stretches_that_throw(spark, definition, rows, start, end)]
+    check_same_topics(settings, plan)
+    return result, records
 
 
 def describe_thrown(plan: BackfillPlan, definition: Definition, bad: Sequence[HalfOpenRange], condition: str) -> str:
@@ -193,25 +192,6 @@ def describe_thrown(plan: BackfillPlan, definition: Definition, bad: Sequence[Ha
         f"{definition.window.kind.code_file} of {plan.pipeline} throws over the windows that begin from {windows}: {condition} "
         f"No row of them was written; {then}. To have these, {_CHANGE}"
     )
-
-
-def _computed(
-    spark: SparkSession,
-    settings: Settings,
-    plan: BackfillPlan,
-    definition: Definition,
-    chunk: Chunk,
-    cached: Mapping[str, DataFrame] | None,
-) -> tuple[pa.Table, Counter[int]]:
-    home = settings.pipeline(plan.pipeline)
-    rows = cached or rows_by_view(spark, settings, plan, definition, chunk.offsets)
-    if plan.sessions is None:
-        result, records = _compute_windows(spark, definition, plan, chunk, rows)
-    else:
-        (source_rows,) = rows.values()
-        result, records = compute_sessions(spark, home, definition, plan, chunk, source_rows)
-    check_same_topics(settings, plan)
-    return result, records
 
 
 def _compute_windows(

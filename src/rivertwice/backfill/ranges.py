@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from rivertwice.timeline.served_ranges import merged
+
 HalfOpenRange = tuple[int, int]
 
 
 def merge(ranges: Iterable[HalfOpenRange]) -> tuple[HalfOpenRange, ...]:
     """Return the union. Ranges that touch become one; empty and reversed ones vanish."""
-    merged: list[HalfOpenRange] = []
-    for start, end in sorted(pair for pair in ranges if pair[0] < pair[1]):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((start, end))
-    return tuple(merged)
+    return tuple(merged(ranges))
 
 
 def subtract(ranges: Iterable[HalfOpenRange], cut: Iterable[HalfOpenRange]) -> tuple[HalfOpenRange, ...]:

@@ -182,7 +182,9 @@ def _without_throwing(spark: SparkSession, definition: Definition, view: str, ro
     checks = row_checks(spark, definition, view)
     if not checks.ways:
         return rows
-    marked = rows.select("*", F.when(F.lit(True), checks.throws()).alias("_throws")).collect()
+    marked = rows.select(
+        "*", F.when(F.col(definition.sources[view].event_time).isNotNull(), checks.throws()).alias("_throws")
+    ).collect()
     kept = [tuple(row)[:-1] for row in marked if not row["_throws"]]
     return spark.createDataFrame(kept, rows.schema)
 

@@ -94,11 +94,18 @@ _NUMBER = re.compile(r"-?\d+(\.\d*)?")
 
 @dataclass(frozen=True)
 class Step:
-    """An expression that is tried on a record: Spark's object, its text, and whether the record goes no further unless it is true."""
+    """An expression that a record comes to.
+
+    Attributes:
+        expression: Spark's object. text: its SQL.
+        is_condition: the record goes no further unless it is true.
+        may_throw: it is tried.
+    """
 
     expression: Any
     text: str
     is_condition: bool
+    may_throw: bool
 
 
 @dataclass(frozen=True)
@@ -122,7 +129,7 @@ class RowChecks:
 
     def detail(self) -> Column:
         """Return the text of the expressions that throw on a record, for a conditional part as well."""
-        steps = {step.text: step.expression for way in self.ways for step in way}
+        steps = {step.text: step.expression for way in self.ways for step in way if step.may_throw}
         found = (F.when(_fails(expression), F.lit(text)) for text, expression in steps.items())
         return F.concat(F.concat_ws(", ", *found), F.lit(" throws"))
 
@@ -139,8 +146,12 @@ def find_row_checks(result: DataFrame, fields: Mapping[str, Collection[str]]) ->
     """
     found: dict[str, dict[tuple[str, ...], tuple[Step, ...]]] = {view: {} for view in fields}
     for view, way in _Walk(result, fields).ways():
-        steps = [Step(expression, expression.sql()[:_MOST_TEXT], is_condition) for expression, is_condition in way]
-        while steps and not _may_throw(steps[-1].expression):
+        steps = [
+            Step(expression, expression.sql()[:_MOST_TEXT], is_condition, _may_throw(expression))
+            for expression, is_condition in way
+        ]
+        steps = [step for step in steps if step.is_condition or step.may_throw]
+        while steps and not steps[-1].may_throw:
             steps.pop()
         if steps:
             found[view][tuple(step.text for step in steps)] = tuple(steps)
@@ -150,7 +161,7 @@ def find_row_checks(result: DataFrame, fields: Mapping[str, Collection[str]]) ->
 def _throws(way: Iterable[Step]) -> Column:
     case: Any = F
     for step in way:
-        if _may_throw(step.expression):
+        if step.may_throw:
             case = case.when(_fails(step.expression), F.lit(True))
         if step.is_condition:
             case = case.when(~F.coalesce(_column(step.expression), F.lit(False)), F.lit(False))
@@ -296,8 +307,7 @@ class _Walk:
             values = [value for key, value in rows.meaning.items() if value is not None and key in self._used]
         else:
             values = [value for use in uses if (value := rows.value(use)) is not None]
-        risky = [value for value in values if _may_throw(value)]
-        self._ended.append((rows.view, [*rows.steps, *((value, False) for value in risky)]))
+        self._ended.append((rows.view, [*rows.steps, *((value, False) for value in values)]))
 
     def _rows(self, node: Any) -> list[_Rows]:
         """Return the rows that a node passes on, if each is one record; a node that combines rows passes on none."""
@@ -408,9 +418,9 @@ def _marked_nodes(node: Any) -> Iterator[tuple[Any, bool]]:
     """Yield the nodes of a statement from the views upwards, each with whether its rows are combined."""
     if _is_source(node):
         return
-    below = list(items(node.children()))
-    yield from (pair for child in below for pair in _marked_nodes(child))
-    is_combined = any(class_of(each) not in _SINGLE for child in below for each in _of_statement(child))
+    below = [pair for child in items(node.children()) for pair in _marked_nodes(child)]
+    yield from below
+    is_combined = any(class_of(each) not in _SINGLE for each, _ in below)
     yield node, is_combined or class_of(node) not in _SINGLE | {"Aggregate"}
 
 

@@ -30,14 +30,18 @@ def resting_of(home: PipelineHome, parent: str, last: LedgerRow | None) -> Savep
     """
     line = load_timeline(home, parent)
     if last is None:
-        message = (
-            f"{line.pipeline} has committed no batch yet, so there is no state to continue from; nothing was done; "
-            f"`rivertwice start {line.pipeline}` begins with the definition as it is now"
-        )
-        raise SavepointError(message)
+        raise SavepointError(describe_no_batch(line.pipeline))
     require_own_state(line, load_timeline(home, last.timeline), last)
     return Savepoint(
         describe_row(home, last, savepoint=RESTING, reason="the checkpoint at rest", files={}), savepoint_store(home)
+    )
+
+
+def describe_no_batch(pipeline: str) -> str:
+    """Return that a stream has no state to continue from, and what begins it. Pure."""
+    return (
+        f"{pipeline} has committed no batch yet, so there is no state to continue from; nothing was done; "
+        f"`rivertwice start {pipeline}` begins with the definition as it is now"
     )
 
 

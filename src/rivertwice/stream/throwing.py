@@ -1,13 +1,14 @@
 """On which record of a micro-batch the transform's SQL throws although no record makes it throw alone, as a sum that overflows.
 
-(A record that does is a dead letter, see `pipeline.row_errors`.) No row of the batch is committed. Its records are read again, and the transform is run over the first half, a quarter, ... of them until one more record
+(A record that does is a dead letter, see `pipeline.row_errors`.) No row of the batch is committed. Its records are read
+again, and the transform is run over the first half, a quarter, ... of them until one more record
 makes the difference: about 17 runs for a batch of 100,000, only while a failure is handled.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from rivertwice.stream.context import DriverContext
 from rivertwice.stream.failures import ANEW, CARRY_ON, VERSION, condition_of, describe_way, is_thrown
 from rivertwice.stream.side import read_again
 from rivertwice.timeline.ledger import parts_between
+from rivertwice.timeline.served_ranges import merged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -203,14 +205,4 @@ def find_stretches(
     # A window begins before the middle, or at it or later.
     first = find_stretches(start_ms, middle + reach_ms, reach_ms, step_ms, throws)
     second = find_stretches(middle, end_ms, reach_ms, step_ms, throws)
-    return _merged([*first, *second]) or [(start_ms, end_ms)]
-
-
-def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(ranges):
-        if merged and start < merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged
+    return merged([*first, *second]) or [(start_ms, end_ms)]

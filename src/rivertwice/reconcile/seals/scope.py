@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from rivertwice.timeline.judgements import Increment, Range
 from rivertwice.timeline.sequence import Entry
+from rivertwice.timeline.served_ranges import merged
 
 Column = npt.NDArray[np.int64]
 MOST_RUNS = 16
@@ -60,7 +61,7 @@ def scope_since(settled_ms: int, length_ms: int, publications: Sequence[Entry]) 
         publications: the entries after the seal.
     """
     ranges = [(int(low), int(high)) for entry in publications for low, high in entry.payload["ranges"]]
-    return Scope(settled_ms, length_ms, tuple(join_nearest(merged_ranges(ranges), _MOST_RANGES)))
+    return Scope(settled_ms, length_ms, tuple(join_nearest(merged(ranges), _MOST_RANGES)))
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def joined_runs(places: Sequence[int], most: int = MOST_RUNS) -> list[Range]:
 
 def join_nearest(ranges: Sequence[Range], most: int) -> list[Range]:
     """Return half-open ranges, sorted and apart, with the smallest gaps filled until there are at most so many."""
-    joined = merged_ranges(ranges)
+    joined = merged(ranges)
     gaps = sorted(range(1, len(joined)), key=lambda at: joined[at][0] - joined[at - 1][1])
     filled = set(gaps[: max(0, len(joined) - most)])
     result: list[Range] = []
@@ -129,15 +130,4 @@ def join_nearest(ranges: Sequence[Range], most: int) -> list[Range]:
             result[-1] = (result[-1][0], pair[1])
         else:
             result.append(pair)
-    return result
-
-
-def merged_ranges(ranges: Sequence[Range]) -> list[Range]:
-    """Return half-open ranges sorted, with those that touch or overlap made one."""
-    result: list[Range] = []
-    for low, high in sorted(ranges):
-        if result and low <= result[-1][1]:
-            result[-1] = (result[-1][0], max(high, result[-1][1]))
-        else:
-            result.append((low, high))
     return result

@@ -35,7 +35,7 @@ from rivertwice.savepoint.operations.restore import RestoreReport, require_same_
 from rivertwice.savepoint.operations.restore_checks import choose_savepoint, require_way
 from rivertwice.savepoint.operations.steps import UPGRADE, select_plan
 from rivertwice.savepoint.plan import require_fingerprint
-from rivertwice.savepoint.resting import resting_of
+from rivertwice.savepoint.resting import describe_no_batch, resting_of
 from rivertwice.savepoint.sessions import session_of
 from rivertwice.stream.begin import has_batch
 from rivertwice.stream.layout import running_partitions
@@ -279,10 +279,6 @@ def _observe(settings: Settings, home: PipelineHome) -> tuple[Timeline, Bundle, 
         raise RequestError(message)
     line = load_timeline(home, name)
     if line.parent is None and not has_batch(home, line):
-        message = (
-            f"{line.pipeline} has committed no batch yet, so there is no state to continue from; nothing was done; "
-            f"`rivertwice start {line.pipeline}` begins with the definition as it is now"
-        )
-        raise RequestError(message)
+        raise RequestError(describe_no_batch(line.pipeline))
     new = build_project_bundle(settings, home.root.name)
     return line, new, decide_upgrade(load_bundle(home.bundles, line.bundle), new, line.fingerprint)
