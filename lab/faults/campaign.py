@@ -15,12 +15,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from lab.faults.cases import Case
 from lab.faults.errors import CaseFailedError, require
 from lab.faults.judgement import Judgement
 from lab.faults.lab import Lab
-from lab.faults.outcomes import CONTROL, OURS, Outcome, append_outcome, product_mark
+from lab.faults.outcomes import CONTROL, OURS, Outcome, append_outcome, this_code
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import start_broker, stop_broker
 from rivertwice.errors import RivertwiceError
@@ -143,7 +144,7 @@ def _outcome(
     figures = dict(lab.facts)
     if judgement is not None:
         figures |= {name: getattr(judgement, name) for name in _JUDGED}
-    counts = {
+    counts: dict[str, Any] = {
         name: 0 if judgement is None else int(getattr(judgement, name))
         for name in ("lost", "duplicated", "wrong", "unexplained")
     }
@@ -158,7 +159,7 @@ def _outcome(
         detail=detail[:4000],
         figures=figures,
         began=began,
-        product=product_mark(),
+        **this_code(),
         **counts,
     )
 
@@ -210,9 +211,7 @@ def run_apart(settings: Settings, planned: Planned) -> Outcome:
         return Outcome(**json.loads(done.stdout)["outcomes"][0])
     except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
         detail = f"the run printed no outcome: {type(error).__name__}: {str(error)[:500]}; {ending}"
-        return Outcome(
-            name, seed, planned.job, 0, 0, 0, 0, 0, ok=False, seconds=0.0, detail=detail, product=product_mark()
-        )
+        return Outcome(name, seed, planned.job, 0, 0, 0, 0, 0, ok=False, seconds=0.0, detail=detail, **this_code())
 
 
 @contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 import logging
+import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
@@ -20,8 +22,8 @@ LOG = logging.getLogger(__name__)
 OURS, CONTROL = "rivertwice", "control"
 OF_THE_LAB = ("control", "faults", "oracle")
 """Packages of the lab whose code decides how a run ends."""
-FORMAT = 2
-"""2 has `began` and `product`; a line of format 1 reads as one without them."""
+FORMAT = 3
+"""2 has `began` and `product`, 3 `release` and `commit`; an older line reads as one without them."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Outcome:
         detail: why it is not ok.
         began: ISO instant, or empty in older outcomes, which did not record it.
         product: mark of the code that ran, see `product_mark`.
+        release, commit: of the same code, see `this_code`.
     """
 
     case: str
@@ -52,6 +55,8 @@ class Outcome:
     figures: Mapping[str, Any] = field(default_factory=dict)
     began: str = ""
     product: str = ""
+    release: str = ""
+    commit: str = ""
 
     def to_line(self) -> str:
         """Return the outcome as one line of JSON."""
@@ -92,6 +97,24 @@ def product_mark() -> str:
             digest.update(f"{path.relative_to(root.parent).as_posix()}\0".encode())
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:12]
+
+
+@functools.cache
+def this_code() -> dict[str, Any]:
+    """Return `product`, `release` and `commit` of an outcome of this very code.
+
+    The commit has eight hex digits, and `+` behind them if the clone has changes; it is empty outside of a clone.
+    """
+    here = Path(lab.__file__).parent.parent
+    commit = ""
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        commit = _git(here, "rev-parse", "--short=8", "HEAD")
+        commit += "+" if _git(here, "status", "--porcelain", "--untracked-files=no", "--", "src", "lab") else ""
+    return {"product": product_mark(), "release": rivertwice.__version__, "commit": commit}
+
+
+def _git(folder: Path, *command: str) -> str:
+    return subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S607 (the git of whoever runs the lab)
 
 
 def of_this_code(outcomes: Iterable[Outcome]) -> list[Outcome]:
