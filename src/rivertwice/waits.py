@@ -1,10 +1,29 @@
-"""Waits with an end: one time budget for several waits."""
+"""Waits with an end: one time budget for several waits, and work that somebody waits for later."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def beside(work: Callable[[], T], name: str) -> Future[T]:
+    """Begin work in a thread of its own, which no end of the process waits for; return what will have its result or error."""
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return outcome
 
 
 @dataclass(frozen=True)

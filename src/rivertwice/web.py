@@ -7,15 +7,15 @@ httpcore the path. Both are hidden here, at their own loggers, so that a level s
 from __future__ import annotations
 
 import logging
-import threading
 import zlib
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
+
+from rivertwice.waits import beside
 
 T = TypeVar("T")
 ANSWER_S = 30.0
@@ -130,15 +130,7 @@ def within(seconds: float, work: Callable[[], T], end: Callable[[], None]) -> T:
     Raises:
         OutOfTimeError: it took longer.
     """
-    outcome: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, name="request", daemon=True).start()
+    outcome = beside(work, "request")
     try:
         return outcome.result(seconds)
     except TimeoutError:

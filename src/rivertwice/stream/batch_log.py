@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 
 from rivertwice.config import Settings
 from rivertwice.errors import LedgerError, LogForkError, LogGapError, RivertwiceError, ServiceError
 from rivertwice.log import kafka
-from rivertwice.log.addresses import OffsetRanges, Parts
+from rivertwice.log.addresses import OffsetRanges, Part, Parts
 from rivertwice.log.forks import LastRecords, observe_forks
 from rivertwice.log.holes import absent_runs, count_runs, explain_holes
-from rivertwice.log.marks import Marks, StoredMarks, marks_to_plain, require_no_fork
+from rivertwice.log.marks import Mark, Marks, StoredMarks, marks_to_plain, require_no_fork
 from rivertwice.stream.begin import check_topics
 from rivertwice.stream.context import DriverContext
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.waits import beside
 
 _log = logging.getLogger(__name__)
 CHECK_EVERY_S = 300.0  # a check costs a fifth of a CPU-second
@@ -34,6 +36,7 @@ class ReadMarks:
         self._topic_ids = dict(topic_ids or {})
         self._marks = dict(marks or {})
         self._last = LastRecords(settings)
+        self._reading: Future[dict[Part, Mark]] | None = None
         self._checked_at = time.monotonic()
 
     def check(self) -> None:
@@ -69,14 +72,19 @@ class ReadMarks:
             _log.warning("whether Kafka still has the records that were read is not known: %s", error)
         return None
 
-    def advance(self, parts: Parts) -> StoredMarks:
-        """Return the marks after a batch that read `parts`. If a partition has a new leader, those before it are checked first.
+    def begin(self, parts: Parts) -> None:
+        """Read the last records of a batch that reads `parts`, beside its work: Kafka's answer takes as long as a small batch's write."""
+        self._reading = beside(lambda: self._last.read(parts), "marks")
+
+    def advance(self) -> StoredMarks:
+        """Return the marks after the batch that was begun. If a partition has a new leader, those before it are checked first.
 
         Raises:
             LogForkError: as for `check`.
             ServiceError: Kafka does not answer.
         """
-        read = self._last.read(parts)
+        assert self._reading is not None, "a batch was begun"
+        read = self._reading.result()
         if any(part in self._marks and mark.epoch > self._marks[part].epoch for part, mark in read.items()):
             self.check()
         self._marks = {**self._marks, **read}

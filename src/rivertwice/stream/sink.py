@@ -196,12 +196,14 @@ class Sink:
         check_sealed(done, context.timeline.timeline)
         if is_applied(done, batch):  # step 3
             return self._replay(frame, planned, start)
-        tables = self._side.write_versions(batch, parts_between(start, planned.end_offsets))  # step 4
+        parts = parts_between(start, planned.end_offsets)
+        self._marks.begin(parts)
+        tables = self._side.write_versions(batch, parts)  # step 4
         rows = self._compute(frame, batch)
         self._log.check()
         counts = {**self._observe(), **tables}
         row = self._ledger_row(planned, start, counts, rows)
-        row = dataclasses.replace(row, absent=self._checked(row, counts), marks=self._marks.advance(row.parts()))
+        row = dataclasses.replace(row, absent=self._checked(row, counts), marks=self._marks.advance())
         row = self._write_side(row, counts)  # step 5
         context.lease.check()
         self._commit(row, rows)  # step 6

@@ -54,18 +54,21 @@ def test_a_batch_keeps_the_marks_of_the_partitions_that_it_did_not_read(
     monkeypatch: pytest.MonkeyPatch, kafka: Kafka
 ) -> None:
     marks = marks_that_read(monkeypatch, {P0: Mark(12, 7, 5, 4)})
-    assert marks.advance({P0: (10, 13)}) == {"flights": {"0": [12, 7, 5, 4], "1": [9, 0, 2, 4]}}
+    marks.begin({P0: (10, 13)})
+    assert marks.advance() == {"flights": {"0": [12, 7, 5, 4], "1": [9, 0, 2, 4]}}
     assert kafka.compared == []  # the leader is the same
 
 
 def test_a_new_leader_makes_the_records_before_it_be_compared(monkeypatch: pytest.MonkeyPatch, kafka: Kafka) -> None:
     marks = marks_that_read(monkeypatch, {P0: Mark(12, 7, 5, 5)})
-    marks.advance({P0: (10, 13)})
+    marks.begin({P0: (10, 13)})
+    marks.advance()
     assert kafka.compared == [OLD]
     kafka.forked = True
     again = marks_that_read(monkeypatch, {P0: Mark(12, 7, 5, 5)})
+    again.begin({P0: (10, 13)})
     with pytest.raises(LogForkError, match=r"flights/0@9 .*savepoint rewind p") as refused:
-        again.advance({P0: (10, 13)})
+        again.advance()
     assert classify_failure(refused.value) == FORK
 
 
