@@ -132,16 +132,16 @@ def faults_campaign(
 @changes_unasked("with --file a page", because="nothing of a stream")
 @pass_frame
 def faults_report(frame: Frame, results: Path | None, file: Path | None) -> None:
-    """Print the results of a campaign as a page of Markdown.
+    """Print the results of campaigns as a page of Markdown.
 
-    It has the runs of this code, with the control job's columns.
+    It says what was found, which code ran, and what each case did to it and to the control job.
     """
     from lab.faults.cases import all_cases
     from lab.faults.control_cases import CONTROL
-    from lab.faults.outcomes import of_this_code, read_outcomes
+    from lab.faults.outcomes import read_outcomes
     from lab.faults.report import render_report
 
-    outcomes = of_this_code(read_outcomes(results or _folder(frame) / RESULTS))
+    outcomes = read_outcomes(results or _folder(frame) / RESULTS)
     page = render_report([*CONTROL, *all_cases()], outcomes)
     if file is None:
         frame.emit({"outcomes": [to_plain(each) for each in outcomes]}, page.rstrip("\n"))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from lab.faults.cases import Case
 from lab.faults.outcomes import CONTROL, OURS, Outcome, wall_seconds
 
 _HEAD = """# Fault report
 
-Written by `rivertwice faults report` from the outcomes of a campaign on one state of the code; [howto-faults.md](howto-faults.md) shows how to run
-one and how to repeat a single line of it. `rivertwice faults campaign --upto 500` continues from its outcomes to 500 kills,
-`rivertwice faults campaign --variants` to the variants of each fault.
+Written by `rivertwice faults report` from the outcomes in [fault-outcomes.jsonl](fault-outcomes.jsonl), a line for each run;
+[howto-faults.md](howto-faults.md) shows how to repeat a line of it, and `make test-faults` runs all of it on the code that is there.
+
+## What was found
 
 """
+FOUND = Path(__file__).with_name("found.md")
+"""What the lab, the oracles, the protocol model and trials found: kept by whoever mends it."""
 _MEANING = """
 ## What the columns mean
 
@@ -33,39 +37,52 @@ F13, F14, F18 and F24 do to it what the line describes as its owners would: a sc
 
 
 def render_report(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> str:
-    """Return the page for the outcomes that exist; a repeated (case, seed, job) counts with its last outcome."""
-    last = {(each.case, each.seed, each.job): each for each in outcomes}
-    ours = [each for each in last.values() if each.job == OURS]
-    control = [each for each in last.values() if each.job == CONTROL]
+    """Return the page for the outcomes that exist; of a (case, seed, job) that was repeated on the same code the last one counts."""
+    last = {(each.case, each.seed, each.job, each.product): each for each in outcomes}.values()
+    ours = [each for each in last if each.job == OURS]
+    control = [each for each in last if each.job == CONTROL]
     titles = {each.name: each.title for each in cases}
-    names = sorted({each.case for each in last.values()}, key=_order)
+    names = sorted({each.case for each in last}, key=_order)
     lines = [
-        _HEAD + summary(ours, control),
+        _HEAD + FOUND.read_text().strip(),
         "",
-        "| case | what is done | seeds | kills | lost | duplicated | wrong | unexplained | s/run | control: lost | control: duplicated | control: wrong |",
+        "## What ran",
+        "",
+        summary(ours, control),
+        "",
+        *_by_code(list(last)),
+    ]
+    lines += [
+        "",
+        "## By case",
+        "",
+        "| case | what is done | runs | kills | lost | duplicated | wrong | unexplained | s/run | control: lost | control: duplicated | control: wrong |",
     ]
     lines.append("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     lines.extend(_row(name, titles.get(name, ""), ours, control) for name in names)
     failed = [each for each in ours if not each.ok]
     if failed:
         lines += ["", "## Not exact", ""]
-        lines += [f"- **{each.case}**, seed {each.seed}: {each.detail.splitlines()[0][:600]}" for each in failed]
+        lines += [
+            f"- **{each.case}**, seed {each.seed}, on {_code(each)}: {(each.detail.splitlines() or ['no reason'])[0][:600]}"
+            for each in failed
+        ]
     return "\n".join(lines) + "\n" + _MEANING
 
 
 def summary(ours: Sequence[Outcome], control: Sequence[Outcome]) -> str:
     """Return the campaign in a few sentences."""
-    pairs = sum(int(each.figures.get("records", 0)) for each in ours)
+    records = sum(int(each.figures.get("records", 0)) for each in ours)
     sums = [sum(getattr(each, name) for each in ours) for name in ("lost", "duplicated", "wrong", "unexplained")]
     text = (
         f"**{len(ours)} runs of {len({each.case for each in ours})} cases, {sum(each.kills for each in ours)} processes "
-        f"killed with SIGKILL, {pairs} records: {sums[0]} lost, {sums[1]} duplicated, {sums[2]} wrong, {sums[3]} "
+        f"killed with SIGKILL, {records} records: {sums[0]} lost, {sums[1]} duplicated, {sums[2]} wrong, {sums[3]} "
         f"unexplained; {sum(not each.ok for each in ours)} runs failed.** They took "
         f"{sum(each.seconds for each in ours) / 60:.0f} minutes"
     )
-    wall = f"{wall_seconds([*ours, *control]) / 60:.0f} minutes of wall time, on the code {_codes([*ours, *control])}."
+    wall = f"{wall_seconds([*ours, *control]) / 60:.0f} minutes of wall time."
     if not control:
-        return f"{text}; {wall}"
+        return f"{text}; {wall} The control job did not run."
     return (
         f"{text}, the control job's {len(control)} runs {sum(each.seconds for each in control) / 60:.0f} minutes; {wall} "
         f"It lost {sum(each.lost for each in control)} pairs and duplicated {sum(each.duplicated for each in control)} "
@@ -73,10 +90,28 @@ def summary(ours: Sequence[Outcome], control: Sequence[Outcome]) -> str:
     )
 
 
-def _codes(outcomes: Sequence[Outcome]) -> str:
-    return ", ".join(
-        sorted({f"`{each.product}`" if each.product else "of before it was recorded" for each in outcomes})
-    )
+def _by_code(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the table of the codes that ran, in the order of their first runs."""
+    lines = [
+        "| release | commit | code | from | runs | cases | kills | not exact |",
+        "|---|---|---|---|---:|---:|---:|---:|",
+    ]
+    for product in dict.fromkeys(each.product for each in sorted(outcomes, key=lambda each: each.began)):
+        runs = [each for each in outcomes if each.product == product and each.job == OURS]
+        some = next(each for each in outcomes if each.product == product)
+        lines.append(
+            f"| {some.release or '-'} | {_commit(some)} | `{product or '-'}` | {some.began[:10] or '-'} | {len(runs)} | "
+            f"{len({each.case for each in runs})} | {sum(each.kills for each in runs)} | {sum(not each.ok for each in runs)} |"
+        )
+    return lines
+
+
+def _commit(outcome: Outcome) -> str:
+    return f"`{outcome.commit}`" if outcome.commit else "-"
+
+
+def _code(outcome: Outcome) -> str:
+    return _commit(outcome) if outcome.commit else f"the code `{outcome.product}`"
 
 
 def _order(name: str) -> tuple[int, str]:

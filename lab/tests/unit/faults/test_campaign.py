@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import lab
+import rivertwice
 from lab.faults.campaign import plan_campaign, tell
 from lab.faults.cases import Case, all_cases, case, main_cases, select_cases
 from lab.faults.control_cases import control_cases
@@ -22,9 +25,10 @@ from lab.faults.outcomes import (
     append_outcome,
     product_mark,
     read_outcomes,
+    this_code,
     wall_seconds,
 )
-from lab.faults.report import render_report
+from lab.faults.report import FOUND, render_report
 from rivertwice.cli import cli
 from rivertwice.errors import RequestError
 
@@ -122,9 +126,51 @@ def test_the_report_shows_the_control_job_beside_and_names_what_failed() -> None
     rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| F")}
     assert [cell.strip() for cell in rows["F1"].split("|")][3:-1] == ["1", "3", "0", "0", "0", "0", "12", "7", "0", "0"]
     assert "3 (1 failed)" in rows["F2/x"]
-    assert "**F2/x**, seed 1: gone: 3" in page
+    assert f"- **F2/x**, seed 1, on the code `{product_mark()}`: gone: 3" in page
     assert "2 runs of 2 cases, 6 processes" in page
-    assert f"on the code `{product_mark()}`" in page
+
+
+def test_the_report_says_what_was_found_and_which_release_and_commit_ran() -> None:
+    before = replace(
+        outcome("F1", 1, lost=2),
+        product="0123456789ab",
+        release="0.1.0",
+        commit="aaaaaaaa",
+        began="2026-02-01T10:00:00Z",
+    )
+    after = replace(outcome("F1", 1), release="0.2.0", commit="bbbbbbbb+")
+    page = render_report(CASES, [after, before, replace(outcome("F1", 2), release="0.2.0", commit="bbbbbbbb+")])
+    assert page.index("## What was found") < page.index("## What ran") < page.index("## By case")
+    codes = [line for line in page.splitlines() if line.startswith("| 0.")]
+    assert codes == [
+        "| 0.1.0 | `aaaaaaaa` | `0123456789ab` | 2026-02-01 | 1 | 1 | 3 | 1 |",
+        f"| 0.2.0 | `bbbbbbbb+` | `{product_mark()}` | 2026-03-01 | 2 | 1 | 6 | 0 |",
+    ]
+    assert "- **F1**, seed 1, on `aaaaaaaa`: gone: 3" in page
+    rows = [line for line in page.splitlines() if line.startswith("| F1 ")]
+    assert rows == ["| F1 | what F1 does | 3 | 9 | 2 (1 failed) | 0 | 0 | 0 | 12 |  |  |  |"]
+
+
+def test_what_was_found_names_cases_and_tests_that_exist() -> None:
+    rows = [line.split(" | ") for line in FOUND.read_text().splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 30
+    names = {each.name for each in all_cases()}
+    for row in rows:
+        what, by, _, mended, kept = (cell.strip("| ") for cell in row)
+        assert re.fullmatch(r"`[0-9a-f]{8}`(, `[0-9a-f]{8}`)*", mended), what
+        for word in re.split(", ", f"{by}, {kept}"):
+            if re.match(r"F[0-9]", word):
+                assert word in names, what
+            elif word.startswith("`"):
+                assert (Path(lab.__file__).parents[1] / word.strip("`")).exists(), what
+
+
+def test_an_outcome_names_the_commit_of_the_clone_that_ran() -> None:
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+    )
+    assert head.stdout.startswith(this_code()["commit"].rstrip("+"))
+    assert this_code()["release"] == rivertwice.__version__
 
 
 def test_an_outcome_is_told_with_its_seed() -> None:
@@ -168,7 +214,7 @@ def test_the_command_lists_cases_and_writes_the_page(tmp_path: Path) -> None:
     append_outcome(results, replace(outcome("F1", 2, lost=4), product="of-other-code"))
     done = runner.invoke(cli, ["faults", "report", "--results", str(results), "--file", str(page)])
     assert done.exit_code == 0
-    assert "| F1 | killed right after offsets/N | 1 | 3 | 0 |" in page.read_text()
+    assert "| F1 | killed right after offsets/N | 2 | 6 | 4 (1 failed) |" in page.read_text()
 
 
 def test_the_register_holds_the_matrix_s_order_and_refuses_bad_names() -> None:
