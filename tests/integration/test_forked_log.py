@@ -32,7 +32,9 @@ class Streamed:
     name: str
 
     def command(self, *arguments: str, code: int = 0) -> Any:
-        verb = (*arguments[:2], self.name, *arguments[2:]) if arguments[0] in ("savepoint", "served") else None
+        verb = (
+            (*arguments[:2], self.name, *arguments[2:]) if arguments[0] in ("savepoint", "served", "backfill") else None
+        )
         return run_command_warm(self.settings, *(verb or (arguments[0], self.name, *arguments[1:])), code=code)
 
     def refused(self, *arguments: str) -> str:
@@ -58,6 +60,12 @@ class Streamed:
 
     def in_kafka(self) -> int:
         return sum(kafka.end_offsets(self.settings, self.name).values())
+
+
+def closed_window(made: Streamed) -> tuple[str, ...]:
+    """The range of the first window that is served."""
+    rows = made.command("show", "--limit", "1")["rows"]
+    return ("--from", rows[0]["window_start"], "--to", rows[0]["window_end"])
 
 
 def streamed_over_a_fork(
@@ -95,6 +103,11 @@ def test_a_stream_over_a_forked_log_stops_and_goes_back_to_before_the_fork(tmp_p
         (finding,) = wrong["gate"]["findings"]
         assert "rivertwice savepoint rewind forked" in finding
 
+        window = closed_window(made)
+        refused = made.refused("backfill", "plan", made.name, *window)
+        assert "forked/0@79 (Kafka has another record there)" in refused
+        assert "`rivertwice savepoint rewind forked` goes back" in refused
+
         after = take_savepoint(made.settings, made.name, now=utc_now())
         refused = made.refused("savepoint", "rewind", made.name, after.id, "--unproved", "--yes")
         assert "records that are lost" in refused
@@ -104,6 +117,7 @@ def test_a_stream_over_a_forked_log_stops_and_goes_back_to_before_the_fork(tmp_p
         assert sum(row.read for row in rows) == made.in_kafka()
         made.judged()
         made.judged("--full")
+        assert made.command("backfill", "plan", *window)["ranges"]
 
 
 @pytest.mark.proves("howto-archive.md#when-kafka-gives-offsets-to-other-records", "guarantees.md#archive")

@@ -81,7 +81,8 @@ class BackfillView:
         as_of: end offsets of the last committed batch.
         topic_ids: topic -> id of the topic that the offsets belong to.
         archive: topic -> partition -> offsets that the archive's newest segment holds; older: what its older ones do.
-        kafka: topic -> partition -> offsets that Kafka has.
+        kafka: topic -> partition -> offsets that Kafka has; none of a partition that gave used offsets to other records.
+        forks: such partitions, and what Kafka has there.
         bundle: bundle of the head's timeline.
         semantics: its semantics hash.
         path_semantics: those of the head's path, whose publications serve; empty: only its own.
@@ -119,6 +120,7 @@ class BackfillView:
     arrivals: tuple[LateArrival, ...] = ()
     sessions: SessionsView | None = None
     path_semantics: frozenset[str] = frozenset()
+    forks: tuple[str, ...] = ()
 
     @property
     def serving(self) -> frozenset[str]:

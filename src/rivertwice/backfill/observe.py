@@ -17,7 +17,9 @@ from rivertwice.instants import TimeRange, from_ms, to_ms
 from rivertwice.log import kafka
 from rivertwice.log.addresses import drop_empty
 from rivertwice.log.archive_table import archived_segments
+from rivertwice.log.forks import observe_forks
 from rivertwice.log.gaps import accepted_gaps
+from rivertwice.log.marks import marks_from_plain
 from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.pipeline.definition import Definition
 from rivertwice.store.files import read_json
@@ -69,6 +71,13 @@ def observe_backfill(settings: Settings, pipeline: str, verdicts: tuple[str, ...
     jumps += _loaded(home, line)
     serving = path_semantics(home, head_path(home))
     late = planner.find_late(home, definition, Repairs(publications, serving, verdicts))
+    in_kafka = {topic: _in_kafka(settings, topic, line.topic_ids[topic]) for topic in topics}
+    marks = marks_from_plain(ledger[-1].marks) if ledger else {}
+    forks = observe_forks(
+        settings, line.topic_ids, {part: mark for part, mark in marks.items() if in_kafka[part.topic]}
+    )
+    for fork in forks:
+        del in_kafka[fork.part.topic][fork.part.partition]
     return BackfillView(
         pipeline=pipeline,
         window_ms=size,
@@ -82,7 +91,8 @@ def observe_backfill(settings: Settings, pipeline: str, verdicts: tuple[str, ...
         older={
             topic: _older(topic_segments[:-1]) for topic, topic_segments in segments.items() if len(topic_segments) > 1
         },
-        kafka={topic: _in_kafka(settings, topic, line.topic_ids[topic]) for topic in topics},
+        kafka=in_kafka,
+        forks=tuple(map(str, forks)),
         bundle=line.bundle,
         semantics=line.fingerprint["semantics"],
         path_semantics=serving,
@@ -253,7 +263,7 @@ def _same_decode(home: PipelineHome, line: Timeline) -> set[str]:
     return {timeline.bundle for timeline in lines if timeline.fingerprint["decode"] == line.fingerprint["decode"]}
 
 
-def _in_kafka(settings: Settings, topic: str, topic_id: str) -> Mapping[int, HalfOpenRange]:
+def _in_kafka(settings: Settings, topic: str, topic_id: str) -> dict[int, HalfOpenRange]:
     """Return what Kafka holds; nothing if the topic was deleted, or deleted and created again."""
     if not kafka.topic_exists(settings, topic) or kafka.topic_id(settings, topic) != topic_id:
         return {}

@@ -116,9 +116,15 @@ def plan_sources(offsets: OffsetRuns, view: BackfillView) -> tuple[OffsetRuns, O
                 if pairs:
                     target.setdefault(topic, {})[partition] = pairs
     if gaps:
+        way = (
+            f"Kafka has other records now than the stream read ({', '.join(view.forks)}); `rivertwice savepoint rewind {view.pipeline}` goes back "
+            "to before that and reads the log again"
+            if view.forks
+            else "restore the archive or ask for windows after the gap"
+        )
         message = (
             f"neither the archive nor Kafka has {', '.join(gaps[:5])}{' and more' if len(gaps) > 5 else ''}: a recompute "
-            "would silently lose these records, so it is refused; restore the archive or ask for windows after the gap"
+            f"would silently lose these records, so it is refused; {way}"
         )
         raise LogGapError(message)
     return archive, kafka

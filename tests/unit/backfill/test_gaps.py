@@ -49,6 +49,15 @@ def test_what_is_lost_is_not_read_and_windows_it_may_belong_to_are_refused():
             plan_backfill(asked(start, end), seen)
 
 
+def test_where_kafka_has_other_records_now_the_archive_alone_is_a_source():
+    seen = view(
+        archive={"flights": {0: (0, 40)}}, kafka={"flights": {}}, forks=("flights/0@79 (Kafka's log ends at 60)",)
+    )
+    assert plan_backfill(asked(0, 3), seen).archive["flights"][0] == ((0, 30),)
+    with pytest.raises(LogGapError, match=r"flights/0@79 \(Kafka's log ends at 60\).*savepoint rewind"):
+        plan_backfill(asked(5, 6), seen)
+
+
 def test_older_segments_of_the_archive_are_a_source_too():
     seen = view(
         archive={"flights": {0: (60, 80)}},
