@@ -256,6 +256,8 @@ def _write(world: World, me: Process, line: Timeline, checkpoint: Checkpoint, ba
         raise LeaseLostError(message)
     computed = compute_planned(world, checkpoint, batch)
     if world.rules.is_applied(done, batch):  # step 3
+        if world.broken not in ("ledger not healed", "ledger not healed at a replay"):
+            world.copy_to_ledger({(row.timeline, row.batch): row for row in world.read_ledger()})
         recorded = {row.batch: row for row in world.read_ledger() if row.timeline == line.timeline}
         world.rules.check_replay(recorded.get(batch), planned, start)
         _check_log(world, line)

@@ -1,4 +1,4 @@
-"""A driver that is killed in the middle of its very first plan is followed by one that begins, and loses nothing."""
+"""What a killed driver left half done, at its first plan or at its last commit, is finished by the next one, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import random
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from histories.random_histories import random_batches
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import utc_now
 from rivertwice.pipeline.bundle import build_bundle, save_bundle
 from rivertwice.pipeline.definition import load_definition
+from rivertwice.stream import driver
 from rivertwice.stream.begin import resolve_timeline
+from rivertwice.timeline.ledger import read_keys
+from rivertwice.timeline.lineage import path_ledger
 from running.warm_spark import run_command_warm
 from streams.kinds import NAME, check_explained, make_kind_project, run_to_end, send
 
@@ -39,3 +43,27 @@ def test_the_remains_of_a_first_plan_do_not_keep_a_stream_from_beginning(
     report = run_command_warm(settings, "reconcile", NAME)
     check_explained(report)
     assert report["balance"]["total"]["read"] == len(records)
+
+
+def test_a_batch_that_a_superseded_driver_committed_after_the_start_keeps_its_ledger_row(
+    tmp_path: Path, broker: BrokerInfo, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = make_kind_project(tmp_path, broker, topic, "tumbling")
+    definition, home = load_definition(settings.definitions / NAME), settings.pipeline(NAME)
+    records = [record for batch in random_batches(random.Random("late commit"), 4) for record in batch]
+    send(settings, definition, records[: len(records) // 2])
+    run_to_end(settings, tmp_path / "driver.log")
+    newest = path_ledger(home)[-1]
+    # As found after a driver that woke between another one's start and its first batch, committed, and was killed before the ledger's copy.
+    for name in (f"{newest.batch}", f".{newest.batch}.crc"):
+        (home.checkpoint(newest.timeline) / "commits" / name).unlink()
+    ledger = DeltaTable(str(home.tables.ledger))
+    ledger.restore(ledger.version() - 1)
+    assert (newest.timeline, newest.batch) not in read_keys(home)
+    monkeypatch.setattr(driver, "heal_ledger", lambda _: 0)
+    send(settings, definition, records[len(records) // 2 :])
+    run_to_end(settings, tmp_path / "driver.log")
+    rows = path_ledger(home)
+    assert [row.batch for row in rows] == list(range(rows[-1].batch + 1))
+    assert rows[-1].batch > newest.batch
+    check_explained(run_command_warm(settings, "reconcile", NAME))

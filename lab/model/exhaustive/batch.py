@@ -172,6 +172,7 @@ MUTATIONS = (
     Mutation("an epoch is used again", rules={"decide_takeover": _same_epoch}),
     Mutation("the remains of a first plan are left", rules={"is_unplanned": lambda *_: False}),
     Mutation("the ledger is not healed at a start, nor copied", "ledger not healed"),
+    Mutation("the ledger is not healed at a replay", "ledger not healed at a replay"),
     Mutation(
         "a batch that is committed is committed again", "transaction not checked", {"is_applied": lambda *_: False}
     ),

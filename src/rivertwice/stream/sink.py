@@ -40,7 +40,7 @@ from rivertwice.stream.side_rows import SideRows
 from rivertwice.timeline import skipping
 from rivertwice.timeline.counts import BatchCounts, total_of
 from rivertwice.timeline.digest import digest_rows
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, parts_between, read_ledger
+from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, heal_ledger, parts_between, read_ledger
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.tracing import traced
 
@@ -273,6 +273,9 @@ class Sink:
     def _replay(self, frame: Any, planned: PlannedBatch, start: Any) -> LedgerRow:
         """Compute a batch that is committed already, for its state only, and return its ledger row."""
         context, batch = self._context, planned.batch
+        heal_ledger(
+            context.home
+        )  # whoever committed it may have died before the ledger's copy, after this driver's start
         committed = (row for row in read_ledger(context.home, batch) if row.timeline == context.timeline.timeline)
         recorded = next((row for row in committed if row.batch == batch), None)
         row = check_replay(recorded, planned, start)
