@@ -17,6 +17,7 @@ from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.instants import EPOCH, to_iso, utc_now
 from rivertwice.log.kafka import end_offsets, ensure_topic
 from rivertwice.pipeline.definition import load_definition
+from rivertwice.reconcile import observe
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
@@ -190,7 +191,7 @@ def test_a_stream_that_never_committed_begins_again_with_a_changed_definition(
 
 @pytest.mark.proves("guarantees.md#verdicts")
 def test_a_late_record_that_makes_a_sum_overflow_costs_only_its_window(
-    spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str
+    spark: SparkSession, tmp_path: Path, broker: BrokerInfo, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream is healthy, and the truth of one window cannot be computed: reconcile names it, a backfill computes the others."""
     settings = make_kind_project(tmp_path, broker, topic, "tumbling", batch=200)
@@ -231,6 +232,11 @@ def test_a_late_record_that_makes_a_sum_overflow_costs_only_its_window(
     after = run_command_warm(settings, "reconcile", NAME, "--full")
     assert after["counts"]["served"]["LATE"] == 0
     assert after["counts"]["served"]["NOT_COMPARABLE"] == 1
+    monkeypatch.setattr(observe, "MOST_ROWS", -1)
+    by_executors = run_command_warm(settings, "reconcile", NAME, "--full")
+    assert by_executors["counts"] == after["counts"]
+    assert by_executors["balance"] == after["balance"]
+    assert by_executors["gate"]["alerts"] == after["gate"]["alerts"]
 
 
 STUCK = {

@@ -178,7 +178,7 @@ def _judge_head(
         derived = with_doubts(derived, thrown)
         read = sum(count.read for count in derived.counts)
         done("re-derive", f"{read} records, {len(derived.defects)} ledger fields differ")
-        if view.handles is not None and not derived.missing and not thrown:
+        if view.handles is not None and not derived.missing:
             return judge_large(spark, view, log, derived, done, wanted)
         view = view if view.handles is None else read_tables(view)
         judge = log.judged_by(derived.chain, view.groups, view.cures)
