@@ -80,6 +80,7 @@ def faults_run(frame: Frame, wanted: str, seed: int, keep: bool, control: bool) 
 @click.option("--variants", is_flag=True, help="The variants of each fault too, not its first case alone.")
 @click.option("--no-control", is_flag=True, help="Leave the control job out.")
 @click.option("--jobs", type=click.IntRange(1, 16), default=1, show_default=True, help="Runs at the same time.")
+@click.option("--across-commits", is_flag=True, help="Exact runs of other code count as done, too.")
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="File of the outcomes.")
 @changes_unasked("outcomes of the lab", because="nothing of a stream")
 @pass_frame
@@ -91,17 +92,19 @@ def faults_campaign(
     variants: bool,
     no_control: bool,
     jobs: int,
+    across_commits: bool,
     results: Path | None,
 ) -> None:
     """Run a case of every fault with several seeds.
 
-    It continues where the last campaign stopped. Exit 3 if a run was not exact. Only runs of this very code count as done: a campaign on other code begins again.
+    It continues where the last campaign stopped. Exit 3 if a run was not exact. Only runs of this very code count as done: a campaign on other code begins again,
+    unless it is to go on across commits; the report names the commit of each run.
     """
     require_oracle()
     from lab.faults.campaign import plan_campaign, run_campaign
     from lab.faults.cases import all_cases, main_cases, select_cases
     from lab.faults.control_cases import control_cases
-    from lab.faults.outcomes import OURS, of_this_code, read_outcomes, wall_seconds
+    from lab.faults.outcomes import CONTROL, OURS, of_this_code, read_outcomes, wall_seconds
 
     folder = _folder(frame)
     results = results or folder / RESULTS
@@ -110,7 +113,9 @@ def faults_campaign(
     chosen = select_cases(cases, only) if only or variants else main_cases(cases, every)
     faults_chosen = {each.fault for each in chosen}
     controls = [] if no_control else [each for each in every if each.fault in faults_chosen]
-    planned = plan_campaign(chosen, controls, of_this_code(read_outcomes(results)), seeds=seeds, upto=upto)
+    known = read_outcomes(results)
+    done = [each for each in known if each.ok or each.job == CONTROL] if across_commits else []
+    planned = plan_campaign(chosen, controls, [*done, *of_this_code(known)], seeds=seeds, upto=upto)
     frame.progress(f"{len(planned)} runs, outcomes in {results}")
     run_campaign(frame.settings, planned, results, folder, say=frame.progress, jobs=jobs)
     recorded = of_this_code(read_outcomes(results))

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import lab
 import rivertwice
+from lab.faults import campaign
 from lab.faults.campaign import plan_campaign, tell
 from lab.faults.cases import Case, all_cases, case, main_cases, select_cases
 from lab.faults.control_cases import control_cases
@@ -215,6 +216,31 @@ def test_the_command_lists_cases_and_writes_the_page(tmp_path: Path) -> None:
     done = runner.invoke(cli, ["faults", "report", "--results", str(results), "--file", str(page)])
     assert done.exit_code == 0
     assert "| F1 | killed right after offsets/N | 2 | 6 | 4 (1 failed) |" in page.read_text()
+
+
+def test_a_campaign_goes_on_across_commits_if_asked_but_for_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, planned = tmp_path / "outcomes.jsonl", []
+    monkeypatch.setattr(campaign, "run_campaign", lambda _settings, runs, *_, **__: planned.append(list(runs)))
+    append_outcome(results, replace(outcome("F1", 1), product="of-other-code"))
+    append_outcome(results, replace(outcome("F1", 2, lost=4), product="of-other-code"))
+    asked = [
+        "--home",
+        str(tmp_path),
+        "faults",
+        "campaign",
+        "--only",
+        "F1",
+        "--seeds",
+        "2",
+        "--no-control",
+        "--results",
+        str(results),
+    ]
+    for more in ([], ["--across-commits"]):
+        CliRunner().invoke(cli, [*asked, *more], catch_exceptions=False)
+    assert [[each.seed for each in runs] for runs in planned] == [[1, 2], [2]]
 
 
 def test_the_register_holds_the_matrix_s_order_and_refuses_bad_names() -> None:
