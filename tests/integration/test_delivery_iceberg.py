@@ -17,8 +17,8 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
-from homes.delivered_versions import SecondVersion, serve
 from homes.backfill import HOUR
+from homes.delivered_versions import SecondVersion, serve
 from homes.delivery import DeliveryHome, fill, hour_rows
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.iceberg_sink import IcebergSink
