@@ -132,3 +132,26 @@ def test_another_meaning_begins_another_run_and_both_are_judged(settings: Settin
     found = check(settings)
     assert found["exact"]
     assert 60 < found["expected"] < 180
+
+
+@pytest.mark.proves("guarantees.md#fast-path", "howto-fast.md#write-one")
+def test_a_record_on_which_fast_sql_throws_is_left_out_and_counted(
+    settings: Settings, topic: str, tmp_path: Path
+) -> None:
+    log, home = tmp_path / "fast.log", settings.pipeline(NAME)
+    sql = settings.definitions / NAME / "fast.sql"
+    sql.write_text("SELECT record, card_id, CAST(tx AS INT) AS tx FROM transactions WHERE CAST(tx AS INT) % 2 = 0")
+    texts = ["1", "2", "three", "4", "5", "six", "8"]
+    body = {"card_id": "c1", "amount": 5, "score": 0.5, "at": "2026-01-01T00:00:00Z"}
+    now_ms = int(time.time() * 1000)
+    with fast_path(settings, log) as process:
+        await_true(lambda: committed_offsets(home, topic) is not None, log)
+        events = [Event(0, b"c1", json.dumps({**body, "tx": text}).encode(), now_ms) for text in texts]
+        produce_events(settings, topic, events)
+        await_true(
+            lambda: process.poll() is not None or committed_offsets(home, topic) == {0: 7, 1: 0, 2: 0, 3: 0}, log
+        )
+        assert process.poll() is None, log.read_text()[-3000:]
+    found = check(settings)
+    assert found["exact"]
+    assert (found["expected"], found["thrown_count"], found["thrown"]) == (3, 2, ["0@2", "0@5"])
