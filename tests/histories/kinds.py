@@ -28,6 +28,16 @@ _GROUPED = """
 SELECT FUNCTION.start AS window_start, FUNCTION.end AS window_end, k, count(*) AS n, sum(v) AS total, max(v) AS top
 FROM events GROUP BY CALL, k
 """
+_COMPUTED = """
+SELECT window.start AS window_start, window.end AS window_end, concat('x', k) AS k, minute(window.end) AS m, count(*) AS n,
+  sum(v) AS total, max(v) AS top
+FROM events GROUP BY window(at, '1 minute'), concat('x', k), minute(window.end)
+"""
+_RENAMED = """
+WITH named AS (SELECT at, k AS name, v FROM events)
+SELECT window.start AS window_start, window.end AS window_end, upper(name) AS name, count(*) AS n, sum(v) AS total, max(v) AS top
+FROM named GROUP BY window(at, '1 minute', '20 seconds'), upper(name)
+"""
 _JOINED = """
 SELECT a.window_start, a.window_end, a.k, a.at, a.record AS id, count(b.v) AS n, coalesce(sum(b.v), 0) AS total, max(b.v) AS top
 FROM events AS a
@@ -141,7 +151,7 @@ _VIEWED_COLUMNS = "columns: {n: {}, total: {}, top: {}, at: {}, gone: {}}"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of windows: what is written under `window`, the transform or the fold, what else it is, further sources, what is said of a fold."""
+    """A kind of windows: what is written under `window`, the transform or the fold, what else it is, further sources, what is said of a fold, the keys."""
 
     window: str
     sql: str
@@ -149,6 +159,7 @@ class Kind:
     more: str = ""
     folded: str = ""
     emit: str = "final"
+    keys: str = "k"
 
 
 def _grouped(window: str, call: str) -> Kind:
@@ -162,6 +173,8 @@ KINDS = {
     "hopping updates": replace(
         _grouped("{size: 60 s, slide: 20 s}", "window(at, '1 minute', '20 seconds')"), emit="updates"
     ),
+    "tumbling computed keys": Kind("{size: 1 minute}", _COMPUTED, keys="k, m"),
+    "hopping renamed key": Kind("{size: 60 s, slide: 20 s}", _RENAMED, keys="name"),
     "session": _grouped("{session: 15 s}", "session_window(at, '15 seconds')"),
     "joined intervals": Kind("{every: 20 s, lookback: 20 s, lookahead: 40 s, at: at}", _JOINED, is_interval=True),
     "joined sources": Kind(
@@ -189,7 +202,7 @@ def definition_files(kind: str | Kind) -> dict[str, str]:
     """Return the files of a definition with windows of a kind; some records do not pass the row filter, where there is one."""
     one = KINDS[kind] if isinstance(kind, str) else kind
     yaml = _YAML.replace("WINDOW", one.window).replace("window:", f"{one.more}window:", 1)
-    yaml += f"emit: {one.emit}\n"
+    yaml = yaml.replace("keys: [k]", f"keys: [{one.keys}]") + f"emit: {one.emit}\n"
     if one.folded:
         yaml = (
             yaml.replace(_KEYS, one.folded)

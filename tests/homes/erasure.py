@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ BATCHES = 4
 
 
 class ErasureWorld:
-    """Hosts `one` and `two`; the log has ten records a batch, every fourth of them of SECRET."""
+    """Hosts `one` and `two`; the log has ten records a batch, every fourth of them of SECRET, and a record each second."""
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
         self.root = root
@@ -68,7 +68,7 @@ class ErasureWorld:
         (row,) = self._records(offset, offset + 1).to_pylist()
         return SimpleNamespace(
             **{name: partial(dict.get, row, name) for name in ("offset", "key", "value")},
-            timestamp=lambda: (0, 0),
+            timestamp=lambda: (0, 1000 * row["offset"]),
             leader_epoch=lambda: 0,
         )
 
@@ -82,7 +82,7 @@ class ErasureWorld:
                 "topic": TOPIC,
                 "partition": 0,
                 "offset": offset,
-                "timestamp": at,
+                "timestamp": at + timedelta(seconds=offset),
                 "timestamp_type": 0,
                 "key": None,
                 "value": json.dumps({"k": self.log[offset], "at": "1970-01-01T00:00:00Z"}).encode(),
@@ -118,9 +118,9 @@ class ErasureWorld:
         for n, rows in enumerate(batches):
             delta.append(self.home.tables.changelog, rows, transactions={"p#t1": n}, partition_by=["_day"])
 
-    def rivertwice(self, *words: str, host: int = 0) -> Result:
+    def rivertwice(self, *words: str, host: int = 0, output: str = "json") -> Result:
         settings = self.hosts[host]
-        options = ["--output", "json", "--project", str(settings.project), "--home", str(settings.home)]
+        options = ["--output", output, "--project", str(settings.project), "--home", str(settings.home)]
         return CliRunner().invoke(cli, [*options, *words])
 
     def erase(self) -> dict[str, Any]:

@@ -17,13 +17,15 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
+from homes.backfill import HOUR
 from homes.delivered_versions import SecondVersion, serve
 from homes.delivery import DeliveryHome, fill, hour_rows
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.iceberg_sink import IcebergSink
-from rivertwice.delivery.model import Parcel, Position
+from rivertwice.delivery.model import EMIT, DeliveredRecord, Parcel, Position
 from rivertwice.delivery.source import StoredSource
 from rivertwice.errors import ConfigError, LostRaceError
+from rivertwice.instants import from_ms
 from rivertwice.pipeline.delivery_model import IcebergDelivery
 
 SINK = "{ice: {to: iceberg, table: shop.totals, guarantee: effectively_once}}"
@@ -134,6 +136,29 @@ def test_of_two_deliverers_one_is_turned_away(world: DeliveryHome) -> None:
     with pytest.raises(LostRaceError, match="another deliverer"):
         second.deliver(Parcel(shape, "ice", (), None, Position("t1", 0, 0, "y", 1)))
     assert second.open(shape, schema) == at
+
+
+@pytest.mark.proves("howto-delivery.md#iceberg", "guarantees.md#iceberg-sink")
+def test_of_two_deliverers_one_is_turned_away_though_somebody_allowed_retries(world: DeliveryHome) -> None:
+    fill(world, "t1", range(1), keys=2)
+    source = StoredSource(world.home)
+    view = source.look(None)
+    assert view is not None
+    shape, schema = source.shape(view), source.schema()
+    asked = world.definition.deliver["ice"]
+    assert isinstance(asked, IcebergDelivery)
+    first, second = IcebergSink("p", "ice", asked), IcebergSink("p", "ice", asked)
+    first.open(shape, schema)
+    second.open(shape, schema)
+    with table().transaction() as change:
+        change.set_properties({"commit.retry.num-retries": "4", "commit.retry.min-wait-ms": "1"})
+    records = [DeliveredRecord(EMIT, key, (from_ms(0), from_ms(HOUR), key, 1), None) for key in ("k00000", "k00001")]
+    parcel = Parcel(shape, "ice", records, None, Position("t1", 0, 0, "x", 1))
+
+    with pytest.raises(LostRaceError, match="another deliverer"):
+        second.deliver(parcel, lambda *_: first.deliver(parcel))  # the first one commits after the second one looked
+    assert len(rows()) == 2
+    assert table().properties["commit.retry.num-retries"] == "0"
 
 
 def test_a_switch_between_versions_gives_the_table_their_columns(world: DeliveryHome) -> None:

@@ -24,7 +24,7 @@ from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 MINUTE_MS = 60_000
-NAME, VISITS, EARLY, TOTALS = "amounts", "visits", "early", "totals"
+NAME, VISITS, EARLY, TOTALS, SPELT = "amounts", "visits", "early", "totals", "spelt"
 LATE_MS = BEGIN_MS + 3 * MINUTE_MS
 CURE = json.dumps({"k": "a", "at": to_iso(from_ms(BEGIN_MS + 4 * MINUTE_MS)), "delta": 500})
 WINDOW = to_iso(from_ms(BEGIN_MS))
@@ -93,7 +93,7 @@ def plain_row(records: Iterable[Amount], k: str, start_ms: int = BEGIN_MS) -> di
 
 
 def files_of(name: str, topic: str) -> dict[str, str]:
-    """Return a definition of windows, of sessions, of windows with early results, or of a fold."""
+    """Return a definition of windows, of sessions, of windows with early results, of windows of a computed key, or of a fold."""
     text = YAML.replace("NAME", name).replace("TOPIC", topic)
     if name == TOTALS:
         window, rest = text.split("window: WINDOW")[0].replace("    watermark: 10 minutes\n", ""), FOLD_YAML
@@ -103,6 +103,8 @@ def files_of(name: str, topic: str) -> dict[str, str]:
         window, call, size = ("{session: 5 minutes}", "session_window", "'5 minutes'")
     text = text.replace("WINDOW", window) + ("emit: updates\n" if name == EARLY else "")
     sql = SQL.replace("CALL(", f"{call}(").replace("CALL.", f"{call}.").replace("SIZE", size)
+    if name == SPELT:
+        sql = sql.replace(" k,", " upper(k) AS k,").replace(", k\n", ", upper(k)\n")
     return {"pipeline.yaml": text, "transform.sql": sql}
 
 
@@ -131,15 +133,15 @@ def commands(explained: Any) -> list[str]:
 
 @pytest.fixture(scope="module")
 def settings(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Four streams of one log: an hour, and then a record that is late, one that is refused, and twenty minutes more."""
+    """Five streams of one log: an hour, and then a record that is late, one that is refused, and twenty minutes more."""
     folder, topic = tmp_path_factory.mktemp("explain"), f"t-{uuid.uuid4().hex[:12]}"
-    pipelines = {name: files_of(name, topic) for name in (NAME, VISITS, EARLY, TOTALS)}
+    pipelines = {name: files_of(name, topic) for name in (NAME, VISITS, EARLY, TOTALS, SPELT)}
     made = make_project(folder, pipelines, links=TO_RUN, bootstrap=broker.bootstrap)
     ensure_topic(made, topic, 2)
     produce(made, topic, FIRST)
     run_driver_warm(made, NAME, folder / "first.log")
     produce(made, topic, [LATE, None, *AFTER])
-    for name in (NAME, VISITS, EARLY, TOTALS):
+    for name in (NAME, VISITS, EARLY, TOTALS, SPELT):
         run_driver_warm(made, name, folder / f"{name}.log")
         run_command_warm(made, "served", "rebuild", name)
     return made
@@ -210,6 +212,15 @@ def test_a_number_is_explained_before_and_after_its_backfill(settings: Settings)
     run_command_warm(settings, "reconcile", NAME)
     last = explain(settings, WINDOW, "a")
     assert (last["verdicts"][0]["verdict"], last["verdicts"][0]["stale"], commands(last)) == ("AGREES", None, [])
+
+
+def test_the_records_of_a_key_that_the_sql_computes_are_found(settings: Settings) -> None:
+    (topic,) = path_ledger(settings.pipeline(SPELT))[0].topic_ids
+    asked = explain(settings, WINDOW, "A", "--with-truth", name=SPELT)
+    truth = plain_row([*FIRST, LATE], "a")
+    assert column(asked, "truth") == truth
+    assert asked["truth"]["records"] == truth["records"]
+    assert [late["place"] for late in asked["late"]] == [f"{topic}/0@60"]
 
 
 def shown(settings: Settings, *arguments: str) -> Result:

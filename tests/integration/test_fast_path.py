@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,65 @@ def test_another_meaning_begins_another_run_and_both_are_judged(settings: Settin
     found = check(settings)
     assert found["exact"]
     assert 60 < found["expected"] < 180
+
+
+@pytest.mark.proves("guarantees.md#fast-path", "howto-fast.md#write-one")
+def test_a_record_on_which_fast_sql_throws_is_left_out_and_counted(
+    settings: Settings, topic: str, tmp_path: Path
+) -> None:
+    log, home = tmp_path / "fast.log", settings.pipeline(NAME)
+    sql = settings.definitions / NAME / "fast.sql"
+    sql.write_text("SELECT record, card_id, CAST(tx AS INT) AS tx FROM transactions WHERE CAST(tx AS INT) % 2 = 0")
+    texts = ["1", "2", "three", "4", "5", "six", "8"]
+    body = {"card_id": "c1", "amount": 5, "score": 0.5, "at": "2026-01-01T00:00:00Z"}
+    now_ms = int(time.time() * 1000)
+    with fast_path(settings, log) as process:
+        await_true(lambda: committed_offsets(home, topic) is not None, log)
+        events = [Event(0, b"c1", json.dumps({**body, "tx": text}).encode(), now_ms) for text in texts]
+        produce_events(settings, topic, events)
+        await_true(
+            lambda: process.poll() is not None or committed_offsets(home, topic) == {0: 7, 1: 0, 2: 0, 3: 0}, log
+        )
+        assert process.poll() is None, log.read_text()[-3000:]
+    found = check(settings)
+    assert found["exact"]
+    assert (found["expected"], found["thrown_count"], found["thrown"]) == (3, 2, ["0@2", "0@5"])
+
+
+@pytest.mark.proves("guarantees.md#fast-path", "howto-fast.md#operate-it")
+def test_records_that_kafka_deleted_before_they_were_read_stop_the_fast_path(
+    settings: Settings, topic: str, tmp_path: Path
+) -> None:
+    chance, log, home = random.Random("deleted"), tmp_path / "fast.log", settings.pipeline(NAME)
+    with fast_path(settings, log):
+        await_true(lambda: committed_offsets(home, topic) is not None, log)
+        send(settings, topic, 40, chance)
+        read = kafka.end_offsets(settings, topic)
+        await_true(lambda: committed_offsets(home, topic) == read, log)
+    send(settings, topic, 200, chance)
+    kafka.delete_records(settings, topic, {part: end - 5 for part, end in kafka.end_offsets(settings, topic).items()})
+    sent = kafka.end_offsets(settings, f"{topic}-alerts")
+    with fast_path(settings, log) as process:
+        await_true(lambda: process.poll() is not None, log)
+    assert process.returncode not in (0, None), log.read_text()[-3000:]
+    assert committed_offsets(home, topic) == read
+    assert kafka.end_offsets(settings, f"{topic}-alerts") == sent
+
+
+@pytest.mark.proves("guarantees.md#fast-path", "howto-fast.md#operate-it")
+def test_two_hosts_that_run_it_send_every_row_twice_and_the_check_counts_it(
+    settings: Settings, topic: str, tmp_path: Path
+) -> None:
+    chance, log = random.Random("two hosts"), tmp_path / "fast.log"
+    hosts = [settings, replace(settings, home=tmp_path / "second")]
+    with fast_path(hosts[0], log), fast_path(hosts[1], log):
+        for host in hosts:
+            await_true(lambda host=host: committed_offsets(host.pipeline(NAME), topic) is not None, log)  # type: ignore[misc]
+        send(settings, topic, 200, chance)
+        ends = kafka.end_offsets(settings, topic)
+        for host in hosts:
+            await_true(lambda host=host: committed_offsets(host.pipeline(NAME), topic) == ends, log)  # type: ignore[misc]
+    for host in hosts:
+        found = check(host)
+        assert found["exact"]
+        assert found["again"] == found["expected"] > 10

@@ -124,3 +124,38 @@ def test_a_reconcile_fails_for_bad_data_and_is_sealed_all_the_same(command: Comm
     report_gate(settings, "p", Place("reconcile__p", "run", "gate"), newest, whole=True)
     listed = json.loads(command(settings, "alerts").stdout)
     assert [(each["kind"], each["severity"]) for each in listed["firing"]] == [("quality", "warning")]
+
+
+@pytest.mark.proves("howto-quality.md#write-a-suite")
+def test_a_suite_with_a_mistake_fails_the_gate_and_its_windows_are_judged_once_it_is_corrected(
+    command: Command, tmp_path: Path
+) -> None:
+    world = World()
+    for batch in ([("a", 0, 7), ("b", 100, 1)], [("a", 9_000, 1)], [("a", 30_000, 1)], [("b", 60_000, 1)]):
+        world.commit(batch)
+    settings, home, bundle = make_session_home(tmp_path, world)
+    rebuild_served(home, bundle.definition)
+    count = str(bundle.definition.count_column)
+    write_suite(settings, "windows", between(column=count, max_value=0), between(column=count, max_value=2**53 + 1))
+    for _ in range(2):
+        mistaken = command(settings, "reconcile", "p")
+        assert mistaken.exit_code == 3, mistaken.output
+        report = json.loads(mistaken.stdout)
+        assert report["counts"]["stream"]["AGREES"]
+        assert report["counts"]["stream"]["DEFECT"] == 0
+        (alert,) = report["gate"]["alerts"]
+        assert (alert["severity"], alert["kind"]) == ("critical", "quality")
+        assert "windows.json, expectation 2 of 2: `max_value` has 9007199254740993" in alert["message"]
+        assert "nothing new since the seal" not in mistaken.stderr
+
+    write_suite(settings, "windows", between(column=count, max_value=0))
+    judged = command(settings, "reconcile", "p")
+    assert judged.exit_code == 3, judged.output
+    (alert,) = json.loads(judged.stdout)["gate"]["alerts"]
+    assert "rows are not so" in alert["message"]
+
+    write_suite(settings, "windows").write_text("{")
+    unread = command(settings, "reconcile", "p")  # nothing is new since the seal
+    assert unread.exit_code == 3, unread.output
+    (alert,) = json.loads(unread.stdout)["gate"]["alerts"]
+    assert "windows.json is no JSON" in alert["message"]

@@ -75,9 +75,7 @@ class IcebergSink:
         self._schema = schema_of(shape, schema)
         with self._explained("opening"):
             table = self._table = self._load(self._schema)
-            if table.properties.get(_NO_RETRIES) != "0":
-                with table.transaction() as change:
-                    change.set_properties({_NO_RETRIES: "0"})
+            _forbid_retries(table)
             position = position_held(find_position(table.metadata, self._position_name), shape, self._name)
         if position is None or position.version == shape.version:
             self._check(table)
@@ -92,6 +90,7 @@ class IcebergSink:
         after = position_to_json(parcel.after, **more)
         with self._explained("writing"):
             table.refresh()
+            _forbid_retries(table)
             before = "" if parcel.before is None else position_to_json(parcel.before, **more)
             if find_position(table.metadata, self._position_name) != before:
                 raise LostRaceError(self._turned_away())
@@ -115,6 +114,7 @@ class IcebergSink:
         """Forget the position and delete this pipeline's rows with it, for all are delivered again."""
         with self._explained("opening"), contextlib.suppress(NoSuchTableError):
             table = self._catalog().load_table(self._asked.table)
+            _forbid_retries(table)
             with warnings.catch_warnings(), table.transaction() as change:
                 warnings.simplefilter("ignore", UserWarning)
                 change.delete(StartsWith(KEY, key_start(self._pipeline)))
@@ -210,6 +210,13 @@ class IcebergSink:
             text = " ".join(str(error).split())[:300]
             message = f"the {where} cannot be used ({type(error).__name__}: {text}); correct pyiceberg's configuration, then it goes on by itself"
             raise ConfigError(message) from None
+
+
+def _forbid_retries(table: Table) -> None:
+    """Set the property back if somebody raised it; a commit goes by the properties that the table had when it was loaded."""
+    if table.properties.get(_NO_RETRIES) != "0":
+        with table.transaction() as change:
+            change.set_properties({_NO_RETRIES: "0"})
 
 
 def _reshape(change: Any, table: Table, schema: pa.Schema) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,9 @@ from rivertwice.explain.question import Question
 from rivertwice.explain.records import Late, describe_late
 from rivertwice.instants import TimeRange, from_ms, to_ms
 from rivertwice.log.addresses import Part
+from rivertwice.pipeline.compile import key_columns
 from rivertwice.pipeline.definition import Definition, Source
+from rivertwice.pipeline.kinds.sql import GroupedKind
 from rivertwice.pipeline.relations import included
 from rivertwice.trial.stretch import plan_windows
 
@@ -52,38 +55,47 @@ def compute_truth(spark: SparkSession, settings: Settings, question: Question) -
     rows = rows_by_view(spark, settings, plan, definition, plan.offsets)
     result = _of_key(windows_frame(spark, definition, plan, rows), address.key)
     values = result.select(*definition.columns).limit(1).toArrow().to_pylist()
-    has_key = _has_fields(definition, address)
+    keys = _keys_of_records(spark, definition, address)
     # An amended dead letter is a record of the truth; it was refused, not late.
     uncured = rows_by_view(spark, settings, replace(plan, amendments=0), definition, plan.offsets)
     count = late_total = 0
     late: list[Late] = []
     for name, source in definition.streams.items():
-        count += _own(spark, question, source, rows[name], has_key=has_key).count()
-        total, listed = _late(_own(spark, question, source, uncured[name], has_key=has_key), source, question)
+        count += _own(spark, question, source, rows[name], keys=keys).count()
+        total, listed = _late(_own(spark, question, source, uncured[name], keys=keys), source, question)
         late_total, late = late_total + total, late + listed
     check_same_topics(settings, plan)
     described = describe_late(late, question.committed, address.end, question.published)
-    amended = _amended(spark, settings, question, view.amendments, has_key=has_key)
-    return Truth(values[0] if values else None, count, has_key, tuple(described[:MOST_LISTED]), late_total, amended)
+    amended = _amended(spark, settings, question, view.amendments, keys=keys)
+    return Truth(
+        values[0] if values else None, count, keys is not None, tuple(described[:MOST_LISTED]), late_total, amended
+    )
 
 
-def _has_fields(definition: Definition, address: Address) -> bool:
-    """Say whether each key column is a field of each source, so that records of the key can be chosen before the transform."""
-    return all(set(address.key) <= set(source.schema_) for source in definition.streams.values())
+def _keys_of_records(spark: SparkSession, definition: Definition, address: Address) -> Mapping[str, Column] | None:
+    """Return key column to its value on a record of the window; None if records cannot be chosen before the transform."""
+    if isinstance(definition.window.kind, GroupedKind):
+        known = key_columns(spark, definition, F.lit(address.start), F.lit(address.end))
+        return known if set(address.key) <= known.keys() else None
+    if all(set(address.key) <= set(source.schema_) for source in definition.streams.values()):
+        return {name: F.col(name) for name in address.key}
+    return None
 
 
-def _of_key(rows: DataFrame, key: Any) -> DataFrame:
+def _of_key(rows: DataFrame, key: Any, columns: Mapping[str, Column] | None = None) -> DataFrame:
     for name, value in key.items():
-        rows = rows.where(F.col(name).eqNullSafe(F.lit(value)))
+        rows = rows.where((F.col(name) if columns is None else columns[name]).eqNullSafe(F.lit(value)))
     return rows
 
 
-def _own(spark: SparkSession, question: Question, source: Source, rows: DataFrame, *, has_key: bool) -> DataFrame:
-    """Return the records of a source that belong to the window, and to the key if its columns are fields."""
+def _own(
+    spark: SparkSession, question: Question, source: Source, rows: DataFrame, *, keys: Mapping[str, Column] | None
+) -> DataFrame:
+    """Return the records of a source that belong to the window, and to the key if records are chosen by it."""
     address, event_ms = question.address, F.unix_millis(source.event_time)
     inside = (event_ms >= F.lit(to_ms(address.start))) & (event_ms < F.lit(to_ms(address.end)))
     own = included(spark, question.definition, rows).where(inside)
-    return _of_key(own, address.key) if has_key else own
+    return own if keys is None else _of_key(own, address.key, keys)
 
 
 def _late(rows: DataFrame, source: Source, question: Question) -> tuple[int, list[Late]]:
@@ -115,7 +127,7 @@ def _is_in(partition: int, low: int, high: int) -> Column:
 
 
 def _amended(
-    spark: SparkSession, settings: Settings, question: Question, amendments: int, *, has_key: bool
+    spark: SparkSession, settings: Settings, question: Question, amendments: int, *, keys: Mapping[str, Column] | None
 ) -> tuple[str, ...]:
     """Return the places of the dead letters whose amended records belong to the row."""
     definition = question.definition
@@ -124,7 +136,7 @@ def _amended(
     places = []
     for name, rows in amended_rows(spark, definition, known).items():
         source = definition.sources[name]
-        own = _own(spark, question, source, rows, has_key=has_key)
+        own = _own(spark, question, source, rows, keys=keys)
         table = own.select("_partition", "_offset").toArrow()  # at most as many as decisions
         places += [f"{source.topic}/{row['_partition']}@{row['_offset']}" for row in table.to_pylist()]
     return tuple(sorted(places))

@@ -5,24 +5,24 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rivertwice.config import Place, Settings
+from rivertwice.config import Settings
 from rivertwice.errors import RequestError
 from rivertwice.fast.runs import FastRun, committed_offsets, read_runs
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, drop_empty
 from rivertwice.log.records import read_ranges
 from rivertwice.pipeline.bundle import load_bundle
-from rivertwice.pipeline.compile import decode_view
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.pipeline.compile import decode_fast, decode_view, fast_checks
+from rivertwice.pipeline.definition import Definition, load_definition
 from rivertwice.pipeline.fast import fast_records, fast_rows
 from rivertwice.pipeline.names import RECORD
 from rivertwice.pipeline.relations import accepted
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SHOWN = 20
 Row = tuple[int, int, str]
@@ -38,6 +38,7 @@ class FastReport:
         expected: rows that the log requires. sent: different rows that were sent. again: rows that were sent again, after a crash.
         ahead: rows of records whose interval is not recorded yet; they are compared next time.
         missing, unexpected: `partition@offset` of the first twenty rows that were required and not sent, or sent and not required.
+        thrown_count: records that the stream accepts and on which `fast.sql` throws; no row is required of them. thrown: the first twenty.
     """
 
     judged: Mapping[int, tuple[int, int]]
@@ -49,6 +50,8 @@ class FastReport:
     unexpected_count: int
     missing: Sequence[str]
     unexpected: Sequence[str]
+    thrown_count: int = 0
+    thrown: Sequence[str] = ()
 
     @property
     def exact(self) -> bool:
@@ -114,24 +117,38 @@ def compare_fast(spark: SparkSession, settings: Settings, pipeline: str) -> Fast
         )
         raise RequestError(message)
     expected: list[Row] = []
+    thrown: list[str] = []
     judged: dict[int, tuple[int, int]] = {}
     for run, ranges in stretches(runs, committed):
-        expected += _expected(spark, settings, home.bundles, run, ranges)
+        run_definition = load_bundle(home.bundles, run.bundle).definition
+        raw = read_ranges(spark, settings, run_definition.source[1].topic, ranges, topic_id=run.topic_id)
+        expected += _expected(spark, run_definition, raw)
+        thrown += _thrown(spark, run_definition, raw)
         for part, (first, end) in ranges.items():
             judged[part] = (min(first, judged.get(part, (first, end))[0]), max(end, judged.get(part, (first, end))[1]))
     topic = definition.fast.topic
     ends = kafka.end_offsets(settings, topic)
     wanted = drop_empty({part: (runs[0].sent_from.get(part, 0), end) for part, end in ends.items()})
-    raw = read_ranges(spark, settings, topic, wanted)
-    return compare_sets(expected, _rows(raw.select("value").toArrow()["value"].to_pylist()), judged)
+    sent = read_ranges(spark, settings, topic, wanted)
+    report = compare_sets(expected, _rows(sent.select("value").toArrow()["value"].to_pylist()), judged)
+    return replace(report, thrown_count=len(thrown), thrown=thrown[:SHOWN])
 
 
-def _expected(spark: SparkSession, settings: Settings, bundles: Place, run: FastRun, ranges: OffsetRanges) -> list[Row]:
-    definition = load_bundle(bundles, run.bundle).definition
-    view, source = definition.source
-    raw = read_ranges(spark, settings, source.topic, ranges, topic_id=run.topic_id)
-    rows = fast_rows(spark, definition, accepted(decode_view(definition, view, raw), source))
+def _expected(spark: SparkSession, definition: Definition, raw: DataFrame) -> list[Row]:
+    rows = fast_rows(spark, definition, accepted(decode_fast(definition, raw), definition.source[1]))
     return _rows(fast_records(definition, rows).select("value").toArrow()["value"].to_pylist())
+
+
+def _thrown(spark: SparkSession, definition: Definition, raw: DataFrame) -> list[str]:
+    """Return the addresses of the records that only the fast path leaves out."""
+    if not fast_checks(spark, definition).ways:
+        return []
+    view, source = definition.source
+    address = ("_partition", "_offset")
+    own = accepted(decode_fast(definition, raw), source).select(*address)
+    left_out = accepted(decode_view(definition, view, raw), source).select(*address).exceptAll(own)
+    table = left_out.orderBy(*address).toArrow()
+    return [f"{row['_partition']}@{row['_offset']}" for row in table.to_pylist()]
 
 
 def _rows(values: Iterable[str | bytes]) -> list[Row]:

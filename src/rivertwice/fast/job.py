@@ -24,7 +24,7 @@ from rivertwice.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.log.client_options import spark_options
 from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
-from rivertwice.pipeline.compile import decode_view
+from rivertwice.pipeline.compile import decode_fast
 from rivertwice.pipeline.engine import spark_session
 from rivertwice.pipeline.fast import fast_records, fast_rows
 from rivertwice.pipeline.relations import accepted
@@ -68,7 +68,7 @@ def run_fast(settings: Settings, bundle: Bundle, stop: threading.Event) -> None:
     definition = bundle.definition
     assert definition.fast is not None, "the caller looked"
     home = settings.pipeline(definition.name)
-    view, source = definition.source
+    _, source = definition.source
     partitions = len(kafka.end_offsets(settings, source.topic))
     if settings.spark_is_local:
         # Real-time mode keeps a slot per partition as long as it runs.
@@ -89,7 +89,7 @@ def run_fast(settings: Settings, bundle: Bundle, stop: threading.Event) -> None:
         .option("includeHeaders", "true")
         .load()
     )
-    rows = fast_rows(spark, definition, accepted(decode_view(definition, view, raw), source))
+    rows = fast_rows(spark, definition, accepted(decode_fast(definition, raw), source))
     # PySpark's annotations do not know real-time mode yet.
     real_time: Any = {"realTime": f"{definition.fast.interval.total_seconds():g} seconds"}
     query = (

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from rivertwice.errors import DefinitionError
 from rivertwice.pipeline.compilers import compiler_of
 from rivertwice.pipeline.decode import ADDRESS, decode
+from rivertwice.pipeline.fast import fast_plan
 from rivertwice.pipeline.interval_rows import RowsOf, VersionsAt, no_versions
 from rivertwice.pipeline.model import Definition
-from rivertwice.pipeline.relations import accepted_branches, rows_schema
-from rivertwice.pipeline.row_errors import NO_CHECKS, RowChecks, find_row_checks
+from rivertwice.pipeline.relations import accepted_branches, rows_schema, transform
+from rivertwice.pipeline.row_errors import NO_CHECKS, RowChecks, find_key_columns, find_row_checks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -59,6 +60,36 @@ def row_checks(spark: SparkSession, definition: Definition, view: str) -> RowChe
         fields = {name: (*source.schema_, *source.marks, *ADDRESS) for name, source in definition.sources.items()}
         _KNOWN[key] = find_row_checks(_over_no_rows(spark, definition), fields)
     return _KNOWN[key][view]
+
+
+def decode_fast(definition: Definition, raw: DataFrame) -> DataFrame:
+    """Return the records as `decode_view` decodes them; those on which `fast.sql` throws are rejected too, for the fast path alone."""
+    view, source = definition.source
+    checks = [row_checks(raw.sparkSession, definition, view), fast_checks(raw.sparkSession, definition)]
+    return decode(raw, source, RowChecks(tuple(way for each in checks for way in each.ways)))
+
+
+def fast_checks(spark: SparkSession, definition: Definition) -> RowChecks:
+    """Return what in `fast.sql` may throw on a record; whatever the stream does at an error, the fast path leaves the record out."""
+    view, source = definition.source
+    return find_row_checks(fast_plan(spark, definition), {view: source.schema_})[view]
+
+
+def key_columns(spark: SparkSession, definition: Definition, start: Column, end: Column) -> dict[str, Column]:
+    """Return result column to the value that the transform gives it on an accepted row, for those that are the same in a whole group.
+
+    A result column may have the name of a field and be something else, so a row's key is never read by its name. For kinds whose
+    transform groups one source; the columns are those of a frame with the source's fields.
+
+    Args:
+        spark: the session.
+        definition: its transform.
+        start: of the row's window.
+        end: of the row's window.
+    """
+    view, source = definition.source
+    result = transform(spark, definition, spark.createDataFrame([], rows_schema(source)))
+    return find_key_columns(result, {view: source.schema_}, start, end)
 
 
 _SHAPES_CHECKS = {"sources", "window", "keys", "columns", "transform_sql", "rows_sql"}

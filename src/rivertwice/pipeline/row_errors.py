@@ -158,6 +158,24 @@ def find_row_checks(result: DataFrame, fields: Mapping[str, Collection[str]]) ->
     return {view: RowChecks(tuple(ways.values())) for view, ways in found.items()}
 
 
+def find_key_columns(
+    result: DataFrame, fields: Mapping[str, Collection[str]], start: Column, end: Column
+) -> dict[str, Column]:
+    """Return result column to its value on a record of the group, for each column that has one value for all of them.
+
+    Args:
+        result: the result of a transform of one source over no rows; its plan is analysed, and not run.
+        fields: the view to the columns of a record; the values are expressions over them.
+        start: of the record's window, for columns that are computed of `window()`.
+        end: of the record's window, likewise.
+    """
+    utils, window = _spark_sql().classic.ExpressionUtils, F.named_struct(F.lit("start"), start, F.lit("end"), end)
+    walk = _GroupWalk(result, fields, utils.expression(window._jc))
+    output = list(items(plan_of(result).output()))
+    values = {column.name(): rows.meaning.get(column.exprId().id()) for rows in walk.records() for column in output}
+    return {name: _column(value) for name, value in values.items() if value is not None}
+
+
 def _throws(way: Iterable[Step]) -> Column:
     case: Any = F
     for step in way:
@@ -258,11 +276,13 @@ class _Rows:
         view: the view's name.
         steps: what was tried before, with whether it is a condition.
         meaning: id of a column to its value, as an expression over the record's fields; None if it is not one.
+        window: what stands for the record's window; None: nothing does.
     """
 
     view: str
     steps: tuple[tuple[Any, bool], ...]
     meaning: Mapping[int, Any]
+    window: Any = None
 
     def value(self, expression: Any) -> Any:
         """Return an expression over the record's fields, None if it depends on something else."""
@@ -282,9 +302,10 @@ class _Rows:
 class _Walk:
     """Follows records through an analysed plan, from the views to where rows are combined."""
 
-    def __init__(self, result: DataFrame, fields: Mapping[str, Collection[str]]) -> None:
+    def __init__(self, result: DataFrame, fields: Mapping[str, Collection[str]], window: Any = None) -> None:
         self._root = plan_of(result)
         self._fields = fields
+        self._window = window
         statement = list(_of_statement(self._root))
         self._definitions = {node.id(): node for node in statement if class_of(node) == "CTERelationDef"}
         self._ended: list[tuple[str, list[tuple[Any, bool]]]] = []
@@ -322,7 +343,7 @@ class _Walk:
         if name in _SAME_ROWS:
             return below
         if name == "Project":
-            return [replace(rows, meaning=_projected(rows, node)) for rows in below]
+            return [replace(rows, meaning=_projected(rows, node.projectList())) for rows in below]
         if name == "Filter":
             return [kept for rows in below if (kept := self._kept(rows, node)) is not None]
         if name == "Expand":
@@ -337,7 +358,7 @@ class _Walk:
         view = node.desc().identifier().table()
         fields = self._fields[view]
         meaning = {each.exprId().id(): each if each.name() in fields else None for each in items(node.output())}
-        return _Rows(view, (), meaning)
+        return _Rows(view, (), meaning, self._window)
 
     def _referred(self, node: Any, definition: Any) -> list[_Rows]:
         """Return the rows of a CTE under the columns of a reference to it."""
@@ -357,11 +378,34 @@ class _Walk:
         return replace(rows, steps=(*rows.steps, (condition, True)))
 
 
-def _projected(rows: _Rows, node: Any) -> dict[int, Any]:
+class _GroupWalk(_Walk):
+    """Follows records through an aggregation too, up to the row of their group: it knows what is the same in the whole group."""
+
+    def records(self) -> list[_Rows]:
+        """Return the result's rows, each as any record of its group."""
+        return self._rows(self._root)
+
+    def _rows(self, node: Any) -> list[_Rows]:
+        if class_of(node) != "Aggregate":
+            return super()._rows(node)
+        return [
+            replace(rows, meaning=_projected(rows, node.aggregateExpressions()))
+            for child in items(node.children())
+            for rows in self._rows(child)
+        ]
+
+    def _kept(self, rows: _Rows, node: Any) -> _Rows:
+        """Return the rows as they are: a condition changes no value."""
+        del node
+        return rows
+
+
+def _projected(rows: _Rows, columns: Any) -> dict[int, Any]:
     meaning: dict[int, Any] = {}
-    for column in items(node.projectList()):
+    for column in items(columns):
         own = column.child() if class_of(column) == "Alias" else column
-        meaning[column.exprId().id()] = None if _is_window(own) else rows.value(own)
+        is_of_group = any(class_of(part) == "AggregateExpression" for part in tree(own))
+        meaning[column.exprId().id()] = rows.window if _is_window(own) else None if is_of_group else rows.value(own)
     return meaning
 
 
@@ -372,7 +416,7 @@ def _expanded(rows: _Rows, node: Any) -> dict[int, Any]:
     for place, column in enumerate(items(node.output())):
         first, *others = (projection[place] for projection in projections)
         is_same = all(other.semanticEquals(first) for other in others)
-        meaning[column.exprId().id()] = rows.value(first) if is_same and not _is_window(first) else None
+        meaning[column.exprId().id()] = rows.window if _is_window(first) else rows.value(first) if is_same else None
     return meaning
 
 

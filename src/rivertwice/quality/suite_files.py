@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +82,7 @@ def read_suite(settings: Settings, pipeline: str, subject: str) -> Suite | None:
     name = str(path.relative_to(settings.project))
     try:
         data = path.read_bytes()
-        document = json.loads(data)
+        document = json.loads(data, parse_float=lambda text: _held(text, name))
     except (OSError, ValueError) as error:
         place = f" at line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         message = f"{name} is no JSON{place} ({error}), so it would check nothing; correct the file, or remove it"
@@ -94,6 +96,22 @@ def read_suite(settings: Settings, pipeline: str, subject: str) -> Suite | None:
         raise SuiteError(message)
     title = str(document.get("name") or f"{pipeline} {subject}")
     return Suite(name, subject, hashlib.sha256(data).hexdigest(), title, tuple(entries))
+
+
+def _held(text: str, file: str) -> float:
+    """Return a number of a suite as Great Expectations gets it.
+
+    Raises:
+        SuiteError: a double does not hold its digits.
+    """
+    number = float(text)
+    if math.isfinite(number) and Decimal(text) != Decimal(repr(number)):
+        message = (
+            f"{file} has the number {text}, of which a double holds {number!r}: Great Expectations compares doubles, so a wrong value "
+            "could pass; write fewer digits, or compare in the SQL and expect the outcome of a column"
+        )
+        raise SuiteError(message)
+    return number
 
 
 def load_checked(settings: Settings, pipeline: str, definition: Definition, subject: str) -> Suite | None:
@@ -184,7 +202,9 @@ def _kwargs_problems(kwargs: Mapping[str, Any], columns: Sequence[str]) -> Itera
             'condition_parser "great_expectations": Column("NAME") == VALUE, as to_json_dict() gives it'
         )
     for argument, number in _numbers_in(kwargs):
-        if abs(number) >= FIRST_INEXACT:
+        if not math.isfinite(number):
+            yield f"`{argument}` has {number}, with which nothing can be compared; write a number, or leave the argument out"
+        elif abs(number) >= FIRST_INEXACT:
             yield (
                 f"`{argument}` has {number}: Great Expectations compares doubles, which do not hold every whole number from "
                 f"{FIRST_INEXACT} on, so a wrong value could pass; write a smaller number, or compare in the SQL and expect the outcome "

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rivertwice.config import PipelineHome, Settings
+from rivertwice.config.versions import base_of
+from rivertwice.errors import SuiteError
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.on_demand import Spark
 from rivertwice.quality.model import CRITICAL, INFO, WARNING, Judgement, describe_ranges
@@ -18,10 +20,17 @@ from rivertwice.timeline.judgements import Range
 
 @dataclass(frozen=True)
 class QualityCheck:
-    """What a suite adds to the gate of a run; `described` is a line for people."""
+    """What a suite adds to the gate of a run.
+
+    Attributes:
+        alerts: for the gate.
+        described: a line for people.
+        is_judged: whether the suite judged the windows; one with a mistake judges nothing, so a later run must look at them again.
+    """
 
     alerts: list[GateAlert]
     described: str
+    is_judged: bool = True
 
 
 def check_windows(
@@ -33,12 +42,11 @@ def check_windows(
     run: str,
     now: datetime,
 ) -> QualityCheck | None:
-    """Judge the served rows of the windows that a run judged by `expectations/PIPELINE/windows.json`; None if there is none.
-
-    Raises:
-        SuiteError: something in the suite is wrong, so nothing may look as if it had been checked.
-    """
-    check = judge_windows(settings, home, definition, spark, ranges, run, now)
+    """Judge the served rows of the windows that a run judged by `expectations/PIPELINE/windows.json`; None if there is none."""
+    try:
+        check = judge_windows(settings, home, definition, spark, ranges, run, now)
+    except SuiteError as error:
+        return QualityCheck(_mistakes(home, error), "nothing, because the suite has a mistake", is_judged=False)
     if check is None:
         return None
     failing = sum(each.fails for each in check.judgements)
@@ -48,13 +56,17 @@ def check_windows(
 
 
 def standing_alerts(settings: Settings, home: PipelineHome) -> list[GateAlert]:
-    """Return what the gate says when no window was judged: what failed before and nobody corrected or accepted.
-
-    Raises:
-        SuiteError: the suite cannot be read.
-    """
-    known = standing(settings, home)
+    """Return what the gate says when no window was judged: what failed before and nobody corrected or accepted."""
+    try:
+        known = standing(settings, home)
+    except SuiteError as error:
+        return _mistakes(home, error)
     return [] if known is None else alerts_of(home.root.name, known.judgements)
+
+
+def _mistakes(home: PipelineHome, error: SuiteError) -> list[GateAlert]:
+    remedy = f"nothing was judged by it; correct it, check it by `rivertwice lint {base_of(home.root.name)}` and reconcile again"
+    return [GateAlert(CRITICAL, QUALITY, f"{mistake}; {remedy}") for mistake in str(error).splitlines()]
 
 
 def alerts_of(pipeline: str, judgements: Sequence[Judgement]) -> list[GateAlert]:

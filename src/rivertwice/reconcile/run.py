@@ -23,12 +23,12 @@ from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, 
 from rivertwice.reconcile.causes import dead_causes, finding_causes, row_causes, touched_causes
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
 from rivertwice.reconcile.gaps import FORKED
-from rivertwice.reconcile.gate import Gate, GateAlert, GateInput, decide_gate, warn_of_foreign
+from rivertwice.reconcile.gate import Gate, GateInput, decide_gate, warn_of_foreign
 from rivertwice.reconcile.judge_head import judge_head
 from rivertwice.reconcile.judged import Judged, count_presence
 from rivertwice.reconcile.model import OLDER, Finding, RowId, Verdict
 from rivertwice.reconcile.observe import has_few_records, observe_head
-from rivertwice.reconcile.quality import check_windows
+from rivertwice.reconcile.quality import QualityCheck, check_windows
 from rivertwice.reconcile.report import Phases, ReconcileReport
 from rivertwice.reconcile.results import Stamp, StoredVerdict, newest_reconcile, store_run, stored_verdicts
 from rivertwice.reconcile.seals.changes import find_foreign
@@ -124,7 +124,8 @@ def reconcile(
     phases.done("gate", f"{'passed' if gate.passed else 'failed'} with {len(gate.alerts)} alerts")
     stamp = _stamp(view, run, now)
     proved = gate  # what a seal says: rows that are exact stay so, however bad their data are
-    gate = gate.with_alerts(_judge_quality(settings, view, spark, wanted, stamp, phases))
+    quality = _judge_quality(settings, view, spark, wanted, stamp, phases)
+    gate = gate if quality is None else gate.with_alerts(quality.alerts)
     increment = None if seal is None or view.prefix is None else view.prefix.scope.increment(seal.run)
     own = [verdict for verdict in judged.verdicts if range is None or _inside(verdict.row, range)]
     causes = [*row_causes(own, judged.evidence, judged.served), *touched_causes(touched.verdicts, touched.late)]
@@ -135,6 +136,8 @@ def reconcile(
         stored += together(judged.spread)
         write = partial(write_spread, home, stamp, judged.spread, judged.dead_rows)
     unsealed = "a range was asked for" if range is not None else why_not_sealed(judged, view, proved, totals)
+    if not unsealed and quality is not None and not quality.is_judged:
+        unsealed = "the suite of the pipeline judged nothing"
     summary = _summary(totals, gate, findings, why, phases.seconds)
     is_own = store_run(home, stamp, stored, causes, summary, increment, write)
     judged.release()
@@ -239,8 +242,8 @@ def _decide(
 
 def _judge_quality(
     settings: Settings, view: HeadView, spark: SparkSession, wanted: Range | None, stamp: Stamp, phases: Phases
-) -> list[GateAlert]:
-    """Judge the served rows of the windows in scope by the user's suite, if there is one; return what the gate says of them."""
+) -> QualityCheck | None:
+    """Judge the served rows of the windows in scope by the user's suite; None if there is none."""
     if wanted is not None:
         ranges: tuple[Range, ...] | None = (wanted,)
     else:
@@ -248,10 +251,9 @@ def _judge_quality(
     check = check_windows(
         settings, view.home, view.newest.definition, lambda: spark, ranges, stamp.run, stamp.created_at
     )
-    if check is None:
-        return []
-    phases.done("quality", check.described)
-    return check.alerts
+    if check is not None:
+        phases.done("quality", check.described)
+    return check
 
 
 def _stamp(view: HeadView, run: str | None, now: datetime) -> Stamp:

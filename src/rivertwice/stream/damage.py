@@ -8,6 +8,7 @@ contains `offsets/N` verbatim, and the watermark of the next batch follows from 
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 import struct
 import zlib
@@ -18,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from rivertwice.config import PipelineHome
-from rivertwice.errors import CheckpointError, LedgerError, RivertwiceError
+from rivertwice.errors import CheckpointError, LeaseLostError, LedgerError, RivertwiceError
 from rivertwice.store import delta
 from rivertwice.store.base import is_temporary
 from rivertwice.stream.checkpoint import parse_offsets
@@ -200,17 +201,35 @@ def is_unplanned(view: CheckpointView, line: Timeline, rows: Sequence[LedgerRow]
     return line.parent is None and not rows and not view.offsets and not view.commits
 
 
-def sweep_unplanned(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow]) -> bool:
+def sweep_unplanned(
+    home: PipelineHome, line: Timeline, rows: Sequence[LedgerRow], check_lease: Callable[[], None]
+) -> bool:
     """Remove a checkpoint in which no batch was ever planned; return whether there was one.
 
     A driver that is killed while it writes its first plan leaves `offsets/.0.*.tmp`, and Spark refuses to begin beside it
     (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY, tried). All other files are made again from the timeline's record: the source begins
     at its genesis, and there is no state before the first plan.
+
+    A driver that slept after its look may find the checkpoint of another one there. So what is removed is moved first, then looked at
+    again, and put back if it is in use.
+
+    Raises:
+        LeaseLostError: another driver owns the pipeline by now; its checkpoint stays.
     """
     checkpoint = home.checkpoint(line.timeline)
     if not checkpoint.exists() or not is_unplanned(read_view(checkpoint), line, rows):
         return False
-    shutil.rmtree(checkpoint)
+    aside = checkpoint.with_name(f"{checkpoint.name}.{secrets.token_hex(4)}.unplanned")
+    checkpoint.rename(aside)
+    try:
+        check_lease()
+        if not is_unplanned(read_view(aside), line, rows):
+            message = f"another driver has planned a batch of timeline {line.timeline} of {line.pipeline} since this one looked; this one ends"
+            raise LeaseLostError(message)
+    except BaseException:
+        aside.rename(checkpoint)
+        raise
+    shutil.rmtree(aside)
     return True
 
 

@@ -172,7 +172,7 @@ class Driver:
             return rule_of(self._definition if own else load_bundle_definition(self._home.bundles, row.bundle))
 
         check_checkpoint(self._home, line, committed, rule_of_row)
-        if sweep_unplanned(self._home, line, committed):
+        if sweep_unplanned(self._home, line, committed, self._lease.check):
             _log.info("no batch of %s was ever planned: its checkpoint begins again", line.timeline)
 
     def _sink(self, spark: SparkSession, context: DriverContext, stage: Stage) -> Sink:

@@ -18,7 +18,7 @@ from homes.ledger import NOW
 from rivertwice.deadletters.drafts import load_draft, save_draft
 from rivertwice.delivery.aside import ask
 from rivertwice.errors import LeaseLostError, LostRaceError, RequestError
-from rivertwice.log import archive
+from rivertwice.log import archive, kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.pipeline.bundle import build_bundle
 from rivertwice.store import delta
@@ -100,6 +100,28 @@ def test_an_append_that_no_lock_keeps_away_makes_the_rewrite_begin_again(
     assert [offset for offset, _ in found] == list(range(len(world.log)))
     assert SECRET not in {key for _, key in found}
     assert delta.applied_version(path, "archive/id/0") == len(world.log)
+
+
+@pytest.mark.proves("guarantees.md#erasure", "howto-privacy.md#what-it-cannot-do")
+@pytest.mark.parametrize(
+    ("config", "until", "said"),
+    [
+        ({"retention.ms": "3600000"}, "1970-01-01T01:00:36Z", "flights until 1970-01-01T01:00:36Z"),
+        ({"retention.ms": "-1"}, None, "flights for ever"),
+        ({"retention.ms": "3600000", "cleanup.policy": "compact"}, None, "flights for ever"),
+    ],
+    ids=["deleted", "kept", "compacted"],
+)
+def test_the_outcome_says_until_when_kafka_keeps_the_newest_record(
+    world: ErasureWorld, monkeypatch: pytest.MonkeyPatch, config: dict[str, str], until: str | None, said: str
+) -> None:
+    monkeypatch.setattr(kafka, "topic_config", lambda *_: config)
+    assert world.erase()["kafka"] == {TOPIC: until}
+    (listed,) = json.loads(world.rivertwice("privacy", "list").stdout)
+    done = world.rivertwice("privacy", "resume", listed["id"], output="text")
+    assert done.exit_code == 0, (done.output, done.exception)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("Kafka keeps them")]
+    assert said in line
 
 
 @pytest.mark.proves("guarantees.md#erasure")

@@ -247,3 +247,24 @@ def test_a_bound_that_a_double_does_not_hold_exactly_is_refused(made: Made, boun
     in_set = expect("expect_column_values_to_be_in_set", column="n", value_set=[1, bound])
     write_suite(settings, "windows", in_set)
     assert "`value_set` has" in suite_mistakes(settings, made[1])[0]
+
+
+@pytest.mark.proves("howto-quality.md#write-a-suite")
+@pytest.mark.parametrize(
+    ("bound", "said"),
+    [
+        ("NaN", "`max_value` has nan, with which nothing can be compared"),
+        ("-Infinity", "`max_value` has -inf, with which nothing can be compared"),
+        ("0.12345678901234567890", "0.12345678901234567890, of which a double holds 0.12345678901234568"),
+        ("90071992547409.930001", "90071992547409.930001, of which a double holds 90071992547409.94"),
+    ],
+)
+def test_a_bound_that_is_no_number_or_has_more_digits_than_a_double_is_refused(
+    made: Made, bound: str, said: str
+) -> None:
+    settings, definition = made
+    path = write_suite(settings, "windows", between(max_value=0.5, min_value=0.1))
+    path.write_text(path.read_text().replace("0.5", bound))
+    (mistake,) = suite_mistakes(settings, definition)
+    assert "expectations/p/windows.json" in mistake
+    assert said in mistake

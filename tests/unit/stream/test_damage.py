@@ -11,7 +11,7 @@ import pytest
 
 from homes.savepoint import TOPIC, make_home, offsets_text, row, with_checksum
 from rivertwice.config import PipelineHome
-from rivertwice.errors import CheckpointError, LedgerError
+from rivertwice.errors import CheckpointError, LeaseLostError, LedgerError
 from rivertwice.stream.damage import (
     check_checkpoint,
     find_bad_checksum,
@@ -150,20 +150,56 @@ def test_nothing_is_compared_before_the_first_committed_batch(home):
     assert find_damage(read_view(home.checkpoint("t1")), [], lambda _: RULE) is None
 
 
-def test_only_a_checkpoint_in_which_no_batch_was_ever_planned_begins_anew(home):
-    line = load_timeline(home, str(head(home)))
+def is_own() -> None:
+    """Say that the lease is held."""
+
+
+def make_unplanned(home: PipelineHome) -> None:
     checkpoint = home.checkpoint("t1")
-    assert not sweep_unplanned(home, line, [])  # batch 0 was planned: its range stands
     for log in ("offsets", "commits"):
         for path in (checkpoint / log).iterdir():
             path.unlink()
     (checkpoint / "offsets" / ".0.49d55e5d.tmp").touch()
-    assert not sweep_unplanned(home, line, ROWS)  # batches are committed: it is damaged, and that is said
-    assert not sweep_unplanned(home, replace(line, parent=Fork("t0", 3)), [])
+
+
+def test_only_a_checkpoint_in_which_no_batch_was_ever_planned_begins_anew(home):
+    line = load_timeline(home, str(head(home)))
+    checkpoint = home.checkpoint("t1")
+    assert not sweep_unplanned(home, line, [], is_own)  # batch 0 was planned: its range stands
+    make_unplanned(home)
+    assert not sweep_unplanned(home, line, ROWS, is_own)  # batches are committed: it is damaged, and that is said
+    assert not sweep_unplanned(home, replace(line, parent=Fork("t0", 3)), [], is_own)
     assert checkpoint.exists()
-    assert sweep_unplanned(home, line, [])
+    assert sweep_unplanned(home, line, [], is_own)
     assert not checkpoint.exists()
-    assert not sweep_unplanned(home, line, [])
+    assert not sweep_unplanned(home, line, [], is_own)
+    assert list(checkpoint.parent.glob("*.unplanned")) == []
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["lease is lost", "lease was not looked at"])
+def test_a_driver_that_slept_leaves_the_checkpoint_in_which_another_has_planned(home, monkeypatch, knows):
+    line, checkpoint = load_timeline(home, str(head(home))), home.checkpoint("t1")
+    plan = offsets_text(0)
+    make_unplanned(home)
+
+    def sleeps(path):
+        """Look; before the look is used, a driver of another host begins and plans its first batch."""
+        seen = read_view(path)
+        if path == checkpoint and not (checkpoint / "offsets" / "0").exists():
+            shutil.rmtree(checkpoint)
+            (checkpoint / "offsets").mkdir(parents=True)
+            (checkpoint / "offsets" / "0").write_text(plan)
+        return seen
+
+    def check_lease() -> None:
+        if knows:
+            raise LeaseLostError("taken over")
+
+    monkeypatch.setattr("rivertwice.stream.damage.read_view", sleeps)
+    with pytest.raises(LeaseLostError, match="taken over" if knows else "has planned a batch"):
+        sweep_unplanned(home, line, [], check_lease)
+    assert (checkpoint / "offsets" / "0").read_text() == plan
+    assert list(checkpoint.parent.glob("*.unplanned")) == []
 
 
 def test_a_damaged_start_is_refused_but_lost_rows_allow_a_savepoint(home, monkeypatch):

@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.compile import compile_batch
+from rivertwice.pipeline.compile import compile_batch, key_columns
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.relations import included, window_micros, with_window_end
 from rivertwice.reconcile.balance import PairCount
@@ -275,10 +275,7 @@ class WindowJudge(FixedWindows):
         return counted.join(wanted, F.unix_micros("_window_end") == wanted["_end_us"], "left_semi")
 
     def late_rows(self, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:
-        """Return every late pair by the record's address. `batches` gives the batch number of each path index.
-
-        A key that is computed by the transform is no column of its rows; such a row stays without an explanation.
-        """
+        """Return every late pair by the address of its row. `batches` gives the batch number of each path index."""
         if self._answers is not None and self._answers.shape == shape:
             return self._rows_of(self._answers.tables["late"], shape, batches)
         return self._rows_of(self.late_frame(shape).toArrow(), shape, batches)
@@ -326,27 +323,35 @@ class WindowJudge(FixedWindows):
         return self._address_frame(rows, shape, ("_index", "_late_ms", *further))
 
     def _address_frame(self, rows: DataFrame, shape: RowColumns, further: Sequence[str | Column]) -> DataFrame:
-        start = F.timestamp_micros(F.unix_micros("_window_end") - self._size_us)
-        keys = [name for name in shape.keys if name in rows.columns]
         return rows.select(
-            start.alias("window_start"),
+            self._start.alias("window_start"),
             F.col("_window_end").alias("window_end"),
-            *keys,
-            *(F.lit(None).cast("string").alias(name) for name in shape.keys if name not in keys),
+            *(self._key(name).alias(name) for name in shape.keys),
             "_partition",
             "_offset",
             F.col(self._source.event_time).alias("_event_time"),
             *further,
         )
 
+    @property
+    def _start(self) -> Column:
+        return F.timestamp_micros(F.unix_micros("_window_end") - self._size_us)
+
+    @functools.cached_property
+    def _keys(self) -> Mapping[str, Column]:
+        return key_columns(self._spark, self._definition, self._start, F.col("_window_end"))
+
+    def _key(self, name: str) -> Column:
+        """Return the key that the transform gives a pair's row; NULL, which explains no row, if only the whole group decides it."""
+        return self._keys.get(name, F.lit(None).cast("string"))
+
     def pairs(self, group: int | None = None) -> list[PairCount]:
         """Return the pairs of records that passed the row filter, counted by partition, window and lateness."""
         return self._count_pairs(F.lit(True) if group is None else F.col("_group") == group)
 
     def can_increment(self, shape: RowColumns) -> bool:
-        """Say whether rows count their records, are final, and have keys that are fields of a record."""
-        fields = {*self._source.schema_, *self._source.marks}
-        names_rows = shape.count_column is not None and fields.issuperset(shape.keys)
+        """Say whether rows count their records, are final, and have keys that a record decides."""
+        names_rows = shape.count_column is not None and self._keys.keys() >= set(shape.keys)
         return names_rows and self._definition.window.kind.is_aligned and not self._definition.has_updates
 
     def pairs_since(self, first_index: int, settled_ms: int) -> list[PairCount]:
