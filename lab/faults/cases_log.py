@@ -13,12 +13,11 @@ from lab.faults.cases_topic import other_story
 from lab.faults.lab import PIPELINE, Lab
 from lab.faults.proxy import CLEAR, FaultProxy, Weather, proxied_broker
 from lab.faults.restored import RestoredBroker
-from lab.faults.retention_runs import ask, require_stop
+from lab.faults.retention_runs import ask, require_way_back
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.errors import ServiceError
 from rivertwice.log import kafka
-from rivertwice.stream.failures import FORK
 
 
 def own_settings(lab: Lab) -> Settings:
@@ -129,11 +128,4 @@ def broker_restored(lab: Lab) -> None:
     records = lab.random.choice([60, 900])  # in some partitions the log may end before the place of the stream
     lab.fact("records_in_their_place", records)
     lab.produce_events(other_story(lab, records))
-    require_stop(lab, FORK, "savepoint rewind")
-    report = ask(lab, "reconcile", PIPELINE)
-    require(not report["gate"]["passed"], "a reconcile passes over a log that forked")
-    require(not any(counts["DEFECT"] for counts in report["counts"].values()), f"rows are DEFECT: {report['counts']}")
-    ask(lab, "savepoint", "rewind", PIPELINE, taken["id"], "--unproved", "--yes")
-    lab.run_to_end()
-    report = ask(lab, "reconcile", PIPELINE, "--full")
-    require(report["gate"]["passed"], f"after the rewind: {report['gate']}")
+    require_way_back(lab, taken["id"])
