@@ -169,8 +169,9 @@ class FaultProxy:
             return
         self._open |= {writer, far_writer}
         deaf = asyncio.Event()
-        requests = self._pass_on(reader, far_writer, deaf)
-        if self.late is not None:
+        if self.late is None:
+            requests = self._pass_on(reader, far_writer, deaf)
+        else:
             requests = self._pass_requests(self.late, reader, writer, far_writer)
         try:
             await asyncio.gather(requests, self._pass_on(far_reader, writer, deaf, answers=True))
