@@ -11,20 +11,24 @@ from functools import partial
 from lab.faults.cases import case, require
 from lab.faults.cases_topic import other_story
 from lab.faults.lab import PIPELINE, Lab
-from lab.faults.proxy import CLEAR, FaultProxy, Weather
+from lab.faults.proxy import CLEAR, FaultProxy, Weather, proxied_broker
 from lab.faults.restored import RestoredBroker
-from lab.faults.retention_runs import ask, require_stop
+from lab.faults.retention_runs import ask, require_way_back
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.errors import ServiceError
 from rivertwice.log import kafka
-from rivertwice.stream.failures import FORK
 
 
-def own_broker(lab: Lab, *, advertised_port: int | None = None) -> tuple[Settings, BrokerInfo]:
+def own_settings(lab: Lab) -> Settings:
+    """Return the settings of a broker for this run alone."""
+    return replace(lab.settings, home=lab.folder / "broker-home", bootstrap=None)
+
+
+def own_broker(lab: Lab) -> tuple[Settings, BrokerInfo]:
     """Start a broker for this run alone; it is stopped when the run has been judged."""
-    own = replace(lab.settings, home=lab.folder / "broker-home", bootstrap=None)
-    broker = start_broker(own, advertised_port=advertised_port)
+    own = own_settings(lab)
+    broker = start_broker(own)
     lab.at_end(partial(stop_broker, own))
     return own, broker
 
@@ -98,11 +102,7 @@ def _storm(lab: Lab, proxy: FaultProxy) -> None:
 @case("F17/network", "a network that slices, delays by 2 s, goes silent, refuses and resets, before the broker")
 def network_storm(lab: Lab) -> None:
     """Every connection to the broker goes through a proxy."""
-    proxy = FaultProxy()
-    proxy.__enter__()
-    lab.at_end(lambda: proxy.__exit__(None, None, None))
-    _, broker = own_broker(lab, advertised_port=proxy.port)
-    proxy.target_port = int(broker.bootstrap.rpartition(":")[2])
+    proxy = lab.use(proxied_broker(own_settings(lab)))
     lab.move_to(f"127.0.0.1:{proxy.port}")
     stream_through(lab, partial(_storm, lab, proxy))
 
@@ -128,11 +128,4 @@ def broker_restored(lab: Lab) -> None:
     records = lab.random.choice([60, 900])  # in some partitions the log may end before the place of the stream
     lab.fact("records_in_their_place", records)
     lab.produce_events(other_story(lab, records))
-    require_stop(lab, FORK, "savepoint rewind")
-    report = ask(lab, "reconcile", PIPELINE)
-    require(not report["gate"]["passed"], "a reconcile passes over a log that forked")
-    require(not any(counts["DEFECT"] for counts in report["counts"].values()), f"rows are DEFECT: {report['counts']}")
-    ask(lab, "savepoint", "rewind", PIPELINE, taken["id"], "--unproved", "--yes")
-    lab.run_to_end()
-    report = ask(lab, "reconcile", PIPELINE, "--full")
-    require(report["gate"]["passed"], f"after the rewind: {report['gate']}")
+    require_way_back(lab, taken["id"])

@@ -12,11 +12,11 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -39,6 +39,7 @@ __all__ = ["DEFINITION", "DRIVER", "PIPELINE", "RUN_S", "Lab"]
 DRIVER = (sys.executable, "-m", "rivertwice.stream.driver", "--pipeline", PIPELINE)
 ORACLE = (sys.executable, "-m", "lab.oracle")
 RUN_S = 300.0
+_T = TypeVar("_T")
 
 
 class Lab:
@@ -53,6 +54,7 @@ class Lab:
         kills: processes killed with SIGKILL so far.
         produced: records produced so far.
         facts: figures for the outcome.
+        variables: of the environment of the run's processes, besides the settings.
         tables_at: the folder in which the oracle finds tables and timelines, where they are not in the home.
     """
 
@@ -76,6 +78,7 @@ class Lab:
         self.topic = f"lab-{seed}-{uuid.uuid4().hex[:10]}"
         self.kills = 0
         self.facts: dict[str, Any] = {}
+        self.variables: dict[str, str] = {}
         self.settings = Settings(
             project=folder / "project",
             home=folder / "home",
@@ -189,7 +192,7 @@ class Lab:
     def env(self, extra: Mapping[str, str] | None = None, settings: Settings | None = None) -> dict[str, str]:
         """Return the environment of the run's processes."""
         used = settings or self.settings
-        return {**os.environ, **java_env(self.settings), **used.to_env(), **(extra or {})}
+        return {**os.environ, **java_env(self.settings), **used.to_env(), **self.variables, **(extra or {})}
 
     def wait(self, process: subprocess.Popen[bytes], patience_s: float = RUN_S) -> int:
         """Wait for a process's end and return its exit code."""
@@ -312,6 +315,10 @@ class Lab:
     def at_end(self, what: Callable[[], object]) -> None:
         """Do something when the run is over and judged, with any result; the last one given is done first."""
         self._at_end.callback(what)
+
+    def use(self, what: AbstractContextManager[_T]) -> _T:
+        """Enter a context, and leave it when the run is over and judged."""
+        return self._at_end.enter_context(what)
 
     def move_to(self, bootstrap: str) -> None:
         """Let the run's topic lie on another cluster from now on; nothing may have been produced yet."""

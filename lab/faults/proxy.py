@@ -10,9 +10,13 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
+
+from rivertwice.config import Settings
+from rivertwice.embedded.broker import start_broker, stop_broker
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,40 @@ class Weather:
 
 CLEAR = Weather()
 END_TXN, PRODUCE = 26, 0  # keys of requests in Kafka's protocol
+
+
+class Swallow:
+    """For `FaultProxy.swallow`: the first piece of which `is_it` is true.
+
+    Attributes:
+        seen: whether it came.
+    """
+
+    def __init__(self, is_it: Callable[[bytes], bool]) -> None:
+        """Nothing has come yet."""
+        self._is_it = is_it
+        self.seen = threading.Event()
+
+    def __call__(self, piece: bytes) -> bool:
+        """Say whether this piece is the one."""
+        if self.seen.is_set() or not self._is_it(piece):
+            return False
+        self.seen.set()
+        return True
+
+
+def asks_for(key: int) -> Callable[[bytes], bool]:
+    """Return a test of a piece that begins with a request of Kafka: whether a request in it has the key."""
+    return lambda piece: key in request_keys(piece)
+
+
+def request_keys(piece: bytes) -> list[int]:
+    """Return the keys of the requests of Kafka that begin in a piece, the first of them at its start."""
+    keys, at = [], 0
+    while at + 6 <= len(piece):
+        keys.append(int.from_bytes(piece[at + 4 : at + 6]))
+        at += 4 + int.from_bytes(piece[at : at + 4])
+    return keys
 
 
 class LateRequest:
@@ -131,8 +169,9 @@ class FaultProxy:
             return
         self._open |= {writer, far_writer}
         deaf = asyncio.Event()
-        requests = self._pass_on(reader, far_writer, deaf)
-        if self.late is not None:
+        if self.late is None:
+            requests = self._pass_on(reader, far_writer, deaf)
+        else:
             requests = self._pass_requests(self.late, reader, writer, far_writer)
         try:
             await asyncio.gather(requests, self._pass_on(far_reader, writer, deaf, answers=True))
@@ -185,6 +224,23 @@ class FaultProxy:
                     await writer.drain()
         with contextlib.suppress(OSError):
             writer.close()
+
+
+@contextmanager
+def proxied_broker(own: Settings, extra: Mapping[str, str] | None = None) -> Iterator[FaultProxy]:
+    """Run a broker for the block that all clients reach through a proxy.
+
+    Args:
+        own: its home.
+        extra: properties besides its own.
+    """
+    with FaultProxy() as proxy:
+        broker = start_broker(own, advertised_port=proxy.port, extra=extra)
+        try:
+            proxy.target_port = int(broker.bootstrap.rpartition(":")[2])
+            yield proxy
+        finally:
+            stop_broker(own)
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

@@ -14,6 +14,7 @@ from lab.faults.savepoint_runs import CLI
 from rivertwice.reconcile.model import SERVED, STREAM
 from rivertwice.reconcile.results import newest_reconcile, verdict_rows
 from rivertwice.store import delta
+from rivertwice.stream.failures import FORK
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
@@ -63,6 +64,18 @@ def require_stop(lab: Lab, failure: str, *words: str) -> str:
     require(not missing, f"the message does not name {missing}: {message}")
     require(len(path_ledger(lab.home)) == before, "a batch was committed although the stream stopped")
     return message
+
+
+def require_way_back(lab: Lab, savepoint: str) -> None:
+    """Require of a stream over a log that forked: it does not start, a reconcile does not pass, and a rewind is the way on."""
+    require_stop(lab, FORK, "savepoint rewind")
+    report = ask(lab, "reconcile", PIPELINE)
+    require(not report["gate"]["passed"], "a reconcile passes over a log that forked")
+    require(not any(counts["DEFECT"] for counts in report["counts"].values()), f"rows are DEFECT: {report['counts']}")
+    ask(lab, "savepoint", "rewind", PIPELINE, savepoint, "--unproved", "--yes")
+    lab.run_to_end()
+    report = ask(lab, "reconcile", PIPELINE, "--full")
+    require(report["gate"]["passed"], f"after the rewind: {report['gate']}")
 
 
 def judged(lab: Lab, pair: str) -> list[tuple[int, int, str, str]]:

@@ -15,6 +15,7 @@ from typing import Any
 from lab.faults.errors import require
 from lab.faults.lab import DRIVER, Lab
 from lab.faults.processes import end_group, start_process
+from rivertwice.config import Settings
 from rivertwice.store.files import read_json
 
 BEFORE, AFTER, IN_WORKER = "before", "after", "in_worker"
@@ -31,8 +32,8 @@ class Strike:
         name: for the outcome.
         function: `module:function`, or `module:Class.method`, under the name by which it is called.
         when: right before the call, right after it, or in a Python worker of Spark that runs what the call was given.
-        count: which call; in a worker: how many workers are killed, one after another.
-        values: `module:CONSTANT` to another value, as JSON.
+        count: which call, 0 for none; in a worker: how many workers are killed, one after another.
+        values: `module:CONSTANT` to another value, as JSON; a list becomes a tuple.
         holds: the process is stopped there instead, until it may continue; see `Hold`.
     """
 
@@ -65,18 +66,27 @@ class Hold:
         self.strike = replace(strike, holds=True)
         self.folder = Path(tempfile.mkdtemp(prefix="hold-", dir=lab.folder))
         self._lab = lab
+        self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
+    def start(self, *words: str, settings: Settings | None = None) -> subprocess.Popen[bytes]:
         """Start a command of the command line that will be held."""
-        return start_struck(self._lab, self.strike, *words, folder=self.folder)
+        self._process = start_struck(self._lab, self.strike, *words, folder=self.folder, settings=settings)
+        return self._process
 
     def await_held(self, patience_s: float = 300.0) -> int:
         """Wait until the process stands at the call, and return its id.
 
         Raises:
             LabError: it did not get there in time.
+            CaseFailedError: it ended before.
         """
-        self._lab.until((self.folder / HELD).exists, patience_s, f"the stop at '{self.strike.name}'")
+        held, process = self.folder / HELD, self._process
+        self._lab.until(
+            lambda: held.exists() or (process is not None and process.poll() is not None),
+            patience_s,
+            f"the stop at '{self.strike.name}'",
+        )
+        require(held.exists(), f"it ended before '{self.strike.name}'")
         return int((read_json(self.folder / HELD) or {})["pid"])
 
     def release(self) -> None:
@@ -84,10 +94,22 @@ class Hold:
         (self.folder / GO).touch()
 
 
-def start_struck(lab: Lab, strike: Strike, *words: str, folder: Path | None = None) -> subprocess.Popen[bytes]:
-    """Start a command of the command line that will be struck; its files are in the lab's folder, or in another one."""
+def start_struck(
+    lab: Lab, strike: Strike, *words: str, folder: Path | None = None, settings: Settings | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a command of the command line that will be struck.
+
+    Args:
+        lab: the run.
+        strike: where.
+        words: of the command.
+        folder: of its files, instead of the lab's.
+        settings: instead of the run's own (another host's home).
+    """
     program = (*strike.program(str(folder or lab.folder)), "rivertwice.cli", "--output", "json", *words)
-    process = start_process(program, log=lab.folder / "commands.log", env=lab.env(), cwd=lab.settings.project)
+    process = start_process(
+        program, log=lab.folder / "commands.log", env=lab.env(settings=settings), cwd=lab.settings.project
+    )
     lab.at_end(lambda: end_group(process))
     return process
 

@@ -45,7 +45,7 @@ def put_strike(strike: Mapping[str, Any]) -> None:
     """
     for name, value in strike["values"].items():
         owner, last = owner_of(name)
-        setattr(owner, last, value)
+        setattr(owner, last, tuple(value) if isinstance(value, list) else value)  # JSON has no tuples
     owner, last = owner_of(strike["function"])
     real, folder = getattr(owner, last), Path(strike["folder"])
     if strike["when"] == IN_WORKER:

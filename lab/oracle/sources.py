@@ -49,6 +49,22 @@ def read_log(bootstrap: str, topic: str, notes: Path | None) -> Log:
 
 
 def _consume(bootstrap: str, topic: str) -> tuple[dict[tuple[int, int], Record], Offsets, Offsets]:
+    messages, begins, ends = consume(bootstrap, topic)
+    records: dict[tuple[int, int], Record] = {}
+    for each in messages:
+        record = Record(
+            each.partition(),
+            each.offset(),
+            each.value(),
+            each.timestamp()[1],
+            tuple(map(tuple, each.headers() or ())),
+        )
+        records[record.address] = record
+    return records, begins, ends
+
+
+def consume(bootstrap: str, topic: str) -> tuple[list[Any], Offsets, Offsets]:
+    """Return the committed records of a topic, each partition's in order, and the first and the end offset of each partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -61,7 +77,7 @@ def _consume(bootstrap: str, topic: str) -> tuple[dict[tuple[int, int], Record],
     partitions = list(consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
     marks = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=PATIENCE_S) for p in partitions}
     consumer.assign([TopicPartition(topic, p, low) for p, (low, _) in marks.items()])
-    records: dict[tuple[int, int], Record] = {}
+    found: list[Any] = []
     at_end: set[int] = set()
     deadline = time.monotonic() + PATIENCE_S
     while len(at_end) < len(partitions):
@@ -72,17 +88,10 @@ def _consume(bootstrap: str, topic: str) -> tuple[dict[tuple[int, int], Record],
         for each in messages:
             if each.error() is not None:  # the end of a partition is reported as an error
                 at_end.add(each.partition())
-                continue
-            record = Record(
-                each.partition(),
-                each.offset(),
-                each.value(),
-                each.timestamp()[1],
-                tuple(map(tuple, each.headers() or ())),
-            )
-            records[record.address] = record
+            else:
+                found.append(each)
     consumer.close()
-    return records, {p: low for p, (low, _) in marks.items()}, {p: high for p, (_, high) in marks.items()}
+    return found, {p: low for p, (low, _) in marks.items()}, {p: high for p, (_, high) in marks.items()}
 
 
 def _read_notes(notes: Path | None) -> list[Record]:

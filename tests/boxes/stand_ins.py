@@ -10,10 +10,10 @@ from pathlib import Path
 
 from boxes.compose_file import Container
 from homes.project import REPOSITORY
+from lab.faults.postgres import find_binaries
 from lab.faults.versitygw import versitygw_binary
 from rivertwice.config import Settings
 from rivertwice.setup.java import java_env
-from servers.postgres import find_binaries
 
 _HERE = Path(__file__).parent
 _VENV = Path(os.path.realpath(sys.prefix))

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from homes.project import edit_yaml
+from lab.faults import postgres
 from rivertwice.instants import utc_now
 from rivertwice.orchestration.airflow_api import AirflowClient
 from rivertwice.orchestration.run_names import is_reconcile_of
@@ -20,7 +21,7 @@ from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.timeline.intent import write_intent
 from running.waiting import wait_for
 from running.warm_spark import run_command_warm, small_jobs
-from servers import postgres, redis
+from servers import redis
 from servers.airflow import PIPELINE, await_success
 from servers.own_airflow import ONE_FILE, OwnAirflow, install_wheel, own_airflow
 from streams.flights import StreamedRun

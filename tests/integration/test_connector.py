@@ -15,6 +15,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from homes.delivery import read_topic
 from homes.project import EXAMPLES, REPOSITORY, TO_RUN, make_project
+from lab.faults.postgres import missing as no_server
+from lab.faults.postgres import postgres_server
 from rivertwice.config import Settings
 from rivertwice.embedded.broker import BrokerInfo
 from rivertwice.log.kafka import end_offsets, ensure_topic
@@ -26,8 +28,6 @@ from running.waiting import wait_for
 from running.warm_spark import run_command_warm, run_driver_warm
 from servers.connect_worker import ConnectWorker
 from servers.connect_worker import missing as no_worker
-from servers.postgres import missing as no_server
-from servers.postgres import postgres_server
 
 MISSING = no_server() or no_worker()
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]

@@ -18,6 +18,7 @@ import pytest
 from homes.delivered_versions import SecondVersion, serve
 from homes.delivery import DeliveryHome, fill, hour_rows
 from homes.ledger import NOW
+from lab.faults.postgres import missing, postgres_server
 from rivertwice.delivery.aside import ask
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.model import Parcel, Position
@@ -28,7 +29,6 @@ from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceEr
 from rivertwice.pipeline.delivery_model import PostgresDelivery
 from rivertwice.waits import Deadline
 from running.waiting import wait_for
-from servers.postgres import missing, postgres_server
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 SINK = "{pg: {to: postgres, table: totals, dsn_env: TEST_PG, guarantee: effectively_once}}"

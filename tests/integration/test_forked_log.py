@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,9 +70,15 @@ def closed_window(made: Streamed) -> tuple[str, ...]:
 
 
 def streamed_over_a_fork(
-    broker: RestoredBroker, folder: Path, name: str, *, archived: bool = False, saved: bool = True
+    broker: RestoredBroker,
+    folder: Path,
+    name: str,
+    *,
+    archived: bool = False,
+    saved: bool = True,
+    others: int = 80,
 ) -> Streamed:
-    """A stream that read 160 records, of which Kafka lost the last 40; it has others at their offsets, and more."""
+    """A stream that read 160 records, of which Kafka lost the last 40; it has `others` now, the first of them at their offsets."""
     settings = make_small_project(folder, name, bootstrap=broker.info.bootstrap)
     made = Streamed(settings, name)
     produce(settings, name, STORY[:120])
@@ -85,7 +92,7 @@ def streamed_over_a_fork(
     if archived:
         made.command("archive")
     broker.restore()
-    produce(settings, name, OTHERS[120:])
+    produce(settings, name, OTHERS[120 : 120 + others])
     return made
 
 
@@ -156,3 +163,24 @@ def test_a_stream_without_a_savepoint_from_before_the_fork_begins_again(tmp_path
         assert {row.timeline for row in rows} == {"t2"}
         assert sum(row.read for row in rows) == made.in_kafka()
         made.judged()
+
+
+@pytest.mark.proves("howto-retention.md#offsets-that-hold-other-records", "failure-modes.md#a-start")
+def test_a_batch_that_was_planned_to_the_end_of_a_shorter_log_is_no_damage_of_the_checkpoint(tmp_path: Path) -> None:
+    with restored_broker(tmp_path / "broker", REPOSITORY) as broker:
+        made = streamed_over_a_fork(broker, tmp_path / "run", "forked-planned", others=10)
+        plan_as_spark_does(made)
+        assert "savepoint rewind forked-planned" in made.refused_start()
+        made.command("savepoint", "rewind", "--yes")
+        rows = run_to_end(made.settings, made.name)
+        assert sum(row.read for row in rows) == made.in_kafka()
+        made.judged()
+
+
+def plan_as_spark_does(made: Streamed) -> None:
+    """Plan the next batch up to the log's end, as a query does that runs while Kafka loses records (`F59/unclean`)."""
+    offsets = made.settings.pipeline(made.name).checkpoint("t1") / "offsets"
+    last = max(int(path.name) for path in offsets.iterdir() if path.name.isdigit())
+    *head, _ = (offsets / str(last)).read_text().splitlines()
+    ends = {str(number): end for number, end in kafka.end_offsets(made.settings, made.name).items()}
+    (offsets / str(last + 1)).write_text("\n".join([*head, json.dumps({made.name: ends})]))

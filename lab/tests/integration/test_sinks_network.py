@@ -18,17 +18,15 @@ import psycopg
 import pytest
 
 from homes.delivery import DeliveryHome, fill, fold, read_topic
-from lab.faults.proxy import CLEAR, END_TXN, PRODUCE, FaultProxy, LateRequest, Weather
+from lab.faults.postgres import address_at, commit_of_a_step, loopback_server, missing, port_of
+from lab.faults.proxy import CLEAR, END_TXN, PRODUCE, FaultProxy, LateRequest, Weather, proxied_broker
 from rivertwice.cli import cli
 from rivertwice.config import Settings
 from rivertwice.delivery import postgres_sink
 from rivertwice.delivery.deliver import Deliverer
-from rivertwice.embedded.broker import start_broker, stop_broker
 from rivertwice.errors import ServiceError
 from rivertwice.log import kafka, outbox
-from rivertwice.ports import held_ports
 from running.waiting import wait_for
-from servers.postgres import missing, postgres_server
 
 KAFKA = "{out: {to: kafka, topic: out, partitions: 2, guarantee: exactly_once}}"
 
@@ -36,14 +34,8 @@ KAFKA = "{out: {to: kafka, topic: out, partitions: 2, guarantee: exactly_once}}"
 @pytest.fixture
 def proxy(settings: Settings) -> Iterator[FaultProxy]:
     """A proxy before a broker of the test's own, which all clients reach through it."""
-    with FaultProxy() as found:
-        own = replace(settings, bootstrap=None)
-        broker = start_broker(own, advertised_port=found.port)
-        try:
-            found.target_port = int(broker.bootstrap.rpartition(":")[2])
-            yield found
-        finally:
-            stop_broker(own)
+    with proxied_broker(replace(settings, bootstrap=None)) as found:
+        yield found
 
 
 def deliver(world: DeliveryHome, *more: str) -> subprocess.CompletedProcess[str]:
@@ -115,11 +107,7 @@ needs_postgres = pytest.mark.skipif(missing() is not None, reason=str(missing())
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """The address of a PostgreSQL server that listens on loopback, without a proxy."""
-    with held_ports(1) as (port,):
-        pass
-    with postgres_server(port) as address:
-        with psycopg.connect(address, autocommit=True) as connection:
-            connection.execute("ALTER ROLE rivertwice PASSWORD 'x'")
+    with loopback_server() as address:
         yield address
 
 
@@ -128,9 +116,8 @@ def far(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
     """A proxy before PostgreSQL; the sink's variable names it."""
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute("DROP TABLE IF EXISTS totals, rivertwice_positions")
-    with FaultProxy(int(server.rpartition("port=")[2])) as found:
-        address = f"host=127.0.0.1 port={found.port} user=rivertwice password=x dbname=postgres"
-        monkeypatch.setenv("TEST_PG", address)
+    with FaultProxy(port_of(server)) as found:
+        monkeypatch.setenv("TEST_PG", address_at(found.port))
         yield found
 
 
@@ -154,17 +141,6 @@ def rows_in(server: str) -> dict[tuple[int, str], int]:
     return {(int(start.timestamp()) // 3600, key): value for start, key, value in rows}
 
 
-def silent_at_the_commit_of_a_step(far: FaultProxy, *, lose: bool) -> None:
-    seen = threading.Event()
-
-    def swallow(data: bytes) -> bool:
-        if b"UPDATE" in data:
-            seen.set()
-        return seen.is_set() and b"COMMIT\x00" in data
-
-    far.swallow, far.lose = swallow, lose
-
-
 @needs_postgres
 @pytest.mark.parametrize("lose", [False, True], ids=["the answer is lost", "the request is lost"])
 @pytest.mark.proves(
@@ -183,7 +159,7 @@ def test_a_commit_without_an_answer_ends_in_time_and_the_position_says_what_beca
     fill(table, "t1", range(2), keys=5)
     assert run("deliver", "run", "p", "--until-end") == 0
     fill(table, "t1", range(2, 3), keys=5)
-    silent_at_the_commit_of_a_step(far, lose=lose)
+    far.swallow, far.lose = commit_of_a_step(), lose
     monkeypatch.setattr(postgres_sink, "WAIT_S", 2.0)
     assert run("deliver", "run", "p", "--until-end") == 1
     error = " ".join(capsys.readouterr().err.split())
@@ -201,7 +177,7 @@ def test_sigterm_ends_a_deliverer_whose_database_does_not_answer(
     table: DeliveryHome, far: FaultProxy, server: str
 ) -> None:
     fill(table, "t1", range(1), keys=5)
-    silent_at_the_commit_of_a_step(far, lose=False)
+    far.swallow, far.lose = commit_of_a_step(), False
     command = [sys.executable, "-m", "rivertwice.cli", "deliver", "run", "p"]
     with subprocess.Popen(command, env={**os.environ}, stderr=subprocess.PIPE, text=True) as process:
         with psycopg.connect(server, autocommit=True) as watcher:

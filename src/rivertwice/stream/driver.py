@@ -110,7 +110,6 @@ class Driver:
         line = self._open_timeline(bundle)
         self._definition = self._frozen(line)
         self._resume(line, bundle)
-        self._marks.check()  # before the reach: of a log that ends too early it says more
         check_reach(self._settings, self._home, self._definition, line, utc_now(), record=self._goal is None)
         spark = self._session()
         checkpoint = self._home.checkpoint(line.timeline)
@@ -154,7 +153,7 @@ class Driver:
         return with_buckets(definition, line.fold_buckets)
 
     def _resume(self, line: Timeline, bundle: Bundle) -> None:
-        """Check that the checkpoint continues where the ledger ends, and report that position in the heartbeat."""
+        """Check that Kafka has what was read and that the checkpoint continues there, and report that position in the heartbeat."""
         # An earlier driver's, or the parent timeline's.
         path = path_of(self._home, line.timeline)
         committed = newest_rows_of_run(self._home, require_rows(self._home, line.timeline), path)
@@ -166,6 +165,9 @@ class Driver:
             self.heartbeat.resume(line.genesis, None, None)
             marks = {}
         self._marks = ReadMarks(self._settings, self._definition.name, line.topic_ids, marks)
+        # Before the checkpoint and the reach: a query that ran while the log got shorter has planned a batch to the log's end, which looks
+        # like damage. Of a log that ends too early the marks say more.
+        self._marks.check()
 
         def rule_of_row(row: LedgerRow) -> WatermarkRule:
             own = row.bundle == bundle.id

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server of a test's own: a private cluster in a temporary folder, reached by a socket in that folder."""
+"""A real PostgreSQL server for one test or run: a private cluster in a temporary folder, reached by a socket in that folder."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import psycopg
+
+from lab.faults.proxy import Swallow
+from rivertwice.ports import held_ports
 
 USER = "rivertwice"
 
@@ -72,3 +77,36 @@ def postgres_server(port: int | None = None) -> Iterator[str]:
             run(str(binaries / "pg_ctl"), "-D", data, "-m", "immediate", "stop")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def loopback_server() -> Iterator[str]:
+    """Run a server that also listens on loopback; give the connection string of its socket. `address_at` is the other way in."""
+    with held_ports(1) as (port,):
+        pass
+    with postgres_server(port) as address:
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute(f"ALTER ROLE {USER} PASSWORD 'x'")
+        yield address
+
+
+def port_of(address: str) -> int:
+    """Return the loopback port of a server that `loopback_server` gave."""
+    return int(address.rpartition("port=")[2])
+
+
+def address_at(port: int) -> str:
+    """Return the connection string by a port of loopback: the server's, or a proxy's."""
+    return f"host=127.0.0.1 port={port} user={USER} password=x dbname=postgres"
+
+
+def commit_of_a_step() -> Swallow:
+    """Return what waits for the COMMIT of a transaction that has stored a position: other transactions only read, or create."""
+    updated = False
+
+    def is_it(piece: bytes) -> bool:
+        nonlocal updated
+        updated = updated or b"UPDATE" in piece
+        return updated and b"COMMIT\x00" in piece
+
+    return Swallow(is_it)
