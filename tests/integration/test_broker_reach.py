@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
+from homes.project import REPOSITORY
 from rivertwice.config import KafkaSecurity, Settings
-from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
+from rivertwice.log import kafka
 from rivertwice.log.reach import find_silence
 from servers.secure_kafka import SecureListeners
 
@@ -31,3 +36,29 @@ def test_listeners_with_a_login_and_with_tls_answer_before_the_login(
     assert find_silence(settings) is None
     over_tls = replace(settings, bootstrap=f"127.0.0.1:{listeners.tls}", kafka=KafkaSecurity(protocol="SSL"))
     assert find_silence(over_tls) is None
+
+
+def test_a_client_that_was_told_of_the_leader_before_an_election_finds_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused by its leader's epoch, for ever: a driver ended by it when its leader was killed."""
+    own = Settings(REPOSITORY, tmp_path)
+    broker = start_broker(own)
+    try:
+        settings = replace(own, bootstrap=broker.bootstrap)
+        kafka.ensure_topic(settings, "elected", 2)
+        told, latest = kafka.admin(settings), OffsetSpec.latest()
+        for answer in told.list_offsets({TopicPartition("elected", each): latest for each in (0, 1)}).values():
+            answer.result(20)
+        assert broker.pid is not None
+        process = psutil.Process(broker.pid)
+        process.kill()
+        process.wait(20)
+        start_broker(own)
+        monkeypatch.setattr(kafka, "admin", lambda _: told)
+        monkeypatch.setattr(
+            kafka, "_partitions", lambda *_: [0, 1]
+        )  # without a question of this client, which would tell it
+        assert kafka.end_offsets(settings, "elected") == {0: 0, 1: 0}
+    finally:
+        stop_broker(own)

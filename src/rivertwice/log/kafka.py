@@ -46,6 +46,7 @@ _LEADERLESS = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_LEADER_EPOCH,  # the broker does not know yet the leader that the metadata named
     KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError._NOENT,  # "No leaders found"
 )
 _MOST_BYTES = 90_000_000  # the client must be able to receive so much
 _RETENTION = {"retention.ms": "-1"}  # records carry the time of the event's arrival, which may be years ago
@@ -252,15 +253,18 @@ def _offsets(
     kept: AdminClient | None = None,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[int, int]:
-    requests = {TopicPartition(topic, partition): spec for partition in _partitions(settings, topic, kept)}
     client = kept or admin(settings)
+    requests = {TopicPartition(topic, partition): spec for partition in _partitions(settings, topic, client)}
 
     def ask() -> dict[int, int]:
         answers = client.list_offsets(requests, isolation_level=isolation, request_timeout=TIMEOUT)
         return {place.partition: int(answer.result(TIMEOUT).offset) for place, answer in answers.items()}
 
+    def look(_: BaseException) -> None:
+        client.list_topics(topic, timeout=TIMEOUT)  # else a client asks the leader that it knows, with the epoch of then, again and again
+
     with _explained(settings, f"reading the offsets of topic {topic}"):
-        return dict(sorted(retry_for(_is_leaderless, seconds=TIMEOUT, every_s=_POLL_S)(ask).items()))
+        return dict(sorted(retry_for(_is_leaderless, seconds=TIMEOUT, every_s=_POLL_S, say=look)(ask).items()))
 
 
 def _is_leaderless(error: BaseException) -> bool:
