@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from homes.project import REPOSITORY
 from rivertwice.config import KafkaSecurity, Settings
