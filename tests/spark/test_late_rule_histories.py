@@ -230,7 +230,7 @@ def stretch(chance: random.Random, stream: dict[RowId, list[StreamRow]]) -> RowI
 
 def rename(chance: random.Random, stream: dict[RowId, list[StreamRow]]) -> RowId:
     row = chance.choice(sorted(stream))
-    other = row._replace(key=row.key.replace("h", "x"))
+    other = row._replace(key=row.key.replace("h", "x").replace("H", "X"))
     stream[other] = stream.pop(row)
     return other
 
