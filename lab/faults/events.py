@@ -13,10 +13,11 @@ from typing import Any
 
 from lab.faults.poison import POISON, make_poison
 from rivertwice.config import Settings
-from rivertwice.errors import RequestError
+from rivertwice.errors import RequestError, ServiceError
 from rivertwice.instants import from_ms, to_iso
 from rivertwice.log import kafka
 from rivertwice.log.send import Sent, send_records
+from rivertwice.retry import retry
 
 BEGIN_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""
@@ -154,5 +155,6 @@ def produce_events(settings: Settings, topic: str, events: Sequence[Event]) -> l
     Raises:
         ServiceError: not all were acknowledged.
     """
-    kafka.topic_id(settings, topic)  # an absent topic is reported at once, not after the producer's patience
+    # An absent topic is reported at once, not after the producer's patience. While controllers elect, nobody answers.
+    retry(ServiceError, tries=3)(kafka.topic_id, settings, topic)
     return send_records(settings, topic, events)
