@@ -114,9 +114,8 @@ def _late(run: SinkRun, proxy: FaultProxy) -> None:
         return produced == 2
 
     proxy.late = late = LateRequest(END_TXN, in_the_next_step)
-    for _ in range(
-        3
-    ):  # without an answer in time the deliverer ends with an unknown outcome, and the next one takes the next step
+    # Without an answer in time the deliverer ends with an unknown outcome, and the next one takes the next step.
+    for _ in range(3):
         code = run.deliver()
         if late.arrived.is_set():
             break

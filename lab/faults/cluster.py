@@ -27,7 +27,7 @@ from rivertwice.waits import Deadline
 
 BROKERS = (1, 2, 3)
 APART = 100
-"""Id of a controller that is no broker."""
+"""Id of a controller that is not a broker."""
 PATIENCE_S = 120.0
 HEAP = "256m"
 _REPLICATED = {

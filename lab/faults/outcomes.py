@@ -114,7 +114,7 @@ def this_code() -> dict[str, Any]:
 
 
 def _git(folder: Path, *command: str) -> str:
-    return subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S607 (the git of whoever runs the lab)
+    return subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S607 (the user's git)
 
 
 def of_this_code(outcomes: Iterable[Outcome]) -> list[Outcome]:

@@ -17,7 +17,7 @@ Written by `rivertwice faults report` from the outcomes in [fault-outcomes.jsonl
 
 """
 FOUND = Path(__file__).with_name("found.md")
-"""What the lab, the oracles, the protocol model and trials found: kept by whoever mends it."""
+"""What the lab, the oracles, the protocol model and trials found. Each fix adds its row."""
 _MEANING = """
 ## What the columns mean
 

@@ -56,9 +56,8 @@ def test_a_client_that_was_told_of_the_leader_before_an_election_finds_the_new_o
         process.wait(20)
         start_broker(own)
         monkeypatch.setattr(kafka, "admin", lambda _: told)
-        monkeypatch.setattr(
-            kafka, "_partitions", lambda *_: [0, 1]
-        )  # without a question of this client, which would tell it
+        # Without a question of this client, which would tell it of the new leader.
+        monkeypatch.setattr(kafka, "_partitions", lambda *_: [0, 1])
         assert kafka.end_offsets(settings, "elected") == {0: 0, 1: 0}
     finally:
         stop_broker(own)

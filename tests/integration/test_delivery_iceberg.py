@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
@@ -22,7 +23,7 @@ from homes.delivered_versions import SecondVersion, serve
 from homes.delivery import DeliveryHome, fill, hour_rows
 from rivertwice.delivery.deliver import Deliverer
 from rivertwice.delivery.iceberg_sink import IcebergSink
-from rivertwice.delivery.model import EMIT, DeliveredRecord, Parcel, Position
+from rivertwice.delivery.model import EMIT, DeliveredColumns, DeliveredRecord, Parcel, Position
 from rivertwice.delivery.source import StoredSource
 from rivertwice.errors import ConfigError, LostRaceError
 from rivertwice.instants import from_ms
@@ -119,16 +120,21 @@ def test_rolled_back_the_table_is_given_again_what_it_lost(world: DeliveryHome) 
     assert rows() == world.served()
 
 
-@pytest.mark.proves("guarantees.md#iceberg-sink")
-def test_of_two_deliverers_one_is_turned_away(world: DeliveryHome) -> None:
-    fill(world, "t1", range(1), keys=1)
+def two_sinks(world: DeliveryHome) -> tuple[tuple[IcebergSink, IcebergSink], DeliveredColumns, pa.Schema]:
+    """Two deliverers' sinks, not open yet, with what is delivered to them."""
     source = StoredSource(world.home)
     view = source.look(None)
     assert view is not None
-    shape, schema = source.shape(view), source.schema()
     asked = world.definition.deliver["ice"]
     assert isinstance(asked, IcebergDelivery)
-    first, second = IcebergSink("p", "ice", asked), IcebergSink("p", "ice", asked)
+    sinks = IcebergSink("p", "ice", asked), IcebergSink("p", "ice", asked)
+    return sinks, source.shape(view), source.schema()
+
+
+@pytest.mark.proves("guarantees.md#iceberg-sink")
+def test_of_two_deliverers_one_is_turned_away(world: DeliveryHome) -> None:
+    fill(world, "t1", range(1), keys=1)
+    (first, second), shape, schema = two_sinks(world)
     assert first.open(shape, schema) is None
     assert second.open(shape, schema) is None
     at = Position("t1", 0, 0, "x", 1)
@@ -141,13 +147,7 @@ def test_of_two_deliverers_one_is_turned_away(world: DeliveryHome) -> None:
 @pytest.mark.proves("howto-delivery.md#iceberg", "guarantees.md#iceberg-sink")
 def test_of_two_deliverers_one_is_turned_away_though_somebody_allowed_retries(world: DeliveryHome) -> None:
     fill(world, "t1", range(1), keys=2)
-    source = StoredSource(world.home)
-    view = source.look(None)
-    assert view is not None
-    shape, schema = source.shape(view), source.schema()
-    asked = world.definition.deliver["ice"]
-    assert isinstance(asked, IcebergDelivery)
-    first, second = IcebergSink("p", "ice", asked), IcebergSink("p", "ice", asked)
+    (first, second), shape, schema = two_sinks(world)
     first.open(shape, schema)
     second.open(shape, schema)
     with table().transaction() as change:

@@ -261,9 +261,8 @@ def _offsets(
         return {place.partition: int(answer.result(TIMEOUT).offset) for place, answer in answers.items()}
 
     def look(_: BaseException) -> None:
-        client.list_topics(
-            topic, timeout=TIMEOUT
-        )  # else a client asks the leader that it knows, with the epoch of then, again and again
+        # Without it the client asks the leader that it knows, with the old epoch, again and again.
+        client.list_topics(topic, timeout=TIMEOUT)
 
     with _explained(settings, f"reading the offsets of topic {topic}"):
         return dict(sorted(retry_for(_is_leaderless, seconds=TIMEOUT, every_s=_POLL_S, say=look)(ask).items()))

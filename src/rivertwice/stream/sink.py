@@ -273,9 +273,8 @@ class Sink:
     def _replay(self, frame: Any, planned: PlannedBatch, start: Any) -> LedgerRow:
         """Compute a batch that is committed already, for its state only, and return its ledger row."""
         context, batch = self._context, planned.batch
-        heal_ledger(
-            context.home
-        )  # whoever committed it may have died before the ledger's copy, after this driver's start
+        # Another driver may have committed it after this one's start, and been killed before the ledger's copy.
+        heal_ledger(context.home)
         committed = (row for row in read_ledger(context.home, batch) if row.timeline == context.timeline.timeline)
         recorded = next((row for row in committed if row.batch == batch), None)
         row = check_replay(recorded, planned, start)

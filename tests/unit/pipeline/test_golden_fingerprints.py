@@ -1,6 +1,6 @@
 """Each definition of the repository hashes to what it did: a stream that runs would refuse its state otherwise.
 
-A definition that is changed on purpose, or a new one, is written anew by `PYTHONPATH=tests python -m unit.pipeline.test_golden_fingerprints`.
+After a change on purpose, or for a new definition, run `PYTHONPATH=tests python -m unit.pipeline.test_golden_fingerprints`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a suite with a mistake adds to the gate of a reconcile: the run goes on, and says what is wrong."""
+"""What a suite with a mistake adds to the gate of a reconcile: the run continues, and says what is wrong."""
 
 from __future__ import annotations
 
