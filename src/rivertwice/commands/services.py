@@ -16,8 +16,8 @@ from rivertwice.errors import RequestError, RivertwiceError
 
 if TYPE_CHECKING:
     from rivertwice.engine import EngineStatus
-    from rivertwice.pipeline.checked import Judgement
     from rivertwice.pipeline.definition import Definition
+    from rivertwice.pipeline.lint_model import Judgement
 
 DRAIN_SECONDS = 180.0
 

@@ -6,8 +6,7 @@ which Spark, and what they found. A start, an upgrade, `lint` and `up` read it. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +16,7 @@ from rivertwice.config import PipelineHome, Settings
 from rivertwice.errors import ConfigError, DefinitionError, RequestError
 from rivertwice.instants import parse_iso, to_iso
 from rivertwice.pipeline.bundle import Bundle, build_bundle
-from rivertwice.pipeline.lint_model import BROKEN, HOLDS, NOT_CHECKED
+from rivertwice.pipeline.lint_model import CheckReport, Judgement
 from rivertwice.store.files import read_json, replace_json
 
 if TYPE_CHECKING:
@@ -26,41 +25,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 CHECKS_VERSION = 3
 """Increase it when a change alters what the checks refuse."""
-
-
-@dataclass(frozen=True)
-class CheckReport:
-    """What the checks found in a definition.
-
-    Attributes:
-        bundle: id of the definition's files.
-        findings: why it is refused, one sentence each; empty if it holds.
-        unchecked: what could not be checked, and why.
-        keys: key to why it does not divide the work between tasks.
-        risks: expressions that can throw on several records together, which stops the stream.
-        at: when it was checked.
-    """
-
-    bundle: str
-    findings: tuple[str, ...]
-    unchecked: tuple[str, ...]
-    keys: Mapping[str, str]
-    at: datetime
-    risks: tuple[str, ...] = ()
-
-    @property
-    def holds(self) -> bool:
-        """Whether there are no findings."""
-        return not self.findings
-
-    def require(self) -> None:
-        """Refuse a definition that does not hold.
-
-        Raises:
-            DefinitionError: every finding with its remedy, one a line.
-        """
-        if self.findings:
-            raise DefinitionError("\n".join(self.findings))
 
 
 def read_verdict(home: PipelineHome, bundle: str) -> CheckReport | None:
@@ -119,32 +83,6 @@ def check_bundle(
     if home is not None:
         _write(home, verdict)
     return verdict
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """One definition of a project, also if it is refused.
-
-    Attributes:
-        name: name of its folder.
-        bundle: the definition; None if it cannot be loaded.
-        verdict: the result of the checks; None if it cannot be loaded or was not checked.
-        broken: why it is refused, one sentence each.
-        unchecked: why it, or a part of it, was not checked.
-    """
-
-    name: str
-    bundle: Bundle | None
-    verdict: CheckReport | None
-    broken: tuple[str, ...]
-    unchecked: tuple[str, ...]
-
-    @property
-    def state(self) -> str:
-        """One of `holds`, `broken`, `not checked`."""
-        if self.broken:
-            return BROKEN
-        return HOLDS if self.verdict is not None else NOT_CHECKED
 
 
 def judge_folder(

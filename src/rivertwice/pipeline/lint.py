@@ -18,7 +18,7 @@ from rivertwice.pipeline.model import Definition
 from rivertwice.pipeline.source_model import Source
 
 if TYPE_CHECKING:
-    from rivertwice.pipeline.checked import CheckReport, Judgement
+    from rivertwice.pipeline.lint_model import CheckReport, Judgement
 
 __all__ = [
     "BROKEN",

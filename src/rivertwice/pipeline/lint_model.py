@@ -1,10 +1,16 @@
-"""The finding of a lint about one pitfall, and the facts of topics that it is passed."""
+"""What lint and the checks of a definition find, and the facts about topics that they are given."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from rivertwice.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from rivertwice.pipeline.bundle import Bundle
 
 HOLDS, BROKEN, NOT_CHECKED, WARNS = "holds", "broken", "not checked", "warns"
 
@@ -53,3 +59,64 @@ def worst(findings: Sequence[LintFinding]) -> str:
     """Return the worst state among findings."""
     order = (BROKEN, WARNS, NOT_CHECKED, HOLDS)
     return min((finding.state for finding in findings), key=order.index, default=HOLDS)
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What the checks found in a definition.
+
+    Attributes:
+        bundle: id of the definition's files.
+        findings: why it is refused, one sentence each; empty if it holds.
+        unchecked: what could not be checked, and why.
+        keys: key to why it does not divide the work between tasks.
+        risks: expressions that can throw on several records together, which stops the stream.
+        at: when it was checked.
+    """
+
+    bundle: str
+    findings: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    keys: Mapping[str, str]
+    at: datetime
+    risks: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether there are no findings."""
+        return not self.findings
+
+    def require(self) -> None:
+        """Refuse a definition that does not hold.
+
+        Raises:
+            DefinitionError: every finding with its remedy, one a line.
+        """
+        if self.findings:
+            raise DefinitionError("\n".join(self.findings))
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One definition of a project, also if it is refused.
+
+    Attributes:
+        name: name of its folder.
+        bundle: the definition; None if it cannot be loaded.
+        verdict: the result of the checks; None if it cannot be loaded or was not checked.
+        broken: why it is refused, one sentence each.
+        unchecked: why it, or a part of it, was not checked.
+    """
+
+    name: str
+    bundle: Bundle | None
+    verdict: CheckReport | None
+    broken: tuple[str, ...]
+    unchecked: tuple[str, ...]
+
+    @property
+    def state(self) -> str:
+        """One of `holds`, `broken`, `not checked`."""
+        if self.broken:
+            return BROKEN
+        return HOLDS if self.verdict is not None else NOT_CHECKED

@@ -13,9 +13,10 @@ from rivertwice.errors import FingerprintError, LogGapError
 from rivertwice.log import kafka
 from rivertwice.log.addresses import StoredOffsets, encode_ends
 from rivertwice.pipeline.bundle import Bundle, build_bundle
-from rivertwice.pipeline.checked import CheckReport, check_bundle, read_verdict
+from rivertwice.pipeline.checked import check_bundle, read_verdict
 from rivertwice.pipeline.definition import Definition
 from rivertwice.pipeline.fold_buckets import buckets_at_genesis
+from rivertwice.pipeline.lint_model import CheckReport
 from rivertwice.store import delta
 from rivertwice.stream.loaded import begin_after_load
 from rivertwice.stream.seal import app_of, seal_timeline

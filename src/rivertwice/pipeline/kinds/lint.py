@@ -11,7 +11,7 @@ from rivertwice.pipeline.lint_model import BROKEN, HOLDS, NOT_CHECKED, WARNS, Li
 from rivertwice.pipeline.refusals import CLOCK, ORDER, FunctionRefusal, find_refused
 
 if TYPE_CHECKING:
-    from rivertwice.pipeline.checked import CheckReport
+    from rivertwice.pipeline.lint_model import CheckReport
     from rivertwice.pipeline.model import Definition
 
 DAY = timedelta(days=1)

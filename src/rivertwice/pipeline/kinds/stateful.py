@@ -32,8 +32,8 @@ from rivertwice.pipeline.names import RECORD, ROW, SOURCE
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from rivertwice.pipeline.checked import CheckReport
     from rivertwice.pipeline.late_policy import LatePolicy
+    from rivertwice.pipeline.lint_model import CheckReport
     from rivertwice.pipeline.model import Definition, DefinitionFile
     from rivertwice.pipeline.windows import Window
 
