@@ -16,9 +16,9 @@ from hypothesis import settings as hypothesis_settings
 from pyspark.sql import SparkSession
 
 from homes.project import REPOSITORY
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
-from rivertwice.ports import held_ports
+from rivertwice.core.ports import held_ports
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo, start_broker, stop_broker
 from running.shared import alone, joined, shared_folder
 from running.tiers import file_of, is_quick, longest_files_first, share_of, stored_durations
 from running.warm_spark import own_session, stop_warm_session, warm_session

@@ -1,7 +1,7 @@
 """Airflow DAGs: `archive__PIPELINE`, one for each definition in `pipelines/`."""
 
-from rivertwice.orchestration.dags import archive_dag, is_first_version
-from rivertwice.orchestration.definitions import every_dag
+from rivertwice.airflow.dags import archive_dag, is_first_version
+from rivertwice.airflow.definitions import every_dag
 
 for dag in every_dag(archive_dag, wants=is_first_version):
     globals()[dag.dag_id] = dag

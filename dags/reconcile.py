@@ -1,7 +1,7 @@
 """Airflow DAGs: `reconcile__PIPELINE`, one for each definition in `pipelines/`, and for each version."""
 
-from rivertwice.orchestration.dags import reconcile_dag
-from rivertwice.orchestration.definitions import every_dag
+from rivertwice.airflow.dags import reconcile_dag
+from rivertwice.airflow.definitions import every_dag
 
 for dag in every_dag(reconcile_dag):
     globals()[dag.dag_id] = dag

@@ -24,15 +24,15 @@ import pyarrow.compute as pc
 
 from lab.faults.lab import Lab
 from lab.mutations import MUTATIONS, Mutation, mutate
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import start_broker, stop_broker
-from rivertwice.errors import RivertwiceError
-from rivertwice.instants import from_ms, utc_now
-from rivertwice.pipeline.engine import spark_session
+from rivertwice.agent.served import rebuild
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.instants import from_ms, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.engine.session import spark_session
+from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.run import reconcile
-from rivertwice.store import delta
-from rivertwice.supervise.served import rebuild
+from rivertwice.storage import delta
 from rivertwice.timeline.ledger import from_table, to_table
 
 PIPELINE = Lab.pipeline

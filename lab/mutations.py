@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 
 from lab.faults.errors import LabError
-from rivertwice.config import PipelineHome
-from rivertwice.pipeline.bundle import build_bundle, load_bundle, save_bundle
-from rivertwice.store import delta
+from rivertwice.core.homes import PipelineHome
+from rivertwice.definition.bundle import build_bundle, load_bundle, save_bundle
+from rivertwice.storage import delta
 from rivertwice.timeline.ledger import LedgerRow, from_table, to_table
 
 Rows = list[dict[str, Any]]

@@ -1,1 +1,1 @@
-from rivertwice.orchestration.plugin_file import *  # noqa: D100, F403
+from rivertwice.airflow.plugin_file import *  # noqa: D100, F403

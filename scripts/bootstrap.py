@@ -186,7 +186,7 @@ def s3_server_beside() -> Iterator[None]:
 def add_the_rest(*, dev: bool) -> int:
     """Add what pip cannot install, the data beside Java, jars and class archive. Return the exit code."""
     lanes = [
-        [["-m", "rivertwice.cli", "setup", *(["--dev"] if dev else [])]],
+        [["-m", "rivertwice.cli.main", "setup", *(["--dev"] if dev else [])]],
         [["-m", "lab.flights.data"]],
     ]
     with ThreadPoolExecutor(len(lanes)) as pool:

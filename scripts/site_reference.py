@@ -15,7 +15,7 @@ MADE = "Made from the code when this site is built."
 
 def commands() -> str:
     """Return the page of all commands: of each its text, its usage, its options and its examples, as `--help` prints them."""
-    from rivertwice.cli import cli
+    from rivertwice.cli.main import cli
 
     intro = f"# Commands\n\n{MADE} [The command line](../cli.md) says what they are for.\n"
     return "\n".join([intro, *_commands(cli, click.Context(cli, info_name="rivertwice"))])
@@ -45,11 +45,11 @@ def python_api() -> str:
         f"::: {name}"
         for name in (
             "rivertwice.open",
-            "rivertwice.results.project.Project",
-            "rivertwice.results.rows.Rows",
-            "rivertwice.results.rows.Table",
-            "rivertwice.results.status.Status",
-            "rivertwice.errors",
+            "rivertwice.read.project.Project",
+            "rivertwice.timeline.result_rows.Rows",
+            "rivertwice.timeline.result_rows.Table",
+            "rivertwice.timeline.result_status.Status",
+            "rivertwice.core.errors",
         )
     )
     return f"# Python API\n\n{MADE} [Read results](../howto-results.md) shows it at work.\n\n{objects}\n"
@@ -57,7 +57,7 @@ def python_api() -> str:
 
 def settings() -> str:
     """Return the page of all settings."""
-    from rivertwice.config.variables import VARIABLES
+    from rivertwice.core.settings import VARIABLES
 
     rows = [
         f"| `{each.name}` | {f'`{each.key}`' if each.key else ''} | {each.meaning} | {each.default} |" for each in VARIABLES
@@ -73,7 +73,7 @@ def settings() -> str:
 
 def metrics() -> str:
     """Return the page of all metrics."""
-    from rivertwice.metrics.prometheus import described
+    from rivertwice.agent.prometheus import described
 
     rows = [f"| `{each.name}` | {each.kind} | {', '.join(each.labels)} | {each.text} |" for each in described()]
     return (
@@ -84,7 +84,7 @@ def metrics() -> str:
 
 def pipeline_yaml() -> str:
     """Return the page of all keys of `pipeline.yaml`, from the schema that editors use."""
-    from rivertwice.pipeline.schema import json_schema
+    from rivertwice.definition.json_schema_file import json_schema
 
     schema = json.loads(json_schema())
     parts = [
@@ -160,7 +160,7 @@ def _default(value: Mapping[str, Any], is_required: bool) -> str:
 
         from pydantic import TypeAdapter
 
-        from rivertwice.pipeline.durations import format_duration
+        from rivertwice.definition.parts import format_duration
 
         default = format_duration(TypeAdapter(timedelta).validate_python(default))
     return f"`{default if isinstance(default, str) else json.dumps(default)}`"

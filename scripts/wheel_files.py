@@ -1,4 +1,4 @@
-"""Put what a project may have of its own into the wheel (`rivertwice.config.shipped`); an editable installation finds it in the clone."""
+"""Put what a project may have of its own into the wheel (`rivertwice.core.installed`); an editable installation finds it in the clone."""
 
 from __future__ import annotations
 

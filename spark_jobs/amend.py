@@ -10,17 +10,15 @@ import argparse
 import logging
 import sys
 
-from rivertwice.config import Settings
-from rivertwice.deadletters.cure import problem_with
-from rivertwice.deadletters.decide import Decision, is_amended
-from rivertwice.deadletters.drafts import forget_draft, load_draft
-from rivertwice.deadletters.model import parse_place
-from rivertwice.deadletters.summary import amend, find_letter, read_brief, with_bytes
-from rivertwice.errors import RequestError, RivertwiceError
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.engine import spark_session
+from rivertwice.core.errors import RequestError, RivertwiceError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.session import spark_session
 from rivertwice.timeline.committed import committed_batches
+from rivertwice.timeline.dead_cure import problem_with
+from rivertwice.timeline.dead_letters import Decision, forget_draft, is_amended, load_draft, parse_place
+from rivertwice.timeline.dead_summary import amend, find_letter, read_brief, with_bytes
 
 _log = logging.getLogger("rivertwice.amend")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rivertwice.config import Settings
-from rivertwice.errors import RivertwiceError
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.session import spark_session
 from rivertwice.log.addresses import describe
 from rivertwice.log.archive import extend_archive
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.engine import spark_session
 
 
 def main() -> int:

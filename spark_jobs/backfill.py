@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill
 from rivertwice.backfill.store import load_plan
-from rivertwice.config import Settings
-from rivertwice.errors import RivertwiceError
-from rivertwice.pipeline.engine import spark_on_demand
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.settings import Settings
+from rivertwice.engine.session import spark_on_demand
 
 logger = logging.getLogger("rivertwice.backfill")
 

@@ -10,9 +10,10 @@ import argparse
 import logging
 import sys
 
-from rivertwice.config import Settings, require_name, require_pipeline
-from rivertwice.errors import ConfigError, RivertwiceError
-from rivertwice.instants import utc_now
+from rivertwice.core.errors import ConfigError, RivertwiceError
+from rivertwice.core.homes import require_name, require_pipeline
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     except ConfigError as error:
         sys.stderr.write(f"refused: {error}\n")
         return 2
-    from rivertwice.pipeline.engine import spark_on_demand
+    from rivertwice.engine.session import spark_on_demand
     from rivertwice.versions.comparisons import EXAMPLES, find_comparison, store_comparison
     from rivertwice.versions.parity import compare_versions
 

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest
 from rivertwice.backfill.prepare import plan_if_needed
 from rivertwice.backfill.store import note_planned, save_plan
-from rivertwice.config import Settings
-from rivertwice.errors import RivertwiceError
-from rivertwice.instants import TimeRange, parse_iso, to_ms
-from rivertwice.pipeline.engine import spark_on_demand
-from rivertwice.verdicts import DEFECT, LATE
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.instants import TimeRange, parse_iso, to_ms
+from rivertwice.core.settings import Settings
+from rivertwice.engine.session import spark_on_demand
+from rivertwice.timeline.verdicts import DEFECT, LATE
 
 logger = logging.getLogger("rivertwice.backfill")
 

@@ -11,9 +11,9 @@ import argparse
 import logging
 import sys
 
-from rivertwice.config import Settings
-from rivertwice.errors import ReplayMismatchError, RivertwiceError
-from rivertwice.savepoint.budget import ProofBudget
+from rivertwice.core.errors import ReplayMismatchError, RivertwiceError
+from rivertwice.core.settings import Settings
+from rivertwice.savepoint.proof import ProofBudget
 from rivertwice.savepoint.prove import prove_rotation, prove_savepoint
 
 _log = logging.getLogger("rivertwice.prove")

@@ -10,9 +10,10 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
-from rivertwice.config import Settings, require_name, require_pipeline
-from rivertwice.errors import ConfigError, RequestError, RivertwiceError
-from rivertwice.instants import TimeRange, utc_now
+from rivertwice.core.errors import ConfigError, RequestError, RivertwiceError
+from rivertwice.core.homes import require_name, require_pipeline
+from rivertwice.core.instants import TimeRange, utc_now
+from rivertwice.core.settings import Settings
 
 if TYPE_CHECKING:
     from rivertwice.reconcile.report import ReconcileReport
@@ -43,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     except (RequestError, ConfigError) as error:
         sys.stderr.write(f"refused: {error}\n")
         return 2
-    from rivertwice.pipeline.engine import spark_on_demand
+    from rivertwice.engine.session import spark_on_demand
     from rivertwice.reconcile.run import reconcile
     from rivertwice.reconcile.unchanged import count_unsealed, reconcile_unchanged
 

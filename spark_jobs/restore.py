@@ -11,12 +11,11 @@ import argparse
 import logging
 import sys
 
-from rivertwice.config import Settings
-from rivertwice.errors import RivertwiceError
-from rivertwice.instants import parse_iso
-from rivertwice.savepoint.bases import RESTING
-from rivertwice.savepoint.operations.record import Restore, read_restores
-from rivertwice.savepoint.operations.repeated import find_repeated
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.instants import parse_iso
+from rivertwice.core.settings import Settings
+from rivertwice.savepoint.manifest import RESTING
+from rivertwice.savepoint.operations.record import Restore, find_repeated, read_restores
 from rivertwice.savepoint.operations.restore import restore_savepoint
 
 _log = logging.getLogger("rivertwice.restore")

@@ -23,8 +23,8 @@ from lab.bench.restart import report_restart
 from lab.bench.rotation import report_rotation
 from lab.flights.plan import STORM
 from lab.flights.replay import ReplayRequest, replay
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import start_broker, stop_broker
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import start_broker, stop_broker
 from streams.flights import PIPELINE
 
 STORM_FLIGHTS = 420  # 35 batches; the first five are left out

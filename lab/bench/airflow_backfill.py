@@ -33,17 +33,16 @@ from homes.project import link
 from lab.bench.measure import describe, run_measured
 from lab.bench.minutes import NAME, fill, make_minutes_project, stream, windows
 from lab.bench.reconcile import STEP_MS, WINDOW_MS
+from rivertwice.agent.launch import start_agent, stop_agent
+from rivertwice.airflow.airflow_api import AirflowClient
 from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.prepare import make_plan
 from rivertwice.backfill.store import list_backfills, load_plan, save_plan
-from rivertwice.config import Settings
-from rivertwice.embedded.airflow import client
-from rivertwice.embedded.airflow_config import airflow_home
-from rivertwice.embedded.broker import start_broker, stop_broker
-from rivertwice.instants import TimeRange, to_iso, utc_now
-from rivertwice.orchestration.airflow_api import AirflowClient
-from rivertwice.processes import session_members
-from rivertwice.supervise.launch import start_agent, stop_agent
+from rivertwice.core.instants import TimeRange, to_iso, utc_now
+from rivertwice.core.processes import session_members
+from rivertwice.core.settings import Settings
+from rivertwice.local.airflow import airflow_home, client
+from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.timeline.intent import write_intent
 from servers.airflow import run_dag, start_quiet_airflow, stop_quiet_airflow
 
@@ -53,8 +52,8 @@ DAG_ID = f"backfill__{NAME}"
 REST_S = 20.0
 DAG_FILE = """# Airflow reads a file for DAGs only if it has both words.
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.orchestration.dags import backfill_dag
-from rivertwice.orchestration.definitions import every_dag
+from rivertwice.airflow.dags import backfill_dag
+from rivertwice.airflow.definitions import every_dag
 
 plan_backfill.__kwdefaults__["chunk_records"] = {records}
 for dag in every_dag(backfill_dag):
@@ -83,7 +82,7 @@ def by_command(settings: Settings, folder: Path, range_: TimeRange, records: int
     request = BackfillRequest(NAME, range_, "bench")
     plan = save_plan(copied.pipeline(NAME), make_plan(copied, request, no_spark, chunk_records=records))  # type: ignore[arg-type]
     print(f"    {len(plan.chunks)} chunks of {plan.windows} windows")
-    command = [sys.executable, "-m", "rivertwice.cli", "backfill", "run", NAME, "--yes", "--id", plan.id]
+    command = [sys.executable, "-m", "rivertwice.cli.main", "backfill", "run", NAME, "--yes", "--id", plan.id]
     cost = run_measured(command, {**os.environ, **copied.to_env()}, folder / "log")
     return Side(cost.wall_s, cost.cpu_s, cost.wall_s)
 

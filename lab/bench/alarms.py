@@ -36,14 +36,14 @@ from lab.demo.stage import PIPELINE, LiveFlights, kill_driver, start_services, t
 from lab.faults.cases_store import fill, small_disk
 from lab.faults.foreign import commit_by_another, first_value_changed
 from lab.flights.replay import ReplayRequest, replay, send_on
-from rivertwice.config import Settings
-from rivertwice.embedded.airflow import airflow_info, client
-from rivertwice.instants import utc_now
+from rivertwice.airflow.airflow_api import AirflowClient
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.airflow import airflow_info, client
 from rivertwice.log import kafka
-from rivertwice.orchestration.airflow_api import AirflowClient
-from rivertwice.pipeline.definition import load_definition
 from rivertwice.timeline.intent import read_heartbeat, write_intent
-from rivertwice.waits import Deadline
 from servers.alert_receivers import Hook
 from servers.cockpit import chromium, page_of, token_of
 

@@ -35,14 +35,14 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from homes.project import EXAMPLES, TO_RUN, make_project
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import start_broker, stop_broker
-from rivertwice.fast.compare import compare_fast
-from rivertwice.fast.runs import committed_offsets
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
+from rivertwice.deliver.fast import committed_offsets
+from rivertwice.deliver.fast_compare import compare_fast
+from rivertwice.engine.session import spark_session
+from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.log import kafka
-from rivertwice.pipeline.engine import spark_session
 from rivertwice.timeline.lineage import path_ledger
-from rivertwice.waits import Deadline
 
 TOPIC, PARTITIONS = "transactions", 4
 SCORES, COUNTS = "fraud_scores", "card_counts"
@@ -123,7 +123,7 @@ def told_count(body: Mapping[str, Any], counts: dict[tuple[str, int], int]) -> l
 
 
 def _stream(pipeline: str, sink: str) -> list[list[str]]:
-    deliver = ["rivertwice.cli", "deliver", "run", pipeline, "--sink", sink]
+    deliver = ["rivertwice.cli.main", "deliver", "run", pipeline, "--sink", sink]
     return [["rivertwice.stream.driver", "--pipeline", pipeline], deliver]
 
 
@@ -132,7 +132,7 @@ WAYS = {
         "score, fast path (at least once)",
         SCORES,
         "fraud-alerts",
-        [["rivertwice.fast.job", "--pipeline", SCORES]],
+        [["rivertwice.deliver.fast_job", "--pipeline", SCORES]],
         hot,
         told_tx,
     ),

@@ -28,11 +28,11 @@ from lab.bench.measure import describe, own_cpu_s, run_measured
 from lab.bench.minutes import NAME, Streamed, fill, make_minutes_project, stream, windows
 from lab.bench.reconcile import STEP_MS, WINDOW_MS
 from rivertwice.backfill.model import BackfillPlan
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
-from rivertwice.instants import TimeRange, to_iso
+from rivertwice.core.instants import TimeRange, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.engine.session import spark_session
+from rivertwice.local.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.log.archive import extend_archive
-from rivertwice.pipeline.engine import spark_session
 
 TOPIC = "bench-backfill"
 
@@ -68,7 +68,7 @@ class Rounds:
     def _command(self, number: int, settings: Settings, folder: Path) -> None:
         """Run the command for all closed windows; it publishes nothing, so that what comes next is planned as if alone."""
         asked = ["--from", to_iso(ALL.start), "--to", to_iso(ALL.end), "--no-publish"]
-        command = [sys.executable, "-m", "rivertwice.cli", "backfill", "run", NAME, "--yes", *asked]
+        command = [sys.executable, "-m", "rivertwice.cli.main", "backfill", "run", NAME, "--yes", *asked]
         cost = run_measured(command, {**os.environ, **settings.to_env()}, folder / "backfill-log")
         plans = list(settings.pipeline(NAME).backfills.glob("*/plan.json"))
         assert len(plans) == 1, plans

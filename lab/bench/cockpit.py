@@ -22,19 +22,18 @@ from pathlib import Path
 from typing import Any
 
 from homes.cockpit import FIRST, TOPIC, Past, make_past, start_of
-from rivertwice.cockpit import overview
-from rivertwice.cockpit.backfills import list_of_backfills
-from rivertwice.cockpit.cell_rows import read_cell
-from rivertwice.cockpit.explained import explain_for_page
-from rivertwice.cockpit.heatmap import Asked, read_heatmap
-from rivertwice.cockpit.lateness import read_lateness
-from rivertwice.cockpit.overview import describe_row, describe_summary
-from rivertwice.cockpit.selection import preview_backfill
-from rivertwice.cockpit.trouble import describe_correctness
-from rivertwice.config import Settings
-from rivertwice.instants import from_ms
+from rivertwice.core.instants import from_ms
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition, load_definition
 from rivertwice.log import kafka
-from rivertwice.pipeline.definition import Definition, load_definition
+from rivertwice.read import overview
+from rivertwice.read.backfills import list_of_backfills
+from rivertwice.read.cell_rows import explain_for_page, read_cell
+from rivertwice.read.heatmap import Asked, read_heatmap
+from rivertwice.read.lateness import read_lateness
+from rivertwice.read.overview import describe_row, describe_summary
+from rivertwice.read.selection import preview_backfill
+from rivertwice.read.trouble import describe_correctness
 
 Answer = Callable[[Settings, str, Past], Any]
 WARM = 7

@@ -19,11 +19,12 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.store import delta
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.storage import delta
 from rivertwice.stream.result_rows import changelog_rows
 from rivertwice.timeline import ledger
-from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline.ledger import BatchCounts
 
 WARM = 5
 BEGIN = datetime(2013, 1, 1, tzinfo=UTC)

@@ -30,12 +30,12 @@ from rivertwice.backfill.model import BackfillPlan, BackfillRequest
 from rivertwice.backfill.prepare import make_plan
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import save_plan
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
-from rivertwice.instants import TimeRange, utc_now
+from rivertwice.core.instants import TimeRange, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.session import spark_session
+from rivertwice.local.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.log.archive import extend_archive
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.engine import spark_session
 from rivertwice.reconcile.run import reconcile
 from rivertwice.timeline.served import rebuild_served
 

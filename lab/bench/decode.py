@@ -22,11 +22,11 @@ from pyspark.sql import functions as F
 from lab.bench.by_hand import SCHEMA
 from lab.flights.data import flights_csv
 from lab.flights.plan import plan_records, read_flights
-from rivertwice.config import Settings
-from rivertwice.pipeline.compile import compile_stream
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.engine import spark_session
-from rivertwice.pipeline.relations import run_sql
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.compile import compile_stream
+from rivertwice.engine.relations import run_sql
+from rivertwice.engine.session import spark_session
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 WARM = 2

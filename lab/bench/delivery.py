@@ -23,11 +23,11 @@ from confluent_kafka import Consumer, TopicPartition
 from homes.delivery import DeliveryHome, fill
 from homes.project import REPOSITORY
 from lab.faults.postgres import missing, postgres_server
-from rivertwice.config import Settings
-from rivertwice.delivery.deliver import Deliverer
-from rivertwice.delivery.webhook_sink import RECORDS
-from rivertwice.embedded.broker import start_broker, stop_broker
-from rivertwice.waits import Deadline
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
+from rivertwice.deliver.deliver import Deliverer
+from rivertwice.deliver.webhook_sink import RECORDS
+from rivertwice.local.broker import start_broker, stop_broker
 
 SIZES = {1: (200, 30), 100: (100, 30), 10_000: (8, 10)}
 """Rows of a batch: (batches of the backlog, batches one by one)."""

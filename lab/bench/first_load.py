@@ -20,15 +20,15 @@ from pathlib import Path
 from lab.bench.measure import Cost, own_cpu_s, run_measured
 from lab.faults.events import Event, produce_events
 from rivertwice.backfill.load import begin_load, publish_load
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import start_broker, stop_broker
-from rivertwice.errors import RivertwiceError
-from rivertwice.instants import from_ms, to_iso, utc_now
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.instants import from_ms, to_iso, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import build_bundle
+from rivertwice.engine.session import spark_on_demand
+from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.pipeline.bundle import build_bundle
-from rivertwice.pipeline.engine import spark_on_demand
-from rivertwice.store.files import read_json, replace_json
+from rivertwice.storage.local import read_json, replace_json
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.lineage import path_ledger
 from streams.first_load import served_rows_sha256
@@ -91,7 +91,7 @@ def report(records: int, settings: Settings, root: Path) -> None:
     costs["stream: its late windows"] = python(
         streamed,
         streamed.home / "bench.log",
-        "rivertwice.cli", "backfill", "run", NAME, "--yes", "--from", to_iso(from_ms(BEGIN_MS - 12 * HOUR_MS)), "--to",
+        "rivertwice.cli.main", "backfill", "run", NAME, "--yes", "--from", to_iso(from_ms(BEGIN_MS - 12 * HOUR_MS)), "--to",
         to_iso(from_ms(BEGIN_MS + records * HOUR_MS // PER_HOUR)),
     )  # fmt: skip
     for what, cost in costs.items():

@@ -26,10 +26,10 @@ from pathlib import Path
 
 from lab.bench.measure import Cost, describe, run_measured
 from lab.bench.minutes import NAME, fill, make_minutes_project, stream
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import start_broker, stop_broker
-from rivertwice.setup.java import java_env
-from rivertwice.store import delta
+from rivertwice.core.settings import Settings
+from rivertwice.engine.java import java_env
+from rivertwice.local.broker import start_broker, stop_broker
+from rivertwice.storage import delta
 
 SLOTS = 2
 

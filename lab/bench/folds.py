@@ -25,13 +25,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from homes.project import REPOSITORY
 from lab.bench.measure import tree_cpu_s
-from rivertwice.config import Settings
-from rivertwice.instants import from_ms
-from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
-from rivertwice.pipeline.compile import batch_rows, compile_stream
-from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.pipeline.engine import spark_session
-from rivertwice.pipeline.fold_buckets import with_buckets
+from rivertwice.core.instants import from_ms
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition, parse_files
+from rivertwice.engine.cases import RAW_ARROW, RAW_SCHEMA
+from rivertwice.engine.compile import batch_rows, compile_stream
+from rivertwice.engine.fold_buckets import with_buckets
+from rivertwice.engine.session import spark_session
 
 NAME = "bench_folds"
 SEED_BATCH = 250_000

@@ -27,17 +27,17 @@ from deltalake import DeltaTable
 
 from homes.backfill import HOUR, add_timeline, make_home
 from homes.ledger import NOW, ledger_row
-from rivertwice.cockpit.overview import describe_summary
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import EPOCH
-from rivertwice.metrics.figures import batch_figures
-from rivertwice.metrics.measure import NEWEST
-from rivertwice.pipeline.bundle import Bundle, load_bundle
-from rivertwice.retention.claims import observe_claims
-from rivertwice.store import delta
+from rivertwice.agent.metrics import NEWEST, batch_figures
+from rivertwice.agent.served import ServedKeeper, state_of, table_of
+from rivertwice.agent.view import view_pipeline
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import EPOCH
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle, load_bundle
+from rivertwice.read.overview import describe_summary
+from rivertwice.retention.view import observe_claims
+from rivertwice.storage import delta
 from rivertwice.stream.damage import newest_rows_of_run
-from rivertwice.supervise.served import ServedKeeper, state_of, table_of
-from rivertwice.supervise.view import view_pipeline
 from rivertwice.timeline.committed import committed_batches, newest_batch, newest_batches
 from rivertwice.timeline.intact import require_rows, require_whole_logs
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger, heal_ledger

@@ -18,7 +18,7 @@ import psutil
 
 from lab.bench.history import KEYS, LENGTHS, make_history
 from lab.bench.measure import tree_cpu_s
-from rivertwice.instants import utc_now
+from rivertwice.core.instants import utc_now
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.served import rebuild_served
 

@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from lab.bench.reconcile import Story, cpu_of, run
-from rivertwice.pipeline.engine import spark_session
+from rivertwice.engine.session import spark_session
 from rivertwice.reconcile import run as reconcile_run
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge

@@ -38,9 +38,9 @@ def make(folder: Path, records: int) -> None:
 
 def judge(folder: Path, slots: int, events: Path) -> dict[str, float]:
     """Judge a whole history once; return what it took."""
-    from rivertwice.config import Settings
-    from rivertwice.instants import utc_now
-    from rivertwice.pipeline.engine import spark_session
+    from rivertwice.core.instants import utc_now
+    from rivertwice.core.settings import Settings
+    from rivertwice.engine.session import spark_session
     from rivertwice.reconcile.run import reconcile
 
     settings = Settings(project=folder / "project", home=folder / "home", spark_master=f"local[{slots}]")

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.bench.measure import Cost, run_measured
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import start_broker, stop_broker
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.timeline.lineage import path_ledger
 from streams.keyed import (
     MINUTE_MS,

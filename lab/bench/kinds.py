@@ -20,10 +20,10 @@ from histories.random_histories import Record, places_of, record_bytes
 from homes.project import REPOSITORY
 from lab.bench.measure import run_measured
 from lab.faults.events import Event, produce_events
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.pipeline.definition import load_definition
 from rivertwice.timeline.lineage import path_ledger
 from streams.kinds import NAME, make_kind_project
 

@@ -18,8 +18,8 @@ import numpy as np
 from homes.project import TO_RUN, make_project
 from lab.bench.measure import Cost, run_measured
 from lab.bench.reconcile import KEYS, LATE_MS, SQL, STEP_MS, TOPIC, WINDOW_MS, YAML
-from rivertwice.config import Settings
-from rivertwice.instants import TimeRange, from_ms
+from rivertwice.core.instants import TimeRange, from_ms
+from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger

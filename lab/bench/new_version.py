@@ -26,14 +26,14 @@ import yaml
 from homes.project import replace_text
 from lab.bench.measure import Cost, living_cpu_s, run_measured, tree_cpu_s
 from lab.flights.replay import ReplayRequest, replay
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import start_broker, stop_broker
-from rivertwice.store import delta
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
+from rivertwice.local.broker import start_broker, stop_broker
+from rivertwice.storage import delta
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import export_sha256
-from rivertwice.waits import Deadline
 from streams.flights import PIPELINE, make_flights_project
 
 NEW = f"{PIPELINE}@v2"
@@ -63,7 +63,7 @@ class Run:
 
     def ask(self, *arguments: str, code: int = 0) -> Any:
         """Run a command and return what it printed as JSON; its cost is printed."""
-        command = [sys.executable, "-m", "rivertwice.cli", "--output", "json", *arguments]
+        command = [sys.executable, "-m", "rivertwice.cli.main", "--output", "json", *arguments]
         answer = self._folder / "answer.json"
         begun = time.monotonic()
         with answer.open("wb") as out, (self._folder / "commands.log").open("ab") as err:
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         finally:
             env = {**os.environ, **run.settings.to_env()}
             for last_words in (["stop", NEW, "--wait"], ["stop", PIPELINE, "--wait"], ["agent", "stop"]):
-                subprocess.run([sys.executable, "-m", "rivertwice.cli", *last_words], env=env, check=False)
+                subprocess.run([sys.executable, "-m", "rivertwice.cli.main", *last_words], env=env, check=False)
             stop_broker(own)
 
 

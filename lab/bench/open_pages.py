@@ -24,9 +24,8 @@ from playwright.sync_api import Browser, Response
 
 from homes.cockpit import Past, make_past
 from homes.project import link
-from rivertwice.config import Settings
-from rivertwice.embedded.airflow import client
-from rivertwice.embedded.airflow_config import airflow_home
+from rivertwice.core.settings import Settings
+from rivertwice.local.airflow import airflow_home, client
 from servers.airflow import start_quiet_airflow, stop_quiet_airflow
 from servers.cockpit import chromium, page_of
 

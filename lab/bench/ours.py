@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from rivertwice.config import Settings
+from rivertwice.core.settings import Settings
 from streams.flights import PIPELINE, make_flights_project
 
 

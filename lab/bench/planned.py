@@ -23,18 +23,18 @@ from pathlib import Path
 import psutil
 
 from lab.bench.measure import tree_cpu_s
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import start_broker, stop_broker
-from rivertwice.instants import utc_now
-from rivertwice.savepoint.bases import RESTING
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
+from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints
+from rivertwice.savepoint.manifest import RESTING
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.prove import prove_savepoint
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.lineage import path_of
 from rivertwice.timeline.sequence import head
-from rivertwice.waits import Deadline
 from streams.synthetic import PARTITIONS, DriverProcess, flights, make_small_project, produce
 
 NAME = "bench-planned"

@@ -21,15 +21,16 @@ from pyspark.sql import SparkSession
 from homes.ledger import NOW, ledger_row
 from homes.project import TO_RUN, make_project
 from lab.bench.measure import tree_cpu_s
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import utc_now
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.engine.session import spark_session
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
-from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
-from rivertwice.pipeline.engine import spark_session
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.run import reconcile
 from rivertwice.reconcile.unchanged import reconcile_unchanged
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import Timeline, create_timeline

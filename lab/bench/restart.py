@@ -22,8 +22,8 @@ from lab.bench.measure import describe, newest_commit, tree_cpu_s
 from lab.bench.ours import hand_command, make_own_project, our_command
 from lab.flights.plan import STORM
 from lab.flights.replay import ReplayRequest, replay
-from rivertwice.config import Settings
-from rivertwice.waits import Deadline
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
 from streams.flights import PIPELINE
 
 FLIGHTS = 600

@@ -17,9 +17,9 @@ from pathlib import Path
 from lab.bench.measure import Cost, batch_begins, describe, run_measured
 from lab.bench.ours import make_own_project, our_command
 from lab.flights.replay import ReplayRequest, replay
-from rivertwice.config import Settings
-from rivertwice.errors import SavepointError
-from rivertwice.instants import utc_now
+from rivertwice.core.errors import SavepointError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
 from rivertwice.savepoint.take import take_savepoint
 from streams.flights import PIPELINE
 

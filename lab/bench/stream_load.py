@@ -21,10 +21,10 @@ from homes.project import TO_RUN, make_project
 from lab.bench.first_load import DRIVER, LIMIT, SIZES, events_of, python
 from lab.bench.measure import Cost
 from lab.faults.events import produce_events
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import start_broker, stop_broker
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.lineage import path_ledger
 from streams.keyed import NAME, PARTITIONS
 
@@ -96,7 +96,7 @@ def report(records: int, kind: str, bootstrap: str, root: Path) -> None:
     for events in events_of(records):
         produce_events(small, topic, [replace(event, partition=partition_of(event.key)) for event in events])
     log = root / "bench.log"
-    began = python(large, log, "rivertwice.cli", "start", NAME, "--from-batch")
+    began = python(large, log, "rivertwice.cli.main", "start", NAME, "--from-batch")
     costs: dict[str, Cost] = {}
     for side, settings in (("small", small), ("large", large)):
         costs[side] = python(settings, log, *DRIVER)

@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab.bench.reconcile import TOPIC, Story, cpu_of
-from rivertwice.instants import utc_now
+from rivertwice.core.instants import utc_now
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.balance import Account
+from rivertwice.reconcile.model import Account
 from rivertwice.reconcile.observe import group_versions
 from rivertwice.reconcile.results import Stamp, store_run
 from rivertwice.reconcile.seals.look import look_at_changes
-from rivertwice.reconcile.seals.model import START, Seal, SealedPart, meaning_of
-from rivertwice.reconcile.seals.table import store_seal
+from rivertwice.reconcile.seals.model import START, Seal, SealedPart, meaning_of, store_seal
 from rivertwice.reconcile.unchanged import reconcile_unchanged
 from rivertwice.timeline.ledger import read_ledger
 

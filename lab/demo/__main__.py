@@ -13,8 +13,8 @@ from lab.demo.ending import ending_table
 from lab.demo.narrate import Narrator
 from lab.demo.stage import prepare_home, take_down
 from lab.demo.story import Story, live_flights
-from rivertwice.config import Settings
-from rivertwice.errors import RivertwiceError
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.settings import Settings
 
 
 def main() -> int:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from rich.table import Table
 
 from lab.demo.figures import Delay
-from rivertwice.embedded.airflow import AirflowInfo
-from rivertwice.verdicts import VERDICTS
+from rivertwice.local.airflow import AirflowInfo
+from rivertwice.timeline.verdicts import VERDICTS
 
 
 @dataclass

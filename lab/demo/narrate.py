@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rivertwice.printable import printable
+from rivertwice.core.text import printable
 
 
 class Narrator:

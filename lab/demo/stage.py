@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from lab.flights.replay import ReplayRequest, send_on
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.embedded.airflow import AirflowInfo, start_airflow
-from rivertwice.embedded.broker import start_broker
-from rivertwice.errors import ConfigError, ServiceError
+from rivertwice.agent.launch import start_agent
+from rivertwice.core.errors import ConfigError, ServiceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline, Progress
+from rivertwice.definition.definition import load_all
+from rivertwice.local.airflow import AirflowInfo, start_airflow
+from rivertwice.local.broker import start_broker
 from rivertwice.log import kafka
-from rivertwice.pipeline.definition import load_all
-from rivertwice.progress import Progress
-from rivertwice.store.files import read_json, replace_json
+from rivertwice.storage.local import read_json, replace_json
 from rivertwice.stream.lease import lease_owner
-from rivertwice.supervise.launch import start_agent
 from rivertwice.timeline.intent import read_exit, read_heartbeat
-from rivertwice.waits import Deadline
 
 log = logging.getLogger(__name__)
 

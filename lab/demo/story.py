@@ -11,20 +11,23 @@ from lab.demo.figures import count_verdicts, late_addresses, mean_delay
 from lab.demo.narrate import Narrator
 from lab.demo.stage import PIPELINE, AirflowStart, LiveFlights, kill_driver, run_job, start_services, wait_for
 from lab.flights.replay import ReplayRequest, replay
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import RivertwiceError
-from rivertwice.instants import to_iso, utc_now
-from rivertwice.orchestration.airflow_api import AirflowClient
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.quality.standing import standing
+from rivertwice.airflow.airflow_api import AirflowClient
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import to_iso, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.quality.table import standing
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 from rivertwice.savepoint.catalogue import PROVED, load_savepoint
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.intent import read_heartbeat, write_intent
 from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import head, last_seq
-from rivertwice.timeline.served import export_sha256, read_served, served_stamp, stream_rows, wait_served
-from rivertwice.verdicts import DEFECT, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.timeline.served import export_sha256, read_served, wait_served
+from rivertwice.timeline.served_rows import stream_rows
+from rivertwice.timeline.served_stamp import served_stamp
+from rivertwice.timeline.verdicts import DEFECT, LATE, NOT_COMPARABLE, OPEN
 
 DAYS = (date(2013, 6, 30), date(2013, 7, 1))
 FIRST = 600

@@ -22,11 +22,11 @@ from lab.faults.errors import CaseFailedError, require
 from lab.faults.judgement import Judgement
 from lab.faults.lab import Lab
 from lab.faults.outcomes import CONTROL, OURS, Outcome, append_outcome, this_code
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import start_broker, stop_broker
-from rivertwice.errors import RivertwiceError
-from rivertwice.instants import to_iso, utc_now
-from rivertwice.progress import Progress
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.instants import to_iso, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Progress
+from rivertwice.local.broker import start_broker, stop_broker
 
 LOG = logging.getLogger(__name__)
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -201,7 +201,7 @@ def run_campaign(
 def run_apart(settings: Settings, planned: Planned) -> Outcome:
     """Run one case in a process of its own: some cases change what a process has only once."""
     name, seed = planned.case.name, planned.seed
-    command = [sys.executable, "-m", "rivertwice.cli", "--output", "json", "faults", "run", "--case", name]
+    command = [sys.executable, "-m", "rivertwice.cli.main", "--output", "json", "faults", "run", "--case", name]
     command += ["--seed", str(seed), *(["--control"] if planned.job == CONTROL else [])]
     env = {**os.environ, **settings.to_env()}
     ending = ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import lab.faults
 from lab.faults.errors import CaseFailedError, LabError, require
-from rivertwice.errors import RequestError
+from rivertwice.core.errors import RequestError
 
 if TYPE_CHECKING:
     from lab.faults.lab import Lab

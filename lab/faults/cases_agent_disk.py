@@ -12,12 +12,12 @@ from lab.faults.cases import case, require
 from lab.faults.cases_store import fill, small_disk, take_whole
 from lab.faults.lab import Lab
 from lab.faults.savepoint_runs import alerts, caught_up, events, kill_owned
-from rivertwice.instants import utc_now
-from rivertwice.store.room import RESERVE
-from rivertwice.supervise.disk import KIND
-from rivertwice.supervise.launch import agent_status
+from rivertwice.agent.disk import KIND
+from rivertwice.agent.launch import agent_status
+from rivertwice.core.instants import utc_now
+from rivertwice.storage.places import RESERVE
 from rivertwice.timeline.intent import write_intent
-from rivertwice.timeline.served import served_stamp
+from rivertwice.timeline.served_stamp import served_stamp
 
 DISK_MB = 128
 LEFT = 80_000

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 from lab.faults.cases import case, require
 from lab.faults.lab import PIPELINE, Lab
-from rivertwice.embedded.airflow import SERVICES, client, start_airflow, stop_airflow
-from rivertwice.errors import ServiceError
-from rivertwice.instants import utc_now
-from rivertwice.orchestration.airflow_api import AirflowClient
-from rivertwice.processes import session_members
+from rivertwice.airflow.airflow_api import AirflowClient
+from rivertwice.core.errors import ServiceError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.processes import session_members
+from rivertwice.local.airflow import SERVICES, client, start_airflow, stop_airflow
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.intent import read_heartbeat, write_intent

@@ -16,10 +16,10 @@ from lab.faults.events import BEGIN_MS
 from lab.faults.lab import PIPELINE, Lab
 from lab.faults.savepoint_runs import command_log, run_command, start_command
 from rivertwice.backfill.model import BackfillPlan
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.served import export_sha256, rebuild_served
 
 KINDS = ("flipped", "truncated", "missing", "value")

@@ -19,20 +19,20 @@ from lab.faults.savepoint_runs import Moment, kill_at, run_command
 from lab.faults.steps import DeltaLog
 from lab.oracle.expect import truth
 from lab.oracle.sources import read_log
-from rivertwice.backfill.corrections import app_of
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
-from rivertwice.backfill.store import backfill_folder, save_plan
-from rivertwice.errors import RequestError
-from rivertwice.instants import TimeRange, from_ms
+from rivertwice.backfill.store import app_of, backfill_folder, save_plan
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import TimeRange, from_ms
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import read_sequence
-from rivertwice.timeline.served import publications_of, read_served, rebuild_served
+from rivertwice.timeline.served import read_served, rebuild_served
+from rivertwice.timeline.served_rows import publications_of
 
 Version = frozenset[tuple[Any, ...]]
 """The rows of one window: (key, n, total, top)."""

@@ -15,9 +15,9 @@ from lab.faults.cluster import BROKERS, Cluster
 from lab.faults.lab import PIPELINE, Lab
 from lab.faults.retention_runs import ask, require_way_back
 from lab.faults.savepoint_runs import alerts, caught_up
-from rivertwice.instants import utc_now
+from rivertwice.agent.memory import load_memory
+from rivertwice.core.instants import utc_now
 from rivertwice.stream.failures import FORK
-from rivertwice.supervise.memory import load_memory
 from rivertwice.timeline.intent import write_intent
 
 ROUNDS = 3

@@ -11,7 +11,7 @@ from lab.faults.cases_tables import HOW, WHERE, repair, stop_and_repair, tear
 from lab.faults.events import BEGIN_MS
 from lab.faults.lab import PIPELINE, Lab
 from lab.faults.savepoint_runs import run_command
-from rivertwice.errors import LedgerError
+from rivertwice.core.errors import LedgerError
 from rivertwice.timeline.served import read_served, rebuild_served
 
 

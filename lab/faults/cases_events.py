@@ -18,7 +18,7 @@ from lab.faults.poison import POISON
 from lab.faults.steps import DeltaLog
 from lab.flights.plan import Flight
 from lab.flights.poison import KINDS, make_poison
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.stream.begin import FIRST
 from rivertwice.timeline.lineage import path_ledger
 

@@ -20,7 +20,8 @@ from rivertwice.backfill.store import list_backfills, load_plan
 from rivertwice.timeline.first_load import FirstLoad, read_load
 from rivertwice.timeline.lineage import list_timelines, path_ledger
 from rivertwice.timeline.sequence import head, read_sequence
-from rivertwice.timeline.served import publications_of, read_served, rebuild_served
+from rivertwice.timeline.served import read_served, rebuild_served
+from rivertwice.timeline.served_rows import publications_of
 
 START = ("start", PIPELINE, "--from-batch")
 _LOAD, _LOADED = "rivertwice.backfill.load", "rivertwice.stream.loaded"

@@ -14,9 +14,9 @@ from lab.faults.lab import PIPELINE, Lab
 from lab.faults.lab_project import edit_definition
 from lab.faults.savepoint_runs import run_command
 from lab.faults.strikes import AFTER, BEFORE, IN_WORKER, Strike, strike_driver
-from rivertwice.store import delta
-from rivertwice.store.delta_counts import live_sizes
-from rivertwice.stream.large_batch import is_noted
+from rivertwice.storage import delta
+from rivertwice.storage.delta_counts import live_sizes
+from rivertwice.stream.sink import is_noted
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
 
@@ -30,11 +30,11 @@ REFUSED = (
 WRITTEN = (
     Strike("before executors write", f"{_SINK}:write_rows", BEFORE),
     Strike("after executors' files, before the commit", f"{_SINK}:write_rows", AFTER),
-    Strike("right before the commit, dead letters written", "rivertwice.store.delta:append_files", BEFORE),
-    Strike("after the commit, before the ledger's copy", "rivertwice.store.delta:append_files", AFTER),
+    Strike("right before the commit, dead letters written", "rivertwice.storage.delta:append_files", BEFORE),
+    Strike("after the commit, before the ledger's copy", "rivertwice.storage.delta:append_files", AFTER),
     Strike("after the ledger's copy, before commits/N", f"{_SINK}:append_ledger", AFTER),
 )
-WORKER = Strike("a worker that writes", "rivertwice.stream.large_batch:write_files", IN_WORKER)
+WORKER = Strike("a worker that writes", "rivertwice.stream.sink:write_files", IN_WORKER)
 LONG_AGO_S = 30 * 86_400
 """So old is made what killed writers left, for upkeep waits a week before it removes a file that no commit names."""
 

@@ -15,7 +15,7 @@ from lab.faults.retention_runs import reconcile, to_ms
 from lab.oracle.expect import expect
 from lab.oracle.rules import WINDOW_MS, Row, read_record
 from lab.oracle.sources import read_batches, read_log, read_path
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.lineage import path_ledger
 
 Late = tuple[int, int, int, int]

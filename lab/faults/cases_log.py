@@ -14,9 +14,9 @@ from lab.faults.lab import PIPELINE, Lab
 from lab.faults.proxy import CLEAR, FaultProxy, Weather, proxied_broker
 from lab.faults.restored import RestoredBroker
 from lab.faults.retention_runs import ask, require_way_back
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
-from rivertwice.errors import ServiceError
+from rivertwice.core.errors import ServiceError
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.log import kafka
 
 

@@ -19,8 +19,8 @@ from lab.faults.savepoint_runs import (
     take,
 )
 from lab.faults.strikes import BEFORE, Strike, strike_command
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.bundle import build_bundle
+from rivertwice.core.instants import utc_now
+from rivertwice.definition.bundle import build_bundle
 from rivertwice.savepoint.catalogue import PROVED, load_savepoint
 from rivertwice.savepoint.operations import record as steps
 from rivertwice.savepoint.operations.record import Restore, read_restores
@@ -42,7 +42,7 @@ STRIKES = (
     _recorded(steps.CHECKED),
     _recorded(steps.DRAINED),
     Strike("the savepoint's files put, not its manifest", "rivertwice.savepoint.manifest:Manifest.to_bytes", BEFORE),
-    Strike("the savepoint taken, not recorded", "rivertwice.savepoint.operations.planned:save_checkpoint"),
+    Strike("the savepoint taken, not recorded", "rivertwice.savepoint.operations.restore_checks:save_checkpoint"),
     _recorded(steps.FORKED),
     Strike("the savepoint fetched, not recorded", "rivertwice.savepoint.operations.restore:download"),
     _recorded(steps.REPLAYED),

@@ -13,11 +13,11 @@ from lab.faults.cases_driver import Reached, stop_at_step
 from lab.faults.lab import Lab
 from lab.faults.processes import jvm_of
 from lab.faults.steps import Steps
-from rivertwice.instants import utc_now
-from rivertwice.store.files import read_json, replace_json
+from rivertwice.agent.launch import agent_status
+from rivertwice.agent.memory import load_memory
+from rivertwice.core.instants import utc_now
+from rivertwice.storage.local import read_json, replace_json
 from rivertwice.stream.lease import lease_owner
-from rivertwice.supervise.launch import agent_status
-from rivertwice.supervise.memory import load_memory
 from rivertwice.timeline.intent import read_exit, write_intent
 
 LEASE_LOST = "lease_lost"

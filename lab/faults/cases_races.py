@@ -18,13 +18,13 @@ from lab.faults.cases import LabError, case, require
 from lab.faults.lab import PIPELINE, Lab
 from lab.faults.processes import end_group, start_process
 from lab.faults.retention_runs import ask
-from rivertwice.config import Settings
-from rivertwice.errors import LostRaceError
+from rivertwice.agent.launch import agent_status
+from rivertwice.core.errors import LostRaceError
+from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.stream.lease import lease_owner
-from rivertwice.supervise.launch import agent_status
 from rivertwice.timeline.intent import read_exit
 
 STEPS_S = (-3600, -61, -2, 2, 61, 3600)
@@ -39,7 +39,7 @@ def ask_stepped(lab: Lab, seconds: int, *words: str) -> dict[str, Any]:
 
 def _ask_by(lab: Lab, program: Sequence[str], *words: str) -> dict[str, Any]:
     """Run a command through a program that changes its environment, and return the JSON it prints."""
-    command = (*program, "rivertwice.cli", "--output", "json", *words)
+    command = (*program, "rivertwice.cli.main", "--output", "json", *words)
     done = subprocess.run(
         command, env=lab.env(), cwd=lab.settings.project, capture_output=True, text=True, timeout=300, check=False
     )
@@ -63,7 +63,7 @@ def clock_step(lab: Lab) -> None:
     lab.stop_agent()
     seconds = lab.random.choice(STEPS_S)
     lab.fact("step_s", seconds)
-    lab.start_driver(program=(*STEPPED, str(seconds), "rivertwice.supervise.agent"))
+    lab.start_driver(program=(*STEPPED, str(seconds), "rivertwice.agent.agent"))
     lab.until(lambda: PIPELINE in _supervised(lab), 60, "a pass of the agent after the step")
     status = next(
         pipeline for pipeline in ask_stepped(lab, seconds, "status")["pipelines"] if pipeline["name"] == PIPELINE
@@ -152,7 +152,7 @@ def erasure_against_appends(lab: Lab) -> None:
     other_host = _OtherHost(lab, stops)
     erase = ("privacy", "erase", PIPELINE, "--field", "id", "--value", value, "--reason", "lab", "--yes")
     try:
-        command = [*PAUSED, str(stops), "rivertwice.cli", "--output", "json", *erase]
+        command = [*PAUSED, str(stops), "rivertwice.cli.main", "--output", "json", *erase]
         process = start_process(command, log=lab.folder / "commands.log", env=lab.env(), cwd=lab.settings.project)
         lab.at_end(lambda: end_group(process))
         began, patience_s = time.monotonic(), lab.random.uniform(1.0, 12.0)

@@ -19,8 +19,9 @@ from lab.faults.retention_runs import (
 from lab.faults.savepoint_runs import alerts, caught_up, events, kill_owned
 from lab.oracle.expect import truth
 from lab.oracle.sources import read_log
-from rivertwice.errors import RequestError
-from rivertwice.instants import utc_now
+from rivertwice.agent.memory import load_memory
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges
 from rivertwice.log.archive import extend_archive
@@ -28,12 +29,11 @@ from rivertwice.log.gaps import REPAIRABLE, Gap, read_gaps
 from rivertwice.reconcile.acknowledge import NOTHING_COMPARED
 from rivertwice.reconcile.model import SERVED, STREAM
 from rivertwice.retention.accept import accept_gap
-from rivertwice.store import delta
-from rivertwice.supervise.memory import load_memory
+from rivertwice.storage import delta
 from rivertwice.timeline.intent import read_exit, write_intent
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import read_served
-from rivertwice.verdicts import AGREES, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.timeline.verdicts import AGREES, LATE, NOT_COMPARABLE, OPEN
 
 
 def require_only_jump(lab: Lab, gap: Gap) -> None:

@@ -22,12 +22,11 @@ from lab.faults.savepoint_runs import (
     start_command,
     take,
 )
-from rivertwice.instants import utc_now
-from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint, verify_files
+from rivertwice.core.instants import utc_now
+from rivertwice.savepoint.catalogue import DELETING, MANIFEST, TAKING, list_savepoints, load_savepoint, verify_files
 from rivertwice.savepoint.operations import record as steps
 from rivertwice.savepoint.operations.record import read_restores
 from rivertwice.savepoint.operations.steps import RESTORE
-from rivertwice.savepoint.records import DELETING, MANIFEST, TAKING
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 

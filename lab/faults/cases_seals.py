@@ -26,7 +26,7 @@ from lab.faults.reconcile_runs import (
 from lab.faults.retention_runs import ask, judged
 from lab.faults.savepoint_runs import run_command
 from rivertwice.reconcile.gate import FOREIGN_WRITE
-from rivertwice.verdicts import DEFECT
+from rivertwice.timeline.verdicts import DEFECT
 
 
 def require_judged_all(answer: dict[str, Any], table: str) -> None:

@@ -17,7 +17,7 @@ from lab.faults.reconcile_runs import (
 )
 from lab.faults.retention_runs import ask
 from lab.faults.savepoint_runs import run_command, take
-from rivertwice.instants import utc_now
+from rivertwice.core.instants import utc_now
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.upkeep import keep_up
 

@@ -39,7 +39,7 @@ IMPATIENT = struck("nothing", f"{_OUTBOX}._commit", count=0, values={"rivertwice
 STRIKES = (
     struck("nothing of the step is produced", f"{_OUTBOX}._hand_over", BEFORE),
     struck("a record is produced", f"{_OUTBOX}._hand_over"),
-    struck("the records are produced, the position is not", "rivertwice.delivery.kafka_sink:position_to_json"),
+    struck("the records are produced, the position is not", "rivertwice.deliver.kafka_sink:position_to_json"),
     IN_FLIGHT,
     struck("the step is committed", f"{_OUTBOX}._commit"),
     struck("the next epoch is there", f"{_OUTBOX}._prepare"),

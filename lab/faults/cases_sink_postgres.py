@@ -18,7 +18,7 @@ from lab.oracle.delivered import Holding, Place, Values, judge_rows
 
 VARIABLE = "LAB_POSTGRES"
 STILL_S = 5.0
-_SINK = "rivertwice.delivery.postgres_sink"
+_SINK = "rivertwice.deliver.postgres_sink"
 OPENED = struck("the sink opened", f"{_SINK}:PostgresSink.open")
 LOCKED = struck("the position is locked", f"{_SINK}:PostgresSink._lock")
 STORED = struck("rows and position are written, not committed", f"{_SINK}:PostgresSink._store")

@@ -19,7 +19,7 @@ from lab.oracle.delivered import Sent, judge_records
 
 VARIABLE = "LAB_WEBHOOK"
 SINK = "hook"
-_SINK = "rivertwice.delivery.webhook_sink"
+_SINK = "rivertwice.deliver.webhook_sink"
 STRIKES = (
     struck("the sink opened", f"{_SINK}:WebhookSink.open"),
     struck("nothing is sent", f"{_SINK}:WebhookSink._post", BEFORE),

@@ -18,8 +18,8 @@ from lab.faults.lab import PIPELINE, Lab
 from lab.faults.s3_proxy import Fault, Kind, S3Proxy, s3_proxy
 from lab.faults.s3_server import s3_server
 from lab.faults.savepoint_runs import prove_listed, run_command
-from rivertwice.errors import RivertwiceError
-from rivertwice.instants import utc_now
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.instants import utc_now
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import read_exit

@@ -21,8 +21,8 @@ from lab.faults.savepoint_runs import (
     run_command,
     start_command,
 )
-from rivertwice.instants import utc_now
-from rivertwice.store.delta_log import added_files, entry_path, parse_entry
+from rivertwice.core.instants import utc_now
+from rivertwice.storage.delta_log import added_files, entry_path, parse_entry
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.intent import read_exit, write_intent
 

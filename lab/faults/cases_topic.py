@@ -15,7 +15,7 @@ from rivertwice.log.archive import extend_archive
 from rivertwice.reconcile.model import STREAM
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
-from rivertwice.verdicts import AGREES, LATE, OPEN
+from rivertwice.timeline.verdicts import AGREES, LATE, OPEN
 
 
 def recreate(lab: Lab, events: list[Event]) -> None:

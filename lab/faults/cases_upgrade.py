@@ -5,7 +5,7 @@ from __future__ import annotations
 from lab.faults.cases import case, require
 from lab.faults.lab import PIPELINE, Lab
 from lab.faults.savepoint_runs import Moment, begin, kill_at, prove_listed, run_command, take
-from rivertwice.pipeline.bundle import build_bundle
+from rivertwice.definition.bundle import build_bundle
 from rivertwice.savepoint.operations import record as steps
 from rivertwice.savepoint.operations.record import read_restores
 from rivertwice.savepoint.operations.steps import PLANNED_UPGRADE

@@ -37,12 +37,12 @@ from lab.faults.version_runs import (
     require_switches,
     want,
 )
-from rivertwice.embedded.airflow import SERVICES, client
-from rivertwice.instants import utc_now
+from rivertwice.core.instants import utc_now
+from rivertwice.local.airflow import SERVICES, client
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.versions.comparisons import newest_comparison
-from rivertwice.versions.policy import AUTOMATIC
+from rivertwice.versions.model import AUTOMATIC
 
 ALL, JOB, TASK, SCHEDULER = "all of Airflow", "the job", "the task", "the scheduler"
 ORPHAN, CLEARED = "the scheduler, and the task continues without it", "the task, and the run is cleared"

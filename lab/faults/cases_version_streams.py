@@ -27,7 +27,7 @@ from lab.faults.version_runs import (
     require_switches,
     want,
 )
-from rivertwice.instants import utc_now
+from rivertwice.core.instants import utc_now
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.version_records import read_versions

@@ -18,12 +18,12 @@ from confluent_kafka.admin import AdminClient
 
 from lab.faults.errors import LabError
 from lab.faults.processes import end_group, start_process
-from rivertwice.config import Settings
-from rivertwice.embedded.broker_config import LOG4J, broker_properties, encode_properties, new_cluster_id
-from rivertwice.ports import held_ports
-from rivertwice.setup.java import java_env
-from rivertwice.store.files import replace_bytes
-from rivertwice.waits import Deadline
+from rivertwice.core.ports import held_ports
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
+from rivertwice.engine.java import java_env
+from rivertwice.local.broker import LOG4J, broker_properties, encode_properties, new_cluster_id
+from rivertwice.storage.local import replace_bytes
 
 BROKERS = (1, 2, 3)
 APART = 100

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from rivertwice.commands.asking import changes_unasked
-from rivertwice.commands.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
-from rivertwice.errors import RequestError
+from rivertwice.cli.asking import changes_unasked
+from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.core.errors import RequestError
 
 RESULTS = "campaign.jsonl"
 

@@ -14,8 +14,8 @@ from lab.faults.errors import LabError
 from lab.faults.events import EventPlan
 from lab.faults.lab import Lab
 from lab.faults.steps import Steps
-from rivertwice.config import Settings
-from rivertwice.pipeline.engine import connector_jars
+from rivertwice.core.settings import Settings
+from rivertwice.engine.session import connector_jars
 
 RETRIES = 2
 """Like Airflow's `retries`: how often a failed start is repeated before a person looks at it."""

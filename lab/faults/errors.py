@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rivertwice.errors import RivertwiceError
+from rivertwice.core.errors import RivertwiceError
 
 
 class LabError(RivertwiceError):

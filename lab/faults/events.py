@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.faults.poison import POISON, make_poison
-from rivertwice.config import Settings
-from rivertwice.errors import RequestError, ServiceError
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.core.errors import RequestError, ServiceError
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import retry
 from rivertwice.log import kafka
 from rivertwice.log.send import Sent, send_records
-from rivertwice.retry import retry
 
 BEGIN_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lab.faults.errors import require
-from rivertwice.instants import to_ms, utc_now
-from rivertwice.store.delta_log import entry_path, parse_entry
-from rivertwice.store.new_files import statistics
+from rivertwice.core.instants import to_ms, utc_now
+from rivertwice.storage.delta import statistics
+from rivertwice.storage.delta_log import entry_path, parse_entry
 
 Change = Callable[[pa.Table], pa.Table]
 

@@ -26,12 +26,13 @@ from lab.faults.judgement import Judgement
 from lab.faults.lab_project import DEFINITION, PIPELINE, make_project, note_events
 from lab.faults.processes import end_group, signal_group, start_process, strike_when
 from lab.faults.steps import Steps
-from rivertwice.config import PipelineHome, Settings
+from rivertwice.agent.launch import AgentStatus, agent_status, start_agent, stop_agent
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition, load_definition
+from rivertwice.engine.java import java_env
 from rivertwice.log import kafka
-from rivertwice.pipeline.definition import Definition, load_definition
-from rivertwice.setup.java import java_env
 from rivertwice.stream.begin import FIRST
-from rivertwice.supervise.launch import AgentStatus, agent_status, start_agent, stop_agent
 from rivertwice.timeline.sequence import head
 
 __all__ = ["DEFINITION", "DRIVER", "PIPELINE", "RUN_S", "Lab"]

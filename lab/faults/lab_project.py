@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from lab.faults.events import Event
-from rivertwice.config import Settings
+from rivertwice.core.settings import Settings
 from rivertwice.log.send import Sent
 
 PIPELINE = "lab_sums"

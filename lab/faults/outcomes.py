@@ -16,7 +16,7 @@ from typing import Any
 
 import lab
 import rivertwice
-from rivertwice.instants import parse_iso
+from rivertwice.core.instants import parse_iso
 
 LOG = logging.getLogger(__name__)
 OURS, CONTROL = "rivertwice", "control"

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rivertwice.store import delta
+from rivertwice.storage import delta
 
 PATIENCE_S = 30.0
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 
 from lab.faults.proxy import Swallow
-from rivertwice.ports import held_ports
+from rivertwice.core.ports import held_ports
 
 USER = "rivertwice"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from rivertwice.processes import start_detached
+from rivertwice.core.processes import start_detached
 
 POLL_S = 0.001
 END_S = 20.0

@@ -11,12 +11,12 @@ import json
 import os
 import sys
 
-from rivertwice.config import Settings
-from rivertwice.errors import RivertwiceError
-from rivertwice.savepoint.bundles import load_state_definition
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.settings import Settings
 from rivertwice.savepoint.catalogue import list_savepoints
+from rivertwice.savepoint.feed import session_of
+from rivertwice.savepoint.manifest import load_state_definition
 from rivertwice.savepoint.prove import prove_savepoint
-from rivertwice.savepoint.sessions import session_of
 
 _ALL = 100_000
 

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import start_broker, stop_broker
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import start_broker, stop_broker
 
 
 @dataclass(frozen=True)

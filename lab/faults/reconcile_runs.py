@@ -8,10 +8,10 @@ from typing import Any
 from lab.faults.cases import require
 from lab.faults.lab import PIPELINE, Lab
 from lab.faults.retention_runs import ask
-from rivertwice.config import PipelineHome
+from rivertwice.core.homes import PipelineHome
 from rivertwice.reconcile.results import cause_rows, reconcile_runs, verdict_rows
-from rivertwice.reconcile.seals.table import read_seals
-from rivertwice.store import delta
+from rivertwice.reconcile.seals.model import read_seals
+from rivertwice.storage import delta
 from rivertwice.timeline.served import rebuild_served
 
 RECONCILE = ("reconcile", PIPELINE)

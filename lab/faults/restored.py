@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.faults.errors import require
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo, start_broker, stop_broker
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from lab.faults.lab import PIPELINE, Lab
 from lab.faults.savepoint_runs import CLI
 from rivertwice.reconcile.model import SERVED, STREAM
 from rivertwice.reconcile.results import newest_reconcile, verdict_rows
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.stream.failures import FORK
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
-from rivertwice.verdicts import AGREES, DEFECT, OPEN
+from rivertwice.timeline.verdicts import AGREES, DEFECT, OPEN
 
 RETENTION = "retention"
 

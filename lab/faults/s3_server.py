@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.faults.versitygw import versitygw_binary
-from rivertwice.errors import ServiceError
-from rivertwice.ports import held_ports
+from rivertwice.core.errors import ServiceError
+from rivertwice.core.ports import held_ports
 
 _START_S = 20.0
 

@@ -15,16 +15,16 @@ from typing import Any
 from lab.faults.cases import LabError, require
 from lab.faults.lab import PIPELINE, RUN_S, Lab
 from lab.faults.processes import end_group, start_process
-from rivertwice.instants import utc_now
+from rivertwice.agent.memory import load_memory
+from rivertwice.core.instants import utc_now
 from rivertwice.savepoint.catalogue import Savepoint, list_savepoints, verify_files
 from rivertwice.savepoint.operations.record import read_fall_back
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.stream.lease import lease_owner
-from rivertwice.supervise.memory import load_memory
 from rivertwice.timeline.intent import read_heartbeat, write_intent
 from rivertwice.timeline.sequence import head
 
-CLI = (sys.executable, "-m", "rivertwice.cli", "--output", "json")
+CLI = (sys.executable, "-m", "rivertwice.cli.main", "--output", "json")
 
 
 def start_command(lab: Lab, *words: str) -> subprocess.Popen[bytes]:

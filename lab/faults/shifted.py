@@ -10,7 +10,7 @@ import os
 import sys
 from datetime import UTC, datetime, timedelta
 
-from rivertwice import instants
+from rivertwice.core import instants
 
 
 def main() -> int:

@@ -21,13 +21,13 @@ from lab.faults.proxy import FaultProxy, Swallow
 from lab.faults.savepoint_runs import command_log
 from lab.faults.strikes import AFTER, BEFORE, Hold, Strike, start_struck, strike_command
 from lab.oracle.delivered import Holding, Place, Values, read_served
-from rivertwice.config import Settings
+from rivertwice.core.settings import Settings
 from rivertwice.timeline.served import rebuild_served
 
-ONE_BATCH = {"rivertwice.delivery.plan:Limits.__init__.__defaults__": [1, 10_000]}
+ONE_BATCH = {"rivertwice.deliver.plan:Limits.__init__.__defaults__": [1, 10_000]}
 """A step has one batch, so that a short stream has a step for each strike."""
 PATIENCE = 5
-_DELIVER = "rivertwice.delivery.deliver"
+_DELIVER = "rivertwice.deliver.deliver"
 
 
 def struck(

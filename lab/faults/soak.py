@@ -24,19 +24,19 @@ from typing import Any
 import psutil
 
 from lab.faults.lab import PIPELINE, Lab
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import start_broker, stop_broker
-from rivertwice.errors import RivertwiceError
-from rivertwice.instants import utc_now
+from rivertwice.agent.launch import agent_status
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Progress
+from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.log import kafka
-from rivertwice.progress import Progress
 from rivertwice.savepoint.prune import prune_savepoints
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store.table_upkeep import set_retention
-from rivertwice.store.trees import files_below, sizes_below
+from rivertwice.storage.blobs import files_below, sizes_below
+from rivertwice.storage.table_upkeep import set_retention
 from rivertwice.stream.heartbeat import lag_of
 from rivertwice.stream.lease import Owner, lease_owner
-from rivertwice.supervise.launch import agent_status
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served

@@ -15,8 +15,8 @@ from typing import Any
 from lab.faults.errors import require
 from lab.faults.lab import DRIVER, Lab
 from lab.faults.processes import end_group, start_process
-from rivertwice.config import Settings
-from rivertwice.store.files import read_json
+from rivertwice.core.settings import Settings
+from rivertwice.storage.local import read_json
 
 BEFORE, AFTER, IN_WORKER = "before", "after", "in_worker"
 HELD, GO = "held", "go"
@@ -106,7 +106,7 @@ def start_struck(
         folder: of its files, instead of the lab's.
         settings: instead of the run's own (another host's home).
     """
-    program = (*strike.program(str(folder or lab.folder)), "rivertwice.cli", "--output", "json", *words)
+    program = (*strike.program(str(folder or lab.folder)), "rivertwice.cli.main", "--output", "json", *words)
     process = start_process(
         program, log=lab.folder / "commands.log", env=lab.env(settings=settings), cwd=lab.settings.project
     )

@@ -24,7 +24,7 @@ from types import FunctionType
 from typing import Any
 
 from lab.faults.strikes import AFTER, BEFORE, GO, HELD, IN_WORKER
-from rivertwice.store.files import replace_json
+from rivertwice.storage.local import replace_json
 
 HOLD_S = 600.0
 

@@ -14,10 +14,10 @@ import psutil
 from lab.faults.cases import require
 from lab.faults.lab import PIPELINE, Lab
 from lab.faults.strikes import Hold, Strike
-from rivertwice.embedded.airflow import SERVICES, client, start_airflow, stop_airflow
-from rivertwice.orchestration.airflow_api import AirflowClient
-from rivertwice.processes import session_members
-from rivertwice.store.files import replace_json
+from rivertwice.airflow.airflow_api import AirflowClient
+from rivertwice.core.processes import session_members
+from rivertwice.local.airflow import SERVICES, client, start_airflow, stop_airflow
+from rivertwice.storage.local import replace_json
 
 SWITCH = f"switch__{PIPELINE}"
 START_S = 300.0

@@ -16,12 +16,12 @@ from lab.faults.processes import end_group, start_process
 from lab.faults.reconcile_runs import require_passed
 from lab.faults.retention_runs import ask, to_ms
 from lab.faults.strikes import AFTER, BEFORE
-from rivertwice.config.versions import version_name
-from rivertwice.instants import utc_now
+from rivertwice.agent.served import definition_of_head
+from rivertwice.core.installed import version_name
+from rivertwice.core.instants import utc_now
 from rivertwice.log import kafka
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.stream.lease import Owner, lease_owner
-from rivertwice.supervise.served import definition_of_head
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.lineage import path_ledger

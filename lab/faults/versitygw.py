@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rivertwice.locks import lock
+from rivertwice.core.locks import lock
 
 VERSION = "1.8.0"
 MODULE = f"github.com/versity/versitygw/cmd/versitygw@v{VERSION}"

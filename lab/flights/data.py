@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rivertwice.config import Settings
-from rivertwice.errors import ServiceError
-from rivertwice.setup.steps import clone_settings, run_step
+from rivertwice.core.errors import ServiceError
+from rivertwice.core.settings import Settings
+from rivertwice.engine.class_archive import clone_settings, run_step
 
 FILES = ("flights.csv.zip", "airlines.csv", "airports.csv", "planes.csv", "weather.csv")
 

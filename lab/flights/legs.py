@@ -20,7 +20,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from lab.flights.plan import Flight, LogRecord, encode_value, level_partitions, parse_flight, read_rows
-from rivertwice.instants import parse_iso, to_iso, to_ms
+from rivertwice.core.instants import parse_iso, to_iso, to_ms
 
 SNAPSHOT_AT = datetime(2013, 1, 1, 5, tzinfo=UTC)
 """Midnight in New York: before the first departure of the year."""

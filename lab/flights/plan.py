@@ -16,8 +16,8 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from rivertwice.errors import RequestError
-from rivertwice.instants import to_iso, to_ms
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import to_iso, to_ms
 
 SCHEMA_ID = b"flights-1"
 SCHEMA_HEADER = "schema-id"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from lab.flights.plan import SCHEMA_HEADER, SCHEMA_ID, Flight, LogRecord, encode_value, flight_record
-from rivertwice.errors import RequestError
-from rivertwice.instants import to_iso
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import to_iso
 
 _FAR = timedelta(days=400)
 _Maker = Callable[[Flight, random.Random], bytes | None]

@@ -20,12 +20,12 @@ from lab.flights.data import flights_csv
 from lab.flights.legs import LEG_PLANS, TABLE_PLANS, read_legs
 from lab.flights.plan import LogRecord, plan_records, read_flights
 from lab.flights.poison import plan_poison
-from rivertwice.config import Settings
-from rivertwice.errors import RequestError, ServiceError
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.core.errors import RequestError, ServiceError
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Measured, Progress
 from rivertwice.log import kafka
 from rivertwice.log.send import hand_over
-from rivertwice.progress import Measured, Progress
 
 PROGRESS_SECONDS = 2.0
 FLUSH_SECONDS = 60.0

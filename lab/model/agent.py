@@ -13,9 +13,8 @@ from lab.model.durable import Drain, Served
 from lab.model.process import Process, Steps, point
 from lab.model.stream import WINDOW_MS, Address
 from lab.model.world import World
-from rivertwice.errors import ServiceError
-from rivertwice.supervise.decide import Action, ActionKind, DrainMarker, Observed
-from rivertwice.supervise.memory import (
+from rivertwice.agent.decide import Action, ActionKind, DrainMarker, Observed
+from rivertwice.agent.memory import (
     DIED,
     REFUSED,
     RESTORED,
@@ -28,9 +27,10 @@ from rivertwice.supervise.memory import (
     lasting_pages,
     remember_fall_back,
 )
+from rivertwice.core.errors import ServiceError
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.sequence import Entry
-from rivertwice.timeline.served import publications_of
+from rivertwice.timeline.served_rows import publications_of
 from rivertwice.timeline.serving import Publication
 
 LOCKED = point("agent: lock taken")

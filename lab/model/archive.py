@@ -5,7 +5,7 @@ from __future__ import annotations
 from lab.model.process import Process, Steps, point
 from lab.model.stream import TOPIC
 from lab.model.world import World
-from rivertwice.errors import LostRaceError, ServiceError
+from rivertwice.core.errors import LostRaceError, ServiceError
 from rivertwice.log.addresses import between
 
 CHUNK = 4

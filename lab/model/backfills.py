@@ -9,10 +9,10 @@ from lab.model.stream import TOPIC, WINDOW_MS, Address, Record, window_end
 from lab.model.world import World
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, BatchZone
 from rivertwice.backfill.ranges import subtract
-from rivertwice.errors import AuditError, LogGapError, LostRaceError, RequestError
-from rivertwice.instants import EPOCH, TimeRange
+from rivertwice.core.errors import AuditError, LogGapError, LostRaceError, RequestError
+from rivertwice.core.instants import EPOCH, TimeRange
 from rivertwice.timeline.sequence import PUBLICATION
-from rivertwice.timeline.served import publications_of
+from rivertwice.timeline.served_rows import publications_of
 from rivertwice.timeline.serving import Publication
 
 CHUNK = 6

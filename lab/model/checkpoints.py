@@ -7,7 +7,7 @@ from typing import Any
 from lab.model.durable import Checkpoint
 from lab.model.stream import TOPIC, Computed, compute_batch
 from lab.model.world import World
-from rivertwice.errors import CheckpointError, LedgerError
+from rivertwice.core.errors import CheckpointError, LedgerError
 from rivertwice.stream.checkpoint import PlannedBatch, parse_offsets
 from rivertwice.stream.damage import CheckpointView
 

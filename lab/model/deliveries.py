@@ -15,7 +15,8 @@ from lab.model.sinks import COMMIT, EPOCH, FENCED, INVALID, POST, SEND, Request
 from lab.model.stream import WINDOW_MS
 from lab.model.violations import fail
 from lab.model.world import World
-from rivertwice.delivery.model import (
+from rivertwice.core.errors import LeaseLostError, LostRaceError, ServiceError, UnknownOutcomeError
+from rivertwice.deliver.model import (
     BATCHES,
     PUBLISHED,
     Committed,
@@ -26,11 +27,10 @@ from rivertwice.delivery.model import (
     RowOrigin,
     View,
 )
-from rivertwice.delivery.plan import Limits, is_prefix_of_served
-from rivertwice.delivery.records import diff
-from rivertwice.errors import LeaseLostError, LostRaceError, ServiceError, UnknownOutcomeError
+from rivertwice.deliver.plan import Limits, is_prefix_of_served
+from rivertwice.deliver.records import diff
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.served import publications_of
+from rivertwice.timeline.served_rows import publications_of
 
 LIMITS = Limits(batches=1)
 LOOKED = point("deliver: tables looked at")
@@ -231,7 +231,7 @@ class _KafkaOutlet(_Outlet):
 
 
 class _PostgresOutlet(_Outlet):
-    """Does what `delivery.postgres_sink` does: rows and position in one transaction, under the lock of the position's row."""
+    """Does what `deliver.postgres_sink` does: rows and position in one transaction, under the lock of the position's row."""
 
     sink = "postgres"
 
@@ -283,7 +283,7 @@ class _PostgresOutlet(_Outlet):
 
 
 class _WebhookOutlet(_Outlet):
-    """Does what `delivery.webhook_sink` does: requests first, then the position beside the tables."""
+    """Does what `deliver.webhook_sink` does: requests first, then the position beside the tables."""
 
     sink = "webhook"
 

@@ -11,15 +11,13 @@ from lab.model.loads import begin_after_load
 from lab.model.process import Process, Steps, point
 from lab.model.stream import DELAY_MS, TOPIC, Computed, split_rate
 from lab.model.world import KEPT, World
-from rivertwice.errors import CheckpointError, LeaseLostError, LedgerError, LogGapError, RivertwiceError
-from rivertwice.store.lease_terms import Held, Terms
-from rivertwice.stream.catch_up import covers
-from rivertwice.stream.checkpoint import PlannedBatch
+from rivertwice.core.errors import CheckpointError, LeaseLostError, LedgerError, LogGapError, RivertwiceError
+from rivertwice.storage.leases import Held, Terms
+from rivertwice.stream.checkpoint import PlannedBatch, covers
 from rivertwice.stream.failures import DRAINED, classify_failure
 from rivertwice.stream.side import encode_ranges
-from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.intent import Exit, Heartbeat
-from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.ledger import BatchCounts, LedgerRow
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.watermarks import WatermarkRule
 

@@ -8,7 +8,7 @@ from lab.model.savepoints import plan_rows, replay
 from lab.model.stream import TOPIC, Address, window_end
 from lab.model.violations import fail
 from lab.model.world import World
-from rivertwice.errors import LedgerError, LogGapError
+from rivertwice.core.errors import LedgerError, LogGapError
 
 
 def check_final(world: World) -> None:

@@ -18,9 +18,9 @@ from lab.model.stream import (
     window_end,
 )
 from lab.model.violations import fail
-from rivertwice.store.lease_terms import Held
-from rivertwice.stream.catch_up import covers
-from rivertwice.supervise.memory import Memory
+from rivertwice.agent.memory import Memory
+from rivertwice.storage.leases import Held
+from rivertwice.stream.checkpoint import covers
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.sequence import HEAD, Entry
 

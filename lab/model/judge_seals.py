@@ -11,7 +11,7 @@ from lab.model.runs import Run
 from lab.model.stream import WINDOW_MS, Address, window_end
 from lab.model.verdicts import TOLERANCE, Sides, count_verdicts, judge_sides
 from lab.model.violations import fail
-from rivertwice.instants import to_ms
+from rivertwice.core.instants import to_ms
 from rivertwice.reconcile.model import Verdict
 from rivertwice.reconcile.seals.model import START, Seal, chain_hash
 from rivertwice.timeline.sequence import HEAD

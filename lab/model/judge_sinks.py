@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lab.model.violations import fail
-from rivertwice.delivery.model import WITHDRAW, DeliveredRecord, Position
+from rivertwice.deliver.model import WITHDRAW, DeliveredRecord, Position
 
 WHOLE = "readers see all of a step or nothing"
 ONCE = "each row of each step is seen exactly once, in order"

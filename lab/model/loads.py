@@ -15,11 +15,11 @@ from lab.model.world import World
 from rivertwice.backfill.load_plan import REASON, LoadPlan, LogMap, ask_for, cut_pieces
 from rivertwice.backfill.model import BackfillPlan
 from rivertwice.backfill.ranges import HalfOpenRange, subtract
-from rivertwice.errors import LeaseLostError, LogGapError, LostRaceError, RequestError, ServiceError
+from rivertwice.core.errors import LeaseLostError, LogGapError, LostRaceError, RequestError, ServiceError
 from rivertwice.timeline.first_load import FirstLoad, LogZone
 from rivertwice.timeline.intent import Intent
 from rivertwice.timeline.sequence import PUBLICATION
-from rivertwice.timeline.served import publications_of
+from rivertwice.timeline.served_rows import publications_of
 
 BLOCK = 2
 MOST_WINDOWS = 2

@@ -35,12 +35,12 @@ from lab.model.mutation import Mutation, Verdict, run_mutation
 from lab.model.seal_mutations import SEAL_MUTATIONS
 from lab.model.stories import Focus
 from lab.model.versions.mutations import VERSION_MUTATIONS
-from rivertwice.delivery import plan
+from rivertwice.agent import decide
+from rivertwice.agent.backoff import BackoffPolicy
+from rivertwice.deliver import plan
 from rivertwice.log import archive
 from rivertwice.savepoint import awaiting, prune
-from rivertwice.stream.catch_up import covers
-from rivertwice.supervise import decide
-from rivertwice.supervise.backoff import BackoffPolicy
+from rivertwice.stream.checkpoint import covers
 
 
 def _nothing(*_: Any, **__: Any) -> None:

@@ -13,8 +13,8 @@ from lab.model.process import Process, Steps, point
 from lab.model.saved import Saved
 from lab.model.savepoints import lease_saved, load_saved
 from lab.model.world import World
-from rivertwice.errors import LostRaceError, ServiceError
-from rivertwice.savepoint.bases import RESTING
+from rivertwice.core.errors import LostRaceError, ServiceError
+from rivertwice.savepoint.manifest import RESTING
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.record import RECORDED, Operation
 from rivertwice.savepoint.operations.steps import PLANS, Plan, R, Step

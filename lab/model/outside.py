@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from lab.model.judge_log import LogJudge
 from lab.model.stream import TOPIC, Address, Record
-from rivertwice.errors import LogGapError
+from rivertwice.core.errors import LogGapError
 from rivertwice.log.addresses import OffsetRanges
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

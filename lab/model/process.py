@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rivertwice.stream.catch_up import Goal
+from rivertwice.stream.checkpoint import Goal
 
 Steps = Generator[int, None, Any]
 """Yields the number of the point just reached; what comes after it has not happened yet."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lab.model.stream import TOPIC, Address, Record
 from lab.model.tables import ARCHIVE
-from rivertwice.errors import LogGapError
+from rivertwice.core.errors import LogGapError
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Segment
 

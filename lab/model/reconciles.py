@@ -15,9 +15,8 @@ from lab.model.verdicts import TOLERANCE, Sides, judge_sides, winners_of
 from lab.model.views import View, look_at, observe
 from lab.model.world import World
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.balance import PairCount, balance_partitions, balance_total
 from rivertwice.reconcile.gate import GateInput, decide_gate
-from rivertwice.reconcile.model import Finding, LateRow, RowId, Verdict
+from rivertwice.reconcile.model import Finding, LateRow, PairCount, RowId, Verdict, balance_partitions, balance_total
 from rivertwice.reconcile.seals.look import UNCHANGED
 from rivertwice.reconcile.seals.merge import merge_counts, plus, replaced_verdicts
 from rivertwice.reconcile.seals.model import START, Seal

@@ -22,17 +22,11 @@ from lab.model.savepoints import (
 )
 from lab.model.stream import DELAY_MS, TOPIC
 from lab.model.world import World
-from rivertwice.errors import LostRaceError, RivertwiceError, SavepointError, ServiceError
-from rivertwice.savepoint.bases import RESTING
+from rivertwice.core.errors import LostRaceError, RivertwiceError, SavepointError, ServiceError
+from rivertwice.savepoint.manifest import RESTING
 from rivertwice.savepoint.operations.engine import HEAD_MOVED
 from rivertwice.savepoint.operations.fall_back import moved_since, select_candidates
-from rivertwice.savepoint.operations.record import (
-    CHECKED,
-    DRAINED,
-    FORKED,
-    REPLAYED,
-    Restore,
-)
+from rivertwice.savepoint.operations.record import CHECKED, DRAINED, FORKED, REPLAYED, Restore
 from rivertwice.savepoint.operations.steps import Plan, Step, select_plan
 from rivertwice.savepoint.plan import is_on_path
 from rivertwice.stream.damage import CheckpointView

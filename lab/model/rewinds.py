@@ -11,19 +11,12 @@ from lab.model.process import Process, Steps, point
 from lab.model.savepoints import fetch
 from lab.model.stream import TOPIC
 from lab.model.world import World
-from rivertwice.errors import SavepointError, ServiceError
-from rivertwice.savepoint.operations.record import (
-    BRANCHED,
-    CHECKED,
-    COMPARED,
-    COPIED,
-    DRAINED,
-    Rewind,
-)
+from rivertwice.core.errors import SavepointError, ServiceError
+from rivertwice.savepoint.operations.record import BRANCHED, CHECKED, COMPARED, COPIED, DRAINED, Rewind
 from rivertwice.savepoint.operations.rewind_plan import Emitted
 from rivertwice.savepoint.operations.rewind_plan import World as Seen
 from rivertwice.savepoint.operations.steps import REWIND, Step
-from rivertwice.stream.catch_up import Goal, covers
+from rivertwice.stream.checkpoint import Goal, covers
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import fork_of
 

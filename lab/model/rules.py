@@ -7,27 +7,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.model.verdicts import true_meaning
+from rivertwice.agent import backoff as classify
+from rivertwice.agent import decide, memory
 from rivertwice.backfill import load_plan
 from rivertwice.backfill import publish as publishing
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.config import PipelineHome
-from rivertwice.delivery.plan import plan_next
+from rivertwice.core.homes import PipelineHome
+from rivertwice.deliver.plan import plan_next
 from rivertwice.log.addresses import plan_chunks
 from rivertwice.log.archive import check_unmoved, plan_extension
-from rivertwice.reconcile.seals import check, fit, look, merge, model, scope, settle, touched
-from rivertwice.savepoint import (
-    awaiting,
-    plan,
-    prune,
-    trim,
-)
+from rivertwice.reconcile.seals import look, merge, model, scope, settle, touched
+from rivertwice.reconcile.seals import look as fit
+from rivertwice.reconcile.seals import settle as check
+from rivertwice.savepoint import awaiting, plan, prune
+from rivertwice.savepoint import take as trim
 from rivertwice.savepoint.operations import fork, rewind_plan
-from rivertwice.store import lease_terms
-from rivertwice.stream import begin, catch_up, damage, seal, side, sink
-from rivertwice.supervise import classify, decide, memory
+from rivertwice.storage import leases as lease_terms
+from rivertwice.stream import begin, damage, seal, side, sink
+from rivertwice.stream import checkpoint as catch_up
 from rivertwice.timeline import lineage, sequence, served_stamp, serving, version_records, watermarks
 from rivertwice.versions import begin as begin_version
-from rivertwice.versions import comparisons, cover, parity, proof, serve
+from rivertwice.versions import comparisons, parity, proof, serve
+from rivertwice.versions import parity as cover
 
 Rule = Callable[..., Any]
 

@@ -9,7 +9,7 @@ from lab.model.events import apply_event
 from lab.model.process import POINTS, Process
 from lab.model.stories import QUIET, Decision
 from lab.model.world import World
-from rivertwice.errors import RivertwiceError
+from rivertwice.core.errors import RivertwiceError
 
 
 class Run:

@@ -8,10 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.instants import from_ms
+from rivertwice.core.instants import from_ms
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.model import Finding, Verdict
+from rivertwice.reconcile.model import Account, Finding, Verdict
 from rivertwice.reconcile.results import VERDICTS
 from rivertwice.reconcile.seals.look import Decision, Look
 from rivertwice.reconcile.seals.model import Seal

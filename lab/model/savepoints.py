@@ -13,7 +13,7 @@ from lab.model.saved import Saved
 from lab.model.stream import DELAY_MS, TOPIC, compute_batch
 from lab.model.verdicts import TOLERANCE
 from lab.model.world import World
-from rivertwice.errors import LedgerError, LogGapError, LostRaceError, ReplayMismatchError, SavepointError
+from rivertwice.core.errors import LedgerError, LogGapError, LostRaceError, ReplayMismatchError, SavepointError
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations.record import Restore
 from rivertwice.savepoint.plan import KAFKA, ReplayPlan, is_on_path

@@ -10,7 +10,7 @@ from lab.model.rules import Rules
 from lab.model.stories import Decision, Focus
 from lab.model.versions.run import VersionRun
 from lab.model.violations import ViolationError
-from rivertwice.errors import RivertwiceError
+from rivertwice.core.errors import RivertwiceError
 
 ONE_LOAD_IN = 20
 ONE_VERSION_IN = 40

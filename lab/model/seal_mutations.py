@@ -23,12 +23,12 @@ from lab.model.focuses import (
 )
 from lab.model.mutation import Mutation
 from lab.model.tables import OWN
-from rivertwice.reconcile.seals import fit, look, merge, model
-from rivertwice.reconcile.seals.changes import FOREIGN as FOREIGN_COMMIT
-from rivertwice.reconcile.seals.changes import classify_change
-from rivertwice.reconcile.seals.look import Look
+from rivertwice.reconcile.seals import look, merge, model
+from rivertwice.reconcile.seals import look as fit
+from rivertwice.reconcile.seals.look import FOREIGN as FOREIGN_COMMIT
+from rivertwice.reconcile.seals.look import Look, classify_change
 from rivertwice.reconcile.seals.touched import TouchedRows
-from rivertwice.store.delta_read import Change
+from rivertwice.storage.delta_read import Change
 
 
 def _nothing(*_: Any, **__: Any) -> None:

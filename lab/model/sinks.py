@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lab.model.judge_sinks import Reader
-from rivertwice.delivery.model import DeliveredRecord, Position
+from rivertwice.deliver.model import DeliveredRecord, Position
 
 EPOCH, SEND, COMMIT, POST = "epoch", "send", "commit", "post"
 FENCED, INVALID, TAKEN = "fenced", "invalid state", "taken"

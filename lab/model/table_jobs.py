@@ -12,7 +12,7 @@ from lab.model.stream import Address, window_end
 from lab.model.tables import ARCHIVE, NOBODY, SERVED_BUILD, Contents
 from lab.model.verdicts import EXACT, RELAXED
 from lab.model.world import World
-from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.core.errors import LostRaceError, RequestError
 
 KEPT_COMMITS = 4  # of a table's log that upkeep leaves; a real one keeps six hours
 MERGED = point("upkeep: files merged")

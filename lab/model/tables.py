@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from lab.model.stream import Address
-from rivertwice.reconcile.seals.changes import WATCHED, TableChanges
-from rivertwice.store.delta import NONCE
-from rivertwice.store.delta_read import Change
+from rivertwice.reconcile.seals.look import WATCHED, TableChanges
+from rivertwice.storage.delta import NONCE
+from rivertwice.storage.delta_read import Change
 from rivertwice.timeline.ledger import LedgerRow
 
 OWN = frozenset({NONCE})

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from lab.model.stream import TOPIC, WINDOW_MS, Address, Record, window_end
-from rivertwice.pipeline.definition import parse_files
+from rivertwice.definition.definition import parse_files
 from rivertwice.reconcile.model import SERVED, STREAM, RowId, Verdict
 from rivertwice.reconcile.seals.model import meaning_of
 from rivertwice.reconcile.view import DefinitionVersion
 from rivertwice.timeline.serving import Publication
-from rivertwice.verdicts import AGREES, DEFECT, LATE, OPEN
+from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, OPEN
 
 EXACT, RELAXED = "b1", "b2"
 TOLERANCE = {EXACT: 0, RELAXED: 1}

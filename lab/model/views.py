@@ -21,13 +21,12 @@ from lab.model.reads import (
 )
 from lab.model.stream import DELAY_MS, WINDOW_MS, Address
 from lab.model.world import World
-from rivertwice.errors import LedgerError
-from rivertwice.reconcile.seals.fit import NotIncrementalError
-from rivertwice.reconcile.seals.look import INCREMENT, Decision, Look
+from rivertwice.core.errors import LedgerError
+from rivertwice.reconcile.seals.look import INCREMENT, Decision, Look, NotIncrementalError
 from rivertwice.reconcile.seals.model import Seal
 from rivertwice.reconcile.seals.scope import Scope, Zones
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.served import publications_of
+from rivertwice.timeline.served_rows import publications_of
 from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.timeline.serving import Publication
 

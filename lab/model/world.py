@@ -20,13 +20,13 @@ from lab.model.sinks import Sinks
 from lab.model.stream import Address, Computed, Record, State
 from lab.model.tables import SERVED_BUILD, Tables
 from lab.model.verdicts import EXACT
+from rivertwice.agent.memory import Memory
 from rivertwice.backfill.model import BackfillPlan
-from rivertwice.config import Place
-from rivertwice.errors import LostRaceError
+from rivertwice.core.errors import LostRaceError
+from rivertwice.core.homes import Place
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations.record import DONE, Operation, Restore
-from rivertwice.store.lease_terms import Held
-from rivertwice.supervise.memory import Memory
+from rivertwice.storage.leases import Held
 from rivertwice.timeline.first_load import FirstLoad, LogZone
 from rivertwice.timeline.intent import Exit, Heartbeat, Intent
 from rivertwice.timeline.ledger import LedgerRow

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rivertwice.results.project import Project
+    from rivertwice.read.project import Project
 
 __version__ = "0.1.0"
 __all__ = ["open"]
@@ -19,7 +19,7 @@ __all__ = ["open"]
 def open(  # noqa: A001 (rivertwice.open)
     project: str | Path | None = None, *, home: str | Path | None = None, require_current: bool = False
 ) -> Project:
-    """Return a project whose results are to be read (`rivertwice.results.project.open_project`).
+    """Return a project whose results are to be read (`rivertwice.read.project.open_project`).
 
     Args:
         project: folder with `pipelines/`; None: `RIVERTWICE_PROJECT`, else the current folder.
@@ -29,6 +29,6 @@ def open(  # noqa: A001 (rivertwice.open)
     Raises:
         ConfigError: a setting cannot be read.
     """
-    from rivertwice.results.project import open_project  # importing the package alone imports nothing
+    from rivertwice.read.project import open_project  # importing the package alone imports nothing
 
     return open_project(project, home=home, require_current=require_current)

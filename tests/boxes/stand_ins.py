@@ -12,8 +12,8 @@ from boxes.compose_file import Container
 from homes.project import REPOSITORY
 from lab.faults.postgres import find_binaries
 from lab.faults.versitygw import versitygw_binary
-from rivertwice.config import Settings
-from rivertwice.setup.java import java_env
+from rivertwice.core.settings import Settings
+from rivertwice.engine.java import java_env
 
 _HERE = Path(__file__).parent
 _VENV = Path(os.path.realpath(sys.prefix))

@@ -16,7 +16,7 @@ import pytest
 
 from homes.project import REPOSITORY
 from lab.faults.s3_server import s3_server, why_not
-from rivertwice.config import Settings
+from rivertwice.core.settings import Settings
 from running.waiting import wait_for
 
 BUCKET = "rivertwice"

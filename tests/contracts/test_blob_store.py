@@ -7,11 +7,11 @@ import uuid
 
 import pytest
 
-from rivertwice.errors import ConfigError, RequestError, ServiceError
-from rivertwice.store import places
-from rivertwice.store.base import Versioned
-from rivertwice.store.local import LocalStore
-from rivertwice.store.s3 import S3Store
+from rivertwice.core.errors import ConfigError, RequestError, ServiceError
+from rivertwice.storage import places
+from rivertwice.storage.blobs import Versioned
+from rivertwice.storage.local import LocalStore
+from rivertwice.storage.s3 import S3Store
 
 BUCKET = "rivertwice"
 RACERS, ROUNDS = 20, 10

@@ -19,15 +19,14 @@ from homes.project import make_project
 from homes.savepoint import NOW, make_home
 from lab.faults.cases import LabError
 from lab.faults.cases_store import fill, small_disk
-from rivertwice.instants import utc_now
+from rivertwice.core.instants import utc_now
+from rivertwice.core.waits import Deadline
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store import delta
-from rivertwice.store.files import read_json
-from rivertwice.store.local import LocalStore
+from rivertwice.storage import delta
+from rivertwice.storage.local import LocalStore, read_json
 from rivertwice.stream.failures import classify_failure
 from rivertwice.timeline.intent import write_intent
-from rivertwice.waits import Deadline
 
 ROWS = pa.table({"n": pa.array(range(5_000), pa.int64())})
 
@@ -119,7 +118,7 @@ def test_an_agent_lives_through_a_full_disk_says_so_and_goes_on(disk):
     settings = make_project(disk, {"p": {"pipeline.yaml": "name: p\n"}})
     write_intent(settings.pipeline("p"), "stopped", "test", utc_now())
     folder = settings.home / "agent"
-    command = [sys.executable, "-m", "rivertwice.cli", "agent", "run"]
+    command = [sys.executable, "-m", "rivertwice.cli.main", "agent", "run"]
     env = {**os.environ, **settings.to_env()}
     with (disk / "log").open("wb") as log:
         process = subprocess.Popen(

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from rivertwice.config import PipelineHome, Settings, parse_place
-from rivertwice.errors import ConfigError, LeaseLostError, RivertwiceError, ServiceError
-from rivertwice.store.lease_store import KEY, decode_held
-from rivertwice.store.lease_terms import Terms
-from rivertwice.store.places import open_store
+from rivertwice.agent.agent import run_agent
+from rivertwice.agent.launch import agent_status
+from rivertwice.core.errors import ConfigError, LeaseLostError, RivertwiceError, ServiceError
+from rivertwice.core.homes import PipelineHome, parse_place
+from rivertwice.core.settings import Settings
+from rivertwice.storage.leases import KEY, Terms, decode_held
+from rivertwice.storage.places import open_store
 from rivertwice.stream.lease import acquire_lease, last_epoch, read_owner, require_no_other_host
-from rivertwice.supervise.agent import run_agent
-from rivertwice.supervise.launch import agent_status
 from running.waiting import wait_for
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,8 +12,8 @@ from openlineage.client.serde import Serde
 
 from contracts.lineage_schema import dataset_findings, findings
 from homes.project import FLIGHTS, make_project
-from rivertwice.orchestration.lineage import assertions_of, rows_of, task_lineage
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.airflow.lineage import assertions_of, rows_of, task_lineage
+from rivertwice.definition.definition import load_definition
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Airflow's own imports
 RUN: dict[str, Any] = {
@@ -41,7 +41,7 @@ def test_datasets_have_the_names_and_columns_of_the_specification(tmp_path: Path
 
 
 def test_a_table_on_s3_is_named_by_bucket_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rivertwice.store import delta
+    from rivertwice.storage import delta
 
     monkeypatch.setattr(delta, "open_table", lambda _: None)
     settings = make_project(tmp_path, {"flight_delays": FLIGHTS}, bootstrap="b:9092")

@@ -14,9 +14,10 @@ import rivertwice
 from homes.backfill import YAML
 from homes.project import make_project
 from homes.results import SCHEMA, rows_of_day
-from rivertwice.cli import cli
-from rivertwice.config import Settings, parse_place
-from rivertwice.store import delta
+from rivertwice.cli.main import cli
+from rivertwice.core.homes import parse_place
+from rivertwice.core.settings import Settings
+from rivertwice.storage import delta
 from rivertwice.timeline.served import export_sha256
 from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp
 

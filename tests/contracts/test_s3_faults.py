@@ -10,13 +10,12 @@ import pytest
 
 from homes.savepoint import NOW, make_home
 from lab.faults.s3_proxy import Fault, s3_proxy
-from rivertwice.errors import LostRaceError, ServiceError, UnknownOutcomeError
+from rivertwice.core.errors import LostRaceError, ServiceError, UnknownOutcomeError
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.savepoint.prune import prune_savepoints
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store import delta
-from rivertwice.store.s3 import S3Store
-from rivertwice.store.s3_client import Patience, s3_client
+from rivertwice.storage import delta
+from rivertwice.storage.s3 import Patience, S3Store, s3_client
 from rivertwice.stream.failures import classify_failure
 
 BUCKET = "rivertwice"

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from homes.savepoint import NOW, make_home
-from rivertwice.config import Settings
-from rivertwice.errors import SavepointError
+from rivertwice.core.errors import SavepointError
+from rivertwice.core.settings import Settings
 from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, savepoint_store, verify_files
 from rivertwice.savepoint.prune import pin_savepoint, prune_savepoints
 from rivertwice.savepoint.take import take_savepoint

@@ -12,16 +12,16 @@ from click.testing import CliRunner
 
 from homes import backfill, torn
 from homes.project import REPOSITORY, make_project
-from rivertwice.cli import cli
-from rivertwice.config import Settings, below, parse_place
-from rivertwice.errors import DefinitionError, LostRaceError, RivertwiceError
-from rivertwice.pipeline.bundle import build_bundle, load_bundle, save_bundle
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.store import delta
-from rivertwice.store.fetched import local_files
-from rivertwice.store.places import open_store
-from rivertwice.store.remembered import newest_commit
-from rivertwice.store.table_upkeep import compact, shape_of, sweep
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import DefinitionError, LostRaceError, RivertwiceError
+from rivertwice.core.homes import below, parse_place
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import build_bundle, load_bundle, save_bundle
+from rivertwice.definition.definition import load_definition
+from rivertwice.storage import delta
+from rivertwice.storage.places import local_files, open_store
+from rivertwice.storage.remembered import newest_commit
+from rivertwice.storage.table_upkeep import compact, shape_of, sweep
 from rivertwice.timeline.lineage import Timeline, create_timeline, list_timelines, load_timeline, next_timeline_name
 from rivertwice.timeline.sequence import head, last_seq, move_head
 from rivertwice.timeline.served import rebuild_served

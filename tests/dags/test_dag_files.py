@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from homes.project import EXAMPLES, FLIGHTS, edit_yaml, make_project, replace_text, write_definition
-from rivertwice.config import Settings
+from rivertwice.core.settings import Settings
 
 pytestmark = pytest.mark.airflow
 
@@ -64,7 +64,7 @@ def modules():
     return sorted({name.partition(".")[0] for name in sys.modules})
 
 def fork_server():
-    from rivertwice.embedded.fork_server import SHARED
+    from rivertwice.local.fork_server import SHARED
     for name in SHARED:
         importlib.import_module(name)
     return {"modules": modules(), "threads": psutil.Process().num_threads()}
@@ -98,7 +98,7 @@ def describe(bag):
   }
 
 def one_file():
-    from rivertwice.orchestration.factory import all_dags
+    from rivertwice.airflow.factory import all_dags
     return sorted(all_dags())
 
 projects = [load(folder) for folder in sys.argv[1:]]
@@ -321,7 +321,7 @@ def test_airflows_shared_modules_import_no_engine_and_start_no_thread(parsed: di
 def test_the_plugin_is_one_line_and_adds_the_page(project: Path) -> None:
     (file,) = (project / "plugins").glob("*.py")
     assert len(file.read_text().splitlines()) == 1
-    from rivertwice.orchestration.page import RivertwicePlugin
+    from rivertwice.airflow.page import RivertwicePlugin
 
     assert RivertwicePlugin.external_views[0]["url_route"] == "rivertwice"
     assert RivertwicePlugin.fastapi_apps[0]["url_prefix"] == "/rivertwice"

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from homes.project import FLIGHTS, REPOSITORY
-from rivertwice.config import Settings
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
 from rivertwice.quality.judge import judge_table
 from rivertwice.quality.model import FAILED
-from rivertwice.quality.suite_files import lint_suites, load_checked
+from rivertwice.quality.suites import lint_suites, load_checked
 
 SETTINGS = Settings(project=REPOSITORY, home=REPOSITORY / "no-home")
 START = datetime(2013, 6, 30, 10, tzinfo=UTC)

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from rivertwice.errors import SuiteError
-from rivertwice.reconcile.suites import load_suite, run_suite
+from rivertwice.core.errors import SuiteError
+from rivertwice.reconcile.run import load_suite, run_suite
 
 SUITES = Path(__file__).parents[2] / "expectations"
 VERDICT = {

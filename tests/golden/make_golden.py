@@ -20,18 +20,18 @@ from typing import Any
 from homes.project import REPOSITORY, TO_RUN, edit_yaml, make_project
 from lab.faults.events import EventPlan, plan_events, produce_events
 from lab.faults.lab import DEFINITION
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import start_broker, stop_broker
-from rivertwice.instants import utc_now
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
-from rivertwice.savepoint.bundles import load_state_definition
-from rivertwice.savepoint.sessions import session_of
-from rivertwice.savepoint.state import read_state
+from rivertwice.savepoint.feed import session_of
+from rivertwice.savepoint.manifest import load_state_definition
+from rivertwice.savepoint.proof import read_state
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.lineage import path_ledger
-from rivertwice.timeline.served import stream_rows
+from rivertwice.timeline.served_rows import stream_rows
 from streams.synthetic import DriverProcess, run_to_end, wait_for_batch
 
 HERE = Path(__file__).parent

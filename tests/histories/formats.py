@@ -7,8 +7,8 @@ from pathlib import Path
 
 from google.protobuf import descriptor_pb2, timestamp_pb2, wrappers_pb2
 
-from rivertwice.schemas.pinned_files import proto_file_name
-from rivertwice.schemas.proto_schema import compiled_proto
+from rivertwice.definition.pinned_files import proto_file_name
+from rivertwice.definition.protobuf import compiled_proto
 
 AVRO = {
     "type": "record",

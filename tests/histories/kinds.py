@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rivertwice.pipeline.definition import Definition, parse_files
+from rivertwice.definition.definition import Definition, parse_files
 
 _YAML = """
 name: histories

@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from lab.faults.lab_project import PIPELINE
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import parse_iso, to_iso
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import parse_iso, to_iso
+from rivertwice.core.settings import Settings
 from rivertwice.reconcile.model import Finding, RowId
 from rivertwice.reconcile.report import ReconcileReport
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.ledger import LedgerRow, from_table, to_table
-from rivertwice.timeline.served import served_stamp
+from rivertwice.timeline.served_stamp import served_stamp
 
 WINDOW = timedelta(seconds=10)
 Rows = list[dict[str, Any]]
@@ -59,7 +60,7 @@ def says(finding: Finding, wanted: tuple[str, tuple[str, ...]]) -> bool:
 
 def to_iso_ms(row: RowId) -> str:
     """Return the start of a row's window."""
-    from rivertwice.instants import from_ms
+    from rivertwice.core.instants import from_ms
 
     return to_iso(from_ms(row.start_ms))
 

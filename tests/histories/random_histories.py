@@ -23,33 +23,30 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from homes.ledger import ledger_row
-from rivertwice.config import Settings
-from rivertwice.instants import EPOCH, to_iso
+from rivertwice.core.instants import EPOCH, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.definition.avro import encode_avro, prefixed
+from rivertwice.definition.definition import Definition
+from rivertwice.definition.fingerprint import fingerprint_of
+from rivertwice.definition.protobuf_read import encode_proto
+from rivertwice.engine.cases import RAW_ARROW, RAW_SCHEMA, decode_views
+from rivertwice.engine.compile import batch_rows, compile_stream
+from rivertwice.engine.decode import decode
+from rivertwice.engine.relations import accepted
 from rivertwice.log.addresses import Part, Parts, of_topic
-from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA, decode_views
-from rivertwice.pipeline.compile import batch_rows, compile_stream
-from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.fingerprint import fingerprint_of
-from rivertwice.pipeline.relations import accepted
 from rivertwice.reconcile.assess import Derived, gather_evidence
-from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.batch_marks import batch_marks, tag_batches
-from rivertwice.reconcile.evidence.evidence import Evidence
-from rivertwice.reconcile.evidence.stateful import StatefulEvidence
+from rivertwice.reconcile.derive import batch_marks, tag_batches
+from rivertwice.reconcile.evidence import Evidence, StatefulEvidence
+from rivertwice.reconcile.judged import count_records, draw_balance
 from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
 from rivertwice.reconcile.kinds.judge import records_without_output
 from rivertwice.reconcile.kinds.read_rows import with_watermarks
-from rivertwice.reconcile.model import Finding, OrderDependentRows
+from rivertwice.reconcile.model import Account, Finding, OrderDependentRows
 from rivertwice.reconcile.recorded import check_late_rows, check_order, check_updates
 from rivertwice.reconcile.rederive import derive_chain, derive_chain_of_many
-from rivertwice.reconcile.totals import count_records, draw_balance
 from rivertwice.reconcile.view import DefinitionVersion, HeadView
-from rivertwice.schemas.encode import encode_avro, prefixed
-from rivertwice.schemas.proto_read import encode_proto
 from rivertwice.stream.late import late_rows, select_suspects
-from rivertwice.timeline.counts import BatchCounts, total_of
-from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.ledger import BatchCounts, LedgerRow, total_of
 from rivertwice.timeline.watermarks import rule_of
 
 PARTITIONS = 2

@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 from pyspark.sql import DataFrame, SparkSession
 
-from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.pipeline.relations import accepted_branches, run_sql
-from rivertwice.pipeline.row_errors import NO_CHECKS
+from rivertwice.definition.definition import Definition, parse_files
+from rivertwice.engine.relations import accepted_branches, run_sql
+from rivertwice.engine.row_errors import NO_CHECKS
 
 A, B = "topic-a", "topic-b"
 NAME = "two"
@@ -28,7 +28,7 @@ _FIELDS = ["k", "at", "v"]
 
 def lift(monkeypatch: Any) -> None:
     """Accept several sources in definitions for the length of a test."""
-    monkeypatch.setattr("rivertwice.pipeline.model.find_sources_conflict", lambda _: None)
+    monkeypatch.setattr("rivertwice.definition.model.find_sources_conflict", lambda _: None)
 
 
 def source(topic: str, **changes: Any) -> dict[str, Any]:

@@ -9,12 +9,13 @@ import pyarrow as pa
 
 from homes.ledger import NOW, ledger_row
 from homes.project import make_project
-from rivertwice.backfill.corrections import ChunkRecord, app_of, stamp_rows
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, BatchZone
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import TimeRange, from_ms
-from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
-from rivertwice.store import delta
+from rivertwice.backfill.store import ChunkRecord, app_of, stamp_rows
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import TimeRange, from_ms
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.storage import delta
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head

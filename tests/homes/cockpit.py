@@ -21,27 +21,26 @@ from homes import backfill
 from homes.backfill import RESULT, add_timeline, stamped
 from homes.ledger import ledger_row
 from homes.project import make_project
-from rivertwice.backfill.corrections import ChunkRecord, app_of, stamp_rows
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, BatchZone
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.backfill.store import backfill_folder, save_plan
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import TimeRange, from_ms, to_iso, to_ms
+from rivertwice.backfill.store import ChunkRecord, app_of, backfill_folder, save_plan, stamp_rows
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import TimeRange, from_ms, to_iso, to_ms
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
-from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.model import RowId
+from rivertwice.reconcile.model import Account, RowId
 from rivertwice.reconcile.results import ReconcileCause, Stamp, StoredVerdict, store_run
-from rivertwice.store import delta
-from rivertwice.store.files import replace_json
+from rivertwice.storage import delta
+from rivertwice.storage.local import replace_json
+from rivertwice.timeline.digest import key_text
 from rivertwice.timeline.judgements import Increment
-from rivertwice.timeline.keys import key_text
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.timeline.sequence import last_seq, move_head, publish, read_sequence
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.timeline.serving import Publication
 from rivertwice.timeline.upkeep import keep_up
-from rivertwice.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 SIZE = timedelta(hours=8)

@@ -10,8 +10,8 @@ import pyarrow as pa
 from homes.backfill import emitted
 from homes.delivery import DeliveryHome, Row
 from homes.ledger import ledger_row
-from rivertwice.pipeline.bundle import load_bundle
-from rivertwice.store import delta
+from rivertwice.definition.bundle import load_bundle
+from rivertwice.storage import delta
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.versions.begin import begin_version
 from rivertwice.versions.serve import Switched, serve_version

@@ -15,18 +15,20 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from homes.backfill import HOUR, SQL, YAML, add_timeline, emitted, result
 from homes.ledger import NOW, ledger_row
 from homes.project import make_project
-from rivertwice.backfill.corrections import stamp_rows
-from rivertwice.config import PipelineHome, Settings
+from rivertwice.backfill.store import stamp_rows
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
+from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.definition.definition import load_definition
 from rivertwice.log.kafka import end_offsets
-from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import last_seq, move_head, publish
-from rivertwice.timeline.served import read_provisional, read_served, rebuild_served
+from rivertwice.timeline.served import read_served, rebuild_served
+from rivertwice.timeline.served_rows import read_provisional
 from rivertwice.timeline.serving import Publication
-from rivertwice.waits import Deadline
 
 Row = tuple[int, str, int]
 """Hour, key, value."""

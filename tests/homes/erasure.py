@@ -17,12 +17,13 @@ from click.testing import CliRunner, Result
 from homes.backfill import HOUR, SQL, YAML, add_timeline, emitted
 from homes.ledger import NOW, ledger_row
 from homes.project import make_project
-from rivertwice.cli import cli
-from rivertwice.log import archive, forks, kafka
+from rivertwice.cli.main import cli
+from rivertwice.definition.bundle import build_bundle, load_bundle_definition, save_bundle
+from rivertwice.log import archive, kafka
+from rivertwice.log import marks as forks
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.archive_table import SCHEMA
-from rivertwice.pipeline.bundle import build_bundle, load_bundle_definition, save_bundle
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.sequence import move_head

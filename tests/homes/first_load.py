@@ -6,7 +6,7 @@ from typing import Any
 
 from homes.backfill import HOUR
 from homes.ledger import NOW
-from rivertwice.pipeline.bundle import Bundle
+from rivertwice.definition.bundle import Bundle
 from rivertwice.timeline.first_load import FirstLoad, LogZone
 
 ZONES = [LogZone(0, 10 * n, 10 * n + 10, 9, n * HOUR, (n + 1) * HOUR - 1) for n in range(4)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import click
 
-from rivertwice.cli import RootGroup, cli
+from rivertwice.cli.main import RootGroup, cli
 
 HEAD = """# Verbs and idioms
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rivertwice.instants import parse_iso
+from rivertwice.core.instants import parse_iso
 from rivertwice.timeline.ledger import LedgerRow
 
 NOW = parse_iso("2013-07-02T00:00:00Z")

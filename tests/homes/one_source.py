@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rivertwice.pipeline.definition import Definition, parse_files
+from rivertwice.definition.definition import Definition, parse_files
 
 
 def events_yaml(schema: str, *, partitions: int = 1, watermark: str | None = None) -> str:

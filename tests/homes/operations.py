@@ -7,22 +7,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rivertwice.config import PipelineHome, Settings
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
 from rivertwice.savepoint import feed, prove_origin
 from rivertwice.savepoint.catalogue import Savepoint
-from rivertwice.savepoint.operations import (
-    catch_up,
-    drain,
-    effects,
-    fall_back,
-    fork,
-    planned,
-    restore,
-    restore_checks,
-    restore_show,
-    rewind,
-    rewind_observe,
-)
+from rivertwice.savepoint.operations import effects, fall_back, fork, restore, restore_checks, rewind
+from rivertwice.savepoint.operations import fork as drain
+from rivertwice.savepoint.operations import restore as restore_show
+from rivertwice.savepoint.operations import restore_checks as planned
+from rivertwice.savepoint.operations import rewind as catch_up
+from rivertwice.savepoint.operations import rewind as rewind_observe
 
 MODULES: tuple[ModuleType, ...] = (
     effects,

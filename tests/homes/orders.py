@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from homes.project import REPOSITORY
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.model import Definition
-from rivertwice.schemas.avro_schema import parse_avro
-from rivertwice.schemas.encode import encode_avro, prefixed
+from rivertwice.definition.avro import encode_avro, parse_avro, prefixed
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.model import Definition
 
 ORDERS = REPOSITORY / "pipelines" / "examples" / "order_totals"
 REGISTERED = REPOSITORY / "schemas"

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rivertwice.config import Settings
+from rivertwice.core.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FLIGHTS = REPOSITORY / "pipelines" / "flight_delays"

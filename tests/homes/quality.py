@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from homes.backfill import emitted
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.store import delta
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.storage import delta
 
 HOUR = 3_600_000
 

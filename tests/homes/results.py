@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from homes.backfill import make_home
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.store import delta
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.storage import delta
 from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp
 
 FIRST = datetime(2024, 1, 1, tzinfo=UTC)

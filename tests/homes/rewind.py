@@ -17,13 +17,13 @@ from typing import Any
 import pyarrow as pa
 
 from homes.savepoint import NOW, TOPIC, make_home, row, write_checkpoint
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import EPOCH, utc_now
-from rivertwice.savepoint.catalogue import list_savepoints
-from rivertwice.savepoint.records import encode_record
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import EPOCH, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.savepoint.catalogue import encode_record, list_savepoints
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store import delta
-from rivertwice.stream.catch_up import Goal
+from rivertwice.storage import delta
+from rivertwice.stream.checkpoint import Goal
 from rivertwice.stream.result_rows import changelog_rows
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.intent import write_intent

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from homes.ledger import ledger_row
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.savepoint.catalogue import Savepoint
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.savepoint.catalogue import Savepoint, SavepointLease
 from rivertwice.savepoint.manifest import FileEntry, Manifest
-from rivertwice.savepoint.records import SavepointLease
-from rivertwice.store import delta
-from rivertwice.store.local import LocalStore
+from rivertwice.storage import delta
+from rivertwice.storage.local import LocalStore
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
 from rivertwice.timeline.sequence import last_seq, move_head

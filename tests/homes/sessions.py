@@ -12,13 +12,14 @@ import pyarrow as pa
 from homes.backfill import add_timeline
 from homes.ledger import NOW, ledger_row
 from homes.project import make_project
-from rivertwice.backfill.corrections import ChunkRecord, app_of, stamp_rows
 from rivertwice.backfill.model import BackfillPlan
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.backfill.store import ChunkRecord, app_of, stamp_rows
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
-from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.sequence import move_head

@@ -13,10 +13,11 @@ import pyarrow as pa
 from homes.backfill import HOUR, RESULT, SQL, YAML, add_timeline, emitted, result
 from homes.ledger import NOW, ledger_row
 from homes.project import make_project
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
-from rivertwice.store import delta
-from rivertwice.store.delta_log import CUT, EMPTY, GONE, LOG, entry_path
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.storage import delta
+from rivertwice.storage.delta_log import CUT, EMPTY, GONE, LOG, entry_path
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.sequence import move_head

@@ -14,28 +14,28 @@ import pyarrow.compute as pc
 from homes.backfill import HOUR, add_timeline, emitted, make_home
 from homes.ledger import NOW, ledger_row
 from homes.project import replace_text
-from rivertwice.config import PipelineHome, Settings
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import load_bundle
+from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.bundle import load_bundle
-from rivertwice.pipeline.definition import Definition
-from rivertwice.reconcile.balance import Account
+from rivertwice.reconcile.model import Account
 from rivertwice.reconcile.results import Stamp, store_run
-from rivertwice.reconcile.seals.changes import WATCHED
-from rivertwice.reconcile.seals.model import Seal
-from rivertwice.reconcile.seals.table import read_seals, store_seal
-from rivertwice.store import delta
-from rivertwice.store.delta_read import version_of
+from rivertwice.reconcile.seals.look import WATCHED
+from rivertwice.reconcile.seals.model import Seal, read_seals, store_seal
+from rivertwice.storage import delta
+from rivertwice.storage.delta_read import version_of
 from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import head_path
 from rivertwice.timeline.sequence import move_head, read_sequence
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.timeline.served_stamp import served_stamp
-from rivertwice.trial.model import Comparison, Expected, SchemaChange
 from rivertwice.versions.begin import begin_version
 from rivertwice.versions.model import LeftOut, Parity
 from rivertwice.versions.proof import read_proof
 from rivertwice.versions.serve import serve_version
+from rivertwice.versions.try_model import Comparison, Expected, SchemaChange
 
 AT = datetime(2026, 11, 26, tzinfo=UTC)
 

@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from homes.ledger import NOW, ledger_row
 from homes.project import link, make_project
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
-from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline

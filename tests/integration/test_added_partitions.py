@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.alerts.store import alerts_of
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
+from rivertwice.agent.alert_store import alerts_of
+from rivertwice.agent.archiver import ADDED, RetentionKeeper
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import build_bundle, save_bundle
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
-from rivertwice.pipeline.bundle import build_bundle, save_bundle
-from rivertwice.pipeline.definition import load_definition
 from rivertwice.stream.begin import resolve_timeline
-from rivertwice.supervise.archiver import ADDED, RetentionKeeper
 from streams.kinds import NAME, make_kind_project
 
 pytestmark = pytest.mark.kafka

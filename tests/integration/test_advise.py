@@ -15,11 +15,11 @@ from homes.project import edit_yaml
 from lab.faults.events import Event, produce_events
 from lab.flights.plan import STORM
 from lab.flights.replay import ReplayRequest, replay
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.definition.parts import parse_duration
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.pipeline.durations import parse_duration
 from rivertwice.timeline.lineage import path_ledger
 from running.warm_spark import invoke_warm, run_driver_warm
 from streams.flights import make_flights_project

@@ -13,14 +13,14 @@ import psutil
 import pytest
 
 from homes.project import FLIGHTS, TO_RUN, make_project, rename, replace_text
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
+from rivertwice.agent.launch import agent_status, start_agent, stop_agent
+from rivertwice.agent.memory import load_memory
+from rivertwice.core.instants import utc_now
+from rivertwice.core.processes import is_alive
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.processes import is_alive
 from rivertwice.stream.lease import Owner, lease_owner
-from rivertwice.supervise.launch import agent_status, start_agent, stop_agent
-from rivertwice.supervise.memory import load_memory
 from rivertwice.timeline.intent import read_exit, read_heartbeat, write_intent
 from running.waiting import wait_for
 

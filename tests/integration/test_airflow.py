@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.embedded.airflow_config import airflow_home
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
-from rivertwice.orchestration.run_names import is_reconcile_of
+from rivertwice.agent.launch import start_agent, stop_agent
+from rivertwice.airflow.dag_names import is_reconcile_of
+from rivertwice.core.instants import utc_now
+from rivertwice.local.airflow import airflow_home
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import load_savepoint
-from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.sequence import read_sequence
-from rivertwice.timeline.served import export_sha256, served_stamp
-from rivertwice.timeline.served_stamp import serving_by_stamp
+from rivertwice.timeline.served import export_sha256
+from rivertwice.timeline.served_stamp import served_stamp, serving_by_stamp
 from rivertwice.versions.serve import read_switches
 from running.waiting import wait_for
 from running.warm_spark import small_jobs

@@ -11,13 +11,13 @@ import pytest
 from lab.flights.plan import STORM
 from lab.flights.replay import ReplayRequest, replay
 from lab.tests.oracle.flights_oracle import consume, expect, read_batches, read_changelog
-from rivertwice.embedded.airflow import airflow_status, start_airflow, stop_airflow
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
-from rivertwice.processes import session_members
+from rivertwice.agent.launch import start_agent, stop_agent
+from rivertwice.core.instants import utc_now
+from rivertwice.core.processes import session_members
+from rivertwice.local.airflow import airflow_status, start_airflow, stop_airflow
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.stream.lease import lease_owner
-from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import read_heartbeat, write_intent
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, link_project, ready_client, run_dag

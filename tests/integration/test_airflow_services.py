@@ -17,10 +17,9 @@ import psutil
 import pytest
 
 from homes.project import FLIGHTS, make_project
-from rivertwice.embedded.airflow import airflow_info, airflow_status, stop_airflow
-from rivertwice.embedded.airflow_config import airflow_home, service_environment
-from rivertwice.errors import RequestError
-from rivertwice.processes import session_members
+from rivertwice.core.errors import RequestError
+from rivertwice.core.processes import session_members
+from rivertwice.local.airflow import airflow_home, airflow_info, airflow_status, service_environment, stop_airflow
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, World, link_project, ready_client, start_quiet_airflow, stop_quiet_airflow
 from servers.browser import Browser, find_chromium, log_in

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.errors import LostRaceError
-from rivertwice.log import archive, archive_plan, kafka
+from rivertwice.core.errors import LostRaceError
+from rivertwice.core.settings import Settings
+from rivertwice.log import archive, kafka
+from rivertwice.log import archive as archive_plan
 from rivertwice.log.archive import ArchiveReport, extend_archive
 from rivertwice.log.archive_table import archived
-from rivertwice.store import delta
+from rivertwice.storage import delta
 
 pytestmark = pytest.mark.kafka
 

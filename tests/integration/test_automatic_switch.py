@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from homes.project import edit_yaml
-from rivertwice.instants import utc_now
-from rivertwice.supervise.launch import start_agent, stop_agent
+from rivertwice.agent.launch import start_agent, stop_agent
+from rivertwice.core.instants import utc_now
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.served import export_sha256
 from rivertwice.timeline.served_stamp import serving_by_stamp

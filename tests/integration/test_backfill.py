@@ -14,9 +14,9 @@ from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import save_plan
-from rivertwice.instants import TimeRange, from_ms
+from rivertwice.core.instants import TimeRange, from_ms
+from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.timeline.served import read_served, rebuild_served
 from streams.flights import copy_run
 

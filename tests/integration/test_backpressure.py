@@ -12,13 +12,13 @@ import psutil
 import pytest
 
 from lab.faults.lab import Lab
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
-from rivertwice.metrics.measure import measure
-from rivertwice.supervise.view import view_pipeline
+from rivertwice.agent.metrics import measure
+from rivertwice.agent.view import view_pipeline
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.timeline.lineage import path_ledger
-from rivertwice.waits import Deadline
 from running.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]

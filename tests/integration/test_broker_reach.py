@@ -11,8 +11,9 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from homes.project import REPOSITORY
-from rivertwice.config import KafkaSecurity, Settings
-from rivertwice.embedded.broker import BrokerInfo, start_broker, stop_broker
+from rivertwice.core.kafka_security import KafkaSecurity
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo, start_broker, stop_broker
 from rivertwice.log import kafka
 from rivertwice.log.reach import find_silence
 from servers.secure_kafka import SecureListeners

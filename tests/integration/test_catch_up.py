@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from homes.project import TO_RUN, make_project
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import to_ms
+from rivertwice.core.instants import to_ms
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.agent.launch import start_agent, stop_agent
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.stream.lease import lease_owner
-from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from running.waiting import wait_for

@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 from homes.project import TO_RUN, edit_yaml, make_project
-from rivertwice.alerts.store import alerts_of
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import to_ms, utc_now
+from rivertwice.agent.alert_store import alerts_of
+from rivertwice.agent.leave import BY
+from rivertwice.agent.leaver import LEFT, LeaveKeeper
+from rivertwice.core.instants import to_ms, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import build_bundle
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.gaps import accepted_gaps, read_acceptance
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.pipeline.bundle import build_bundle
-from rivertwice.pipeline.definition import load_definition
 from rivertwice.reconcile.run import reconcile
 from rivertwice.reconcile.unchanged import reconcile_unchanged
-from rivertwice.retention.leave import BY
-from rivertwice.retention.policy import FILL, HAND_OVER, WAIT
-from rivertwice.store import delta
-from rivertwice.supervise.leaver import LEFT, LeaveKeeper
+from rivertwice.retention.backlog import FILL, HAND_OVER, WAIT
+from rivertwice.storage import delta
 from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served

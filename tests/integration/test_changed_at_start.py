@@ -10,10 +10,10 @@ import pytest
 
 from histories.random_histories import Record
 from homes.project import replace_text
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.pipeline.bundle import build_bundle
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import build_bundle
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.stream import driver
 from rivertwice.timeline.lineage import path_ledger
 from running.warm_spark import run_command_warm

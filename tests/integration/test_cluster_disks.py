@@ -22,7 +22,7 @@ from lab.faults.lab import PIPELINE, Lab
 from lab.faults.processes import start_process
 from lab.faults.s3_server import why_not
 from lab.faults.savepoint_runs import command_log, prove_listed, run_command, take
-from rivertwice.config import Settings
+from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.timeline.served import rebuild_served
@@ -37,7 +37,7 @@ DEFAULTS = "spark.executor.memory 512m\nspark.cores.max 2\nspark.executor.cores 
 JUDGED_BY_EXECUTORS = """
 from rivertwice.reconcile import observe
 observe.MOST_ROWS = -1
-from rivertwice.cli import main
+from rivertwice.cli.main import main
 main()
 """
 

@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, Response, Route, expect
 
 from homes.cockpit import Past, make_past
 from homes.project import FLIGHTS, edit_yaml, link, rename, write_definition
-from rivertwice.config import Settings
-from rivertwice.embedded.airflow import airflow_info, client
+from rivertwice.core.settings import Settings
+from rivertwice.local.airflow import airflow_info, client
 from rivertwice.reconcile.results import newest_reconcile
 from servers.airflow import start_quiet_airflow, stop_quiet_airflow
 from servers.cockpit import MARKS, WIDTHS, axe_findings, chromium, page_of, sideways, token_of

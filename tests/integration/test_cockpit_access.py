@@ -15,13 +15,12 @@ import pytest
 from playwright.sync_api import expect
 
 from homes.project import FLIGHTS, make_project, rename
-from rivertwice.alerts.model import WARNING, AlertCause, Report
-from rivertwice.alerts.store import alerts_of
-from rivertwice.config import Settings
-from rivertwice.embedded.airflow import airflow_info, client
-from rivertwice.embedded.airflow_config import AirflowHome
-from rivertwice.embedded.fork_server import ForkServer
-from rivertwice.instants import utc_now
+from rivertwice.agent.alert_model import WARNING, AlertCause, Report
+from rivertwice.agent.alert_store import alerts_of
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.local.airflow import AirflowHome, airflow_info, client
+from rivertwice.local.fork_server import ForkServer
 from servers.airflow import start_quiet_airflow, stop_quiet_airflow
 from servers.browser import find_chromium
 from servers.cockpit import axe_findings, chromium, page_of, sideways, token_of
@@ -30,7 +29,7 @@ pytestmark = pytest.mark.airflow
 BLUE, RED, NOBODYS = "flight_delays", "red_delays", "shared_delays"
 USERS = ("vera:viewer:blue", "ursula:user:blue", "rita:user:red", "olaf:op:blue|red", "nina:viewer")
 DAG_FILE = '''"""Airflow DAGs of a team's pipelines."""
-from rivertwice.orchestration.factory import all_dags
+from rivertwice.airflow.factory import all_dags
 globals().update(all_dags(pipelines=({name!r},)))
 '''
 OPEN, LOGIN, PIPELINE, PREVIEW, ACT = "open", "login", "pipeline", "preview", "act"
@@ -131,7 +130,7 @@ def act(
 
 def routes() -> list[tuple[str, str]]:
     """Every route of the app."""
-    from rivertwice.orchestration.cockpit.app import app
+    from rivertwice.airflow.web_app import app
 
     found = []
     for route in app.routes:

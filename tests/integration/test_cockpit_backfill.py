@@ -16,10 +16,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from homes.project import TO_RUN, link, make_project
-from rivertwice.config import Settings
-from rivertwice.embedded.airflow import client
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import from_ms, to_iso, utc_now
+from rivertwice.core.instants import from_ms, to_iso, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.local.airflow import client
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.timeline.intent import write_intent
 from running.warm_spark import run_command_warm, run_driver_warm

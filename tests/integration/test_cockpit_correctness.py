@@ -18,11 +18,11 @@ from playwright.sync_api import Browser, Page, expect
 
 from homes.cockpit import Past, make_past
 from homes.project import link
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.embedded.airflow import airflow_info, client
-from rivertwice.instants import from_ms, to_iso
-from rivertwice.timeline.keys import key_text
+from rivertwice.cli.main import cli
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.local.airflow import airflow_info, client
+from rivertwice.timeline.digest import key_text
 from servers.airflow import start_quiet_airflow, stop_quiet_airflow
 from servers.cockpit import MARKS, WIDTHS, axe_findings, chromium, data_of, page_of, sideways, token_of
 

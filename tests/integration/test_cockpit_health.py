@@ -16,13 +16,13 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from homes.project import FLIGHTS, TO_RUN, make_project, replace_text
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
+from rivertwice.agent.launch import start_agent, stop_agent
+from rivertwice.agent.ring import LEVELS, read_level, ring_file
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.metrics.ring import LEVELS, read_level, ring_file
 from rivertwice.stream.lease import lease_owner
-from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.intent import read_heartbeat, write_intent
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, ready_client, start_quiet_airflow, stop_quiet_airflow
@@ -75,7 +75,7 @@ def runs(settings: Settings, epoch: int) -> bool:
 
 
 def run_command(settings: Settings, *words: str) -> str:
-    command = [sys.executable, "-m", "rivertwice.cli", "--output", "json", *words]
+    command = [sys.executable, "-m", "rivertwice.cli.main", "--output", "json", *words]
     return subprocess.run(
         command, env={**os.environ, **settings.to_env()}, capture_output=True, check=True
     ).stdout.decode()

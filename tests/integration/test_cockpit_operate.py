@@ -11,13 +11,12 @@ import pyarrow as pa
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from rivertwice.deadletters.amendments import read_amendments
-from rivertwice.instants import utc_now
+from rivertwice.core.instants import utc_now
 from rivertwice.log.reader import read_exactly
-from rivertwice.savepoint.catalogue import load_savepoint
-from rivertwice.savepoint.records import encode_record
+from rivertwice.savepoint.catalogue import encode_record, load_savepoint
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store import delta
+from rivertwice.storage import delta
+from rivertwice.timeline.dead_summary import read_amendments
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from servers.airflow import PIPELINE, World, agent_and_airflow, await_success, copy_world

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from rivertwice.cockpit.repair_plan import read_repairs
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.timeline.sequence import read_sequence
+from rivertwice.upkeep.window_repairs import read_repairs
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, World, agent_and_airflow, copy_world
 from servers.cockpit import LIVE_MARKS, axe_findings, chromium, page_of, picture, sideways

@@ -14,13 +14,12 @@ from playwright.sync_api import expect
 
 from homes.project import edit_yaml
 from lab.faults.foreign import commit_by_another, first_value_changed
-from rivertwice.alerts.model import Alert
-from rivertwice.cockpit.repair_plan import read_repairs
-from rivertwice.cockpit.repairs import RepairRecord
-from rivertwice.instants import to_iso
+from rivertwice.agent.alert_model import Alert
+from rivertwice.core.instants import to_iso
 from rivertwice.reconcile.results import newest_reconcile
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.sequence import read_sequence
+from rivertwice.upkeep.window_repairs import RepairRecord, read_repairs
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, World, agent_and_airflow, copy_world
 from servers.cockpit import LIVE_MARKS, ask_for_act, axe_findings, chromium, page_of, picture

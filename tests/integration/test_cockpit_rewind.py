@@ -13,15 +13,15 @@ import pytest
 from playwright.sync_api import expect
 
 from homes.project import TO_RUN, link, make_project
-from rivertwice.config import Settings
-from rivertwice.embedded.airflow import client
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import to_ms, utc_now
+from rivertwice.core.instants import to_ms, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.airflow import client
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.pipeline.definition import load_definition
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.intent import read_heartbeat, read_intent, write_intent
 from rivertwice.timeline.ledger import read_ledger

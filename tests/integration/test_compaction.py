@@ -15,18 +15,18 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.sql import SparkSession
 
 from homes.project import EXAMPLES, REPOSITORY, make_project, replace_text
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.errors import LogGapError
+from rivertwice.core.errors import LogGapError
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.cases import RAW_ARROW, RAW_SCHEMA
+from rivertwice.engine.compile import compile_batch
+from rivertwice.engine.decode import decode
+from rivertwice.engine.relations import accepted
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.log.reader import read_exactly
-from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
-from rivertwice.pipeline.compile import compile_batch
-from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.relations import accepted
 from rivertwice.timeline.key_view import select_rows
 from rivertwice.timeline.lineage import path_ledger
 from running.waiting import wait_for

@@ -17,13 +17,13 @@ from homes.delivery import read_topic
 from homes.project import EXAMPLES, REPOSITORY, TO_RUN, make_project
 from lab.faults.postgres import missing as no_server
 from lab.faults.postgres import postgres_server
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.core.ports import held_ports
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import end_offsets, ensure_topic
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.ports import held_ports
 from rivertwice.timeline.served import rebuild_served
-from rivertwice.waits import Deadline
 from running.waiting import wait_for
 from running.warm_spark import run_command_warm, run_driver_warm
 from servers.connect_worker import ConnectWorker

@@ -20,14 +20,14 @@ from pyiceberg.catalog import load_catalog
 
 from homes.delivery import DeliveryHome, fill
 from lab.faults.postgres import missing, postgres_server
-from rivertwice.cli import cli
-from rivertwice.delivery.iceberg_sink import IcebergSink
-from rivertwice.delivery.model import DeliveredColumns, DeliveredRecord, Parcel, Position, RowOrigin, StepPart
-from rivertwice.delivery.postgres_sink import PostgresSink
-from rivertwice.delivery.wire import plain, position_to_json
-from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.cli.main import cli
+from rivertwice.definition.delivery_section import IcebergDelivery, PostgresDelivery
+from rivertwice.deliver.iceberg_sink import IcebergSink
+from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, Parcel, Position, RowOrigin, StepPart
+from rivertwice.deliver.postgres_sink import PostgresSink
+from rivertwice.deliver.wire import plain, position_to_json
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import delete_records, delete_topic, end_offsets, producer
-from rivertwice.pipeline.delivery_model import IcebergDelivery, PostgresDelivery
 
 needs_postgres = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 POSTGRES = "{pg: {to: postgres, table: totals, dsn_env: TEST_PG, guarantee: effectively_once}}"

@@ -21,13 +21,13 @@ from pyiceberg.types import StringType
 from homes.backfill import HOUR
 from homes.delivered_versions import SecondVersion, serve
 from homes.delivery import DeliveryHome, fill, hour_rows
-from rivertwice.delivery.deliver import Deliverer
-from rivertwice.delivery.iceberg_sink import IcebergSink
-from rivertwice.delivery.model import EMIT, DeliveredColumns, DeliveredRecord, Parcel, Position
-from rivertwice.delivery.source import StoredSource
-from rivertwice.errors import ConfigError, LostRaceError
-from rivertwice.instants import from_ms
-from rivertwice.pipeline.delivery_model import IcebergDelivery
+from rivertwice.core.errors import ConfigError, LostRaceError
+from rivertwice.core.instants import from_ms
+from rivertwice.definition.delivery_section import IcebergDelivery
+from rivertwice.deliver.deliver import Deliverer
+from rivertwice.deliver.iceberg_sink import IcebergSink
+from rivertwice.deliver.model import EMIT, DeliveredColumns, DeliveredRecord, Parcel, Position
+from rivertwice.deliver.source import StoredSource
 
 SINK = "{ice: {to: iceberg, table: shop.totals, guarantee: effectively_once}}"
 
@@ -189,7 +189,7 @@ def test_a_switch_between_versions_gives_the_table_their_columns(world: Delivery
 @pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.faults)])
 def test_a_deliverer_killed_anywhere_leaves_what_is_served(world: DeliveryHome, tmp_path: Path, kills: int) -> None:
     fill(world, "t1", range(60), keys=400)
-    command = [sys.executable, "-m", "rivertwice.cli", "deliver", "run", "p", "--until-end"]
+    command = [sys.executable, "-m", "rivertwice.cli.main", "deliver", "run", "p", "--until-end"]
     environment, chance, log = {**os.environ, **world.settings.to_env()}, random.Random(kills), tmp_path / "deliver.log"
 
     def start() -> subprocess.Popen[bytes]:

@@ -18,18 +18,18 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from homes.delivery import DeliveryHome, fill, fold, read_topic
-from rivertwice.config import Settings
-from rivertwice.delivery.deliver import Deliverer
-from rivertwice.delivery.kafka_sink import KafkaSink
-from rivertwice.delivery.model import Parcel, Position
-from rivertwice.delivery.source import StoredSource
-from rivertwice.delivery.status import view_refused
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.errors import LeaseLostError, LedgerError
+from rivertwice.core.errors import LeaseLostError, LedgerError
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
+from rivertwice.definition.delivery_section import KafkaDelivery
+from rivertwice.deliver.deliver import Deliverer
+from rivertwice.deliver.kafka_sink import KafkaSink
+from rivertwice.deliver.model import Parcel, Position
+from rivertwice.deliver.source import StoredSource
+from rivertwice.deliver.status import view_refused
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import delete_topic, ensure_topic, producer, topic_exists
 from rivertwice.log.outbox import POSITIONS
-from rivertwice.pipeline.delivery_model import KafkaDelivery
-from rivertwice.waits import Deadline
 from running.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
@@ -80,7 +80,7 @@ def test_a_deliverer_killed_in_its_transactions_leaves_every_row_once(
     batches, keys = 40, 750
     fill(world, "t1", range(batches), keys)
     ensure_topic(world.settings, topic, 2)
-    command = [sys.executable, "-m", "rivertwice.cli", "deliver", "run", "p", "--until-end"]
+    command = [sys.executable, "-m", "rivertwice.cli.main", "deliver", "run", "p", "--until-end"]
     environment = {**os.environ, **world.settings.to_env()}
     chance = random.Random(7)
     log = tmp_path / "deliver.log"
@@ -199,7 +199,7 @@ def test_a_record_too_large_for_the_topic_is_set_aside(world: DeliveryHome, topi
 
 @pytest.mark.proves("failure-modes.md#delivery-deliverydeliverpy-logoutboxpy", "guarantees.md#kafka-sink")
 def test_a_second_deliverer_of_the_same_home_is_turned_away_at_once(world: DeliveryHome, topic: str) -> None:
-    from rivertwice.delivery.note import only_deliverer
+    from rivertwice.deliver.note import only_deliverer
 
     with only_deliverer(world.home, topic), pytest.raises(LeaseLostError, match=r"delivered by .* of this home"):
         deliver(world, topic)

@@ -19,15 +19,15 @@ from homes.delivered_versions import SecondVersion, serve
 from homes.delivery import DeliveryHome, fill, hour_rows
 from homes.ledger import NOW
 from lab.faults.postgres import missing, postgres_server
-from rivertwice.delivery.aside import ask
-from rivertwice.delivery.deliver import Deliverer
-from rivertwice.delivery.model import Parcel, Position
-from rivertwice.delivery.postgres_sink import PostgresSink
-from rivertwice.delivery.source import StoredSource
-from rivertwice.delivery.status import view_refused
-from rivertwice.errors import ConfigError, LedgerError, LostRaceError, ServiceError
-from rivertwice.pipeline.delivery_model import PostgresDelivery
-from rivertwice.waits import Deadline
+from rivertwice.core.errors import ConfigError, LedgerError, LostRaceError, ServiceError
+from rivertwice.core.waits import Deadline
+from rivertwice.definition.delivery_section import PostgresDelivery
+from rivertwice.deliver.aside import ask
+from rivertwice.deliver.deliver import Deliverer
+from rivertwice.deliver.model import Parcel, Position
+from rivertwice.deliver.postgres_sink import PostgresSink
+from rivertwice.deliver.source import StoredSource
+from rivertwice.deliver.status import view_refused
 from running.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
@@ -171,7 +171,7 @@ def test_a_killed_deliverer_leaves_rows_and_position_together(
 ) -> None:
     batches, keys = 40, 750
     fill(world, "t1", range(batches), keys)
-    command = [sys.executable, "-m", "rivertwice.cli", "deliver", "run", "p", "--until-end"]
+    command = [sys.executable, "-m", "rivertwice.cli.main", "deliver", "run", "p", "--until-end"]
     environment = {**os.environ, **world.settings.to_env()}
     chance = random.Random(3)
     log = tmp_path / "deliver.log"

@@ -41,8 +41,8 @@ def send(reader: Reader, order_id: int, placed_at: str) -> None:
     order = {"order_id": order_id, "shop": "berlin", "amount": 12.5, "placed_at": placed_at}
     (reader.folder / "one.jsonl").write_text(json.dumps(order) + "\n")
     reader.run(
-        'RIVERTWICE_PROJECT=rivertwice-demo python -c "from pathlib import Path; from rivertwice.config import Settings; from '
-        "rivertwice.scaffold.produce import send_file; send_file(Settings.from_env(), Path('one.jsonl'), 'orders', "
+        'RIVERTWICE_PROJECT=rivertwice-demo python -c "from pathlib import Path; from rivertwice.core.settings import Settings; from '
+        "rivertwice.local.produce import send_file; send_file(Settings.from_env(), Path('one.jsonl'), 'orders', "
         "event_time='placed_at', unit=None, key='shop')\""
     )
 

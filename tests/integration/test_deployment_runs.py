@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 
 from boxes import Box, Boxes, missing
 from boxes.compose_file import compose_containers, manifest_containers, manifest_data, required_variables
-from rivertwice.orchestration.airflow_api import AirflowClient
+from rivertwice.airflow.airflow_api import AirflowClient
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, VERBS, run_dag
 

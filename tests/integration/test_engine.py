@@ -22,16 +22,16 @@ import pytest
 from histories.kinds import KINDS
 from histories.random_histories import random_batches
 from homes.project import EXAMPLES, REPOSITORY, make_project
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.engine import engine_folder, engine_status, run_in_engine, stop_engine
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.processes import session_members
+from rivertwice.core.instants import utc_now
+from rivertwice.core.processes import session_members
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.warm import engine_folder, engine_status, run_in_engine, stop_engine
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.served import rebuild_served
-from rivertwice.waits import Deadline
 from running.tiers import in_turn
 from streams.kinds import NAME, make_kind_project, run_to_end, send
 
@@ -64,7 +64,7 @@ def run(settings: Settings, *words: str, output: str = "json") -> subprocess.Com
 
 
 def command(*words: str, output: str = "json") -> list[str]:
-    return [sys.executable, "-m", "rivertwice.cli", "--output", output, *words]
+    return [sys.executable, "-m", "rivertwice.cli.main", "--output", output, *words]
 
 
 def env_of(settings: Settings, **changes: str) -> dict[str, str]:

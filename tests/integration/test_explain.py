@@ -15,9 +15,9 @@ from click.testing import Result
 
 from homes.project import TO_RUN, make_project
 from lab.faults.events import BEGIN_MS, Event, produce_events
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import from_ms, parse_iso, to_iso
+from rivertwice.core.instants import from_ms, parse_iso, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.timeline.lineage import path_ledger
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm

@@ -19,10 +19,9 @@ import pytest
 
 from homes.project import EXAMPLES, TO_RUN, make_project, replace_text
 from lab.faults.events import Event, produce_events
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.fast.owner import read_fast_owner
-from rivertwice.fast.runs import committed_offsets, read_runs
+from rivertwice.core.settings import Settings
+from rivertwice.deliver.fast import committed_offsets, read_fast_owner, read_runs
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
 from running.waiting import wait_for
 from running.warm_spark import invoke_warm
@@ -62,7 +61,7 @@ def send(settings: Settings, topic: str, count: int, chance: random.Random) -> N
 def fast_path(settings: Settings, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "rivertwice.fast.job", "--pipeline", NAME],
+            [sys.executable, "-m", "rivertwice.deliver.fast_job", "--pipeline", NAME],
             env={**os.environ, **settings.to_env()},
             stdout=out,
             stderr=out,

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from histories.random_histories import random_batches
+from rivertwice.agent.launch import start_agent, stop_agent
 from rivertwice.backfill import compute, load, load_plan
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
-from rivertwice.pipeline import engine
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine import session as engine
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.reconcile import observe
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.stream import loaded
 from rivertwice.stream.lease import lease_owner
-from rivertwice.supervise.launch import start_agent, stop_agent
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.lineage import head_path, path_ledger
 from running.tiers import in_turn

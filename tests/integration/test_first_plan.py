@@ -9,10 +9,10 @@ import pytest
 from deltalake import DeltaTable
 
 from histories.random_histories import random_batches
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.bundle import build_bundle, save_bundle
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.instants import utc_now
+from rivertwice.definition.bundle import build_bundle, save_bundle
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.stream import driver
 from rivertwice.stream.begin import resolve_timeline
 from rivertwice.timeline.ledger import read_keys

@@ -13,11 +13,11 @@ import pytest
 
 from histories.fold_results import VIEWS, Loop, Row, loop_of_fold, loop_of_view, newest
 from histories.random_histories import PARTITIONS, Record, keyed, places_of, random_batches
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.pipeline.definition import Definition, load_definition
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition, load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.reconcile.results import newest_reconcile, verdict_rows
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
 from running.warm_spark import run_command_warm

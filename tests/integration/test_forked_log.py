@@ -11,11 +11,11 @@ import pytest
 
 from homes.project import REPOSITORY
 from lab.faults.restored import RestoredBroker, restored_broker
-from rivertwice.config import Settings
-from rivertwice.instants import utc_now
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.intent import read_exit
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.synthetic import flights, make_small_project, produce, run_to_end

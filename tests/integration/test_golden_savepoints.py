@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from homes.project import TO_RUN, make_project
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.errors import LogGapError
+from rivertwice.core.errors import LogGapError
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.savepoint.manifest import READABLE
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.prove import prove_savepoint
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
-from rivertwice.timeline.served import stream_rows
+from rivertwice.timeline.served_rows import stream_rows
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 VERSIONS = sorted(path.name for path in GOLDEN.glob("savepoint-v*"))

@@ -16,17 +16,16 @@ import pytest
 
 from homes.project import link
 from lab.faults.events import Event
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import from_ms, parse_iso, to_ms
+from rivertwice.core.instants import from_ms, parse_iso, to_ms
+from rivertwice.core.settings import Settings
+from rivertwice.definition.avro import encode_avro, parse_avro, prefixed
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.schema_registry import open_registry
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import delete_records, ensure_topic
-from rivertwice.log.sample import plan_stretches, sample_topic
+from rivertwice.log.reader import plan_stretches, sample_topic
 from rivertwice.log.send import send_records
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.schemas.avro_schema import parse_avro
-from rivertwice.schemas.encode import encode_avro, prefixed
-from rivertwice.schemas.registries import open_registry
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.served import rebuild_served
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.trips import Trip, json_lines, make_trips, send_trips, value_of

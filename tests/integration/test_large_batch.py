@@ -13,14 +13,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lab.faults.events import Event, produce_events
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import EPOCH, to_iso
+from rivertwice.core.instants import EPOCH, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.store import delta
-from rivertwice.stream.large_batch import is_noted, write_rows
+from rivertwice.storage import delta
 from rivertwice.stream.result_rows import changelog_rows
+from rivertwice.stream.sink import is_noted, write_rows
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.lineage import path_ledger
 from running.warm_spark import run_command_warm

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.instants import utc_now
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.timeline.intent import write_intent

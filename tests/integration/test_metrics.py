@@ -13,13 +13,13 @@ import yaml
 from click.testing import CliRunner
 
 from lab.faults.lab_project import PIPELINE, make_project
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.instants import utc_now
+from rivertwice.agent.alerting import AlertKeeper
+from rivertwice.agent.metrics import measure
+from rivertwice.agent.view import view_pipeline
+from rivertwice.cli.main import cli
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
-from rivertwice.metrics.measure import measure
-from rivertwice.supervise.alerting import AlertKeeper
-from rivertwice.supervise.view import view_pipeline
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.lineage import path_ledger
 from streams.flights import StreamedRun

@@ -18,9 +18,9 @@ from click.testing import CliRunner, Result
 from homes.project import REPOSITORY, link
 from lab.faults.events import Event
 from mistakes.made import ALL, ASKED, IN_CASES, IN_SETTINGS, IN_SQL, IN_YAML, Mistake
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.cli.main import cli
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.log.send import send_records
 from running.warm_spark import own_session, run_command_warm, run_driver_warm

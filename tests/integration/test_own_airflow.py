@@ -20,15 +20,15 @@ import pytest
 from contracts.lineage_schema import dataset_findings, findings
 from homes.project import REPOSITORY
 from lab.faults.s3_server import S3Server, s3_server, why_not
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.engine import stop_engine
-from rivertwice.instants import utc_now
-from rivertwice.orchestration.airflow_api import AirflowClient
+from rivertwice.agent.launch import start_agent, stop_agent
+from rivertwice.airflow.airflow_api import AirflowClient
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.engine.warm import stop_engine
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import list_savepoints
-from rivertwice.store.s3_client import s3_client
-from rivertwice.supervise.launch import start_agent, stop_agent
+from rivertwice.storage.s3 import s3_client
 from rivertwice.timeline.intent import write_intent
 from running.waiting import wait_for
 from running.warm_spark import small_jobs
@@ -160,8 +160,8 @@ def test_airflow_lists_the_provider_its_links_and_its_notifiers(world: World) ->
         p["package_name"]: p["version"] for p in providers if p["package_name"] == "rivertwice"
     }
     links = world.airflow.command("providers", "links", "--output", "json")
-    assert "rivertwice.orchestration.links.ReportLink" in links
-    assert "rivertwice.orchestration.notifiers.AlertNotifier" in world.airflow.command(
+    assert "rivertwice.airflow.operators.ReportLink" in links
+    assert "rivertwice.airflow.alerts.AlertNotifier" in world.airflow.command(
         "providers", "notifications", "--output", "json"
     )
 

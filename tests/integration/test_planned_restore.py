@@ -10,26 +10,23 @@ from pathlib import Path
 import pytest
 
 from homes.operations import Crash, die_around, patch_effect
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.errors import ReplayMismatchError
-from rivertwice.instants import utc_now
-from rivertwice.savepoint.bases import RESTING
-from rivertwice.savepoint.bundles import load_state_definition
-from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint
-from rivertwice.savepoint.hotcopy import hash_tree
+from rivertwice.core.errors import ReplayMismatchError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo
+from rivertwice.savepoint.catalogue import hash_tree, list_savepoints, load_savepoint
+from rivertwice.savepoint.feed import session_of
 from rivertwice.savepoint.keep_up import keep_up
+from rivertwice.savepoint.manifest import RESTING, load_state_definition
 from rivertwice.savepoint.operations.restore import restore_savepoint
-from rivertwice.savepoint.proof import last_attempt
+from rivertwice.savepoint.proof import last_attempt, read_state
 from rivertwice.savepoint.prove import prove_savepoint
 from rivertwice.savepoint.prune import prune_savepoints
-from rivertwice.savepoint.recovery_view import view_recovery
-from rivertwice.savepoint.sessions import session_of
-from rivertwice.savepoint.state import read_state
+from rivertwice.savepoint.recovery import view_recovery
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
-from rivertwice.timeline.served import stream_rows
+from rivertwice.timeline.served_rows import stream_rows
 from running.warm_spark import own_session
 from streams.synthetic import DriverProcess, flights, make_small_project, produce, run_to_end, wait_for_batch
 

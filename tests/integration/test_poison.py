@@ -13,8 +13,8 @@ from lab.flights.plan import STORM
 from lab.flights.poison import KINDS, plan_poison
 from lab.flights.replay import ReplayRequest, plan_replay
 from lab.tests.oracle.flights_oracle import consume, expect, read_batches, read_changelog
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.store import delta
+from rivertwice.local.broker import BrokerInfo
+from rivertwice.storage import delta
 from rivertwice.timeline.lineage import path_ledger
 from streams.flights import stream_days
 
@@ -67,7 +67,7 @@ def test_every_kind_is_among_one_per_cent() -> None:
     from homes.project import REPOSITORY
     from lab.flights.data import flights_csv
     from lab.flights.plan import read_flights
-    from rivertwice.config import Settings
+    from rivertwice.core.settings import Settings
 
     flights = read_flights(flights_csv(Settings(project=REPOSITORY, home=REPOSITORY)), STORM)
     poison = plan_poison(flights, [0] * len(flights), SHARE, ReplayRequest(topic="t").seed)

@@ -13,19 +13,19 @@ import pytest
 
 from histories.formats import WRITTEN_AS
 from histories.random_histories import PARTITIONS, Record, keyed, random_batches
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.errors import RequestError
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.definition import Definition, load_definition
-from rivertwice.privacy.erase import begin_erasure, new_erasure, plan_erasure, resume_erasure
-from rivertwice.privacy.record import Erasure, read_erasures, read_value
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition, load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.savepoint.catalogue import list_savepoints
-from rivertwice.savepoint.sessions import session_of
+from rivertwice.savepoint.feed import session_of
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import rebuild_served
+from rivertwice.upkeep.erase import begin_erasure, new_erasure, plan_erasure, resume_erasure
+from rivertwice.upkeep.erasure_record import Erasure, read_erasures, read_value
 from running.tiers import in_turn
 from running.warm_spark import run_command_warm
 from streams.kinds import NAME, check_explained, make_kind_project, run_to_end, send

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lab.faults.events import Event, produce_events
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import EPOCH, to_iso
+from rivertwice.core.instants import EPOCH, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from running.warm_spark import run_command_warm
 from streams.kinds import NAME, check_explained, make_kind_project, run_to_end

@@ -16,14 +16,13 @@ import pytest
 import yaml
 
 from homes.project import REPOSITORY
-from rivertwice.config import Settings
-from rivertwice.metrics.dashboard import dashboard
-from rivertwice.metrics.model import Measures
-from rivertwice.metrics.rules import judge_alerts
-from rivertwice.pipeline.limits import AlertLimits
-from rivertwice.ports import held_ports
-from rivertwice.supervise.alerting import Look
-from rivertwice.supervise.metrics_http import serve_metrics
+from rivertwice.agent.alerting import Look
+from rivertwice.agent.metrics import Measures
+from rivertwice.agent.metrics_http import serve_metrics
+from rivertwice.agent.prometheus import dashboard, judge_alerts
+from rivertwice.core.ports import held_ports
+from rivertwice.core.settings import Settings
+from rivertwice.definition.model import AlertLimits
 from running.waiting import wait_for
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -19,9 +19,10 @@ from pyspark.sql import SparkSession
 
 from homes.project import REPOSITORY
 from homes.quality import between, expect, write_suite
-from rivertwice.cli import cli
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.cli.main import cli
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
 from rivertwice.timeline.sequence import last_seq
 from rivertwice.timeline.served import export_sha256, read_served, rebuild_served
 from running.warm_spark import run_command_warm
@@ -56,7 +57,7 @@ def rebuild(settings: Settings) -> None:
 @pytest.fixture
 def command(settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Return what calls the command line in this process and in the warm session."""
-    monkeypatch.setattr("rivertwice.pipeline.engine.spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr("rivertwice.engine.session.spark_session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
     for name, value in settings.to_env().items():
         monkeypatch.setenv(name, value)
@@ -162,7 +163,7 @@ KILLED_AFTER_ITS_AUDIT = """
 import os, signal
 from rivertwice.backfill import publish
 publish.publish_backfill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-from rivertwice.cli import main
+from rivertwice.cli.main import main
 main()
 """
 

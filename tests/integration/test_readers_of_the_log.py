@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from lab.faults.events import Event, produce_events
-from rivertwice.config import Settings
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Part
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.log.reader import read_exactly, read_pieces
-from rivertwice.waits import Deadline
 
 pytestmark = pytest.mark.kafka
 AT_MS = 1_767_225_600_000

@@ -13,16 +13,16 @@ import pytest
 from histories.random_histories import Record, keyed, random_batches
 from homes.operations import Crash, die_around, patch_effect
 from homes.project import edit_yaml
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.savepoint.bundles import load_state_definition
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.savepoint.catalogue import load_savepoint
+from rivertwice.savepoint.feed import session_of
+from rivertwice.savepoint.manifest import load_state_definition
 from rivertwice.savepoint.operations.upgrade import show_upgrade, upgrade_stream
-from rivertwice.savepoint.repartition import repartition_state
-from rivertwice.savepoint.sessions import session_of
-from rivertwice.savepoint.state import canonical_state, read_state
+from rivertwice.savepoint.proof import canonical_state, read_state
+from rivertwice.savepoint.replay import repartition_state
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.stream.checkpoint import partitions_of
 from rivertwice.timeline.lineage import load_timeline, path_ledger

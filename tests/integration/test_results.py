@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 
 import rivertwice
 from homes.project import REPOSITORY
-from rivertwice.config import Settings
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.read.project import Project
 from rivertwice.reconcile.results import cause_rows, verdict_rows
 from rivertwice.reconcile.run import reconcile
-from rivertwice.results.project import Project
 from rivertwice.timeline.served import export_sha256, read_served, rebuild_served
 from streams.flights import PIPELINE, StreamedRun, copy_run
 

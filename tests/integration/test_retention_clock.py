@@ -12,19 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.errors import LogGapError
-from rivertwice.instants import utc_now
+from rivertwice.agent.archiver import RetentionKeeper, last_retention
+from rivertwice.core.errors import LogGapError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.archive_table import ABSENT, archived_ranges, archived_segments
-from rivertwice.log.holes import absent_runs, find_holes
-from rivertwice.log.leases import Level
+from rivertwice.log.reader import absent_runs, find_holes
 from rivertwice.log.records import observe_read
+from rivertwice.log.retention import Level
 from rivertwice.retention.view import view_retention
-from rivertwice.store import delta
-from rivertwice.supervise.archiver import RetentionKeeper
-from rivertwice.supervise.last_retention import last_retention
+from rivertwice.storage import delta
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head
 from running.waiting import wait_for

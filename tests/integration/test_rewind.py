@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.savepoint.operations.effects import abandon_operation
 from rivertwice.savepoint.operations.rewind import rewind_stream, show_rewind
 from rivertwice.savepoint.operations.steps import REWIND

@@ -16,27 +16,27 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.errors import FingerprintError, LogGapError, ReplayMismatchError, SavepointError
-from rivertwice.instants import utc_now
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import FingerprintError, LogGapError, ReplayMismatchError, SavepointError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
-from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, verify_files
+from rivertwice.savepoint.feed import session_of
+from rivertwice.savepoint.manifest import load_state_definition
 from rivertwice.savepoint.operations.restore import restore_savepoint
+from rivertwice.savepoint.proof import read_state
 from rivertwice.savepoint.prove import prove_savepoint
 from rivertwice.savepoint.replay import replay_recorded
-from rivertwice.savepoint.sessions import session_of
-from rivertwice.savepoint.state import read_state
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store import delta
-from rivertwice.store.delta_log import added_files, entry_path, parse_entry
+from rivertwice.storage import delta
+from rivertwice.storage.delta_log import added_files, entry_path, parse_entry
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
-from rivertwice.timeline.served import stream_rows
-from rivertwice.waits import Deadline
+from rivertwice.timeline.served_rows import stream_rows
 from running.warm_spark import own_session
 from streams.synthetic import DriverProcess, flights, make_small_project, produce, run_to_end, wait_for_batch
 
@@ -230,8 +230,8 @@ def test_takes_killed_in_the_copy_leave_no_savepoint(world):
     home = settings.pipeline(NAME)
     there = {savepoint.id for savepoint in list_savepoints(home)}
     code = (
-        "import sys, time; from rivertwice.savepoint import take; from rivertwice.config import Settings;"
-        "from rivertwice.store.local import LocalStore; from rivertwice.instants import utc_now; real = LocalStore.put_file;"
+        "import sys, time; from rivertwice.savepoint import take; from rivertwice.core.settings import Settings;"
+        "from rivertwice.storage.local import LocalStore; from rivertwice.core.instants import utc_now; real = LocalStore.put_file;"
         "LocalStore.put_file = lambda *a: (real(*a), print('copied\\n', end='', flush=True), time.sleep(0.05));"
         f"take.take_savepoint(Settings.from_env(), {NAME!r}, now=utc_now())"
     )
@@ -289,7 +289,7 @@ def test_what_kafka_deleted_is_replayed_from_the_archive(world, spark, caplog):
     extend_archive(spark, settings, NAME)
     gone = settings.home / "archive" / NAME
     kafka.delete_records(settings, NAME, before)
-    caplog.set_level(logging.INFO, logger="rivertwice.log.replay_topic")
+    caplog.set_level(logging.INFO, logger="rivertwice.log.send")
     try:
         proof = prove_savepoint(settings, NAME, savepoint, batches=5, spark=spark)
         assert (proof.proved, proof.batches, proof.source) == (True, 5, "replay topic")
@@ -303,7 +303,7 @@ def test_what_kafka_deleted_is_replayed_from_the_archive(world, spark, caplog):
         with pytest.raises(LogGapError, match="neither Kafka nor the archive"):
             prove_savepoint(settings, NAME, savepoint, spark=spark)
     finally:
-        fed = {str(one.args[0]) for one in caplog.records if one.name == "rivertwice.log.replay_topic" and one.args}
+        fed = {str(one.args[0]) for one in caplog.records if one.name == "rivertwice.log.send" and one.args}
         deleted = Deadline.after(60).wait_until(lambda: not any(kafka.topic_exists(settings, topic) for topic in fed))
         assert deleted, fed  # waited for, as a broker lists a deleted topic for a moment
     assert len(fed) == 2, "the proof's and the restore's; the refused one fed nothing"

@@ -19,11 +19,11 @@ import pytest
 from homes.orders import AT, ORDERS, REGISTERED, record
 from homes.project import TO_RUN, edit_yaml, make_project
 from lab.faults.events import Event, produce_events
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.core.settings import Settings
+from rivertwice.definition.avro import prefixed
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.schemas.encode import prefixed
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.lineage import path_ledger
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -100,7 +100,7 @@ def test_all_versions_are_counted_and_others_are_dead_letters(
     assert got == {key: value for key, value in truth.items() if key in got}
     assert {hour for hour, _ in got} == {AT + timedelta(hours=hour) for hour in range(HOURS - 1)}
 
-    checked = run(settings, "rivertwice.cli", "--output", "json", "reconcile", ORDERS.name)
+    checked = run(settings, "rivertwice.cli.main", "--output", "json", "reconcile", ORDERS.name)
     assert checked.returncode == 0, checked.stdout[-2000:] + checked.stderr[-2000:]
     report = json.loads(checked.stdout)
     verdicts = report["counts"]["stream"]
@@ -113,7 +113,7 @@ def test_all_versions_are_counted_and_others_are_dead_letters(
     refused = run(settings, "rivertwice.stream.driver", "--pipeline", ORDERS.name, "--until-end")
     assert refused.returncode == 1
     assert "changed in semantics, decode" in refused.stdout
-    again = run(settings, "rivertwice.cli", "schema", "refresh", ORDERS.name)
+    again = run(settings, "rivertwice.cli.main", "schema", "refresh", ORDERS.name)
     assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "wrote schemas/orders-3.avsc")
     assert (settings.definitions / ORDERS.name / "schemas" / "orders-3.avsc").read_text() == text
 
@@ -122,9 +122,10 @@ def test_all_versions_are_counted_and_others_are_dead_letters(
     fourth["fields"].append({"name": "gift", "type": "boolean", "default": False})
     (tmp_path / "v4.avsc").write_text(json.dumps(fourth))
     assert (
-        run(settings, "rivertwice.cli", "schema", "register", "orders-value", str(tmp_path / "v4.avsc")).returncode == 0
+        run(settings, "rivertwice.cli.main", "schema", "register", "orders-value", str(tmp_path / "v4.avsc")).returncode
+        == 0
     )
-    held = run(settings, "rivertwice.cli", "schema", "refresh", ORDERS.name)
+    held = run(settings, "rivertwice.cli.main", "schema", "refresh", ORDERS.name)
     assert (held.returncode, "timeline t1" in held.stderr, "--change-decode" in held.stderr) == (1, True, True)
     assert not (settings.definitions / ORDERS.name / "schemas" / "orders-4.avsc").exists()
     with capsys.disabled():

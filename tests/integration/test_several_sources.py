@@ -23,14 +23,13 @@ from rivertwice.backfill.compute import rows_by_view
 from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.deadletters.summary import read_letters
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import EPOCH, TimeRange, from_ms, to_iso, utc_now
+from rivertwice.core.instants import EPOCH, TimeRange, from_ms, to_iso, utc_now
+from rivertwice.definition.bundle import load_bundle_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Part
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.gaps import accepted_gaps, read_gaps
-from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.reconcile.assess import Derived, rederive_ledger
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.observe import observe_head
@@ -38,16 +37,15 @@ from rivertwice.reconcile.recorded import check_dead_letters, check_emitted, cou
 from rivertwice.reconcile.rederive import derive_ranges
 from rivertwice.retention.accept import accept_gap
 from rivertwice.retention.view import view_retention
-from rivertwice.savepoint.bases import BEGINNING
-from rivertwice.savepoint.bundles import load_state_definition
 from rivertwice.savepoint.catalogue import load_savepoint
+from rivertwice.savepoint.feed import session_of
+from rivertwice.savepoint.manifest import BEGINNING, load_state_definition
 from rivertwice.savepoint.operations.restore import restore_savepoint
+from rivertwice.savepoint.proof import describe_difference, read_state
 from rivertwice.savepoint.prove import prove_savepoint
-from rivertwice.savepoint.sessions import session_of
-from rivertwice.savepoint.state import describe_difference, read_state
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.timeline.counts import total_of
-from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.dead_summary import read_letters
+from rivertwice.timeline.ledger import LedgerRow, total_of
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from running.warm_spark import own_session, run_driver_warm

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.faults.lab import Lab
-from rivertwice.config import Settings
+from rivertwice.core.settings import Settings
 from servers.spark_cluster import SparkCluster, spark_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.stream.source import kafka_stream
-from rivertwice.stream.steer import release_source, steer_source
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
+from rivertwice.stream.source import kafka_stream, release_source, steer_source
 from running.waiting import wait_for
 from running.warm_spark import own_session
 from streams.keyed import BEGIN_MS, NAME, PARTITIONS, Keyed, make_keyed_project, send

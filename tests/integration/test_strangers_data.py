@@ -22,8 +22,8 @@ import pytest
 
 from homes.project import REPOSITORY, link
 from lab.faults.events import Event
-from rivertwice.config import Settings
-from rivertwice.instants import parse_iso, to_ms
+from rivertwice.core.instants import parse_iso, to_ms
+from rivertwice.core.settings import Settings
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.log.send import send_records
 from running.waiting import wait_for
@@ -97,7 +97,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
     env |= {"PYTHONPATH": str(REPOSITORY / "src"), "RIVERTWICE_SPARK_MASTER": "local[2]"}
 
     def command(*arguments: str, code: int | None = 0) -> Any:
-        argv = [sys.executable, "-m", "rivertwice.cli", "--output", "json", *arguments]
+        argv = [sys.executable, "-m", "rivertwice.cli.main", "--output", "json", *arguments]
         done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=900, check=False)
         assert code in (None, done.returncode), (arguments, done.stdout[-3000:], done.stderr[-3000:])
         return json.loads(done.stdout) if done.stdout.strip() else None

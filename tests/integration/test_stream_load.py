@@ -17,18 +17,18 @@ import pytest
 
 from histories.random_histories import Record, keyed, random_batches
 from homes.project import edit_yaml
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
+from rivertwice.definition.definition import Definition, load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
-from rivertwice.pipeline.definition import Definition, load_definition
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.stream.failures import STORE
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.timeline.stream_load import read_stream_load
-from rivertwice.waits import Deadline
 from running.tiers import in_turn
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.first_load import from_batch, reconciled, said_by

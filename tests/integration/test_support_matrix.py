@@ -167,7 +167,7 @@ def test_a_supported_environment_goes_from_a_file_to_a_verdict(
     assert counts["AGREES"] >= 24
     if "airflow" in row.extras:
         folder = run(
-            "python -c 'from rivertwice.config.shipped import find_shipped; from pathlib import Path; print(find_shipped(Path.cwd(), \"dags\"))'"
+            "python -c 'from rivertwice.core.installed import find_shipped; from pathlib import Path; print(find_shipped(Path.cwd(), \"dags\"))'"
         ).strip()
         run("airflow db migrate")
         listed = run(

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from histories.random_histories import keyed, random_batches
 from lab.faults.events import Event, produce_events
 from rivertwice.backfill.load_plan import find_load_obstacle
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import EPOCH, to_iso, utc_now
+from rivertwice.core.instants import EPOCH, to_iso, utc_now
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import end_offsets, ensure_topic
-from rivertwice.pipeline.definition import load_definition
 from rivertwice.reconcile import observe
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import read_exit

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from rivertwice.cli import cli
+from rivertwice.cli.main import cli
 from rivertwice.log.kafka import ensure_topic, topic_exists
 from streams.flights import make_flights_project
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.local.broker import BrokerInfo
 from running.warm_spark import run_command_warm, run_driver_warm
 from servers.otlp import attributes, collecting
 from streams.keyed import NAME, keyed_backlog, make_keyed_project, send

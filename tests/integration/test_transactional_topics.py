@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from homes.project import edit_yaml, write_definition
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
-from rivertwice.pipeline.definition import load_definition
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import read_served, rebuild_served

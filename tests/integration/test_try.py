@@ -16,11 +16,11 @@ from click.testing import Result
 
 from homes.project import TO_RUN, make_project, replace_text
 from lab.faults.events import Event, produce_events
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import from_ms, parse_iso, to_iso, to_ms
+from rivertwice.core.instants import from_ms, parse_iso, to_iso, to_ms
+from rivertwice.core.settings import Settings
+from rivertwice.engine.case_files import load_case
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.pipeline.case_files import load_case
 from rivertwice.timeline.lineage import path_ledger
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
-from rivertwice.timeline.served import export_sha256, read_served, rebuild_served, stream_rows
+from rivertwice.timeline.served import export_sha256, read_served, rebuild_served
+from rivertwice.timeline.served_rows import stream_rows
 from running.warm_spark import invoke_warm
 from streams.synthetic import DriverProcess, flights, make_small_project, produce, run_to_end
 

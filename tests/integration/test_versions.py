@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from homes.project import TO_RUN, make_project, replace_text
-from rivertwice.config import Place, Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import to_ms
+from rivertwice.core.homes import Place
+from rivertwice.core.instants import to_ms
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import export_sha256, rebuild_served
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
@@ -259,6 +260,6 @@ def test_other_windows_or_keys_go_the_whole_way_by_the_commands_that_are_printed
 
 
 def to_ms_of(text: str) -> int:
-    from rivertwice.instants import parse_iso
+    from rivertwice.core.instants import parse_iso
 
     return to_ms(parse_iso(text))

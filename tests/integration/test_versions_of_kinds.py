@@ -14,10 +14,11 @@ import pytest
 from histories.random_histories import PARTITIONS, Record, keyed, random_batches
 from homes.project import edit_yaml, replace_text
 from rivertwice.backfill.load_plan import find_load_obstacle
-from rivertwice.config import Place, Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.pipeline.definition import Definition, load_definition
-from rivertwice.store import delta
+from rivertwice.core.homes import Place
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition, load_definition
+from rivertwice.local.broker import BrokerInfo
+from rivertwice.storage import delta
 from rivertwice.timeline.served import rebuild_served
 from running.tiers import in_turn
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm

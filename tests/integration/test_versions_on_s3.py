@@ -12,7 +12,7 @@ import pytest
 
 from homes.project import REPOSITORY, TO_RUN, make_project, replace_text
 from lab.faults.s3_server import s3_server, why_not
-from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.timeline.served import export_sha256

@@ -16,11 +16,11 @@ import pytest
 
 from histories.random_histories import PARTITIONS, Record, keyed, random_batches
 from homes.project import edit_yaml
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import EPOCH, to_iso
+from rivertwice.core.instants import EPOCH, to_iso
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.fold_buckets import PER_KEY
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.fold_buckets import PER_KEY
 from rivertwice.timeline.lineage import list_timelines, load_timeline, path_ledger
 from rivertwice.timeline.served import rebuild_served
 from running.tiers import LANDING, in_turn

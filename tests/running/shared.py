@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.local.broker import BrokerInfo
 
 
 def shared_folder(factory: pytest.TempPathFactory, name: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from rivertwice.waits import Deadline
+from rivertwice.core.waits import Deadline
 
 T = TypeVar("T")
 

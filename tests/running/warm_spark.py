@@ -24,9 +24,9 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from homes.project import REPOSITORY
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.pipeline.engine import spark_session
+from rivertwice.cli.main import cli
+from rivertwice.core.settings import Settings
+from rivertwice.engine.session import spark_session
 from rivertwice.stream import driver
 from rivertwice.stream.lease import Lease
 

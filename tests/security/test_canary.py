@@ -15,10 +15,10 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from homes.savepoint import NOW, make_home
-from rivertwice.errors import RivertwiceError
+from rivertwice.core.errors import RivertwiceError
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store import delta
-from rivertwice.store.places import open_store
+from rivertwice.storage import delta
+from rivertwice.storage.places import open_store
 from rivertwice.stream.lease import acquire_lease
 
 CANARIES = {
@@ -53,7 +53,7 @@ def holding(folder) -> list[str]:
 
 def run(settings, *words: str) -> tuple[str, list[str]]:
     """Run the command line; return what it printed and every argv seen below it."""
-    command = [sys.executable, "-m", "rivertwice.cli", *words]
+    command = [sys.executable, "-m", "rivertwice.cli.main", *words]
     env = {**os.environ, **settings.to_env()}
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     seen: list[str] = []

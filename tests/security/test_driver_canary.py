@@ -17,11 +17,11 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from lab.faults.lab import PIPELINE, Lab
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
+from rivertwice.agent.launch import start_agent
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.supervise.launch import start_agent
 from rivertwice.timeline.intent import read_heartbeat, write_intent
 from servers.secure_kafka import CORE, ENV, SecureListeners, create_user
 
@@ -117,7 +117,7 @@ def test_a_driver_streams_over_a_login_and_leaves_no_secret(lab: Lab, listeners:
     assert (judged.lost, judged.duplicated, judged.wrong, judged.unexplained) == (0, 0, 0, 0)
     assert judged.records == lab.produced
 
-    for part in ("rivertwice.supervise.agent", "rivertwice.stream.driver", "org.apache.spark.deploy.SparkSubmit"):
+    for part in ("rivertwice.agent.agent", "rivertwice.stream.driver", "org.apache.spark.deploy.SparkSubmit"):
         assert any(part in argv for argv in watch.seen), part
     assert not [argv for argv in watch.seen if any(secret in argv for secret in SECRETS)]
 

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from homes.project import REPOSITORY
 from rivertwice.backfill.store import backfill_folder
-from rivertwice.config import Settings, parse_place, require_name, require_topic
-from rivertwice.errors import ConfigError, DefinitionError, RequestError, RivertwiceError
-from rivertwice.pipeline.definition import parse_files
+from rivertwice.core.errors import ConfigError, DefinitionError, RequestError, RivertwiceError
+from rivertwice.core.homes import parse_place, require_name, require_topic
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import parse_files
 from rivertwice.savepoint.manifest import Manifest, require_savepoint_id
-from rivertwice.store.base import require_key
-from rivertwice.store.lease_store import decode_held
-from rivertwice.store.local import LocalStore
+from rivertwice.storage.blobs import require_key
+from rivertwice.storage.leases import decode_held
+from rivertwice.storage.local import LocalStore
 from rivertwice.stream.checkpoint import parse_offsets
 
 NASTY = st.sampled_from(

@@ -13,15 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from homes.orders import REGISTERED, copy_orders, orders
-from rivertwice.errors import ConfigError, DefinitionError, RequestError, RivertwiceError
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.schemas import pinned_files
-from rivertwice.schemas.avro_schema import parse_avro
-from rivertwice.schemas.folder import FORMAT, INDEX, FolderRegistry
-from rivertwice.schemas.pinned_files import file_name, split_name
-from rivertwice.schemas.pins import field_findings
-from rivertwice.schemas.refresh import plan_refresh
-from rivertwice.schemas.registry import SchemaVersion, require_subject
+from rivertwice.core.errors import ConfigError, DefinitionError, RequestError, RivertwiceError
+from rivertwice.definition import pinned_files
+from rivertwice.definition.avro import parse_avro
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.pinned_files import file_name, split_name
+from rivertwice.definition.schema_folder import FORMAT, INDEX, FolderRegistry
+from rivertwice.definition.schema_pins import field_findings, plan_refresh
+from rivertwice.definition.schema_registry import SchemaVersion, require_subject
 
 NASTY = st.sampled_from(
     [

@@ -11,10 +11,11 @@ import pytest
 import yaml
 
 from homes.project import REPOSITORY
-from rivertwice.config import KafkaSecurity, Settings
-from rivertwice.embedded.broker_config import broker_properties
-from rivertwice.log.client_options import python_options, spark_options
-from rivertwice.pipeline.jvm_confs import start_confs
+from rivertwice.core.kafka_security import KafkaSecurity
+from rivertwice.core.settings import Settings
+from rivertwice.engine.jvm import start_confs
+from rivertwice.local.broker import broker_properties
+from rivertwice.log.kafka import python_options, spark_options
 
 OF_THE_LAB = ("lab/control", "lab/demo", "lab/faults", "lab/flights", "lab/model", "lab/oracle")
 FOLDERS = ("src", "dags", "spark_jobs", "plugins", "scripts", *OF_THE_LAB)
@@ -23,16 +24,16 @@ FILES = sorted(path for folder in FOLDERS for path in (REPOSITORY / folder).rglo
 # (file, called name): why a text that is no literal may reach it
 SQL_ALLOWED = {
     (
-        "src/rivertwice/pipeline/views.py",
+        "src/rivertwice/engine/views.py",
         "sql",
     ): "the definition's own transform.sql and rows.sql: code of the repository",
     (
-        "src/rivertwice/trial/compare.py",
+        "src/rivertwice/versions/try_compare.py",
         "expr",
     ): "a predicate of the definition's own change file: code of the repository, checked as its SQL is",
     ("src/rivertwice/savepoint/feed.py", "selectExpr"): "a constant tuple of that module",
     (
-        "src/rivertwice/results/query.py",
+        "src/rivertwice/read/query.py",
         "sql",
     ): "the person's own query; it reads the project's views and nothing else (tests/unit/results/test_query.py)",
 }
@@ -89,7 +90,7 @@ def test_no_text_that_is_no_literal_reaches_sql_outside_the_listed_places():
 FORBIDDEN_IMPORTS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 FORBIDDEN_CALLS = {"eval", "exec", "os.system", "yaml.load", "yaml.full_load", "yaml.unsafe_load", "tempfile.mktemp"}
 CALLS_ALLOWED = {
-    ("src/rivertwice/pipeline/fold_run.py", "exec"): "code of the repository, as SQL is",
+    ("src/rivertwice/definition/folds.py", "exec"): "code of the repository, as SQL is",
 }
 IMPORTS_ALLOWED = {
     ("lab/model/exhaustive/search.py", "pickle"): "copies of its own objects, in memory",
@@ -164,8 +165,8 @@ def is_client_option(key: ast.expr | None) -> bool:
     return isinstance(key, ast.Constant) and key.value in CLIENT_OPTIONS
 
 
-SECURITY = "src/rivertwice/log/client_options.py"
-CONNECTION = "src/rivertwice/orchestration/connection_variables.py"
+SECURITY = "src/rivertwice/log/kafka.py"
+CONNECTION = "src/rivertwice/airflow/connections.py"
 """Reads what a connection of Airflow says, as variables; no client is given any of it."""
 SECURITY_OPTION = re.compile(r"^(kafka\.)?(security\.protocol|sasl\.|ssl\.|bootstrap\.servers|isolation\.level)")
 
@@ -177,7 +178,7 @@ def test_options_of_address_and_security_are_named_in_one_file_only():
         SECURITY: SECURITY_OPTION,
         CONNECTION: SECURITY_OPTION,
         "src/rivertwice/log/reader.py": re.compile("isolation.level"),
-        "src/rivertwice/schemas/registry_login.py": re.compile(r"ssl\.(ca|certificate)\.location"),  # of a registry
+        "src/rivertwice/definition/confluent.py": re.compile(r"ssl\.(ca|certificate)\.location"),  # of a registry
     }
     for path, tree in trees():
         if path.startswith("lab/"):  # the oracle and the control job are programs of their own
@@ -199,8 +200,8 @@ def test_spark_gets_kafka_options_from_its_source_and_never_as_confs():
                 assert not str(node.args[0].value).startswith("kafka."), (path, node.lineno)
             if called(node) == "spark_options":
                 unpacked.append(path)
-    fast = ["src/rivertwice/fast/job.py"] * 2  # source and sink
-    assert sorted(unpacked) == [*fast, "src/rivertwice/log/client_options.py", "src/rivertwice/stream/source.py"]
+    fast = ["src/rivertwice/deliver/fast_job.py"] * 2  # source and sink
+    assert sorted(unpacked) == [*fast, "src/rivertwice/log/kafka.py", "src/rivertwice/stream/source.py"]
 
 
 @pytest.mark.proves("security.md#security")
@@ -258,10 +259,10 @@ def test_every_package_of_the_locks_is_pinned_by_hash():
 
 # (file, line's text): what the commands print past `frame.say`, which writes out control characters
 PRINTS_ALLOWED = {
-    ("src/rivertwice/commands/metrics.py", "alerting_rules"): "our own text and checked names",
-    ("src/rivertwice/commands/metrics.py", "dashboard"): "our own text, a constant",
-    ("src/rivertwice/commands/metrics.py", "exposition"): "Prometheus' format, whose library escapes labels",
-    ("src/rivertwice/commands/schemas.py", "text"): "the schema of definitions, a constant",
+    ("src/rivertwice/cli/metrics.py", "alerting_rules"): "our own text and checked names",
+    ("src/rivertwice/cli/metrics.py", "dashboard"): "our own text, a constant",
+    ("src/rivertwice/cli/metrics.py", "exposition"): "Prometheus' format, whose library escapes labels",
+    ("src/rivertwice/cli/schemas.py", "text"): "the schema of definitions, a constant",
 }
 
 
@@ -290,8 +291,8 @@ def test_only_the_schema_commands_and_init_ask_a_registry():
         if alias.name in registries
     }
     assert taken == {
-        ("src/rivertwice/commands/schemas.py", "open_registry"),
-        ("src/rivertwice/scaffold/read_topic.py", "open_registry"),
-        ("src/rivertwice/schemas/registries.py", "ConfluentRegistry"),
-        ("src/rivertwice/schemas/registries.py", "FolderRegistry"),
+        ("src/rivertwice/cli/schemas.py", "open_registry"),
+        ("src/rivertwice/local/read_topic.py", "open_registry"),
+        ("src/rivertwice/definition/schema_registry.py", "ConfluentRegistry"),
+        ("src/rivertwice/definition/schema_registry.py", "FolderRegistry"),
     }

@@ -16,16 +16,16 @@ from unittest import mock
 import pytest
 
 from homes.project import REPOSITORY, TO_RUN, link
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.embedded import airflow as services
-from rivertwice.embedded.airflow import AirflowInfo, client, start_airflow, stop_airflow
-from rivertwice.embedded.airflow_config import AirflowHome, airflow_options
-from rivertwice.embedded.fork_server import ForkServer
-from rivertwice.engine import stop_engine
-from rivertwice.instants import utc_now
-from rivertwice.orchestration.airflow_api import AirflowClient
-from rivertwice.progress import Progress
-from rivertwice.supervise.launch import start_agent, stop_agent
+from rivertwice.agent.launch import start_agent, stop_agent
+from rivertwice.airflow.airflow_api import AirflowClient
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Progress
+from rivertwice.engine.warm import stop_engine
+from rivertwice.local import airflow as services
+from rivertwice.local.airflow import AirflowHome, AirflowInfo, airflow_options, client, start_airflow, stop_airflow
+from rivertwice.local.fork_server import ForkServer
 from rivertwice.timeline.intent import write_intent
 from running.shared import alone
 from running.warm_spark import small_jobs

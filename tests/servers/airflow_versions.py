@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from homes.project import edit_yaml, replace_text
-from rivertwice.config import Settings
-from rivertwice.embedded.airflow import client
-from rivertwice.instants import utc_now
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.local.airflow import client
 from rivertwice.timeline.intent import write_intent
 from rivertwice.versions.begin import begin_version
 from running.waiting import wait_for

@@ -21,9 +21,9 @@ from typing import Any
 import httpx
 from websockets.sync.client import connect
 
-from rivertwice.config import Settings
-from rivertwice.embedded.airflow import AirflowInfo, airflow_info
-from rivertwice.processes import end_sessions
+from rivertwice.core.processes import end_sessions
+from rivertwice.core.settings import Settings
+from rivertwice.local.airflow import AirflowInfo, airflow_info
 from running.waiting import wait_for
 
 

@@ -19,10 +19,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-from rivertwice.config import Settings
-from rivertwice.embedded.airflow import airflow_info
-from rivertwice.embedded.airflow_config import airflow_home
-from rivertwice.orchestration.cockpit.csrf import HEADER
+from rivertwice.airflow.web_access import HEADER
+from rivertwice.core.settings import Settings
+from rivertwice.local.airflow import airflow_home, airflow_info
 from servers.browser import find_chromium
 
 expect.set_options(timeout=30_000)  # a machine that others use, too

@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from homes.project import REPOSITORY
-from rivertwice.config import Settings
-from rivertwice.ports import held_ports
-from rivertwice.setup.java import java_env
+from rivertwice.core.ports import held_ports
+from rivertwice.core.settings import Settings
+from rivertwice.engine.java import java_env
 from running.waiting import wait_for
 
 START_S = 120

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from homes.project import REPOSITORY
-from rivertwice.locks import lock
+from rivertwice.core.locks import lock
 
 SOURCES = Path(__file__).parent / "grafana_schema"
 _FLAGS = "-mod=readonly -buildvcs=false '-gcflags=all=-N -l' '-ldflags=-s -w'"

@@ -17,15 +17,15 @@ from typing import Any
 import httpx
 
 from homes.project import REPOSITORY
-from rivertwice.orchestration.airflow_api import AirflowClient
-from rivertwice.ports import held_ports
-from rivertwice.processes import end_sessions
+from rivertwice.airflow.airflow_api import AirflowClient
+from rivertwice.core.ports import held_ports
+from rivertwice.core.processes import end_sessions
 from running.waiting import wait_for
 
 UV = REPOSITORY / ".build" / "tools" / "bin" / "uv"
 ONE_FILE = """\
 \"\"\"Airflow DAGs of every pipeline of rivertwice.\"\"\"
-from rivertwice.orchestration.factory import all_dags
+from rivertwice.airflow.factory import all_dags
 globals().update(all_dags())
 """
 SERVICES = (("api-server",), ("dag-processor",), ("triggerer", "--skip-serve-logs"), ("scheduler", "--skip-serve-logs"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import redis
 
-from rivertwice.ports import held_ports
+from rivertwice.core.ports import held_ports
 from running.waiting import wait_for
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rivertwice.alerts.model import Alert
-from rivertwice.alerts.store import alerts_of
+from rivertwice.agent.alert_model import Alert
+from rivertwice.agent.alert_store import alerts_of
 from servers.airflow import PIPELINE, World
 from servers.cockpit import data_of
 

@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from rivertwice.config import KafkaSecurity, Settings
+from rivertwice.core.kafka_security import KafkaSecurity
+from rivertwice.core.settings import Settings
 
 USER = "river twice"
 CORE = "canary-kafka-5d1f"

@@ -26,8 +26,8 @@ import pyspark
 
 import rivertwice
 from homes.project import REPOSITORY
-from rivertwice.config import Settings
-from rivertwice.setup.java import java_env
+from rivertwice.core.settings import Settings
+from rivertwice.engine.java import java_env
 from running.waiting import wait_for
 
 START_S = 90

@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.delivery.model import (
+from rivertwice.core.instants import from_ms
+from rivertwice.deliver.model import (
     BEFORE_ALL,
     WITHDRAW,
     Committed,
@@ -22,9 +23,8 @@ from rivertwice.delivery.model import (
     Position,
     View,
 )
-from rivertwice.delivery.plan import Limits, is_continued, plan_next
-from rivertwice.delivery.records import records_of, rows_at
-from rivertwice.instants import from_ms
+from rivertwice.deliver.plan import Limits, is_continued, plan_next
+from rivertwice.deliver.records import records_of, rows_at
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.serving import Publication, select_served
 

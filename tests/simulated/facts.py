@@ -6,14 +6,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rivertwice.alerts.model import Alert, AlertCause
-from rivertwice.cockpit.facts import Facts, Savepoints, Verdict
-from rivertwice.instants import to_iso, to_ms
+from rivertwice.agent.alert_model import Alert, AlertCause
+from rivertwice.agent.backoff import Failure, FailureClass
+from rivertwice.agent.health import StreamObservation
+from rivertwice.agent.memory import Memory
+from rivertwice.core.instants import to_iso, to_ms
+from rivertwice.read.facts import Facts, Savepoints, Verdict
 from rivertwice.stream.lease import Owner
-from rivertwice.supervise.backoff import Failure
-from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.health import StreamObservation
-from rivertwice.supervise.memory import Memory
 from rivertwice.timeline.intent import Heartbeat, Intent
 from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry
 

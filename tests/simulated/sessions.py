@@ -12,7 +12,6 @@ from datetime import timedelta
 import pyarrow as pa
 
 from homes.backfill import view
-from rivertwice.backfill.components import Span
 from rivertwice.backfill.model import (
     BackfillPlan,
     BackfillRequest,
@@ -21,14 +20,15 @@ from rivertwice.backfill.model import (
     PlannedSession,
     Seed,
     SessionsView,
+    Span,
 )
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import check_sessions_not_older
 from rivertwice.backfill.ranges import HalfOpenRange
+from rivertwice.backfill.session_observe import Zone, survey_sessions
 from rivertwice.backfill.session_plan import asked_sessions, sessions_of
-from rivertwice.backfill.survey import Zone, survey_sessions
-from rivertwice.instants import EPOCH, TimeRange, from_ms
-from rivertwice.timeline.keys import key_digest, key_text
+from rivertwice.core.instants import EPOCH, TimeRange, from_ms
+from rivertwice.timeline.digest import key_digest, key_text
 from rivertwice.timeline.serving import Publication, select_served
 
 GAP = 1000

@@ -6,10 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rivertwice.supervise.backoff import Failure
-from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.decide import Action, ActionKind, DrainMarker, Observed, decide
-from rivertwice.supervise.memory import DriverRef, FallBack, Memory
+from rivertwice.agent.backoff import Failure, FailureClass
+from rivertwice.agent.decide import Action, ActionKind, DrainMarker, Observed, decide
+from rivertwice.agent.memory import DriverRef, FallBack, Memory
 from rivertwice.timeline.intent import Heartbeat, Intent
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

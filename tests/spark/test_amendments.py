@@ -18,15 +18,16 @@ from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.prepare import make_plan
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import save_plan
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.deadletters.cure import problem_with
-from rivertwice.deadletters.model import DeadLetter
-from rivertwice.deadletters.summary import amend, discard, read_letters
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import EPOCH, to_iso, utc_now
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import EPOCH, to_iso, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.run import reconcile
+from rivertwice.timeline.dead_cure import problem_with
+from rivertwice.timeline.dead_letters import DeadLetter
+from rivertwice.timeline.dead_summary import amend, discard, read_letters
 from rivertwice.timeline.served import rebuild_served
 from running.tiers import in_turn
 from streams.kinds import NAME, make_kind_project, run_to_end, send

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from rivertwice.config import Settings
-from rivertwice.errors import LogGapError
-from rivertwice.log import archive, archive_read, kafka
+from rivertwice.core.errors import LogGapError
+from rivertwice.core.settings import Settings
+from rivertwice.log import archive, kafka
+from rivertwice.log import records as archive_read
 from rivertwice.log.archive import archived_ends, archived_starts, extend_archive
-from rivertwice.log.archive_read import KAFKA_COLUMNS
-from rivertwice.log.records import read_ranges
-from rivertwice.store import delta, spark_files
-from rivertwice.store.delta import append
+from rivertwice.log.records import KAFKA_COLUMNS, read_ranges
+from rivertwice.storage import delta
+from rivertwice.storage import spark_scan as spark_files
+from rivertwice.storage.delta import append
 from running.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -182,8 +183,8 @@ def test_an_archive_job_killed_again_and_again_ends_with_every_record_once(
     topic = make_topic(2)
     fill(kafka_settings, topic, 4_000)
     script = (
-        "import sys; from rivertwice.config import Settings; from rivertwice.log.archive import extend_archive;"
-        "from rivertwice.pipeline.engine import spark_session; s = Settings.from_env();"
+        "import sys; from rivertwice.core.settings import Settings; from rivertwice.log.archive import extend_archive;"
+        "from rivertwice.engine.session import spark_session; s = Settings.from_env();"
         f"extend_archive(spark_session(s, 'kill'), s, {topic!r}, chunk_records=100,"
         " progress=lambda line: print(line, flush=True))"
     )

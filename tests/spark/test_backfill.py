@@ -14,17 +14,16 @@ from homes.ledger import ledger_row
 from rivertwice.backfill import compute as compute_module
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill
-from rivertwice.backfill.corrections import chunk_records
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
-from rivertwice.backfill.store import backfill_folder, save_plan
-from rivertwice.errors import LostRaceError
-from rivertwice.instants import EPOCH, to_iso
-from rivertwice.locks import lock
+from rivertwice.backfill.store import backfill_folder, chunk_records, save_plan
+from rivertwice.core.errors import LostRaceError
+from rivertwice.core.instants import EPOCH, to_iso
+from rivertwice.core.locks import lock
+from rivertwice.definition.bundle import build_bundle, save_bundle
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
-from rivertwice.pipeline.bundle import build_bundle, save_bundle
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.served import read_served, rebuild_served

@@ -12,14 +12,14 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from homes.project import write_definition
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.instants import utc_now
-from rivertwice.pipeline import checks
-from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.agent.backoff import REACTIONS, Response, classify_exit
+from rivertwice.cli.main import cli
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.engine import checks
 from rivertwice.stream import driver
 from rivertwice.stream.lease import Lease
-from rivertwice.supervise.classify import REACTIONS, Response, classify_exit
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import last_seq, move_head
@@ -283,9 +283,9 @@ def test_up_reports_every_definition_and_starts_what_holds(
 
     topics: list[str] = []
     broker = SimpleNamespace(bootstrap="b", pid=1, cluster_id="c")
-    monkeypatch.setattr("rivertwice.embedded.broker.start_broker", lambda *_: broker)
-    monkeypatch.setattr("rivertwice.log.topics.ensure_topic", lambda _settings, topic, *_: topics.append(topic))
-    monkeypatch.setattr("rivertwice.supervise.launch.start_agent", lambda *_: SimpleNamespace(pid=2))
+    monkeypatch.setattr("rivertwice.local.broker.start_broker", lambda *_: broker)
+    monkeypatch.setattr("rivertwice.definition.topics.ensure_topic", lambda _settings, topic, *_: topics.append(topic))
+    monkeypatch.setattr("rivertwice.agent.launch.start_agent", lambda *_: SimpleNamespace(pid=2))
     for name in ("no_yaml", "sum_of_doubles"):
         write(settings.project, name, *BROKEN[name][:2])
     result = run("up", output="json")

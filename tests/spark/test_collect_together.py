@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.reconcile.together import collect_together
+from rivertwice.reconcile.kinds.read_rows import collect_together
 
 pytestmark = pytest.mark.spark
 

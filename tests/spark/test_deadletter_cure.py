@@ -11,10 +11,9 @@ from pyspark.sql import SparkSession
 
 from histories.kinds import make_definition
 from lab.faults.lab_project import DEFINITION
-from rivertwice.deadletters.cure import amended_rows, problem_with, with_cures
-from rivertwice.deadletters.decide import cure_applies
-from rivertwice.deadletters.model import Cure, DeadLetter, RecordAddress
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.definition.definition import load_definition
+from rivertwice.timeline.dead_cure import amended_rows, problem_with, with_cures
+from rivertwice.timeline.dead_letters import Cure, DeadLetter, RecordAddress, cure_applies
 
 LAB = load_definition(DEFINITION)
 AT = datetime(2026, 1, 1, tzinfo=UTC)

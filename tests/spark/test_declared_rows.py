@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from homes.project import make_project
-from rivertwice.pipeline.definition import Definition, load_definition
-from rivertwice.trial.compare import compare_rows
-from rivertwice.trial.model import Comparison, Expected
+from rivertwice.definition.definition import Definition, load_definition
+from rivertwice.versions.try_compare import compare_rows
+from rivertwice.versions.try_model import Comparison, Expected
 
 pytestmark = pytest.mark.spark
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

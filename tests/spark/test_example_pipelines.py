@@ -7,10 +7,10 @@ from pyspark.sql import SparkSession
 
 from homes.project import EXAMPLES
 from lab.faults.lab_project import DEFINITION
-from rivertwice.pipeline.case_files import load_cases
-from rivertwice.pipeline.cases import run_case
-from rivertwice.pipeline.checks import examine_definition
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.case_files import load_cases
+from rivertwice.engine.cases import run_case
+from rivertwice.engine.checks import examine_definition
 
 pytestmark = pytest.mark.spark
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/pipeline.yaml"))

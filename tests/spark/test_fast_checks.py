@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from homes.project import REPOSITORY
-from rivertwice.pipeline.checks import examine_definition
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.checks import examine_definition
 
 pytestmark = pytest.mark.spark
 FRAUD = load_definition(REPOSITORY / "pipelines" / "examples" / "fraud_scores")

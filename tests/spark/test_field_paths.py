@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from homes.project import write_definition
-from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.cases import RAW_SCHEMA
-from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.fingerprint import fingerprint_of
+from rivertwice.core.errors import DefinitionError
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.fingerprint import fingerprint_of
+from rivertwice.engine.cases import RAW_SCHEMA
+from rivertwice.engine.decode import decode
 
 pytestmark = pytest.mark.spark
 YAML = """\

@@ -31,21 +31,21 @@ from histories.fold_results import (
 )
 from histories.kinds import KINDS, LYING, Kind, make_definition
 from histories.random_histories import Batch, Record, Run, keyed, order_dependent, random_batches, run_histories
-from rivertwice.instants import EPOCH
+from rivertwice.core.instants import EPOCH
+from rivertwice.definition.definition import Definition
+from rivertwice.definition.folds import PARTITION_SHIFT
+from rivertwice.engine.case_files import Case
+from rivertwice.engine.cases import run_case as run_one_case
+from rivertwice.engine.relations import rows_schema
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import Gap
-from rivertwice.pipeline.case_files import Case
-from rivertwice.pipeline.cases import run_case as run_one_case
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.fold_run import PARTITION_SHIFT
-from rivertwice.pipeline.relations import rows_schema
 from rivertwice.reconcile.gaps import GAP_INDEX, Jump
 from rivertwice.reconcile.kinds.read_rows import NEVER_MS
 from rivertwice.reconcile.kinds.stateful import StatefulJudge
 from rivertwice.reconcile.model import RowId, Values
 from rivertwice.reconcile.verdict import judge_stream
 from rivertwice.reconcile.view import shape_of
-from rivertwice.verdicts import AGREES, DEFECT, NOT_COMPARABLE
+from rivertwice.timeline.verdicts import AGREES, DEFECT, NOT_COMPARABLE
 from running.tiers import LANDING
 
 pytestmark = pytest.mark.spark

@@ -17,13 +17,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from homes.one_source import events_yaml
-from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
-from rivertwice.pipeline.compile import batch_rows, compile_batch, compile_stream
-from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.pipeline.fold_buckets import bucket_of, load_bucket
-from rivertwice.pipeline.relations import accepted
-from rivertwice.savepoint.state import read_state
+from rivertwice.definition.definition import Definition, parse_files
+from rivertwice.engine.cases import RAW_ARROW, RAW_SCHEMA
+from rivertwice.engine.compile import batch_rows, compile_batch, compile_stream
+from rivertwice.engine.decode import decode
+from rivertwice.engine.fold_buckets import bucket_of, load_bucket
+from rivertwice.engine.relations import accepted
+from rivertwice.savepoint.proof import read_state
 from rivertwice.stream.failures import classify_failure
 
 pytestmark = pytest.mark.spark

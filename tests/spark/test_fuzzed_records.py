@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from homes.project import FLIGHTS
-from rivertwice.pipeline.cases import RAW_SCHEMA
-from rivertwice.pipeline.decode import REASONS, decode
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.source_model import Source
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.source import Source
+from rivertwice.engine.cases import RAW_SCHEMA
+from rivertwice.engine.decode import REASONS, decode
 
 pytestmark = pytest.mark.spark
 

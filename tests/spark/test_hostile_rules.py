@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from homes.project import FLIGHTS
-from rivertwice.pipeline.cases import RAW_SCHEMA
-from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.patterns import JAVA, _parse, _Reader, match_whole, matcher_of
-from rivertwice.pipeline.rules import Pattern
-from rivertwice.pipeline.source_model import Source
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.patterns import JAVA, _parse, _Reader, match_whole, matcher_of
+from rivertwice.definition.source import Pattern, Source
+from rivertwice.engine.cases import RAW_SCHEMA
+from rivertwice.engine.decode import decode
 
 pytestmark = pytest.mark.spark
 

@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from homes.one_source import define_interval
-from rivertwice.pipeline.interval_check import find_interval_refusals
-from rivertwice.pipeline.interval_rows import view_schema
-from rivertwice.pipeline.views import run_views
+from rivertwice.engine.compilers.intervals import find_interval_refusals
+from rivertwice.engine.interval_rows import view_schema
+from rivertwice.engine.views import run_views
 
 pytestmark = pytest.mark.spark
 FINE = {

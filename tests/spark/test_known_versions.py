@@ -18,11 +18,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from histories.kinds import definition_files, make_definition
 from homes.ledger import NOW
 from homes.project import make_project
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.pipeline.relations import rows_schema
-from rivertwice.pipeline.tables import all_versions, current_versions
-from rivertwice.store import delta
-from rivertwice.store.spark_files import read_files
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.engine.interval_rows import all_versions, current_versions
+from rivertwice.engine.relations import rows_schema
+from rivertwice.storage import delta
+from rivertwice.storage.spark_scan import read_files
 from rivertwice.stream import versions as module
 from rivertwice.stream.versions import KnownVersions
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline

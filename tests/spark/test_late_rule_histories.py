@@ -16,15 +16,12 @@ from pyspark.sql import SparkSession
 
 from histories.kinds import KINDS, make_definition
 from histories.random_histories import SPREAD, Batch, Run, keyed, order_dependent, random_batches, run_histories
-from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
-from rivertwice.reconcile.evidence.intervals import IntervalEvidence
-from rivertwice.reconcile.evidence.sessions import SessionEvidence
-from rivertwice.reconcile.kinds.sessions import SessionJudge
+from rivertwice.reconcile.evidence import Evidence, IntervalEvidence, ServedEvidence, SessionEvidence
+from rivertwice.reconcile.kinds.sessions import PublishedSession, PublishedSessions, SessionJudge
 from rivertwice.reconcile.model import RowId, ServedRow, StreamRow
-from rivertwice.reconcile.session_served import PublishedSession, PublishedSessions
 from rivertwice.reconcile.verdict import judge_served, judge_stream
-from rivertwice.timeline.keys import key_text
-from rivertwice.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.timeline.digest import key_text
+from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
 from running.tiers import LANDING
 
 pytestmark = pytest.mark.spark

@@ -8,14 +8,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from homes.project import FLIGHTS
-from rivertwice.pipeline.case_files import Case, load_cases
-from rivertwice.pipeline.cases import RAW_SCHEMA, run_case
-from rivertwice.pipeline.checks import examine_definition
-from rivertwice.pipeline.compile import compile_batch, result_schema
-from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.model import Definition
-from rivertwice.pipeline.relations import included, rows_schema, with_window_end
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.model import Definition
+from rivertwice.engine.case_files import Case, load_cases
+from rivertwice.engine.cases import RAW_SCHEMA, run_case
+from rivertwice.engine.checks import examine_definition
+from rivertwice.engine.compile import compile_batch, result_schema
+from rivertwice.engine.decode import decode
+from rivertwice.engine.relations import included, rows_schema, with_window_end
 
 pytestmark = pytest.mark.spark
 DEFINITION = load_definition(FLIGHTS)

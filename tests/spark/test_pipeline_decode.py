@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from homes.project import FLIGHTS
-from rivertwice.pipeline.cases import RAW_SCHEMA
-from rivertwice.pipeline.decode import HEADERS_TYPE, decode, is_plain_instant, last_header
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.relations import accepted
-from rivertwice.pipeline.times import TIMESTAMP, epoch_bounds
-from rivertwice.privacy.json_scalars import scalars
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.parts import TIMESTAMP, epoch_bounds
+from rivertwice.engine.cases import RAW_SCHEMA
+from rivertwice.engine.decode import HEADERS_TYPE, decode, is_plain_instant, last_header
+from rivertwice.engine.relations import accepted
+from rivertwice.upkeep.redact import scalars
 
 pytestmark = [pytest.mark.core, pytest.mark.spark]
 

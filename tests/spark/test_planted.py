@@ -14,22 +14,22 @@ from pyspark.sql import SparkSession
 from histories.planted import PLANTS, WINDOW, World, blamed_beside, copies, decoded
 from lab.faults.events import EventPlan
 from lab.faults.lab import PIPELINE, Lab
+from rivertwice.agent.served import rebuild
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill
 from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.prepare import make_plan
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import save_plan
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import EPOCH, TimeRange, parse_iso, to_iso, utc_now
+from rivertwice.core.instants import EPOCH, TimeRange, parse_iso, to_iso, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.archive import extend_archive
 from rivertwice.reconcile import observe
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.results import cause_rows, verdict_rows
 from rivertwice.reconcile.run import reconcile
-from rivertwice.store import delta
-from rivertwice.supervise.served import rebuild
+from rivertwice.storage import delta
 from rivertwice.timeline.ledger import read_ledger
 from running.tiers import in_turn
 

@@ -12,9 +12,9 @@ from pyspark.sql import Row, SparkSession
 
 from lab.flights.plan import Flight, LogRecord, flight_record
 from lab.flights.poison import KINDS, make_poison
-from rivertwice.instants import from_ms
-from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.instants import from_ms
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.decode import decode
 
 pytestmark = pytest.mark.spark
 

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from homes.project import REPOSITORY
-from rivertwice.pipeline.cases import RAW_SCHEMA
-from rivertwice.pipeline.decode import REASONS, decode
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.schemas.encode import prefixed
-from rivertwice.schemas.proto_read import encode_proto, indexes_of
+from rivertwice.definition.avro import prefixed
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.protobuf_read import encode_proto, indexes_of
+from rivertwice.engine.cases import RAW_SCHEMA
+from rivertwice.engine.decode import REASONS, decode
 
 pytestmark = pytest.mark.spark
 _, SOURCE = load_definition(REPOSITORY / "pipelines" / "examples" / "order_states").source

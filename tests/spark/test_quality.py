@@ -15,9 +15,9 @@ from homes.backfill import make_home
 from homes.ledger import NOW
 from homes.quality import HOUR, between, expect, serve, write_suite
 from homes.sessions import make_session_home
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.orchestration.alerts import Place, report_gate
+from rivertwice.airflow.alerts import Place, report_gate
+from rivertwice.cli.main import cli
+from rivertwice.core.settings import Settings
 from rivertwice.quality.windows import judge_windows
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.timeline.served import rebuild_served
@@ -69,7 +69,7 @@ def test_spark_and_pandas_find_the_same(spark: SparkSession, tmp_path: Path) -> 
 @pytest.fixture
 def command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Return what calls the command line in this process and in the warm session."""
-    monkeypatch.setattr("rivertwice.pipeline.engine.spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr("rivertwice.engine.session.spark_session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
 
     def call(settings: Settings, *arguments: str) -> Result:

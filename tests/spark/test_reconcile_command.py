@@ -17,13 +17,14 @@ from pyspark.sql import SparkSession
 
 from homes.project import link
 from homes.sessions import extend_with_dead, make_session_home
-from rivertwice.cli import cli
-from rivertwice.cockpit.overview import describe_summary
-from rivertwice.cockpit.trouble import describe_correctness
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import EPOCH, utc_now
-from rivertwice.pipeline.bundle import Bundle
-from rivertwice.store import delta
+from rivertwice.cli.main import cli
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import EPOCH, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle
+from rivertwice.read.overview import describe_summary
+from rivertwice.read.trouble import describe_correctness
+from rivertwice.storage import delta
 from rivertwice.timeline.served import rebuild_served
 from simulated.sessions import World
 
@@ -44,7 +45,7 @@ JOINED_BY_A_DROPPED_RECORD = [
 @pytest.fixture
 def command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Return what calls the command line in this process and in the warm session."""
-    monkeypatch.setattr("rivertwice.pipeline.engine.spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr("rivertwice.engine.session.spark_session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
 
     def call(settings: Settings, *arguments: str) -> Result:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rivertwice.log.addresses import OffsetRanges
-from rivertwice.reconcile.batch_marks import batch_marks, tag_batches
+from rivertwice.reconcile.derive import batch_marks, tag_batches
 from rivertwice.reconcile.gaps import GAP_INDEX
 
 pytestmark = pytest.mark.spark

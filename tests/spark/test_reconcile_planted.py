@@ -14,13 +14,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lab.tests.oracle.flights_oracle import HOUR_MS, Record, consume, expect, read_batches
-from rivertwice.instants import TimeRange, from_ms, to_ms, utc_now
-from rivertwice.pipeline.bundle import build_bundle, save_bundle
+from rivertwice.core.instants import TimeRange, from_ms, to_ms, utc_now
+from rivertwice.definition.bundle import build_bundle, save_bundle
 from rivertwice.reconcile.model import RowId
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 from rivertwice.reconcile.run import reconcile
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.ledger import LedgerRow, from_table, to_table
 from rivertwice.timeline.lineage import path_ledger
 from streams.flights import StreamedRun, copy_run

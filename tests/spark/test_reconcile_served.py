@@ -10,21 +10,22 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
-from rivertwice.instants import from_ms, utc_now
+from rivertwice.core.instants import from_ms, utc_now
+from rivertwice.definition.bundle import load_bundle
+from rivertwice.engine.compile import compile_batch
+from rivertwice.engine.decode import decode
+from rivertwice.engine.relations import accepted
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.bundle import load_bundle
-from rivertwice.pipeline.compile import compile_batch
-from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.relations import accepted
 from rivertwice.reconcile.model import RowId
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.results import cause_rows
 from rivertwice.reconcile.run import reconcile
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import last_seq, publish
-from rivertwice.timeline.served import read_served, rebuild_served, served_stamp
+from rivertwice.timeline.served import read_served, rebuild_served
+from rivertwice.timeline.served_stamp import served_stamp
 from rivertwice.timeline.serving import Publication
 from streams.flights import StreamedRun, copy_run
 

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from homes.project import FLIGHTS
-from rivertwice.pipeline.cases import RAW_SCHEMA
-from rivertwice.pipeline.decode import REASONS, decode
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.cases import RAW_SCHEMA
+from rivertwice.engine.decode import REASONS, decode
 
 pytestmark = pytest.mark.spark
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from rivertwice.pipeline.cases import RAW_SCHEMA
-from rivertwice.pipeline.checks import examine_definition
-from rivertwice.pipeline.compile import batch_rows, compile_sources, compile_stream, decode_view, row_checks
-from rivertwice.pipeline.definition import parse_files
-from rivertwice.pipeline.engine import NO_CODE_TEXT, with_confs
-from rivertwice.pipeline.model import Definition
-from rivertwice.pipeline.relations import accepted
+from rivertwice.definition.definition import parse_files
+from rivertwice.definition.model import Definition
+from rivertwice.engine.cases import RAW_SCHEMA
+from rivertwice.engine.checks import examine_definition
+from rivertwice.engine.compile import batch_rows, compile_sources, compile_stream, decode_view, row_checks
+from rivertwice.engine.relations import accepted
+from rivertwice.engine.session import NO_CODE_TEXT, with_confs
 
 pytestmark = pytest.mark.spark
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rivertwice.stream.execution import terminated_state
-from rivertwice.stream.steer import FIELD, steer_source
+from rivertwice.stream.driver import terminated_state
+from rivertwice.stream.source import FIELD, steer_source
 
 pytestmark = pytest.mark.spark
 

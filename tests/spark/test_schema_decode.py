@@ -16,13 +16,12 @@ from pyspark.sql import SparkSession
 
 from homes.orders import AT, ORDERS, copy_orders, orders, record
 from homes.project import FLIGHTS, replace_text
-from rivertwice.pipeline.cases import RAW_SCHEMA, run_cases
-from rivertwice.pipeline.checks import examine_definition
-from rivertwice.pipeline.decode import REASONS, decode
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.model import Definition
-from rivertwice.schemas.avro_schema import parse_avro
-from rivertwice.schemas.encode import prefixed
+from rivertwice.definition.avro import parse_avro, prefixed
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.model import Definition
+from rivertwice.engine.cases import RAW_SCHEMA, run_cases
+from rivertwice.engine.checks import examine_definition
+from rivertwice.engine.decode import REASONS, decode
 
 pytestmark = pytest.mark.spark
 

@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 
 from homes.windows import WindowHome
 from lab.faults.reconcile_runs import stored_run
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.errors import TableDamageError
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.engine import FEW_RECORDS, with_confs
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import TableDamageError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.engine.session import FEW_RECORDS, with_confs
 from rivertwice.reconcile.gate import FOREIGN_WRITE
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.results import newest_reconcile, verdict_rows
@@ -117,7 +117,7 @@ def require_light_run(settings: Settings) -> None:
     """Reconcile by the command line in a process of its own, which imports neither Great Expectations nor scipy."""
     program = """
 import sys
-from rivertwice.cli import cli
+from rivertwice.cli.main import cli
 try:
     cli(sys.argv[1:])
 except SystemExit as end:
@@ -282,7 +282,7 @@ def test_the_command_starts_no_spark_if_nothing_is_new(
     def refuse(*_: object, **__: object) -> SparkSession:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("rivertwice.pipeline.engine.spark_session", refuse)
+    monkeypatch.setattr("rivertwice.engine.session.spark_session", refuse)
     where = ["--output", "json", "--project", str(made.settings.project), "--home", str(made.settings.home)]
     done = CliRunner().invoke(cli, [*where, "reconcile", "p"])
     assert done.exit_code == 0, done.output

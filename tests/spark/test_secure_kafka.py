@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo, broker_status, start_broker
-from rivertwice.errors import ServiceError
+from rivertwice.core.errors import ServiceError
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo, broker_status, start_broker
 from rivertwice.log import kafka
 from rivertwice.log.reader import read_exactly
 from rivertwice.log.records import read_kafka

@@ -20,19 +20,19 @@ from homes.sessions import SQL, YAML, make_session_home, served_rows, write_reco
 from rivertwice.backfill import compute as compute_module
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill
-from rivertwice.backfill.corrections import chunk_records
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest
 from rivertwice.backfill.prepare import make_plan
 from rivertwice.backfill.publish import publish_backfill
-from rivertwice.backfill.session_reader import make_sessions, of_keys
-from rivertwice.backfill.store import load_plan, save_plan
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import RequestError
-from rivertwice.instants import EPOCH, TimeRange, from_ms
-from rivertwice.pipeline.bundle import Bundle
-from rivertwice.pipeline.definition import parse_files
-from rivertwice.store import delta
-from rivertwice.timeline.keys import key_texts
+from rivertwice.backfill.reading import make_sessions, of_keys
+from rivertwice.backfill.store import chunk_records, load_plan, save_plan
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import EPOCH, TimeRange, from_ms
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle
+from rivertwice.definition.definition import parse_files
+from rivertwice.storage import delta
+from rivertwice.timeline.digest import key_texts
 from rivertwice.timeline.served import read_served, rebuild_served
 from simulated.sessions import Row, World, random_batches
 

@@ -24,15 +24,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from histories import two_sources as two
 from homes.ledger import ledger_row
-from rivertwice.instants import EPOCH, to_iso, to_ms
-from rivertwice.pipeline.cases import RAW_ARROW, RAW_SCHEMA
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.engine import watermark_confs
+from rivertwice.core.instants import EPOCH, to_iso, to_ms
+from rivertwice.definition.definition import Definition
+from rivertwice.engine.cases import RAW_ARROW, RAW_SCHEMA
+from rivertwice.engine.session import watermark_confs
 from rivertwice.reconcile.rederive import derive_chain_of_many
 from rivertwice.savepoint.replay import steer_watermark
-from rivertwice.stream.execution import observed_counts
-from rivertwice.timeline.counts import BatchCounts
-from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.stream.driver import observed_counts
+from rivertwice.timeline.ledger import BatchCounts, LedgerRow
 from rivertwice.timeline.watermarks import rule_of, watermarks_after
 
 pytestmark = pytest.mark.spark

@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from homes.project import FLIGHTS
-from rivertwice.config import Settings
-from rivertwice.errors import RangeMismatchError
+from rivertwice.core.errors import RangeMismatchError
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.cases import RAW_SCHEMA
 from rivertwice.log.addresses import parts_of
-from rivertwice.pipeline.cases import RAW_SCHEMA
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.stream import dead, late, pieces, side
 from rivertwice.stream.pieces import Bounds, plan_large
 

@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from rivertwice.store import delta, spark_files
-from rivertwice.store.spark_files import files_of, read_by_executors, read_files
+from rivertwice.storage import delta
+from rivertwice.storage import spark_scan as spark_files
+from rivertwice.storage.spark_scan import files_of, read_by_executors, read_files
 
 pytestmark = pytest.mark.spark
 SCHEMA = T.StructType(

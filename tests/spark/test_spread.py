@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 
 from homes.windows import WindowHome
 from lab.faults.reconcile_runs import stored_run
-from rivertwice.config import Settings
-from rivertwice.instants import EPOCH, utc_now
+from rivertwice.core.instants import EPOCH, utc_now
+from rivertwice.core.settings import Settings
 from rivertwice.reconcile import observe
 from rivertwice.reconcile.results import cause_rows, verdict_rows
 from rivertwice.reconcile.run import reconcile
-from rivertwice.reconcile.seals.table import read_seals
+from rivertwice.reconcile.seals.model import read_seals
 from rivertwice.timeline.served import rebuild_served
 from simulated.windows import SIZE, START, World, random_batches
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from homes.project import TO_RUN, link, write_definition
-from rivertwice.cli import cli
+from rivertwice.cli.main import cli
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 YAML = """\
@@ -63,7 +63,7 @@ def lint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tup
     monkeypatch.setenv("RIVERTWICE_PROJECT", str(tmp_path))
     monkeypatch.setenv("RIVERTWICE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("RIVERTWICE_BOOTSTRAP", "127.0.0.1:1")
-    monkeypatch.setattr("rivertwice.commands.lint.kafka_answers", lambda _: False)
+    monkeypatch.setattr("rivertwice.cli.definitions.kafka_answers", lambda _: False)
 
     def invoke(sql: str) -> tuple[int, str]:
         write_definition(tmp_path / "pipelines" / "trips", {"pipeline.yaml": YAML, "transform.sql": sql})
@@ -115,7 +115,15 @@ def test_a_case_that_fails_prints_the_error_with_its_place_and_no_stack(tmp_path
     link(tmp_path, TO_RUN)
 
     def run(*options: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "rivertwice.cli", "--project", str(tmp_path), "--home", str(tmp_path / "home")]
+        command = [
+            sys.executable,
+            "-m",
+            "rivertwice.cli.main",
+            "--project",
+            str(tmp_path),
+            "--home",
+            str(tmp_path / "home"),
+        ]
         env = {**os.environ, "RIVERTWICE_ENGINE": "off"}
         return subprocess.run(
             [*command, *options, "test", "trips"], capture_output=True, text=True, check=False, env=env

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from rivertwice.privacy.state_files import unpacked
+from rivertwice.upkeep.remains import unpacked
 
 pytestmark = pytest.mark.spark
 

@@ -12,11 +12,12 @@ from unittest import mock
 import pytest
 
 from homes.project import REPOSITORY
-from rivertwice.config import KafkaSecurity, Settings
-from rivertwice.embedded.broker import start_broker, stop_broker
-from rivertwice.errors import ServiceError
+from rivertwice.core.errors import ServiceError
+from rivertwice.core.kafka_security import KafkaSecurity
+from rivertwice.core.ports import held_ports
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.log import kafka
-from rivertwice.ports import held_ports
 from rivertwice.timeline.lineage import path_ledger
 from running.warm_spark import run_command_warm, run_driver_warm
 from servers.schema_registry import serve

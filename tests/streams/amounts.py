@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lab.faults.events import Event, produce_events
-from rivertwice.config import Settings
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.settings import Settings
 
 NAME = "amounts"
 MINUTE_MS = 60_000

@@ -11,11 +11,12 @@ from typing import Any
 from click.testing import Result
 
 from lab.faults.events import Event, produce_events
-from rivertwice.config import Settings
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.timeline.served import export_lines, read_served, rebuild_served
+from rivertwice.timeline.served import read_served, rebuild_served
+from rivertwice.timeline.served_rows import export_lines
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.keyed import HOUR_MS, NAME, PARTITIONS, Keyed
 

@@ -12,8 +12,9 @@ from typing import Any
 from homes.project import FLIGHTS, TO_RUN, edit_yaml, make_project
 from lab.flights.plan import STORM
 from lab.flights.replay import ReplayRequest, replay
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.pipeline.airflow_model import Schedules
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.definition.airflow_section import Schedules
 from running.warm_spark import run_driver_warm
 
 PIPELINE = "flight_delays"

@@ -11,8 +11,8 @@ from typing import Any
 
 from homes.project import TO_RUN, make_project
 from lab.faults.events import Event, produce_events
-from rivertwice.config import Settings
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.settings import Settings
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.timeline.ledger import LedgerRow
 

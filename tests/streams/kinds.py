@@ -15,14 +15,14 @@ from histories.kinds import definition_files
 from histories.random_histories import Record, places_of, record_bytes
 from homes.project import TO_RUN, make_project
 from lab.faults.events import Event, produce_events
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
-from rivertwice.instants import utc_now
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
+from rivertwice.definition.definition import Definition
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.pipeline.definition import Definition
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import path_ledger
-from rivertwice.waits import Deadline
 from running.warm_spark import run_command_warm, run_driver_warm
 
 NAME = "histories"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from homes.project import FLIGHTS, TO_RUN, make_project, rename, replace_text
 from lab.flights.plan import Flight, plan_records
-from rivertwice.config import Settings
+from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger

@@ -7,8 +7,8 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from rivertwice.config import Settings
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from streams.keyed import HOUR_MS, PARTITIONS, Keyed
 

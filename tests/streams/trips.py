@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.faults.events import Event
-from rivertwice.config import Settings
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.settings import Settings
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.log.send import Sent, send_records
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from rivertwice.commands.advise import _measured
+from rivertwice.cli.cases import _measured
 
 
 def test_a_measured_time_is_never_a_number_of_milliseconds() -> None:

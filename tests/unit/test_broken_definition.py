@@ -11,15 +11,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.project import FLIGHTS, make_project
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.errors import DefinitionError
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.bundle import build_bundle
-from rivertwice.pipeline.checked import CHECKS_VERSION, CheckReport, check_bundle, judge_folder, read_verdict
-from rivertwice.pipeline.checks import describe_refusal
+from rivertwice.agent.backoff import REACTIONS, FailureClass, Response
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import DefinitionError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import build_bundle
+from rivertwice.engine.checked import CHECKS_VERSION, CheckReport, check_bundle, judge_folder, read_verdict
+from rivertwice.engine.checks import describe_refusal
 from rivertwice.stream.failures import classify_failure
-from rivertwice.supervise.classify import REACTIONS, FailureClass, Response
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_verdict_is_of_one_definition_these_checks_and_this_spark(
         "keys": {},
         "risks": [],
     }
-    monkeypatch.setattr("rivertwice.pipeline.checked.version", lambda _: "4")
+    monkeypatch.setattr("rivertwice.engine.checked.version", lambda _: "4")
     home.root.mkdir(parents=True)
     home.checked.write_text(json.dumps({**known, "at": "2026-01-01T00:00:00Z"}))
     found = read_verdict(home, bundle.id)
@@ -110,7 +110,7 @@ def test_a_verdict_is_of_one_definition_these_checks_and_this_spark(
     assert read_verdict(home, "another") is None
     with pytest.raises(DefinitionError, match="f"):
         check_bundle(home, bundle, _never, utc_now(), where="w").require()
-    monkeypatch.setattr("rivertwice.pipeline.checked.CHECKS_VERSION", CHECKS_VERSION + 1)
+    monkeypatch.setattr("rivertwice.engine.checked.CHECKS_VERSION", CHECKS_VERSION + 1)
     assert read_verdict(home, bundle.id) is None
 
 

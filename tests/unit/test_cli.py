@@ -15,13 +15,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.project import REPOSITORY, make_project
-from rivertwice.cli import cli
-from rivertwice.commands import frame as frame_module
-from rivertwice.commands.catalogue import COMMAND_GROUP, added_commands
-from rivertwice.commands.checks import exit_code_of_gate, summary_text
-from rivertwice.commands.frame import as_table, as_unexpected, exit_code_of, to_plain
-from rivertwice.config import Settings
-from rivertwice.errors import (
+from rivertwice.agent.act import page, record_event
+from rivertwice.cli import frame as frame_module
+from rivertwice.cli.catalogue import COMMAND_GROUP, added_commands
+from rivertwice.cli.checks import exit_code_of_gate, summary_text
+from rivertwice.cli.frame import as_table, as_unexpected, exit_code_of, to_plain
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import (
     AuditError,
     ConfigError,
     ReplayMismatchError,
@@ -30,9 +30,9 @@ from rivertwice.errors import (
     ServiceError,
     UnknownOutcomeError,
 )
-from rivertwice.instants import utc_now
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
 from rivertwice.reconcile.gate import Gate, GateAlert
-from rivertwice.supervise.act import page, record_event
 from rivertwice.timeline.intent import read_intent
 
 
@@ -295,7 +295,7 @@ def test_an_error_of_no_room_of_ours_is_one_line_too(run: Any, monkeypatch: pyte
     def explode(root: Path) -> None:
         raise ValueError("first line\n" + "at org.apache.spark\n" * 300)
 
-    monkeypatch.setattr("rivertwice.pipeline.definition.load_each", explode)
+    monkeypatch.setattr("rivertwice.definition.definition.load_each", explode)
     result = run("pipelines")
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
@@ -348,7 +348,7 @@ def test_importing_the_command_line_imports_no_engine() -> None:
     import sys
 
     heavy = "{'pyspark', 'airflow', 'deltalake', 'confluent_kafka', 'great_expectations', 'boto3'}"
-    code = f"import sys, rivertwice.cli; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, rivertwice.cli.main; print(sorted({heavy} & set(sys.modules)))"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )

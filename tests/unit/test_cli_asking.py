@@ -16,10 +16,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.savepoint import NOW, make_home
-from rivertwice.cli import cli
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.savepoint.catalogue import list_savepoints, savepoint_store
-from rivertwice.savepoint.records import encode_record
+from rivertwice.cli.main import cli
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.savepoint.catalogue import encode_record, list_savepoints, savepoint_store
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent
 
@@ -49,7 +49,7 @@ def ask_in_terminal(settings: Settings, answer: str, *words: str) -> tuple[int, 
     ours, theirs = pty.openpty()
     places = {"RIVERTWICE_PROJECT": str(settings.project), "RIVERTWICE_HOME": str(settings.home), "TERM": "xterm"}
     child = subprocess.Popen(
-        [sys.executable, "-m", "rivertwice.cli", *words],
+        [sys.executable, "-m", "rivertwice.cli.main", *words],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -12,12 +12,12 @@ from typing import Any
 import click
 import pytest
 
-from rivertwice.commands import bars, frame
-from rivertwice.commands.bars import Bars, Pace, time_text
-from rivertwice.commands.frame import Frame, FriendlyGroup, pass_frame
-from rivertwice.config import Settings
-from rivertwice.errors import ServiceError
-from rivertwice.progress import Measured
+from rivertwice.cli import frame
+from rivertwice.cli import frame as bars
+from rivertwice.cli.frame import Bars, Frame, FriendlyGroup, Pace, pass_frame, time_text
+from rivertwice.core.errors import ServiceError
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Measured
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from homes.project import REPOSITORY
 from homes.savepoint import NOW, make_home
-from rivertwice.cli import cli
+from rivertwice.cli.main import cli
 from rivertwice.savepoint.take import take_savepoint
 
 HEAVY = "{'pyspark', 'pyarrow', 'deltalake', 'confluent_kafka', 'pydantic', 'airflow'}"
@@ -24,7 +24,7 @@ def complete(words: str, project: Path = REPOSITORY, home: Path | None = None, *
     places = {"RIVERTWICE_PROJECT": str(project), "RIVERTWICE_HOME": str(home or project / "nothing")}
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_RIVERTWICE_COMPLETE": "bash_complete"}
     answer = subprocess.run(
-        [sys.executable, "-m", "rivertwice.cli"],
+        [sys.executable, "-m", "rivertwice.cli.main"],
         env={**os.environ, **places, **asked, **env},
         capture_output=True,
         text=True,
@@ -74,7 +74,7 @@ def test_completion_is_quick_and_imports_no_engine() -> None:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.3  # CPU seconds, the start included
     code = (
-        "import sys; from rivertwice.cli import cli; from click.shell_completion import BashComplete; "
+        "import sys; from rivertwice.cli.main import cli; from click.shell_completion import BashComplete; "
         "BashComplete(cli, {}, 'rivertwice', 'X').get_completions(['start'], 'fl'); "
         f"print(sorted({HEAVY} & set(sys.modules)))"
     )
@@ -93,7 +93,7 @@ def test_bash_takes_the_script_and_completes_by_it(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text(CliRunner().invoke(cli, ["completion", "bash"]).output)
     program = tmp_path / "rivertwice"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rivertwice.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rivertwice.cli.main "$@"\n')
     program.chmod(0o755)
     lines = (
         f". {script}; COMP_WORDS=(rivertwice start fl); COMP_CWORD=2; _rivertwice_completion rivertwice; "

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from homes.project import REPOSITORY
-from rivertwice.cli import cli
-from rivertwice.commands.catalogue import ADDED, SECTIONS
+from rivertwice.cli.catalogue import ADDED, SECTIONS
+from rivertwice.cli.main import cli
 
 HELP = ["--help"]
 
@@ -104,17 +104,17 @@ def test_debug_after_the_verb_shows_the_traceback(tmp_path: Path) -> None:
 
 def test_a_verb_imports_its_own_module_alone() -> None:
     code = (
-        "import sys; from rivertwice.cli import cli; cli.main(['stop', '--help'], standalone_mode=False); "
-        "print(sorted(n for n in sys.modules if n.startswith('rivertwice.commands.')), file=sys.stderr)"
+        "import sys; from rivertwice.cli.main import cli; cli.main(['stop', '--help'], standalone_mode=False); "
+        "print(sorted(n for n in sys.modules if n.startswith('rivertwice.cli.')), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "rivertwice.commands.streams" in done.stderr
-    assert "rivertwice.commands.schemas" not in done.stderr
+    assert "rivertwice.cli.streams" in done.stderr
+    assert "rivertwice.cli.schemas" not in done.stderr
 
 
 def test_a_pipe_gets_no_colours_and_a_table_of_its_own_width(tmp_path: Path) -> None:
     env = {**os.environ, "COLUMNS": "40", "FORCE_COLOR": "1"}
-    command = [sys.executable, "-m", "rivertwice.cli", "pipelines", "--project", str(REPOSITORY)]
+    command = [sys.executable, "-m", "rivertwice.cli.main", "pipelines", "--project", str(REPOSITORY)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
     assert "\x1b" not in shown
     assert (

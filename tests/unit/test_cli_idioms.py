@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from homes.idioms import Verb, page, verbs
 from homes.project import REPOSITORY
-from rivertwice.cli import cli
+from rivertwice.cli.main import cli
 
 VERBS = list(verbs())
 OWN_NAME = {"init"}  # its NAME is a pipeline that is not there yet

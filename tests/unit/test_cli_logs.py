@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.project import REPOSITORY
-from rivertwice.cli import cli
-from rivertwice.store.log_files import follow_log, rotate_log
+from rivertwice.cli.main import cli
+from rivertwice.storage.log_files import follow_log, rotate_log
 
 P = "flight_delays"
 
@@ -113,7 +113,7 @@ def test_a_terminal_that_follows_ends_well_when_it_is_interrupted(tmp_path: Path
     log.write_text("first\n")
     places = ["--project", str(REPOSITORY), "--home", str(tmp_path / "home")]
     child = subprocess.Popen(
-        [sys.executable, "-u", "-m", "rivertwice.cli", "logs", P, "-f", *places],
+        [sys.executable, "-u", "-m", "rivertwice.cli.main", "logs", P, "-f", *places],
         stdout=subprocess.PIPE,
         text=True,
         env=dict(os.environ),

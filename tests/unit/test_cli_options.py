@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.project import REPOSITORY
-from rivertwice.cli import cli
-from rivertwice.commands.options import INSTANT, range_options, renamed_option
-from rivertwice.errors import RequestError
-from rivertwice.instants import parse_instant, utc_now
+from rivertwice.cli.main import cli
+from rivertwice.cli.options import INSTANT, range_options, renamed_option
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import parse_instant, utc_now
 
 
 def run(*words: str) -> Result:

@@ -15,15 +15,15 @@ from click.testing import CliRunner, Result
 from homes.backfill import add_timeline
 from homes.ledger import ledger_row
 from homes.project import REPOSITORY
-from rivertwice.cli import cli
-from rivertwice.commands.options import INSTANT, range_of
-from rivertwice.config import Settings
-from rivertwice.errors import RequestError
-from rivertwice.instants import TimeRange, parse_instant, to_iso, utc_now
-from rivertwice.pipeline.bundle import build_bundle
+from rivertwice.agent.launch import AgentStatus
+from rivertwice.agent.memory import DriverRef, load_memory, save_memory
+from rivertwice.cli.main import cli
+from rivertwice.cli.options import INSTANT, range_of
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import TimeRange, parse_instant, to_iso, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import build_bundle
 from rivertwice.savepoint.prune import KEPT
-from rivertwice.supervise.launch import AgentStatus
-from rivertwice.supervise.memory import DriverRef, load_memory, save_memory
 from rivertwice.timeline.intent import Heartbeat, read_heartbeat, write_heartbeat
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
@@ -124,7 +124,7 @@ def test_a_lag_that_a_dead_driver_never_learnt_is_not_a_dash(run: Any, tmp_path:
 def test_a_live_driver_whose_broker_is_down_does_not_claim_a_lag_of_zero(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rivertwice.supervise.health.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
+    monkeypatch.setattr("rivertwice.agent.health.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
     spoken(tmp_path, 1, lag=0, lag_at=utc_now() - timedelta(minutes=5))
     shown = run("status").output
     assert "0, 5 min ago" in shown
@@ -139,7 +139,7 @@ def test_a_live_driver_whose_broker_is_down_does_not_claim_a_lag_of_zero(
 def test_a_frozen_driver_is_unresponsive_and_its_pace_is_not_shown(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rivertwice.supervise.health.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
+    monkeypatch.setattr("rivertwice.agent.health.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
     spoken(tmp_path, 15, lag=900, arriving_per_s=3.0, catch_up_s=7.0, rows_per_s=90.0, lag_at=utc_now())
     (item,) = json.loads(run("status", output="json").stdout)["pipelines"]
     assert item["state"] == "unresponsive"
@@ -156,7 +156,7 @@ def test_a_frozen_driver_is_unresponsive_and_its_pace_is_not_shown(
 def test_status_says_that_a_stream_catches_up_by_event_time(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rivertwice.supervise.health.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
+    monkeypatch.setattr("rivertwice.agent.health.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
     spoken(tmp_path, 1, lag=90_000, lag_at=utc_now(), placed_until_ms=1_372_636_800_000)
     assert "all partitions are read together, next up to 2013-07-01T00:00:00Z" in run("status").output
     (item,) = json.loads(run("status", output="json").stdout)["pipelines"]
@@ -213,7 +213,7 @@ def test_one_number_of_savepoints_is_kept_whoever_prunes(run: Any, monkeypatch: 
 def waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
     """An agent lives, and the log holds 42 records."""
     lives = AgentStatus(4711, 1.0, utc_now(), {})
-    for where in ("rivertwice.supervise.launch", "rivertwice.supervise.awaiting"):
+    for where in ("rivertwice.agent.launch", "rivertwice.agent.awaiting"):
         monkeypatch.setattr(f"{where}.agent_status", lambda _: lives)
     monkeypatch.setattr("rivertwice.log.kafka.stable_ends", lambda *_: {0: 40, 1: 2})
     return Settings(REPOSITORY, tmp_path / "home")
@@ -237,7 +237,7 @@ def test_a_wait_for_a_stream_that_was_given_up_says_why(run: Any, waiting: Setti
 def test_a_wait_for_a_stream_that_has_read_all_ends_well(
     run: Any, waiting: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rivertwice.supervise.awaiting.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
+    monkeypatch.setattr("rivertwice.agent.awaiting.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
     home, topic = waiting.pipeline("flight_delays"), "flights"
     beat = Heartbeat(7, 4711, "t1", "idle", utc_now(), end_offsets={topic: {"0": 40, "1": 2}})
     write_heartbeat(home, beat)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from homes.project import REPOSITORY
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.definition.definition import load_definition
 
 CONFIG = json.loads((REPOSITORY / "docker" / "debezium" / "prod-db.json").read_text())["config"]
 

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.project import REPOSITORY
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.instants import utc_now
+from rivertwice.agent import launch
+from rivertwice.cli.main import cli
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
 from rivertwice.stream.lease import acquire_lease
-from rivertwice.supervise import launch
 from rivertwice.timeline.intent import write_intent
 
 SAID = "was copied or moved here"

@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 import pytest
 
-from rivertwice.cli import cli
-from rivertwice.commands.demo import MARKER, DemoError, Teller, Verbs, demo_settings, ending, prepare_folder
-from rivertwice.config import Settings
-from rivertwice.errors import ConfigError, RequestError
-from rivertwice.scaffold.write import sample_files
+from rivertwice.cli.demo import MARKER, DemoError, Teller, Verbs, demo_settings, ending, prepare_folder
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import ConfigError, RequestError
+from rivertwice.core.settings import Settings
+from rivertwice.local.write import sample_files
 
 
 @pytest.fixture

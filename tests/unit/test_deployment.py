@@ -29,11 +29,11 @@ from boxes.compose_file import (
     sources_of,
 )
 from homes.project import REPOSITORY
-from rivertwice.alerts.routes import WEBHOOK, load_routes
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.orchestration.environment import SPARK_POOL
-from rivertwice.pipeline.definition import load_all
+from rivertwice.agent.alert_routes import WEBHOOK, load_routes
+from rivertwice.airflow.environment import SPARK_POOL
+from rivertwice.cli.main import cli
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_all
 from rivertwice.setup import probe
 from servers.alert_receivers import Hook
 

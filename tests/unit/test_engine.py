@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from homes.project import REPOSITORY
-from rivertwice import engine, engine_server
-from rivertwice.config import Settings
-from rivertwice.engine import address_of, engine_folder, is_served, run_in_engine, run_program_in_engine
-from rivertwice.engine_server import Basis, look_at_basis
-from rivertwice.pipeline import engine as spark_engine
-from rivertwice.pipeline.jvm_confs import QUICK_BATCHES, QUICK_RECORDS, is_quick
+from rivertwice.cli import engine_server
+from rivertwice.cli.engine_server import Basis, look_at_basis
+from rivertwice.core.settings import Settings
+from rivertwice.engine import session as spark_engine
+from rivertwice.engine import warm as engine
+from rivertwice.engine.jvm import QUICK_BATCHES, QUICK_RECORDS, is_quick
+from rivertwice.engine.warm import address_of, engine_folder, is_served, run_in_engine, run_program_in_engine
 
 BASIS = Basis("python", (("a.py", 1),), {"SPARK_X": "1"}, {"spark.master": "local"}, (("a.jar", 1, 1),))
 

@@ -18,14 +18,14 @@ from homes.first_load import ZONES, make_load
 from homes.ledger import NOW
 from homes.project import make_project
 from rivertwice.backfill.load_state import ARCHIVE, LOOK, hold_load, note_step
-from rivertwice.cli import cli
-from rivertwice.cockpit.read_facts import read_facts
-from rivertwice.commands.first_load import describe, finish
-from rivertwice.commands.frame import Frame
-from rivertwice.config import Settings
-from rivertwice.errors import ServiceError
+from rivertwice.cli.catch_up import describe, finish
+from rivertwice.cli.frame import Frame
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import ServiceError
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
 from rivertwice.log import kafka
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.read.read_facts import read_facts
 from rivertwice.timeline.first_load import record_load
 from rivertwice.timeline.intent import read_intent
 from rivertwice.timeline.stream_load import read_stream_load

@@ -65,13 +65,13 @@ def test_pre_commit_runs_what_make_lint_runs() -> None:
 def test_what_decides_imports_no_engine_not_even_through_others() -> None:
     graph = grimp.build_graph("rivertwice", include_external_packages=True, exclude_type_checking_imports=True)
     graph.remove_import(
-        importer="rivertwice", imported="rivertwice.results.project"
+        importer="rivertwice", imported="rivertwice.read.project"
     )  # made when `rivertwice.open` is called
     for name in (
         "confluent",
         "registry_client",
     ):  # of a registry that is asked by commands alone, through Confluent's client
-        graph.remove_module(f"rivertwice.schemas.{name}")
+        graph.remove_module(f"rivertwice.definition.{name}")
     rooms = [name for room in PURE_ROOMS for name in graph.find_descendants(f"rivertwice.{room}")]
     modules = [f"rivertwice.{name}" for name in PURE_MODULES]
     assert set(modules) <= graph.modules
@@ -83,13 +83,13 @@ def test_what_decides_imports_no_engine_not_even_through_others() -> None:
     ("call", "homes"),
     [
         ("flock(", ["locks.py"]),
-        ("start_new_session=", ["embedded/fork_server.py", "processes.py"]),
+        ("start_new_session=", ["local/fork_server.py", "processes.py"]),
         ('"NOT_COMPARABLE"', ["verdicts.py"]),
         ("time.monotonic() +", ["waits.py"]),
         ("from tenacity", ["retry.py"]),
         ("attempt in range(", []),
         ("yaml.safe_load(", []),
-        ("read_files(folder)", ["commands/schemas.py", "pipeline/bundle.py", "pipeline/definition.py"]),
+        ("read_files(folder)", ["cli/schemas.py", "definition/bundle.py", "definition/definition.py"]),
     ],
 )
 def test_each_small_thing_of_the_product_has_one_place(call: str, homes: list[str]) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from homes.cockpit import Past, make_past
 from homes.quality import between, write_suite
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.definition.definition import load_definition
 from rivertwice.quality.model import WINDOWS
-from rivertwice.quality.suite_files import suite_mistakes
+from rivertwice.quality.suites import suite_mistakes
 
 ENGINES = frozenset({"pyspark", "py4j", "great_expectations", "airflow", "scipy", "sqlalchemy", "numba"})
 CLIENTS = frozenset({"confluent_kafka", "httpx", "boto3", "prometheus_client", "asyncio"})
@@ -54,7 +54,7 @@ FORBIDDEN: dict[str, frozenset[str]] = {
 DOOR = """
 import atexit, json, sys
 atexit.register(lambda: print("\\nMODULES", json.dumps(sorted(sys.modules)), file=sys.stderr))
-from rivertwice.cli import main
+from rivertwice.cli.main import main
 main()
 """
 
@@ -84,7 +84,7 @@ def test_a_verb_imports_only_what_it_uses(past: Path, verb: str) -> None:
     assert "unexpected" not in done.stderr, done.stderr[-2000:]
     assert done.returncode != 2, f"the verb is not what the table says: {done.stderr}"
     imported = set(json.loads(done.stderr.rsplit("MODULES ", 1)[1]))
-    assert "rivertwice.cli" in imported, "the command line did not run"
+    assert "rivertwice.cli.main" in imported, "the command line did not run"
     assert sorted(FORBIDDEN[verb] & imported) == []
 
 

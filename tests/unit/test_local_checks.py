@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from homes.project import REPOSITORY
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.pipeline import engine
+from rivertwice.cli.main import cli
+from rivertwice.core.settings import Settings
+from rivertwice.engine import session as engine
 
 CLUSTER = "spark://spark-master:7077"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice import locks
-from rivertwice.errors import LostRaceError
-from rivertwice.locks import holder, is_locked, lock, lock_if_free, lock_or_refuse, open_locked
+from rivertwice.core import locks
+from rivertwice.core.errors import LostRaceError
+from rivertwice.core.locks import holder, is_locked, lock, lock_if_free, lock_or_refuse, open_locked
 
 
 def test_a_lock_is_given_back_with_its_block(tmp_path: Path) -> None:

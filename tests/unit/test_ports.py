@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice import ports
-from rivertwice.errors import ServiceError
-from rivertwice.ports import FIRST, held_ports, is_free
+from rivertwice.core import ports
+from rivertwice.core.errors import ServiceError
+from rivertwice.core.ports import FIRST, held_ports, is_free
 
 OTHER_PROCESS = """
 import sys

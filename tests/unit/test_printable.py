@@ -16,14 +16,14 @@ from click.testing import CliRunner, Result
 
 import rivertwice
 from homes.ledger import NOW, ledger_row
-from rivertwice.cli import cli
-from rivertwice.commands.frame import to_plain
-from rivertwice.config import Settings
-from rivertwice.errors import ConfigError
-from rivertwice.instants import utc_now
-from rivertwice.printable import log_to_stdout, printable, printable_json, printable_line
-from rivertwice.store import delta
-from rivertwice.supervise.act import record_event
+from rivertwice.agent.act import record_event
+from rivertwice.cli.frame import to_plain
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import ConfigError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.text import log_to_stdout, printable, printable_json, printable_line
+from rivertwice.storage import delta
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Timeline, create_timeline
@@ -89,7 +89,7 @@ def test_a_refusal_that_names_a_record_is_shown_and_not_obeyed(
     def refuse(*_: object) -> None:
         raise ConfigError(HOSTILE)
 
-    monkeypatch.setattr("rivertwice.supervise.launch.agent_status", refuse)
+    monkeypatch.setattr("rivertwice.agent.launch.agent_status", refuse)
     for debug in ((), ("--debug",)):
         found = CliRunner().invoke(cli, [*debug, "--home", str(settings.home), "agent", "status"], color=True)
         assert found.exit_code == 1
@@ -123,7 +123,7 @@ def test_lines_that_a_service_logs_to_stdout_hold_no_control_character(capsys: p
     assert line.endswith(f"INFO rivertwice.stream: refused {SHOWN}")
 
 
-@pytest.mark.parametrize("module", ["stream/driver.py", "fast/job.py", "supervise/agent.py"])
+@pytest.mark.parametrize("module", ["stream/driver.py", "deliver/fast_job.py", "agent/agent.py"])
 def test_every_long_running_process_logs_by_that_function(module: str) -> None:
     text = (Path(rivertwice.__file__).parent / module).read_text()
     assert ("    log_to_stdout()\n" in text, "basicConfig" in text) == (True, False)

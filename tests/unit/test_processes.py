@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rivertwice import processes
-from rivertwice.locks import open_locked
-from rivertwice.processes import (
+from rivertwice.core import processes
+from rivertwice.core.locks import open_locked
+from rivertwice.core.processes import (
     NEVER_SEEN,
     Life,
     is_alive,

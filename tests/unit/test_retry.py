@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from rivertwice.retry import delay_after, retry, retry_for
+from rivertwice.core.waits import delay_after, retry, retry_for
 
 
 class Failing:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from homes.project import REPOSITORY
 from lab.faults.cases import all_cases, select_cases
-from rivertwice.cli import cli
+from rivertwice.cli.main import cli
 
 WANTED = [*(f"S{number}" for number in range(1, 56)), *(f"P{number}" for number in range(1, 13))]
 STATES = ("shown", "part", "open")

@@ -12,9 +12,9 @@ import pytest
 from markdown_it import MarkdownIt
 
 from homes.project import REPOSITORY
-from rivertwice.cli import cli
-from rivertwice.config.variables import VARIABLES
-from rivertwice.metrics.prometheus import described
+from rivertwice.agent.prometheus import described
+from rivertwice.cli.main import cli
+from rivertwice.core.settings import VARIABLES
 from running.site import Page, build_site
 
 pytestmark = pytest.mark.long
@@ -109,7 +109,7 @@ def test_the_reference_has_every_command_setting_metric_and_key(site: Path, page
     assert [each.name for each in described() if f"<code>{each.name}</code>" not in texts["metrics"]] == []
     keys = json.loads((DOCS / "pipeline.schema.json").read_text())["properties"]
     assert [key for key in keys if f"<code>{key}</code>" not in texts["pipeline-yaml"]] == []
-    assert {"rivertwice.open", "rivertwice.results.project.Project.served"} <= pages[reference / "python.html"].names
+    assert {"rivertwice.open", "rivertwice.read.project.Project.served"} <= pages[reference / "python.html"].names
 
 
 def test_a_broken_link_fails_the_build_and_is_named(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_the_nearest_tests_of_a_change_are_found(monkeypatch: pytest.MonkeyPatch
     changed_tests = load_script("changed_tests", monkeypatch)
     files = {
         "tests/unit/backfill/test_a.py": {"rivertwice.backfill.plan"},
-        "tests/unit/backfill/test_b.py": {"rivertwice.cli"},
+        "tests/unit/backfill/test_b.py": {"rivertwice.cli.main"},
         "tests/unit/log/test_c.py": {"rivertwice.log.kafka"},
         "tests/spark/test_d.py": {"streams.kinds"},
         "tests/unit/log/test_e.py": {"rivertwice.log.kafka"},
@@ -64,7 +64,7 @@ def test_the_nearest_tests_of_a_change_are_found(monkeypatch: pytest.MonkeyPatch
     ("path", "module"),
     [
         ("src/rivertwice/backfill/plan.py", "rivertwice.backfill.plan"),
-        ("src/rivertwice/store/__init__.py", "rivertwice.store"),
+        ("src/rivertwice/store/__init__.py", "rivertwice.storage"),
         ("tests/homes/project.py", "homes.project"),
         ("lab/model/schedule.py", "lab.model.schedule"),
         ("tests/unit/test_cli.py", None),

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rivertwice import tracing
-from rivertwice.progress import report_nothing
+from rivertwice.core import tracing
+from rivertwice.core.waits import report_nothing
 from rivertwice.reconcile.report import Phases
 from servers.otlp import Collector, attributes, collecting
 

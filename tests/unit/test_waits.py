@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rivertwice.waits import Deadline
+from rivertwice.core.waits import Deadline
 
 
 @dataclass

@@ -20,9 +20,9 @@ import zstandard
 from click.testing import CliRunner
 
 from homes.delivery import DeliveryHome, fill
-from rivertwice.cli import cli
-from rivertwice.delivery.deliver import Deliverer
-from rivertwice.waits import Deadline
+from rivertwice.cli.main import cli
+from rivertwice.core.waits import Deadline
+from rivertwice.deliver.deliver import Deliverer
 from running.waiting import wait_for
 
 MIB = 1 << 20
@@ -204,9 +204,9 @@ def test_the_time_for_an_answer_counts_from_the_connection_on(
     slow_headers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_HOOK", slow_headers)
-    monkeypatch.setattr("rivertwice.web.ANSWER_S", 0.5)
-    monkeypatch.setattr("rivertwice.schemas.registry_client.ANSWER_S", 0.5)
-    monkeypatch.setattr("rivertwice.delivery.webhook_sink.TRIES", 2)
+    monkeypatch.setattr("rivertwice.core.web.ANSWER_S", 0.5)
+    monkeypatch.setattr("rivertwice.definition.confluent.ANSWER_S", 0.5)
+    monkeypatch.setattr("rivertwice.deliver.webhook_sink.TRIES", 2)
     world = DeliveryHome(tmp_path, HOOK)
     fill(world, "t1", range(1), keys=2)
     env = {**world.settings.to_env(), "RIVERTWICE_SCHEMA_REGISTRY": slow_headers}

@@ -12,7 +12,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from homes.project import REPOSITORY
-from rivertwice.setup.packages import direct_pins, normalized, select_unfit
+from rivertwice.local.install import direct_pins, normalized, select_unfit
 from running.reader import build_wheel
 
 BROUGHT_BY = {

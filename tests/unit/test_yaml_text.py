@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homes.project import FLIGHTS, make_project, replace_text
-from rivertwice.cli import cli
-from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.case_files import load_case
-from rivertwice.yaml_text import MOST_VALUES, UnreadableYamlError, compose_yaml, read_yaml
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import DefinitionError
+from rivertwice.core.yaml_text import MOST_VALUES, UnreadableYamlError, compose_yaml, read_yaml
+from rivertwice.engine.case_files import load_case
 
 LINES = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 9)}]" for n in range(20)]
 BOMB = "\n".join(LINES) + "\n"

@@ -22,9 +22,9 @@ from lab.model.stories import ACTORS
 from lab.model.stream import Record
 from lab.model.violations import fail
 from lab.model.world import World
-from rivertwice.delivery.model import BATCHES, DeliveryStep, Position, View
-from rivertwice.delivery.plan import Limits, plan_next
-from rivertwice.errors import RivertwiceError
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.deliver.model import BATCHES, DeliveryStep, Position, View
+from rivertwice.deliver.plan import Limits, plan_next
 
 DELAY, ARRIVE, TIME_OUT = "delay", "arrive", "time out"
 

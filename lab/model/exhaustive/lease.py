@@ -14,8 +14,8 @@ from lab.model.mutation import Mutation
 from lab.model.process import Process, Steps, point
 from lab.model.rules import Rules
 from lab.model.violations import fail
-from rivertwice.errors import LeaseLostError, UnknownOutcomeError
-from rivertwice.store.lease_terms import VALID_SHARE, Held, Takeover, Terms, decide_takeover
+from rivertwice.core.errors import LeaseLostError, UnknownOutcomeError
+from rivertwice.storage.leases import VALID_SHARE, Held, Takeover, Terms, decide_takeover
 
 LOOKED = point("lease: read by a start")
 ASKED = point("lease: take sent")

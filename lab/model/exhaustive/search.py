@@ -31,9 +31,9 @@ from lab.model.versions.home import VersionWorld
 from lab.model.versions.pipeline import Pipeline
 from lab.model.violations import ViolationError, fail
 from lab.model.world import World
-from rivertwice.config import PipelineHome
-from rivertwice.delivery.model import DeliveredRecord, DeliveryStep, Position, View
-from rivertwice.errors import RivertwiceError, UnknownOutcomeError
+from rivertwice.core.errors import RivertwiceError, UnknownOutcomeError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.deliver.model import DeliveredRecord, DeliveryStep, Position, View
 from rivertwice.stream.checkpoint import PlannedBatch
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline

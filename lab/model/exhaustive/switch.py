@@ -18,7 +18,7 @@ from lab.model.versions.pipeline import FIRST, Pipeline
 from lab.model.versions.serve import is_current
 from lab.model.versions.stories import VERSION_ACTORS
 from lab.model.violations import fail
-from rivertwice.config.versions import version_name
+from rivertwice.core.installed import version_name
 from rivertwice.timeline.served_stamp import serving_version_of
 from rivertwice.timeline.version_records import Version
 from rivertwice.versions import serve

@@ -6,8 +6,8 @@ from lab.model.loads import run_load
 from lab.model.process import Process, Steps, point
 from lab.model.versions.home import VersionWorld
 from lab.model.versions.pipeline import FIRST, Pipeline
-from rivertwice.config.versions import version_name
-from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.core.errors import LostRaceError, RequestError
+from rivertwice.core.installed import version_name
 from rivertwice.timeline.version_records import Version
 
 WANTED = point("begin: versions and definitions read")

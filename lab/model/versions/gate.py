@@ -14,11 +14,11 @@ from lab.model.verdicts import EXACT, version_of
 from lab.model.versions.home import VersionWorld
 from lab.model.versions.pipeline import Pipeline
 from lab.model.views import look_at
-from rivertwice.errors import RequestError
+from rivertwice.core.errors import RequestError
 from rivertwice.reconcile.seals.look import Look
-from rivertwice.trial.model import Comparison, SchemaChange
 from rivertwice.versions.changes import ColumnsChange
 from rivertwice.versions.model import Parity, Proof
+from rivertwice.versions.try_model import Comparison, SchemaChange
 
 Rows = Mapping[int, frozenset[Address]]
 PROVED = point("compare: proofs of both sides read")

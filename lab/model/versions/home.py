@@ -14,8 +14,8 @@ from lab.model.stream import Record
 from lab.model.tables import Tables
 from lab.model.versions.pipeline import FIRST, Pipeline, ServedTable, home_of
 from lab.model.world import World
-from rivertwice.config import PipelineHome, Place
-from rivertwice.errors import RequestError
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome, Place
 from rivertwice.timeline.served_stamp import ServedStamp
 
 SHARED_LOCKS = ("archive", "versions 1", "versions 2")

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from lab.model.agent import look_served
 from lab.model.process import Process, Steps, point
 from lab.model.versions.home import VersionWorld, renamed
-from rivertwice.errors import LostRaceError
+from rivertwice.core.errors import LostRaceError
 
 RACES = 5
 FOLLOWED = point("served of a version: stamp of what consumers read followed")

@@ -14,9 +14,9 @@ from lab.model.rules import Rules
 from lab.model.stream import Address, Record
 from lab.model.tables import SERVED_BUILD
 from lab.model.versions.judge import VersionJudge
-from rivertwice.config import PipelineHome
-from rivertwice.errors import LostRaceError
-from rivertwice.store.delta_read import Change
+from rivertwice.core.errors import LostRaceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.storage.delta_read import Change
 from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.timeline.version_records import Version
 

@@ -22,7 +22,7 @@ from lab.model.versions.pipeline import FIRST, Pipeline
 from lab.model.versions.serve import is_current
 from lab.model.versions.stories import VERSION_ACTORS, VERSION_STORIES, VERSION_TASKS
 from lab.model.views import look_at
-from rivertwice.errors import LostRaceError, RivertwiceError
+from rivertwice.core.errors import LostRaceError, RivertwiceError
 from rivertwice.timeline.intent import Intent
 from rivertwice.versions.proof import prove
 

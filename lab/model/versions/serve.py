@@ -14,7 +14,7 @@ from lab.model.versions.gate import compare_versions, read_proofs
 from lab.model.versions.home import VersionWorld, renamed
 from lab.model.versions.keeper import LOCKED, lock_name, rebuild
 from lab.model.versions.pipeline import FIRST, Pipeline
-from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.core.errors import LostRaceError, RequestError
 from rivertwice.versions.model import Parity
 
 SWITCHABLE = point("serve: it is a version that ran")

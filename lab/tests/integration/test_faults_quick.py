@@ -10,8 +10,8 @@ import pytest
 
 from lab.faults.campaign import run_case, tell
 from lab.faults.cases import all_cases
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo
 from running.tiers import LANDING, in_turn
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -16,11 +16,11 @@ from confluent_kafka import TopicPartition
 
 from lab.flights.plan import STORM, LogRecord
 from lab.flights.replay import ReplayRequest, plan_replay, replay
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import broker_status, start_broker, stop_broker
-from rivertwice.errors import ConfigError, RequestError
+from rivertwice.core.errors import ConfigError, RequestError
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
+from rivertwice.local.broker import broker_status, start_broker, stop_broker
 from rivertwice.log import kafka
-from rivertwice.waits import Deadline
 from running.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
@@ -97,7 +97,7 @@ def test_a_replay_killed_in_the_middle_goes_on_without_a_hole(kafka_settings: Se
     request = ReplayRequest(topic=topic, days=STORM)
     kafka.ensure_topic(kafka_settings, topic, 4)
     script = (
-        "from rivertwice.config import Settings; from lab.flights.plan import STORM;"
+        "from rivertwice.core.settings import Settings; from lab.flights.plan import STORM;"
         "from lab.flights.replay import ReplayRequest, replay;"
         f"replay(Settings.from_env(), ReplayRequest(topic={topic!r}, days=STORM, speed=7200.0))"
     )
@@ -135,7 +135,7 @@ def test_records_of_2013_are_still_there_and_their_header_too(kafka_settings: Se
 
 
 def test_the_broker_outlives_its_starter_and_keeps_its_records(settings: Settings) -> None:
-    script = "from rivertwice.config import Settings; from rivertwice.embedded.broker import start_broker; start_broker(Settings.from_env())"
+    script = "from rivertwice.core.settings import Settings; from rivertwice.local.broker import start_broker; start_broker(Settings.from_env())"
     subprocess.run([sys.executable, "-c", script], env=os.environ | settings.to_env(), check=True)
     try:
         info = broker_status(settings)

@@ -20,11 +20,11 @@ import pytest
 from homes.delivery import DeliveryHome, fill, fold, read_topic
 from lab.faults.postgres import address_at, commit_of_a_step, loopback_server, missing, port_of
 from lab.faults.proxy import CLEAR, END_TXN, PRODUCE, FaultProxy, LateRequest, Weather, proxied_broker
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.delivery import postgres_sink
-from rivertwice.delivery.deliver import Deliverer
-from rivertwice.errors import ServiceError
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import ServiceError
+from rivertwice.core.settings import Settings
+from rivertwice.deliver import postgres_sink
+from rivertwice.deliver.deliver import Deliverer
 from rivertwice.log import kafka, outbox
 from running.waiting import wait_for
 
@@ -39,7 +39,7 @@ def proxy(settings: Settings) -> Iterator[FaultProxy]:
 
 
 def deliver(world: DeliveryHome, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rivertwice.cli", "deliver", "run", "p", "--until-end", *more]
+    command = [sys.executable, "-m", "rivertwice.cli.main", "deliver", "run", "p", "--until-end", *more]
     environment = {**os.environ, **world.settings.to_env()}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
@@ -178,7 +178,7 @@ def test_sigterm_ends_a_deliverer_whose_database_does_not_answer(
 ) -> None:
     fill(table, "t1", range(1), keys=5)
     far.swallow, far.lose = commit_of_a_step(), False
-    command = [sys.executable, "-m", "rivertwice.cli", "deliver", "run", "p"]
+    command = [sys.executable, "-m", "rivertwice.cli.main", "deliver", "run", "p"]
     with subprocess.Popen(command, env={**os.environ}, stderr=subprocess.PIPE, text=True) as process:
         with psycopg.connect(server, autocommit=True) as watcher:
             found = "SELECT to_regclass('totals') IS NOT NULL"
@@ -202,7 +202,7 @@ def test_a_deliverer_that_stands_still_inside_copy_holds_the_next_one_up_for_a_m
     table.commit("t1", 1, 2, [(1, f"k{number}", number) for number in range(60_000)])
     elsewhere = tmp_path / "another host"
     shutil.copytree(table.settings.home, elsewhere)
-    command = [sys.executable, "-m", "rivertwice.cli", "deliver", "run", "p", "--until-end"]
+    command = [sys.executable, "-m", "rivertwice.cli.main", "deliver", "run", "p", "--until-end"]
     ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'rivertwice%' AND query LIKE 'COPY%' AND state = 'active'"
     with (
         subprocess.Popen(command, env={**os.environ}, stderr=subprocess.PIPE, text=True) as process,

@@ -20,7 +20,7 @@ import pandas as pd
 from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable
 
-from rivertwice.waits import Deadline
+from rivertwice.core.waits import Deadline
 
 HOUR_MS = 3_600_000
 Row = tuple[Any, ...]

@@ -18,14 +18,14 @@ from homes.project import EXAMPLES, REPOSITORY
 from lab.flights.data import flights_csv
 from lab.flights.replay import ReplayRequest, replay
 from lab.tests.oracle.legs_oracle import Row, aircraft_days, as_of, landed, position_at, read_legs
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.compile import compile_sources
+from rivertwice.engine.decode import decode
+from rivertwice.engine.relations import accepted
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.compile import compile_sources
-from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.relations import accepted
 from running.tiers import in_turn
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]

@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 from lab.flights.data import flights_csv
 from lab.flights.replay import ReplayRequest, replay
 from lab.tests.oracle.flights_oracle import aggregate, mean_delay, read_csv, rounded
-from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.compile import compile_batch
+from rivertwice.engine.decode import decode
+from rivertwice.engine.relations import accepted
+from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.compile import compile_batch
-from rivertwice.pipeline.decode import decode
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.relations import accepted
 from rivertwice.reconcile.frames import unique_rows
 from rivertwice.reconcile.view import shape_of
 from running.tiers import in_turn

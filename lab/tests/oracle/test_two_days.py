@@ -20,7 +20,7 @@ from lab.tests.oracle.flights_oracle import (
     read_changelog,
     read_csv,
 )
-from rivertwice.instants import utc_now
+from rivertwice.core.instants import utc_now
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.run import reconcile
 from streams.flights import StreamedRun, copy_run

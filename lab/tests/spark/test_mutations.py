@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from lab.mutation_score import plan_scores, run_scores, summary
 from lab.mutations import MUTATIONS
-from rivertwice.config import Settings
-from rivertwice.embedded.broker import BrokerInfo
+from rivertwice.core.settings import Settings
+from rivertwice.local.broker import BrokerInfo
 from running.tiers import LANDING, in_turn
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -1,1 +1,1 @@
-"""Backfill: a plan as a value, then write, audit, publish."""
+"""Windows computed again, audited, published; the first load."""

@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from rivertwice.backfill.ranges import HalfOpenRange, merge
-from rivertwice.instants import from_ms, to_iso
-from rivertwice.pipeline.late_policy import LatePolicy
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.definition.parts import LatePolicy
 from rivertwice.timeline.serving import Publication
 
 DUE, WAITING, BEYOND = "due", "waiting", "beyond"

@@ -14,10 +14,10 @@ from datetime import timedelta
 
 from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.ranges import HalfOpenRange, subtract
-from rivertwice.errors import RequestError
-from rivertwice.instants import TimeRange, from_ms, iso_of_ms
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import TimeRange, from_ms, iso_of_ms
+from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import OffsetRanges, count, drop_empty
-from rivertwice.pipeline.definition import Definition
 from rivertwice.timeline.first_load import FirstLoad, LogZone
 from rivertwice.timeline.serving import Publication
 

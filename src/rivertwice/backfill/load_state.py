@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from rivertwice.backfill.ranges import HalfOpenRange, length
-from rivertwice.config import PipelineHome
-from rivertwice.errors import LostRaceError
-from rivertwice.instants import iso_of_ms
-from rivertwice.locks import holder, is_locked, lock_or_refuse
-from rivertwice.pipeline.bundle import load_bundle_definition
-from rivertwice.store.files import read_json, replace_json
+from rivertwice.core.errors import LostRaceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import iso_of_ms
+from rivertwice.core.locks import holder, is_locked, lock_or_refuse
+from rivertwice.definition.bundle import load_bundle_definition
+from rivertwice.storage.local import read_json, replace_json
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.first_load import FirstLoad, read_load
 from rivertwice.timeline.lineage import head_path, path_semantics
@@ -87,7 +87,7 @@ def has_closed(home: PipelineHome, load: FirstLoad) -> bool:
 def unloaded_windows(home: PipelineHome, load: FirstLoad) -> tuple[HalfOpenRange, ...]:
     """Return the windows that no backfill has published yet, by their start (epoch ms)."""
     from rivertwice.backfill.load_plan import find_unloaded  # only few pipelines ever had a first load
-    from rivertwice.timeline.served import publications_of
+    from rivertwice.timeline.served_rows import publications_of
 
     return find_unloaded(load, publications_of(read_sequence(home)), path_semantics(home, head_path(home)))
 

@@ -9,14 +9,8 @@ from datetime import datetime
 
 import numpy as np
 
-from rivertwice.backfill.draft import draft_plan
 from rivertwice.backfill.late_queue import describe_queue, due_ranges, queue_windows
-from rivertwice.backfill.model import (
-    BackfillPlan,
-    BackfillRequest,
-    BackfillView,
-    Cut,
-)
+from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, Cut
 from rivertwice.backfill.ranges import (
     HalfOpenRange,
     align_outwards,
@@ -28,10 +22,10 @@ from rivertwice.backfill.ranges import (
     windows,
 )
 from rivertwice.backfill.session_plan import plan_sessions
-from rivertwice.backfill.zones import check_doubts, plan_chunks
-from rivertwice.errors import NothingStaleError, RequestError
-from rivertwice.instants import iso_of_ms, to_ms
-from rivertwice.store.files import encode_json
+from rivertwice.backfill.zones import check_doubts, draft_plan, plan_chunks
+from rivertwice.core.errors import NothingStaleError, RequestError
+from rivertwice.core.instants import iso_of_ms, to_ms
+from rivertwice.storage.local import encode_json
 from rivertwice.timeline.serving import select_winners
 
 MAX_WINDOWS = 100_000

@@ -6,25 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rivertwice.backfill.components import Span
-from rivertwice.backfill.explain import explain_plan
 from rivertwice.backfill.late_queue import DUE, describe_queue
-from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView
-from rivertwice.backfill.observe import observe_backfill, observe_late_queue, stale_ranges
+from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, Span
+from rivertwice.backfill.observe import explain_plan, observe_backfill, observe_late_queue, stale_ranges
 from rivertwice.backfill.plan import CHUNK_RECORDS, plan_backfill
-from rivertwice.backfill.session_observe import overlapping, spans_of
+from rivertwice.backfill.reading import truth_reader
+from rivertwice.backfill.session_observe import ReadServed, Zone, overlapping, spans_of, survey_sessions
 from rivertwice.backfill.session_plan import asked_sessions, has_settled
-from rivertwice.backfill.session_reader import truth_reader
-from rivertwice.backfill.survey import ReadServed, Zone, survey_sessions
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.pipeline.bundle import load_bundle_definition
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.on_demand import Spark
-from rivertwice.progress import Progress
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Progress
+from rivertwice.definition.bundle import load_bundle_definition
+from rivertwice.definition.definition import Definition
+from rivertwice.engine.jvm import Spark
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.lineage import path_of, select_on_path
 from rivertwice.timeline.sequence import head, read_sequence, select_head
-from rivertwice.timeline.served import rows_served_by
+from rivertwice.timeline.served_rows import rows_served_by
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

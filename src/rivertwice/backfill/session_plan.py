@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rivertwice.backfill.components import Component, Span
-from rivertwice.backfill.draft import draft_plan
 from rivertwice.backfill.model import (
     BackfillPlan,
     BackfillRequest,
     BackfillView,
     Beyond,
     Chunk,
+    Component,
     Cut,
     PlannedSession,
     PlannedSessions,
     Seed,
     SessionsView,
+    Span,
 )
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, merge
-from rivertwice.backfill.survey import Asked
-from rivertwice.backfill.zones import plan_offsets, without
-from rivertwice.errors import LogGapError, NothingStaleError, RequestError
-from rivertwice.instants import from_ms, to_iso, to_ms
-from rivertwice.timeline.keys import key_digest
+from rivertwice.backfill.session_observe import Asked
+from rivertwice.backfill.zones import draft_plan, plan_offsets, without
+from rivertwice.core.errors import LogGapError, NothingStaleError, RequestError
+from rivertwice.core.instants import from_ms, to_iso, to_ms
+from rivertwice.timeline.digest import key_digest
 
 SHOWN = 5
 MOST_RANGES = 100

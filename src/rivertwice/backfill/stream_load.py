@@ -11,10 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from rivertwice.backfill.load_map import all_records
+from rivertwice.backfill.load import all_records
 from rivertwice.backfill.load_plan import find_load_obstacle
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import LogGapError, LostRaceError, RequestError
+from rivertwice.core.errors import LogGapError, LostRaceError, RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle
+from rivertwice.definition.definition import Definition
+from rivertwice.definition.parts import RECORD
 from rivertwice.log import kafka
 from rivertwice.log.addresses import (
     Part,
@@ -28,10 +32,7 @@ from rivertwice.log.addresses import (
     encode_ends,
 )
 from rivertwice.log.archive_table import archived_ranges
-from rivertwice.pipeline.bundle import Bundle
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.names import RECORD
-from rivertwice.stream.at_rest import at_rest
+from rivertwice.stream.lease import at_rest
 from rivertwice.stream.load_stage import large_limit
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.sequence import head

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rivertwice.config import PipelineHome
+from rivertwice.core.homes import PipelineHome
 from rivertwice.log.addresses import StoredOffsets
 from rivertwice.timeline.lineage import load_timeline
 from rivertwice.timeline.sequence import head

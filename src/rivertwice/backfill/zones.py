@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from rivertwice.backfill.model import BackfillView, BatchZone, Chunk, OffsetRuns
+from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, BatchZone, Chunk, OffsetRuns
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, intersect, merge, reach, subtract, windows
-from rivertwice.errors import LogGapError
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.core.errors import LogGapError
+from rivertwice.core.instants import from_ms, to_iso
 
 SCAN_GAP = 10_000
 """Holes up to this many offsets are read: a further scan costs more than such a hole."""
@@ -163,3 +163,41 @@ def union_offsets(parts: Iterable[OffsetRuns]) -> OffsetRuns:
             for partition, pairs in by_partition.items():
                 by_topic.setdefault(topic, {}).setdefault(partition, []).extend(pairs)
     return {t: {p: merge(pairs) for p, pairs in sorted(by.items())} for t, by in sorted(by_topic.items())}
+
+
+# What every plan takes from its request, its view and its chunks, whatever the kind of windows. Pure.
+
+
+def draft_plan(
+    request: BackfillRequest, view: BackfillView, ranges: tuple[HalfOpenRange, ...], chunks: Sequence[Chunk]
+) -> BackfillPlan:
+    """Return a plan that has no id yet, and nothing that depends on the kind of windows.
+
+    Args:
+        request: what is asked.
+        view: what was observed.
+        ranges: where the windows to publish start, as half-open ranges of epoch milliseconds.
+        chunks: the work, in order.
+
+    Raises:
+        LogGapError: neither the archive nor Kafka has a record that is needed.
+    """
+    offsets = union_offsets(chunk.offsets for chunk in chunks)
+    archive, kafka = plan_sources(offsets, view)
+    return BackfillPlan(
+        id="",
+        pipeline=view.pipeline,
+        reason=request.reason,
+        window_ms=view.window_ms,
+        ranges=ranges,
+        as_of=view.as_of,
+        topic_ids=view.topic_ids,
+        offsets=offsets,
+        archive=archive,
+        kafka=kafka,
+        chunks=tuple(chunks),
+        bundle=view.bundle,
+        semantics=view.semantics,
+        sequence=view.sequence,
+        amendments=view.amendments,
+    )

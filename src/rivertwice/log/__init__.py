@@ -1,1 +1,1 @@
-"""The log: Kafka topics plus the archive. Only this package connects to Kafka."""
+"""Kafka and its longer copy, the archive: records by exact range, gaps, claims on retention."""

@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from rivertwice.config import Settings, is_s3
-from rivertwice.errors import CheckpointError, LogGapError
+from rivertwice.core.errors import CheckpointError, LogGapError
+from rivertwice.core.homes import is_s3
+from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import OffsetRanges, StoredOffsets, between, decode_ends, drop_empty
-from rivertwice.log.archive_read import KAFKA_COLUMNS, archive_files, kafka_schema
 from rivertwice.log.archive_table import ABSENT, SCHEMA, read_archived
-from rivertwice.store.delta import open_table
-from rivertwice.store.delta_scan import File, pieces_of, shares
-from rivertwice.store.spark_files import files_of
+from rivertwice.log.records import KAFKA_COLUMNS, archive_files, kafka_schema
+from rivertwice.storage.delta import open_table
+from rivertwice.storage.spark_scan import File, files_of, pieces_of, shares
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,8 +11,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from rivertwice.config import Settings, require_topic
-from rivertwice.errors import LostRaceError, RivertwiceError
+from rivertwice.core.errors import LostRaceError, RivertwiceError
+from rivertwice.core.homes import require_topic
+from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import describe
 from rivertwice.log.archive import extend_archive
 

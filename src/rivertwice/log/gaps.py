@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from rivertwice.config import PipelineHome, Place, below
-from rivertwice.errors import RequestError
-from rivertwice.instants import from_ms, parse_iso, to_iso
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome, Place, below
+from rivertwice.core.instants import from_ms, parse_iso, to_iso
 from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty
-from rivertwice.store.files import encode_json
-from rivertwice.store.small_records import list_records, put_record_if_absent, read_record
+from rivertwice.storage.local import encode_json
+from rivertwice.storage.places import list_records, put_record_if_absent, read_record
 
 FORMAT = 1
 GAP = "gap.json"

@@ -21,11 +21,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from rivertwice.config import Settings
-from rivertwice.errors import LeaseLostError, ServiceError, UnknownOutcomeError
+from rivertwice.core.errors import LeaseLostError, ServiceError, UnknownOutcomeError
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
 from rivertwice.log import kafka
 from rivertwice.log.reader import read_exactly, read_to
-from rivertwice.waits import Deadline
 
 LOG = logging.getLogger(__name__)
 POSITIONS = "rivertwice-positions"

@@ -1,17 +1,20 @@
-"""Read exact offset ranges with a plain consumer: for few records a JVM would cost more than the reading."""
+"""Read with a plain consumer: exact offset ranges, the holes in them, and samples. For few records a JVM would cost more."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from rivertwice.config import Settings
-from rivertwice.errors import LogGapError, ServiceError
+from rivertwice.core.errors import LogGapError, RequestError, RivertwiceError, ServiceError
+from rivertwice.core.settings import Settings
+from rivertwice.core.text import did_you_mean
+from rivertwice.core.waits import Deadline
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part, describe, drop_empty
-from rivertwice.waits import Deadline
+from rivertwice.log.kafka import TIMEOUT, begin_offsets, consumer, end_offsets, topic_names
 
 PATIENCE_S = 30.0  # without a record or an end of partition; a killed broker is back in 5 s
 _FEW_BYTES = 65_536
@@ -153,3 +156,256 @@ def _open(settings: Settings, isolation: str) -> Consumer:
     return kafka.consumer(
         settings, extra={"enable.partition.eof": True, "isolation.level": isolation, "fetch.wait.max.ms": 20}
     )
+
+
+# Offsets without a record for a reader: markers and aborted records of transactions, or records removed by compaction.
+#
+# Readers are `read_committed`: they never see records of an open or aborted transaction. A transaction's marker takes an offset,
+# too. In a topic that is not compacted, an offset that such a reader skips is one of these, for ever. So they are counted by a second
+# reader, and what a batch read plus what is absent must be what its range covers. In a compacted topic any record may vanish later,
+# so nothing can be concluded from an offset that is skipped: it is refused as a source.
+
+NAMED = 6
+MOST_RUNS = 200
+Runs = dict[int, tuple[tuple[int, int], ...]]
+"""Partition to half-open runs of offsets, in order."""
+
+
+def find_holes(settings: Settings, topic: str, ranges: OffsetRanges) -> dict[tuple[int, int], str]:
+    """Return (partition, offset) of every hole to its cause: `aborted`, or `marker or compacted`.
+
+    Raises:
+        ServiceError: Kafka does not answer.
+        LogGapError: the range is gone.
+    """
+    visible = {(r.partition(), r.offset()) for r in read_exactly(settings, topic, ranges)}
+    written = {(r.partition(), r.offset()) for r in read_exactly(settings, topic, ranges, committed=False)}
+    addresses = {(p, offset) for p, (start, end) in ranges.items() for offset in range(start, end)}
+    return {at: "aborted" if at in written else "marker or compacted" for at in sorted(addresses - visible)}
+
+
+def explain_holes(settings: Settings, topic: str, ranges: OffsetRanges) -> str:
+    """Return the holes of ranges in words, the first few by address; or the error if they cannot be read."""
+    try:
+        holes = find_holes(settings, topic, ranges)
+    except RivertwiceError as error:
+        return f"which offsets hold no record is not known: {error}"
+    named = ", ".join(f"{topic}/{p}@{offset} ({cause})" for (p, offset), cause in list(holes.items())[:NAMED])
+    more = f" and {len(holes) - NAMED} more" if len(holes) > NAMED else ""
+    return f"no record at {named}{more}" if holes else "every offset holds a record now"
+
+
+def absent_runs(settings: Settings, topic: str, ranges: OffsetRanges) -> Runs:
+    """Return the offsets of ranges that hold no record for a reader, because of transactions alone.
+
+    The records are read, none is kept: memory grows with the number of runs.
+
+    Args:
+        settings: gives the Kafka address.
+        topic: the topic.
+        ranges: half-open, ending at or before the first open transaction.
+
+    Raises:
+        LogGapError: the topic is compacted, so an absent record may have been one that counts; or the range is gone.
+        ServiceError: Kafka does not answer.
+    """
+    if kafka.is_compacted(settings, topic):
+        message = (
+            f"topic {topic} has cleanup.policy=compact: Kafka removes records that newer ones supersede, so a batch cannot be counted, and a "
+            f"recompute reads less than the stream did; {explain_holes(settings, topic, ranges)}; what is streamed and archived "
+            "before Kafka compacts it is whole: raise the topic's min.compaction.lag.ms, set cleanup.policy=delete, or copy the records to a topic that is not compacted and stream that"
+        )
+        raise LogGapError(message)
+    runs = _skipped(settings, topic, ranges)
+    begin = kafka.begin_offsets(settings, topic)
+    gone = {p: start for p, (start, end) in drop_empty(ranges).items() if start < begin.get(p, 0)}
+    if gone:
+        message = (
+            f"topic {topic}: Kafka deletes the first records of partition {', '.join(map(str, gone))} while they are counted; nothing "
+            "was concluded; see `rivertwice retention`"
+        )
+        raise LogGapError(message)
+    return runs
+
+
+def compacted_away(settings: Settings, topic: str, ranges: OffsetRanges) -> list[tuple[int, int, int]]:
+    """Return (partition, start, end) of what a compacted topic has no record for any more; nothing for another topic.
+
+    Records between two runs that lie close are counted in, if there were too many runs to look at.
+
+    Raises:
+        ServiceError: Kafka does not answer.
+        LogGapError: the range is gone.
+    """
+    if not kafka.is_compacted(settings, topic):
+        return []
+    runs = _skipped(settings, topic, ranges)
+    return [(partition, *run) for partition, own in runs.items() for run in merge_close(own, MOST_RUNS)]
+
+
+def merge_close(runs: Sequence[tuple[int, int]], most: int) -> list[tuple[int, int]]:
+    """Return at most `most` runs that cover `runs`, closing the smallest gaps between them. Pure."""
+    if len(runs) <= most:
+        return list(runs)
+    gaps = sorted(range(1, len(runs)), key=lambda n: runs[n][0] - runs[n - 1][1])
+    closed = set(gaps[: len(runs) - most])
+    merged: list[tuple[int, int]] = [runs[0]]
+    for number, run in enumerate(runs[1:], start=1):
+        merged[-1:] = [(merged[-1][0], run[1])] if number in closed else [merged[-1], run]
+    return merged
+
+
+def _skipped(settings: Settings, topic: str, ranges: OffsetRanges) -> Runs:
+    records = read_exactly(settings, topic, ranges)
+    return runs_between(((int(r.partition() or 0), int(r.offset() or 0)) for r in records), ranges)
+
+
+def runs_between(addresses: Iterable[tuple[int, int]], ranges: OffsetRanges) -> Runs:
+    """Return the runs of offsets of ranges that are not among the addresses. Pure.
+
+    Args:
+        addresses: (partition, offset) in the ranges, in order within each partition.
+        ranges: half-open.
+    """
+    following = {partition: start for partition, (start, _) in ranges.items()}
+    runs: dict[int, list[tuple[int, int]]] = {}
+    for partition, offset in addresses:
+        if offset > following[partition]:
+            runs.setdefault(partition, []).append((following[partition], offset))
+        following[partition] = offset + 1
+    for partition, (_, end) in ranges.items():
+        if end > following[partition]:
+            runs.setdefault(partition, []).append((following[partition], end))
+    return {partition: tuple(of_partition) for partition, of_partition in sorted(runs.items())}
+
+
+def count_runs(runs: Mapping[int, Iterable[tuple[int, int]]]) -> dict[int, int]:
+    """Return partition to how many offsets its runs contain."""
+    return {partition: sum(end - start for start, end in of_partition) for partition, of_partition in runs.items()}
+
+
+# A bounded sample of a topic: the oldest and the newest records of each partition, and no others.
+
+_EXTRA = {
+    "enable.partition.eof": True,
+    "queued.min.messages": 1_000,
+    "queued.max.messages.kbytes": 4_096,  # the client reads ahead so much, not 64 MB
+}
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Successive offsets of a partition, half-open. `newest` says that it ends where the partition ends."""
+
+    partition: int
+    begin: int
+    end: int
+    newest: bool
+
+
+@dataclass(frozen=True)
+class TopicSample:
+    """What was read of a topic.
+
+    Attributes:
+        partitions: how many it has.
+        held: offsets between the begin and the end of its partitions.
+        records: by stretch, in the order of their offsets.
+    """
+
+    partitions: int
+    held: int
+    records: Mapping[Stretch, list[Message]]
+
+
+def plan_stretches(begins: Mapping[int, int], ends: Mapping[int, int], most: int) -> list[Stretch]:
+    """Return which offsets to read: of each partition its share, half of it the oldest and half the newest. Pure.
+
+    Args:
+        begins: first offset of each partition.
+        ends: the offset after its last.
+        most: records in all; a partition gets at least two.
+    """
+    busy = sorted(partition for partition, end in ends.items() if end > begins.get(partition, 0))
+    stretches = []
+    for partition in busy:
+        begin, end, share = begins.get(partition, 0), ends[partition], max(2, most // len(busy))
+        if end - begin <= share:
+            stretches.append(Stretch(partition, begin, end, newest=False))
+            continue
+        stretches.append(Stretch(partition, begin, begin + share // 2, newest=False))
+        stretches.append(Stretch(partition, end - (share - share // 2), end, newest=True))
+    return stretches
+
+
+def sample_topic(settings: Settings, topic: str, most: int) -> TopicSample:
+    """Read at most about `most` records of a topic; nothing is committed, and no consumer group sees it.
+
+    Raises:
+        RequestError: there is no such topic, or it has no record.
+        ServiceError: Kafka does not answer, or did not give the records in time.
+    """
+    known = topic_names(settings)
+    if topic not in known:
+        message = f"Kafka at {settings.bootstrap_servers()} has no topic {topic!r}, so there is nothing to look at; {did_you_mean(topic, known)}"
+        raise RequestError(message)
+    begins, ends = begin_offsets(settings, topic), end_offsets(settings, topic)
+    held = sum(end - begins.get(partition, 0) for partition, end in ends.items())
+    if not held:
+        message = (
+            f"topic {topic} has no record now, so nothing can be guessed from it; send some, or take a file of records with "
+            "--from-file"
+        )
+        raise RequestError(message)
+    stretches = plan_stretches(begins, ends, most)
+    records: dict[Stretch, list[Message]] = {}
+    # The two stretches of a partition are read one after the other: a consumer is at one place of a partition.
+    for newest in (False, True):
+        records |= _read(settings, topic, [each for each in stretches if each.newest == newest])
+    if not any(records.values()):
+        message = f"topic {topic} has offsets but no record that can be read (deleted, or of open transactions); send some records"
+        raise RequestError(message)
+    return TopicSample(len(ends), held, records)
+
+
+def _read(settings: Settings, topic: str, stretches: list[Stretch]) -> dict[Stretch, list[Message]]:
+    by_partition = {each.partition: each for each in stretches}
+    records: dict[Stretch, list[Message]] = {each: [] for each in stretches}
+    open_partitions = set(by_partition)
+    deadline = Deadline.after(TIMEOUT)
+    reader = consumer(settings, group="rivertwice-init", extra=_EXTRA)
+    try:
+        reader.assign([TopicPartition(topic, each.partition, each.begin) for each in stretches])
+        while open_partitions and not deadline.is_over():
+            for message in reader.consume(500, 0.2):
+                partition = int(message.partition() or 0)
+                error = message.error()
+                if error is not None:
+                    _accept_end(error, topic, partition)
+                    open_partitions.discard(partition)
+                    continue
+                stretch, offset = by_partition[partition], int(message.offset() or 0)
+                if offset < stretch.end:
+                    records[stretch].append(message)
+                if offset >= stretch.end - 1:
+                    open_partitions.discard(partition)
+    finally:
+        reader.close()
+    if open_partitions:
+        message_text = (
+            f"Kafka at {settings.bootstrap_servers()} did not give the records of {topic}, partitions {sorted(open_partitions)}, within "
+            f"{TIMEOUT:.0f} s, so nothing was guessed; see `rivertwice status`, and try again"
+        )
+        raise ServiceError(message_text)
+    return records
+
+
+def _accept_end(error: KafkaError, topic: str, partition: int) -> None:
+    """Accept the end of a partition: what a compacted topic or an open transaction leaves of a stretch may be less than it.
+
+    Raises:
+        ServiceError: it is any other error.
+    """
+    if error.code() != KafkaError._PARTITION_EOF:
+        message = f"reading {topic}/{partition} failed: {error.str()}; see `rivertwice status`, and try again"
+        raise ServiceError(message)

@@ -1,15 +1,24 @@
-"""Produce records to given partitions and learn the address of each."""
+"""Produce records: to given partitions, to the topics of a replay; and what a broker answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from rivertwice.config import Settings
-from rivertwice.errors import ServiceError
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from rivertwice.core.errors import LogGapError, ServiceError
+from rivertwice.core.homes import require_topic
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline
 from rivertwice.log import kafka
+from rivertwice.log.addresses import OffsetRanges
+from rivertwice.log.kafka import python_options
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -102,3 +111,159 @@ def send_records(settings: Settings, topic: str, records: Sequence[SentRecord]) 
         )
         raise ServiceError(message)
     return [places[number] for number in range(len(records))]
+
+
+# A temporary topic with a range of the log, so that a stream can replay records that Kafka has deleted.
+
+_log = logging.getLogger(__name__)
+_FLUSH_S = 60.0
+OFFSET_HEADER = "rivertwice-offset"
+"""Header of a replay topic's record: its offset in the log. Only where that cannot be computed from the record's place."""
+
+
+@contextmanager
+def replay_topic(settings: Settings, name: str, partitions: int) -> Iterator[str]:
+    """Create an empty temporary topic for the block, and delete it afterwards; one left by a crash is replaced."""
+    require_topic(name)
+    if kafka.topic_exists(settings, name):
+        kafka.delete_topic(settings, name)
+    kafka.ensure_topic(settings, name, partitions)
+    try:
+        yield name
+    finally:
+        kafka.delete_topic(settings, name)
+
+
+def feed_replay_topic(
+    settings: Settings,
+    name: str,
+    ranges: OffsetRanges,
+    records: Iterable[Mapping[str, Any]],
+    *,
+    absent: Mapping[int, int] | None = None,
+) -> int:
+    """Produce records into an empty temporary topic: same partition, key, value, headers and timestamp, offset - start.
+
+    Offsets of the range without a record are left out, so later records move up; then each record carries its own offset in the
+    header `OFFSET_HEADER`.
+
+    Args:
+        settings: gives the Kafka address.
+        name: the temporary topic.
+        ranges: partition to half-open offset range; its start becomes offset 0.
+        records: Kafka's columns, ordered by offset within each partition.
+        absent: partition to how many of its offsets hold no record, as recorded; exactly so many must lack one.
+
+    Returns:
+        how many records were produced.
+
+    Raises:
+        LogGapError: a record is missing, so later offsets would shift.
+        ServiceError: Kafka did not acknowledge all records.
+    """
+    following = {partition: start for partition, (start, _) in ranges.items()}
+    failed: list[str] = []
+    producer = kafka.producer(settings)
+    allowed = dict(absent or {})
+    left_out = dict.fromkeys(ranges, 0)
+    count = 0
+    for record in records:
+        partition, offset = int(record["partition"]), int(record["offset"])
+        expected = following.get(partition)
+        if expected is None or not 0 <= offset - expected <= allowed.get(partition, 0) - left_out[partition]:
+            raise LogGapError(_gap(partition, expected, offset))
+        left_out[partition] += offset - expected
+        following[partition] = offset + 1
+        place = offset - ranges[partition][0] - left_out[partition]
+        headers = [(header["key"], header["value"]) for header in record["headers"] or []]
+        if allowed:
+            headers.append((OFFSET_HEADER, str(offset).encode()))
+        while True:
+            try:
+                producer.produce(
+                    name,
+                    value=_bytes(record["value"]),
+                    key=_bytes(record["key"]),
+                    partition=partition,
+                    timestamp=int(record["timestamp_ms"]),
+                    headers=headers,
+                    on_delivery=partial(_check, failed, place),
+                )
+                break
+            except BufferError:
+                producer.poll(0.5)
+        count += 1
+        if count % 1000 == 0:
+            producer.poll(0)
+    unsent = producer.flush(_FLUSH_S)
+    for partition, (_, end) in ranges.items():
+        if end - following[partition] + left_out[partition] != allowed.get(partition, 0):
+            raise LogGapError(_gap(partition, following[partition], end))
+    if unsent or failed:
+        message = f"Kafka did not take {unsent} records of replay topic {name} ({failed[:1]}); nothing depends on it; run it again"
+        raise ServiceError(message)
+    _log.info("replay topic %s: %s records", name, count)
+    return count
+
+
+def _check(failed: list[str], place: int, error: Any, message: Any) -> None:
+    if error is not None:
+        failed.append(str(error))
+    elif message.offset() != place:
+        failed.append(f"offset {message.offset()} instead of {place}")
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def _gap(partition: int, expected: int | None, following: int) -> str:
+    return (
+        f"partition {partition}: the record at offset {expected} is missing (the next one is {following}); a replay would shift "
+        "all later offsets and is refused; neither Kafka nor the archive has it, so use a newer savepoint"
+    )
+
+
+# Whether Kafka answers, and how long a start waits for the answer.
+
+START_SECONDS = 90.0
+_QUIET = logging.getLogger("rivertwice.log.quiet")  # a broker that is still starting is not logged
+_QUIET.setLevel(logging.CRITICAL)
+
+
+def ask_cluster_id(settings: Settings, seconds: float) -> str | None:
+    """Return the cluster's id if a broker answers within so many seconds."""
+    options: dict[str, Any] = {**python_options(settings), "logger": _QUIET}
+    client = AdminClient(options)
+    try:
+        answer = client.list_topics(timeout=seconds)
+    except KafkaException:
+        return None
+    return str(answer.cluster_id) if answer.brokers else None
+
+
+def await_kafka(settings: Settings, require_starting: Callable[[], None] | None = None) -> str:
+    """Wait until Kafka answers at the configured address, or the embedded broker's, and return the cluster's id.
+
+    Args:
+        settings: address and credentials.
+        require_starting: raises if waiting has no purpose any more; for the embedded broker. None for a Kafka that somebody
+            else runs.
+
+    Raises:
+        ServiceError: Kafka did not answer in time, or refuses this client.
+        ConfigError: no address is known.
+    """
+    bootstrap = settings.bootstrap_servers()
+    for _ in Deadline.after(START_SECONDS).polls(0.05):
+        cluster_id = ask_cluster_id(settings, 1.0)
+        if cluster_id is not None:
+            return cluster_id
+        if require_starting is not None:
+            require_starting()
+        elif (refused := kafka.refusal(settings)) is not None:
+            message = f"Kafka at {bootstrap} refuses this client ({refused}), so nothing can be read; check RIVERTWICE_KAFKA_*"
+            raise ServiceError(message)
+    where = "the address" if settings.bootstrap else f"{settings.broker / 'logs'} or the address"
+    message = f"no broker answers at {bootstrap} after {START_SECONDS:.0f} s; see {where}"
+    raise ServiceError(message)

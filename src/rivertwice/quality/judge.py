@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.instants import to_iso, to_ms
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.on_demand import Spark
+from rivertwice.core.instants import to_iso, to_ms
+from rivertwice.definition.definition import Definition
+from rivertwice.engine.jvm import Spark
 from rivertwice.quality.model import (
     CRITICAL,
     ERRORED,
@@ -30,9 +30,9 @@ from rivertwice.quality.model import (
     Judgement,
     expectation_id,
 )
-from rivertwice.quality.suite_files import ROWS_IN_WINDOW, Suite, columns_in
-from rivertwice.results.rows import Rows
-from rivertwice.timeline.served_ranges import joined, merged
+from rivertwice.quality.suites import ROWS_IN_WINDOW, Suite, columns_in
+from rivertwice.timeline.result_rows import Rows
+from rivertwice.timeline.serving import joined, merged
 
 if TYPE_CHECKING:
     import pandas as pd

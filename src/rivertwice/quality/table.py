@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.config import PipelineHome
-from rivertwice.quality.model import ACCEPTED, WINDOWS, Judgement
-from rivertwice.quality.suite_files import Suite
-from rivertwice.store import delta
-from rivertwice.store.remembered import Remembered
-from rivertwice.timeline.served_export import json_value
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.quality.model import ACCEPTED, SEVERITIES, WINDOWS, Judgement, still_true
+from rivertwice.quality.suites import Suite, read_suite
+from rivertwice.storage import delta
+from rivertwice.storage.remembered import Remembered
+from rivertwice.timeline.served_rows import json_value
 
 if TYPE_CHECKING:
     from rivertwice.quality.judge import JudgedRows
@@ -204,3 +205,26 @@ def _as_json(text: str | None) -> str | None:
 
 
 _NEWEST: Remembered[QualityRun | None] = Remembered(256)  # the newest run of so many pipelines and subjects
+
+
+# What is true of the served rows as far as they were judged: read from the records of the runs. Nothing is judged here.
+
+
+def standing(settings: Settings, home: PipelineHome) -> QualityRun | None:
+    """Return what is true of the served rows as far as they were judged; None without a suite, or before its first run.
+
+    Raises:
+        SuiteError: the file of the suite cannot be read.
+    """
+    suite = read_suite(settings, home.root.name, WINDOWS)
+    newest = None if suite is None else read_newest(home)
+    if suite is None or newest is None:
+        return None
+    return QualityRun(newest.run, newest.subject, newest.created_at, tuple(still_true(newest.judgements, suite.ids)))
+
+
+def failing_by_severity(known: QualityRun | None) -> dict[str, int]:
+    """Return severity to the number of expectations that fail, of each severity; empty if no suite has run. Pure."""
+    if known is None:
+        return {}
+    return {level: sum(each.fails and each.severity == level for each in known.judgements) for level in SEVERITIES}

@@ -1,1 +1,1 @@
-"""Proof-carrying reconciliation: re-derive the ledger, compare, and name the cause of every difference."""
+"""Compares what is served with the log: verdicts, causes, the gate."""

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rivertwice.config import PipelineHome
-from rivertwice.errors import LedgerError, RequestError
-from rivertwice.instants import parse_iso, to_iso
+from rivertwice.core.errors import LedgerError, RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.reconcile.model import OLDER
-from rivertwice.store.places import open_store
-from rivertwice.verdicts import NOT_COMPARABLE
+from rivertwice.storage.places import open_store
+from rivertwice.timeline.verdicts import NOT_COMPARABLE
 
 FORMAT = 1
 NOTHING_COMPARED = "nothing_compared"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from rivertwice.instants import from_ms
+from rivertwice.core.instants import from_ms
+from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.model import Finding, LateRow
 from rivertwice.reconcile.view import HeadView
 

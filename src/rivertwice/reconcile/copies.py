@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from rivertwice.backfill.model import BackfillPlan
-from rivertwice.instants import from_ms, to_iso
-from rivertwice.pipeline.definition import Definition
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.definition.definition import Definition
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.model import SERVED, STREAM, Finding, RowColumns, RowId, Verdict
 from rivertwice.timeline.ledger import LedgerRow

@@ -5,33 +5,112 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.config import Settings
-from rivertwice.deadletters.cure import amended_rows
-from rivertwice.deadletters.model import Cure
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition
+from rivertwice.definition.fingerprint import fingerprint_of
+from rivertwice.definition.source import Source
+from rivertwice.engine.compile import decode_view, row_checks
+from rivertwice.engine.decode import HASH
+from rivertwice.engine.relations import accepted
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part, Parts, of_topic, parts_of
 from rivertwice.log.records import ReadPlan, check_same_topic, observe_read, read_plan
-from rivertwice.pipeline.compile import decode_view, row_checks
-from rivertwice.pipeline.decode import HASH
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.fingerprint import fingerprint_of
-from rivertwice.pipeline.relations import accepted
-from rivertwice.pipeline.source_model import Source
-from rivertwice.reconcile.batch_marks import BatchMarks, batch_marks, tag_batches
-from rivertwice.reconcile.gaps import Jump, Missing, gaps_of
+from rivertwice.reconcile.gaps import GAP_INDEX, LOADED_INDEX, Jump, Missing, gaps_of
 from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
-from rivertwice.reconcile.kinds.read_rows import is_read, with_watermarks
+from rivertwice.reconcile.kinds.read_rows import collect_together, is_read, with_watermarks
 from rivertwice.reconcile.model import LateRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
 from rivertwice.reconcile.seals.scope import joined_runs
-from rivertwice.reconcile.together import collect_together
+from rivertwice.timeline.dead_cure import amended_rows
+from rivertwice.timeline.dead_letters import Cure
+
+# Which batch read which record: offset ranges as marks that are looked up for each record.
+
+_SLOTS = (
+    2**31 - 1
+)  # a partition and a slot are two ints, which Spark looks up as one long; a slot that comes twice does no harm
+
+
+@dataclass(frozen=True)
+class BatchMarks:
+    """Which batch read which offsets of one topic, ready to be looked up for each record.
+
+    Attributes:
+        frame: `_mark_partition`, `_mark_slot`, `_mark_start`, `_mark_end` (half-open), `_index`: a row for each slot that a range
+            touches, about three for each range.
+        bits: a slot has 2^bits offsets.
+    """
+
+    frame: DataFrame
+    bits: int
+
+
+def tag_batches(records: DataFrame, marks: BatchMarks) -> DataFrame:
+    """Return `records` with `_index`: the path index of the batch whose range contains the offset, null if none does.
+
+    The marks are broadcast and looked up by partition and slot, so no record moves to another task and nothing is sorted.
+
+    Args:
+        records: `_partition`, `_offset` and any other columns.
+        marks: of the same topic.
+    """
+    slot = (F.shiftright("_offset", marks.bits) % F.lit(_SLOTS)).cast("int")
+    holds = (
+        (F.col("_partition") == F.col("_mark_partition"))
+        & (slot == F.col("_mark_slot"))
+        & F.col("_offset").between(F.col("_mark_start"), F.col("_mark_end") - 1)
+    )
+    return records.join(F.broadcast(marks.frame), holds, "left").select(*records.columns, "_index")
+
+
+def batch_marks(
+    spark: SparkSession,
+    ranges: Sequence[OffsetRanges],
+    skipped: Sequence[OffsetRanges] = (),
+    loaded: Sequence[OffsetRanges] = (),
+) -> BatchMarks:
+    """Return which batch read which offsets of one topic, by path index.
+
+    A gap that no batch read (`skipped`) has GAP_INDEX, what a first load left out (`loaded`) has LOADED_INDEX. Between two ranges
+    of a partition nothing is left out: a range reaches to the start of the next one.
+    """
+    marks = [
+        (partition, start, end, index)
+        for index, batch in [
+            *enumerate(ranges),
+            *((GAP_INDEX, gap) for gap in skipped),
+            *((LOADED_INDEX, load) for load in loaded),
+        ]
+        for partition, (start, end) in batch.items()
+        if start < end
+    ]
+    partition, start, end, index = np.array(sorted(marks), np.int64).reshape(-1, 4).T
+    follows = partition[1:] == partition[:-1]
+    end[:-1] = np.where(follows, start[1:], end[:-1])
+    bits = max(0, int((end - start).sum()) // max(1, len(marks)) - 1).bit_length()
+    slots = ((end - 1) >> bits) - (start >> bits) + 1
+    mark = np.repeat(np.arange(len(marks)), slots)
+    within = np.arange(len(mark)) - np.repeat(np.cumsum(slots) - slots, slots)
+    table = pa.table(
+        {
+            "_mark_partition": pa.array(partition[mark], pa.int32()),
+            "_mark_slot": pa.array(((start >> bits)[mark] + within) % _SLOTS, pa.int32()),
+            "_mark_start": pa.array(start[mark], pa.int64()),
+            "_mark_end": pa.array(end[mark], pa.int64()),
+            "_index": pa.array(index[mark], pa.int32()),
+        }
+    )
+    return BatchMarks(spark.createDataFrame(table), bits)
+
 
 Rejection = tuple[tuple[int, Part, int, str], dict[str, Any]]
 """A rejected record: path index, part, offset and reason; and further columns of its dead letter."""

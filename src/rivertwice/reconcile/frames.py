@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from rivertwice.instants import from_ms, to_ms
+from rivertwice.core.instants import from_ms, to_ms
 from rivertwice.log.addresses import Part, name_parts
-from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.model import OLDER, AmendedRow, LateRow, RowColumns, RowId, Values, Verdict
-from rivertwice.timeline.keys import key_texts
+from rivertwice.reconcile.model import OLDER, Account, AmendedRow, LateRow, RowColumns, RowId, Values, Verdict
+from rivertwice.timeline.digest import key_texts
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from rivertwice.core.text import counted
 from rivertwice.log.addresses import Part, name_parts
-from rivertwice.printable import counted
-from rivertwice.reconcile.balance import Account
-from rivertwice.reconcile.model import SERVED, Finding
-from rivertwice.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE
+from rivertwice.reconcile.model import SERVED, Account, Finding
+from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE
 
 CRITICAL = "critical"
 WARNING = "warning"
@@ -65,7 +64,7 @@ class GateInput:
         older: pair to the rows among the NOT_COMPARABLE that need not be compared.
         compare: whether the definition asks for a comparison; where it does, a run that could compare nothing fails.
         acknowledged: pair to the words of a person who knows that nothing of it can be compared.
-        dead: that too many of the newest records are dead letters, in words (`deadletters.newest`); empty: they are not.
+        dead: that too many of the newest records are dead letters, in words (`timeline.dead_summary`); empty: they are not.
     """
 
     counts: Mapping[str, Mapping[str, int]]

@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from rivertwice.config import Settings
-from rivertwice.errors import ServiceError
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.core.errors import ServiceError
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import Part, intersect
-from rivertwice.log.archive_fork import observe_archive_forks
-from rivertwice.log.archive_rows import Origin
+from rivertwice.log.archive_rows import Origin, observe_archive_forks
 from rivertwice.log.archive_table import read_archived
 from rivertwice.reconcile.assess import (
     Forked,
+    evidence_of_served,
     find_served_differences,
     gather_evidence,
     gather_served,
     observe_forked,
     observed_ranges,
+    pairs_by_own,
     rederive_ledger,
     with_doubts,
 )
 from rivertwice.reconcile.columns import Contents, check_dead_columns, check_late_columns
 from rivertwice.reconcile.copies import check_publications
-from rivertwice.reconcile.definition_versions import evidence_of_served, pairs_by_own
 from rivertwice.reconcile.derive import DerivedLog
-from rivertwice.reconcile.evidence.stateful import StatefulEvidence
+from rivertwice.reconcile.evidence import StatefulEvidence
 from rivertwice.reconcile.gaps import HoldsOthers, LostRecordsDoubt
 from rivertwice.reconcile.judged import Judged, touched_rows
 from rivertwice.reconcile.kinds.judge import HasIncrements, records_without_output
@@ -46,7 +46,7 @@ from rivertwice.reconcile.rederive import Ranges
 from rivertwice.reconcile.spread.large import Done, judge_large
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.reconcile.view import HeadView, shape_of
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.stream.failures import condition_of, is_thrown
 from rivertwice.stream.throwing import stretches_that_throw
 

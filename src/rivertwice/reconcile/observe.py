@@ -10,25 +10,25 @@ import pyarrow as pa
 
 from rivertwice.backfill.model import BackfillPlan
 from rivertwice.backfill.store import backfill_folder, load_plan
-from rivertwice.config import PipelineHome, Place
-from rivertwice.deadletters.summary import read_cures
-from rivertwice.errors import DefinitionError, LedgerError, RivertwiceError
+from rivertwice.core.errors import DefinitionError, LedgerError, RivertwiceError
+from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.definition.bundle import Bundle, build_bundle, load_bundle_definition
+from rivertwice.definition.definition import Definition
+from rivertwice.definition.fingerprint import fingerprint_of
+from rivertwice.engine.session import FEW_RECORDS_READ
 from rivertwice.log.gaps import accepted_gaps
-from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle_definition
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.engine import FEW_RECORDS_READ
-from rivertwice.pipeline.fingerprint import fingerprint_of
 from rivertwice.reconcile.copies import Copies, check_ledger_copies, heal_rows
 from rivertwice.reconcile.gaps import Jump
 from rivertwice.reconcile.kinds.judge import may_spread
 from rivertwice.reconcile.model import Finding
 from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.reconcile.view import DefinitionVersion, Handles, HeadView
-from rivertwice.store import delta
-from rivertwice.store.delta_counts import rows_in_log
-from rivertwice.store.sql import all_of, is_among, is_within
+from rivertwice.storage import delta
+from rivertwice.storage.delta_counts import rows_in_log
+from rivertwice.storage.sql import all_of, is_among, is_within
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import CommittedBatches
+from rivertwice.timeline.dead_summary import read_cures
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, read_keys, read_ledger
 from rivertwice.timeline.lineage import (

@@ -11,14 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.config import PipelineHome, Place
-from rivertwice.instants import from_ms
+from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.core.instants import from_ms
 from rivertwice.reconcile.model import RowId, Verdict
-from rivertwice.store import delta
-from rivertwice.store.new_files import NewFile, write_file
-from rivertwice.store.remembered import Remembered
+from rivertwice.storage import delta
+from rivertwice.storage.delta import NewFile, write_file
+from rivertwice.storage.remembered import Remembered
 from rivertwice.timeline.judgements import Increment, causes_of, verdicts_of
-from rivertwice.verdicts import AGREES, OPEN
+from rivertwice.timeline.verdicts import AGREES, OPEN
 
 FORMAT = 1
 _TIME = pa.timestamp("us", "UTC")

@@ -6,58 +6,153 @@ and settled ones that changed. With nothing new, no log is read and no Spark job
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.deadletters.newest import read_newest_dead
-from rivertwice.instants import TimeRange, to_ms
+from rivertwice.core.errors import SuiteError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import TimeRange, to_ms
+from rivertwice.core.settings import Settings
+from rivertwice.core.tracing import traced
+from rivertwice.core.waits import Progress
+from rivertwice.engine.session import FEW_RECORDS, with_confs
 from rivertwice.log.addresses import name_parts
-from rivertwice.pipeline.engine import FEW_RECORDS, with_confs
-from rivertwice.progress import Progress
-from rivertwice.reconcile import suites
+from rivertwice.quality.engine import exception_of, judge_pandas, load_expectations, severity_of, warm_up_beside
 from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, select_acknowledged
-from rivertwice.reconcile.causes import dead_causes, finding_causes, row_causes, touched_causes
 from rivertwice.reconcile.frames import balance_frame, verdict_frame
 from rivertwice.reconcile.gaps import FORKED
-from rivertwice.reconcile.gate import Gate, GateInput, decide_gate, warn_of_foreign
+from rivertwice.reconcile.gate import (
+    CRITICAL,
+    WARNING,
+    Gate,
+    GateAlert,
+    GateInput,
+    SuiteOutcome,
+    decide_gate,
+    warn_of_foreign,
+)
 from rivertwice.reconcile.judge_head import judge_head
-from rivertwice.reconcile.judged import Judged, count_presence
+from rivertwice.reconcile.judged import Judged, Totals, add_up, count_presence
 from rivertwice.reconcile.model import OLDER, Finding, RowId, Verdict
 from rivertwice.reconcile.observe import has_few_records, observe_head
-from rivertwice.reconcile.quality import QualityCheck, check_windows
-from rivertwice.reconcile.report import Phases, ReconcileReport
+from rivertwice.reconcile.recorded import dead_causes, finding_causes, row_causes, touched_causes
+from rivertwice.reconcile.report import Phases, QualityCheck, ReconcileReport, check_windows
 from rivertwice.reconcile.results import Stamp, StoredVerdict, newest_reconcile, store_run, stored_verdicts
-from rivertwice.reconcile.seals.changes import find_foreign
-from rivertwice.reconcile.seals.check import check_seals, check_served_total
-from rivertwice.reconcile.seals.fit import NotIncrementalError
 from rivertwice.reconcile.seals.look import (
     FULL,
     INCREMENT,
     UNCHANGED,
     Decision,
     Look,
+    NotIncrementalError,
     decide_mode,
+    find_foreign,
     look_at_changes,
     require_files,
 )
+from rivertwice.reconcile.seals.model import read_seals, store_seal
 from rivertwice.reconcile.seals.observe import observe_part
-from rivertwice.reconcile.seals.settle import make_seal, why_not_sealed
-from rivertwice.reconcile.seals.settled_rows import read_settled_rows
-from rivertwice.reconcile.seals.table import read_seals, store_seal
+from rivertwice.reconcile.seals.settle import (
+    check_seals,
+    check_served_total,
+    make_seal,
+    read_settled_rows,
+    why_not_sealed,
+)
 from rivertwice.reconcile.seals.touched import SettledRows, TouchedRows, judge_touched
 from rivertwice.reconcile.spread.store import together, write_spread
-from rivertwice.reconcile.totals import Totals, add_up
 from rivertwice.reconcile.unchanged import keep_as_sealed, new_run_name
 from rivertwice.reconcile.view import HeadView
+from rivertwice.timeline.dead_summary import read_newest_dead
 from rivertwice.timeline.judgements import Range
-from rivertwice.tracing import traced
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import SparkSession
+
+
+# The suites of the judgement itself over its small frames: JSON in `expectations/`, loaded completely or not at all.
+
+_SEVERITIES = (CRITICAL, WARNING, "info")
+
+
+def suite_folder(settings: Settings) -> Path:
+    """Return the folder of the suites: the project's own, as a whole, if it has any of them; else that of rivertwice.
+
+    A project that has one and lacks the other fails: a check that is gone must not look like one that passed. Folders in it are of
+    pipelines (`quality.suite_files`), and no suites of the judgement.
+    """
+    own = settings.project / "expectations"
+    return own if any(own.glob("*.json")) else settings.shipped("expectations/verdicts.json").parent
+
+
+def load_suite(folder: Path, name: str) -> Any:
+    """Return the suite `folder/name.json` as Great Expectations loaded it.
+
+    Raises:
+        SuiteError: the file is missing or damaged, or an expectation in it was not loaded. Great Expectations 1.24.1
+            leaves out an expectation whose type it does not know, without an error.
+    """
+    path = folder / f"{name}.json"
+    try:
+        document = json.loads(path.read_text())
+        declared, title = document["expectations"], document["name"]
+        severities = {entry["severity"] for entry in declared}
+        _ = [str(entry["type"]) for entry in declared]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = f"suite {path.name} cannot be read ({error!r}), so it gates nothing; correct the file"
+        raise SuiteError(message) from error
+    if not declared or not severities <= set(_SEVERITIES):
+        message = f"suite {path.name} declares {len(declared)} expectations with severities {sorted(severities)}; declare at least one, each critical, warning or info"
+        raise SuiteError(message)
+    return load_expectations(title, declared, path.name)
+
+
+def run_suite(
+    folder: Path, name: str, frame: pd.DataFrame, parameters: Mapping[str, Any] | None = None
+) -> SuiteOutcome:
+    """Judge a frame by a suite in an ephemeral context; failed and errored expectations are kept apart."""
+    suite = load_suite(folder, name)
+    results = judge_pandas(suite, frame, parameters)
+    failed: list[GateAlert] = []
+    errored: list[GateAlert] = []
+    for expectation in results:
+        if expectation.success:
+            continue
+        what = _described(expectation)
+        trouble = exception_of(expectation.exception_info)
+        if trouble:
+            errored.append(GateAlert(CRITICAL, "suite_errored", f"{name}: {what} could not be judged: {trouble}"))
+        else:
+            repeats = str((expectation.expectation_config.meta or {}).get("repeats", ""))
+            failed.append(GateAlert(severity_of(expectation), "suite", f"{name}: {what}", repeats=repeats))
+    missing = len(suite.expectations) - len(results)
+    if missing:
+        errored.append(GateAlert(CRITICAL, "suite_errored", f"{name}: {missing} expectations gave no result"))
+    passed = len(results) - len(failed) - len(errored)
+    return SuiteOutcome(name, len(suite.expectations), max(0, passed), tuple(failed), tuple(errored))
+
+
+def _described(result: Any) -> str:
+    config = result.expectation_config
+    note = (config.meta or {}).get("because") or config.type
+    column = config.kwargs.get("column")
+    unexpected = (result.result or {}).get("unexpected_count")
+    observed = (result.result or {}).get("observed_value")
+    observation = (
+        f"{unexpected} rows do not"
+        if unexpected
+        else f"observed {observed}"
+        if observed is not None
+        else "it does not hold"
+    )
+    return f"{note} [{config.type}{f' on {column}' if column else ''}: {observation}]"
+
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +197,7 @@ def reconcile(
     phases.done("look", decision.reason)
     if decision.mode == UNCHANGED:
         return keep_as_sealed(settings, home, look, decision, now=now, run=run, phases=phases)
-    suites.warm_up_beside()
+    warm_up_beside()
     view, why = _observe(home, settings, look, decision)
     seal = None if view.prefix is None else look.seal
     phases.done("observe", f"{len(view.rows)} batches up to {view.last.timeline}/{view.last.batch}")
@@ -214,11 +309,11 @@ def _decide(
     definition = view.newest.definition
     alert_share = definition.late.alert_share
     spread_rows = [] if judged.spread is None else judged.spread.rows
-    folder = suites.suite_folder(settings)
+    folder = suite_folder(settings)
     frame = balance_frame(totals.total, totals.partitions)
     outcomes = [
-        suites.run_suite(folder, "verdicts", verdict_frame(verdicts, spread_rows)),
-        suites.run_suite(folder, "balance", frame, {"alert_share": alert_share}),
+        run_suite(folder, "verdicts", verdict_frame(verdicts, spread_rows)),
+        run_suite(folder, "balance", frame, {"alert_share": alert_share}),
     ]
     doubts = (doubt.reason for doubt in judged.derived.doubts.doubts if not doubt.reason.startswith(FORKED))  # findings
     gaps = list(dict.fromkeys([*doubts, *judged.evidence.doubts.filled.values()]))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import secrets
 from datetime import datetime
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.deadletters.newest import read_newest_dead
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Progress
 from rivertwice.log.addresses import name_parts
-from rivertwice.progress import Progress
-from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.gate import DEAD_SHARE, FOREIGN_WRITE, QUALITY, Gate, GateAlert, dead_alerts
-from rivertwice.reconcile.quality import standing_alerts
-from rivertwice.reconcile.report import Phases, ReconcileReport
+from rivertwice.reconcile.model import Account
+from rivertwice.reconcile.report import Phases, ReconcileReport, standing_alerts
 from rivertwice.reconcile.results import Stamp, reconcile_runs, store_run
 from rivertwice.reconcile.seals.look import UNCHANGED, Decision, Look, decide_mode, look_at_changes, require_files
-from rivertwice.reconcile.seals.table import read_seals
+from rivertwice.reconcile.seals.model import read_seals
+from rivertwice.timeline.dead_summary import read_newest_dead
 from rivertwice.timeline.judgements import Increment
 from rivertwice.timeline.lineage import head_definition, path_ledger
 

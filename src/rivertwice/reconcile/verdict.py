@@ -6,12 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
-from rivertwice.reconcile.evidence.explanations import differing, listed
-from rivertwice.reconcile.evidence.sessions import explain_published_session
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence, differing, explain_published_session, listed
 from rivertwice.reconcile.model import ALSO, SERVED, STREAM, RowColumns, RowId, StreamRow, Values, Verdict
 from rivertwice.timeline.digest import digest_values
-from rivertwice.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
 
 
 def window_digests(shape: RowColumns, rows: Iterable[tuple[RowId, Values]]) -> dict[int, str]:

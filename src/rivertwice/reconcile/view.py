@@ -7,21 +7,19 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from rivertwice.config import PipelineHome
-from rivertwice.deadletters.model import Cure
+from rivertwice.core.homes import PipelineHome
+from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.definition import Definition
 from rivertwice.reconcile.copies import Copies
 from rivertwice.reconcile.gaps import Jump
 from rivertwice.reconcile.model import Finding, LateRow, RowColumns, RowId, ServedRow
 from rivertwice.reconcile.seals.scope import Scope
-from rivertwice.store import delta
+from rivertwice.storage import delta
+from rivertwice.timeline.dead_letters import Cure
 from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Segment
-from rivertwice.timeline.served import (
-    ServedStamp,
-)
+from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.timeline.serving import Publication
 
 

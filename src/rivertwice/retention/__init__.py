@@ -1,1 +1,1 @@
-"""Retention as correctness: who needs the log, how long Kafka keeps it, the archive ahead of it, and gaps."""
+"""How long the log keeps what is still needed, and what happens to records that it drops first."""

@@ -17,8 +17,10 @@ import secrets
 from dataclasses import replace
 from datetime import datetime
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import LostRaceError, RequestError, SavepointError
+from rivertwice.core.errors import LostRaceError, RequestError, SavepointError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.log import kafka
 from rivertwice.log.addresses import StoredOffsets, encode_ends
 from rivertwice.log.gaps import (
@@ -31,21 +33,13 @@ from rivertwice.log.gaps import (
     record_acceptance,
     record_gap,
 )
-from rivertwice.pipeline.bundle import load_bundle_definition
 from rivertwice.savepoint.take import copy_committed
-from rivertwice.stream.at_rest import at_rest
 from rivertwice.stream.checkpoint import moved_to
 from rivertwice.stream.gaps import next_offsets, observe_gaps
+from rivertwice.stream.lease import at_rest
 from rivertwice.stream.seal import seal_timeline
 from rivertwice.timeline.committed import newest_batch
-from rivertwice.timeline.lineage import (
-    Timeline,
-    create_timeline,
-    fork_of,
-    head_path,
-    load_timeline,
-    next_timeline_name,
-)
+from rivertwice.timeline.lineage import Timeline, create_timeline, fork_of, head_path, load_timeline, next_timeline_name
 from rivertwice.timeline.sequence import head, last_seq, move_head
 
 _log = logging.getLogger(__name__)

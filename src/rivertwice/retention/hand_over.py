@@ -13,22 +13,23 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from rivertwice.backfill.kinds import find_planner
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import RequestError
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Progress
+from rivertwice.definition.bundle import load_bundle_definition
+from rivertwice.definition.model import Definition
 from rivertwice.log import kafka
 from rivertwice.log.addresses import drop_empty, intersect
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.archive_table import archived_ranges
 from rivertwice.log.gaps import HANDED_OVER, Acceptance, Gap, record_gap
 from rivertwice.log.reader import first_stamps
-from rivertwice.pipeline.bundle import load_bundle_definition
-from rivertwice.pipeline.model import Definition
-from rivertwice.progress import Progress
 from rivertwice.retention.accept import continue_after
 from rivertwice.retention.backlog import BATCHES, Backlog, HandOver, measure_pace, select_skipped
 from rivertwice.retention.view import view_retention
-from rivertwice.stream.at_rest import at_rest
 from rivertwice.stream.gaps import next_offsets
+from rivertwice.stream.lease import at_rest
 from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of

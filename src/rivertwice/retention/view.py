@@ -1,19 +1,164 @@
-"""The one view of a pipeline's retention: leases, clocks and gaps, for the command, `status` and the agent."""
+"""The one view of a pipeline's retention (claims, clocks, gaps), for the command, `status` and the agent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
-from rivertwice.config import Settings
-from rivertwice.instants import to_iso
+from rivertwice.backfill.model import OffsetRuns
+from rivertwice.backfill.store import list_backfills, load_plan
+from rivertwice.backfill.stream_unread import find_unread
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import delay_after
+from rivertwice.log.addresses import drop_empty
 from rivertwice.log.archive_table import archived_segments
 from rivertwice.log.gaps import gap_to_plain, read_acceptance, read_gaps
-from rivertwice.log.leases import Clock, LogState, RangeLease, clock_at, first_at_risk, view_leases, worst_of
-from rivertwice.log.retention import observe_log, unarchived_claim
-from rivertwice.retention.claims import TopicClaims, observe_claims
+from rivertwice.log.retention import (
+    Clock,
+    Level,
+    LogState,
+    RangeLease,
+    RetentionClaim,
+    clock_at,
+    first_at_risk,
+    observe_log,
+    unarchived_claim,
+    view_leases,
+    worst_of,
+)
+from rivertwice.savepoint.catalogue import list_savepoints
+from rivertwice.storage.remembered import Remembered
+from rivertwice.stream.gaps import next_offsets
+from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batches
+from rivertwice.timeline.dead_letters import OPEN
+from rivertwice.timeline.dead_summary import read_brief
+from rivertwice.timeline.first_load import FirstLoad, read_load
+from rivertwice.timeline.lineage import load_timeline, path_of
+from rivertwice.timeline.sequence import read_sequence, select_head
+from rivertwice.timeline.served_rows import publications_of
+
+# Which offsets of a pipeline's topics are needed: by stream, truth, a first load, savepoints, backfills, open dead letters.
+
+PartitionOffsets = Mapping[int, int]
+_MOST_HELD = 16  # pipelines of which the claims of dead letters are held between two looks
+
+
+def claim_stream(timeline: str, position: PartitionOffsets, *, kafka_only: bool = True) -> RetentionClaim:
+    """Return the stream's claim: everything from its next offsets on, in Kafka; only while it loads a log, it reads the archive too."""
+    return RetentionClaim(
+        f"stream {timeline}", "stream", {p: (start, None) for p, start in position.items()}, kafka_only=kafka_only
+    )
+
+
+def claim_truth(genesis: PartitionOffsets, committed: PartitionOffsets) -> RetentionClaim:
+    """Return the claim of reconcile: all records that the head's path has read, for every reconcile computes all of them again."""
+    return RetentionClaim("reconcile", "truth", {p: (genesis.get(p, 0), end) for p, end in committed.items()})
+
+
+def claim_load(load: FirstLoad) -> RetentionClaim:
+    """Return the claim of a first load by batch: what the stream left out, for backfills and every reconcile read it."""
+    return RetentionClaim("first load", "load", drop_empty(dict(load.ranges)))
+
+
+def claim_savepoint(savepoint: str, offsets: PartitionOffsets, committed: PartitionOffsets) -> RetentionClaim:
+    """Return a savepoint's claim: the recorded batches after it, up to the last committed one."""
+    ranges = {p: (start, max(start, committed.get(p, start))) for p, start in offsets.items()}
+    return RetentionClaim(f"savepoint {savepoint}", "savepoint", ranges)
+
+
+def claim_backfill(backfill: str, runs: OffsetRuns, topic: str) -> RetentionClaim:
+    """Return the claim of a plan that is not published: from the first offset that it reads to the last."""
+    parts = runs.get(topic, {})
+    return RetentionClaim(
+        f"backfill {backfill}", "backfill", {p: (pairs[0][0], pairs[-1][1]) for p, pairs in parts.items() if pairs}
+    )
+
+
+def claim_dead_letters(addresses: Iterable[tuple[int, int]]) -> RetentionClaim | None:
+    """Return the claim of dead letters without a decision: their addresses, from the first to the last."""
+    bounds: dict[int, tuple[int, int | None]] = {}
+    for partition, offset in addresses:
+        low, high = bounds.get(partition, (offset, offset + 1))
+        bounds[partition] = (min(low, offset), max(high or 0, offset + 1))
+    return RetentionClaim("dead letters", "dead_letters", bounds) if bounds else None
+
+
+class TopicClaims(NamedTuple):
+    """The claims on the offsets of one topic, with the id of the topic when they were read."""
+
+    topic: str
+    topic_id: str
+    claims: list[RetentionClaim]
+
+
+def observe_claims(settings: Settings, pipeline: str) -> list[TopicClaims]:
+    """Return the claims on each topic of a pipeline, from its files and tables; Kafka is not asked.
+
+    Raises:
+        RequestError: the pipeline never ran, so there are no claims yet.
+    """
+    home = settings.pipeline(pipeline)
+    entries = read_sequence(home)
+    name = select_head(entries)
+    if name is None:
+        message = f"{pipeline} never ran in {settings.home}, so no record of its log is needed yet; `rivertwice start {pipeline}`"
+        raise RequestError(message)
+    line = load_timeline(home, name)
+    path = path_of(home, name)
+    batches = committed_batches(home, path)
+    ledger = newest_batches(home, batches, path, 1)
+    root = load_timeline(home, path[0].timeline)
+    savepoints = list_savepoints(home)
+    published = {publication.backfill for publication in publications_of(entries)}
+    plans = [load_plan(home, backfill) for backfill in list_backfills(home) if backfill not in published]
+    tables = home.tables
+    dead_letters = _DEAD.get(
+        (str(home.root), tuple(path)),
+        (tables.ledger, tables.changelog, tables.dead_letters, tables.amendments),
+        lambda: _claim_open_letters(home, batches),
+    )
+    load, streamed = read_load(home), find_unread(home)
+    topic_claims = []
+    for topic, topic_id in line.topic_ids.items():
+        committed = _place(ledger[-1].end_offsets, topic) if ledger else {}
+        claims = [claim_stream(name, next_offsets(home.checkpoint(name), line, topic), kafka_only=streamed is None)]
+        if ledger:
+            claims.append(claim_truth(_place(root.genesis, topic), committed))
+        if load is not None and load.topic_id == topic_id:
+            claims.append(claim_load(load))
+        claims += [
+            claim_savepoint(savepoint.id, _place(savepoint.manifest.offsets, topic), committed)
+            for savepoint in savepoints
+            if savepoint.manifest.topic_ids.get(topic) == topic_id
+        ]
+        claims += [
+            claim_backfill(plan.id, plan.offsets, topic) for plan in plans if plan.topic_ids.get(topic) == topic_id
+        ]
+        dead = dead_letters.get(topic_id)
+        topic_claims.append(TopicClaims(topic, topic_id, claims if dead is None else [*claims, dead]))
+    return topic_claims
+
+
+def _claim_open_letters(home: PipelineHome, batches: CommittedBatches) -> dict[str, RetentionClaim]:
+    """Return the claim of the open dead letters by the id of their topic."""
+    places: dict[str, list[tuple[int, int]]] = {}
+    for letter in read_brief(home, batches):
+        if letter.state == OPEN:
+            places.setdefault(letter.address.topic_id, []).append((letter.address.partition, letter.address.offset))
+    claims = {topic_id: claim_dead_letters(addresses) for topic_id, addresses in places.items()}
+    return {topic_id: claim for topic_id, claim in claims.items() if claim is not None}
+
+
+def _place(offsets: Mapping[str, Mapping[str, int]], topic: str) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in offsets.get(topic, {}).items()}
+
+
+_DEAD: Remembered[dict[str, RetentionClaim]] = Remembered(_MOST_HELD)
 
 Seen = tuple[float, Mapping[int, int]]
 """(monotonic seconds, end offsets) of an observation."""
@@ -160,3 +305,97 @@ def _nothing_left(settings: Settings, log: LogState, topic_id: str) -> LogState:
     *older, archived = archived_segments(settings, log.topic, topic_id) or [{}]
     ends = {partition: end for partition, (_, end) in archived.items()}
     return LogState(log.topic, topic_id, begin=ends, end=ends, archived=archived, older=older)
+
+
+# What a retention view says, once it is stored as plain data. Pure; `status` reads it without Kafka or Spark.
+
+
+def topics_in(plain: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the part of a plain view for each topic."""
+    return list(plain["topics"]) if "topics" in plain else [plain]
+
+
+def summary_of(plain: Mapping[str, Any]) -> str | None:
+    """Return the worst problem of a plain view in one line, or None if no record is at risk."""
+    open_gaps = [gap for gap in plain["gaps"] if gap["accepted"] is None]
+    if open_gaps:
+        return f"gap {open_gaps[-1]['id']}: {open_gaps[-1]['topic']} {open_gaps[-1]['ranges']} is gone from Kafka"
+    worst = plain["worst"]
+    recreated = [topic_plain["topic"] for topic_plain in topics_in(plain) if not topic_plain["same_topic"]]
+    if recreated:
+        return f"topic {recreated[0]} was deleted and created again: only the archive has the old one's records"
+    if worst is None or worst["level"] == Level.OK.name.lower():
+        return None
+    topic = worst.get("topic") or plain["topic"]
+    need = f"{worst['holder']} needs {topic}/{worst['partition']} {worst['needs']}"
+    if worst["level"] == Level.LOST.name.lower():
+        return f"{need}: {worst['lost']} records are lost"
+    left = "no pace is known" if worst["left_s"] is None else f"{worst['left_s']} s"
+    return f"{need}, which only Kafka has: {left}, {worst['left_share']:.0%} of its time or bytes left"
+
+
+# Archive before Kafka deletes: when the agent does it by itself. Pure: a value in, a decision with its reason out.
+
+ARCHIVE_SHARE = 0.5  # share of the time (or bytes) until Kafka deletes records that the archive lacks
+BACKOFF_BASE = timedelta(seconds=10)
+BACKOFF_CAP = timedelta(minutes=10)
+BETWEEN_RUNS = timedelta(seconds=5)
+
+
+@dataclass(frozen=True)
+class ArchiveMemory:
+    """What is known of earlier archive runs of a topic.
+
+    Attributes:
+        running: a process archives this topic, or the agent archives another one: one at a time.
+        failures: runs that failed in a row; last_end: when the last run ended.
+    """
+
+    running: bool = False
+    failures: int = 0
+    last_end: datetime | None = None
+
+
+@dataclass(frozen=True)
+class ArchiveDecision:
+    """Whether to archive now, and why or why not."""
+
+    start: bool
+    reason: str
+
+
+def next_archive_attempt(memory: ArchiveMemory) -> datetime | None:
+    """Return when the agent may archive again; None if at once."""
+    if memory.last_end is None:
+        return None
+    if memory.failures == 0:
+        return memory.last_end + BETWEEN_RUNS
+    return memory.last_end + delay_after(memory.failures, BACKOFF_BASE, BACKOFF_CAP)
+
+
+def decide_archive(finite: bool, waiting: int, clock: Clock, memory: ArchiveMemory, now: datetime) -> ArchiveDecision:
+    """Decide whether the agent archives a topic now.
+
+    Args:
+        finite: whether Kafka ever deletes records of the topic; if not, only people and schedules archive it.
+        waiting: number of records that Kafka has and the archive lacks.
+        clock: the clock of the first of them.
+        memory: what is known of earlier runs.
+        now: the present instant.
+    """
+    if not finite:
+        return ArchiveDecision(False, "Kafka keeps the topic for ever")
+    if waiting == 0:
+        return ArchiveDecision(False, "the archive has all that Kafka has")
+    if clock.share > ARCHIVE_SHARE:
+        return ArchiveDecision(False, f"{clock.share:.0%} of the time or bytes are left, more than {ARCHIVE_SHARE:.0%}")
+    if memory.running:
+        return ArchiveDecision(False, "an archive job runs")
+    allowed = next_archive_attempt(memory)
+    if allowed is not None and now < allowed:
+        after = f"{memory.failures} failures in a row" if memory.failures else "the last run"
+        return ArchiveDecision(False, f"backoff until {to_iso(allowed)} after {after}")
+    left = "" if clock.left is None else f", {clock.left.total_seconds():.0f} s"
+    return ArchiveDecision(
+        True, f"{waiting} records are not archived and {clock.share:.0%} of their time is left{left}"
+    )

@@ -1,1 +1,1 @@
-"""Savepoints: taken without a pause, proved by a restore."""
+"""Copies of the checkpoint: taken, proved, pruned; restore, upgrade, fall-back and rewind as operations of steps."""

@@ -1,33 +1,212 @@
-"""Which savepoints exist, what is known about each, and whether their bytes are what was written."""
+"""Which savepoints exist, what is known about each, and the copying and checking of their bytes."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
+import os
+import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rivertwice.config import PipelineHome, Place, is_s3
-from rivertwice.errors import SavepointError
-from rivertwice.savepoint.hotcopy import hash_file
+from rivertwice.core.errors import RequestError, SavepointError
+from rivertwice.core.homes import PipelineHome, Place, is_s3
+from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.savepoint.manifest import FileEntry, Manifest, require_savepoint_id
-from rivertwice.savepoint.records import (
-    CHECKPOINT,
-    DELETING,
-    MANIFEST,
-    PIN,
-    PROOF,
-    SavepointLease,
-    read_leases,
-    read_record,
-)
-from rivertwice.store.base import BlobStore
-from rivertwice.store.places import open_store
+from rivertwice.storage.blobs import BlobStore, is_temporary
+from rivertwice.storage.local import encode_json
+from rivertwice.storage.places import open_store
+
+# Copy a checkpoint while its query runs.
+#
+# The order makes it consistent: commits, offsets, sources, state, metadata. A batch whose commit was copied has its
+# offsets and its state in place already, so what comes later can only be newer, and is trimmed or ignored.
+
+ORDER = ("commits", "offsets", "sources", "state")
+_ROUNDS = 5  # times a folder is listed again after a file in it vanished
+
+
+@dataclass(frozen=True)
+class HotCopy:
+    """The result of a copy.
+
+    Attributes:
+        files: copied paths, relative, with slashes.
+        vanished: number of files that were listed and were gone when they were opened (purged by the running query).
+    """
+
+    files: tuple[str, ...]
+    vanished: int
+
+
+def hot_copy(source: Path, target: Path) -> HotCopy:
+    """Copy the checkpoint `source` into the empty folder `target` without stopping its query.
+
+    Spark writes every file whole, under a temporary name that is skipped, so a file that is seen is complete. A file
+    that vanishes was purged. Its folder is listed again, for its successor may be in it.
+
+    Raises:
+        SavepointError: there is no checkpoint, or its files vanish faster than they can be copied.
+    """
+    if not (source / "metadata").exists():
+        message = f"{source} is no checkpoint (it has no metadata); start the stream first"
+        raise SavepointError(message)
+    target.mkdir(parents=True, exist_ok=False)
+    copied: list[str] = []
+    vanished = 0
+    for part in ORDER:
+        if (source / part).is_dir():
+            paths, gone = _copy_tree(source, target, part)
+            copied += paths
+            vanished += gone
+    for name in sorted(entry.name for entry in source.iterdir() if entry.is_file()):  # metadata and its .crc
+        if not is_temporary(name):
+            shutil.copyfile(source / name, target / name)
+            copied.append(name)
+    return HotCopy(tuple(copied), vanished)
+
+
+def _copy_tree(source: Path, target: Path, part: str) -> tuple[list[str], int]:
+    copied: dict[str, None] = {}
+    vanished = 0
+    for _ in range(_ROUNDS):
+        clean = True
+        for folder, _, names in os.walk(source / part):
+            base = Path(folder).relative_to(source)
+            (target / base).mkdir(parents=True, exist_ok=True)
+            for name in names:
+                path = (base / name).as_posix()
+                if path in copied or is_temporary(name):
+                    continue
+                try:
+                    shutil.copyfile(source / path, target / path)
+                except FileNotFoundError:
+                    (target / path).unlink(missing_ok=True)
+                    vanished += 1
+                    clean = False
+                else:
+                    copied[path] = None
+        if clean:
+            return list(copied), vanished
+    message = (
+        f"files of {source / part} vanished in {_ROUNDS} listings in a row: the query purges faster than the copy reads; "
+        "raise stream.min_batches_to_retain in pipeline.yaml and take the savepoint again"
+    )
+    raise SavepointError(message)
+
+
+def hash_file(path: Path) -> FileEntry:
+    """Return a file's SHA-256 and size."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+        return FileEntry(sha256=digest.hexdigest(), size=file.tell())
+
+
+def hash_tree(root: Path) -> dict[str, FileEntry]:
+    """Return hash and size of every file below `root`, by relative path."""
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    return {path.relative_to(root).as_posix(): hash_file(path) for path in files}
+
+
+# Small JSON objects beside a manifest: proof, pin, leases, marks. All have format 1.
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+PROOF = "proof.json"
+PIN = "pin.json"
+TAKING = "taking.json"
+DELETING = "deleting.json"
+LEASES = "leases"
+ATTEMPTS = "attempts"
+CHECKPOINT = "checkpoint"
+
+
+@dataclass(frozen=True)
+class SavepointLease:
+    """The savepoint is needed until `expires_at`; prune keeps it."""
+
+    holder: str
+    expires_at: datetime
+
+
+def encode_record(values: Mapping[str, Any]) -> bytes:
+    """Return a record's bytes: canonical JSON with its format."""
+    return encode_json({"format": FORMAT, **values})
+
+
+def read_record(store: BlobStore, key: str) -> dict[str, Any] | None:
+    """Return a record, or None if there is none.
+
+    Raises:
+        SavepointError: it is damaged, or its format is unknown.
+    """
+    data = store.get(key)
+    try:
+        return None if data is None else decode_record(data)
+    except ValueError as error:
+        message = f"{key} {error}; use another savepoint"
+        raise SavepointError(message) from error
+
+
+def decode_record(data: bytes) -> dict[str, Any]:
+    """Return a record's values from its bytes.
+
+    Raises:
+        ValueError: they are damaged, or of an unknown format; the message is what follows the record's name in a sentence.
+    """
+    try:
+        values: dict[str, Any] = dict(json.loads(data))
+    except (ValueError, TypeError, RecursionError) as error:
+        message = f"is no JSON object ({error}): it is damaged"
+        raise ValueError(message) from error
+    found = values.pop("format", None)
+    if found != FORMAT:
+        message = f"has format {str(found)[:20]}, and this version reads {FORMAT}"
+        raise ValueError(message)
+    return values
+
+
+def lease_savepoint(store: BlobStore, savepoint: str, holder: str, *, now: datetime, length: timedelta) -> None:
+    """Keep prune away from a savepoint; the same holder may renew.
+
+    Raises:
+        SavepointError: the savepoint is being deleted.
+    """
+    key = f"{savepoint}/{LEASES}/{holder}.json"
+    store.put(key, encode_record({"holder": holder, "expires_at": to_iso(now + length)}))
+    if store.get(f"{savepoint}/{DELETING}") is not None:  # prune marks first and looks for leases after it
+        store.delete(key)
+        message = f"savepoint {savepoint} is being deleted by prune; use another one, see `rivertwice savepoint list`"
+        raise SavepointError(message)
+
+
+def release_savepoint(store: BlobStore, savepoint: str, holder: str) -> None:
+    """End a lease."""
+    store.delete(f"{savepoint}/{LEASES}/{holder}.json")
+
+
+def read_leases(store: BlobStore, savepoint: str) -> list[SavepointLease]:
+    """Return all leases on a savepoint, also those that have run out; one that cannot be read never runs out."""
+    leases = (_read_lease(store, key) for key in store.list(f"{savepoint}/{LEASES}/"))
+    return [lease for lease in leases if lease is not None]
+
+
+def _read_lease(store: BlobStore, key: str) -> SavepointLease | None:
+    try:
+        record = read_record(store, key)
+        return None if record is None else SavepointLease(str(record["holder"]), parse_iso(record["expires_at"]))
+    except (SavepointError, RequestError, KeyError, ValueError, TypeError, AttributeError):
+        return SavepointLease(f"unreadable {key.rpartition('/')[2]}", datetime.max.replace(tzinfo=UTC))
+
 
 _log = logging.getLogger(__name__)
 WORKERS = 8  # parallel requests to a store; 340 objects took 0.9 s on S3

@@ -7,17 +7,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.config import PipelineHome, Settings
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Measured, Progress
+from rivertwice.definition.model import Definition
 from rivertwice.log import kafka
 from rivertwice.log.addresses import count
 from rivertwice.log.records import read_ranges
-from rivertwice.log.replay_topic import feed_replay_topic, replay_topic
-from rivertwice.pipeline.model import Definition
-from rivertwice.progress import Measured, Progress
-from rivertwice.savepoint.bundles import equivalent_bundles
-from rivertwice.savepoint.manifest import Manifest
-from rivertwice.savepoint.plan import KAFKA, ReplayPlan, plan_replay
-from rivertwice.savepoint.recorded import ReplayTopic, ReplayTopics, absent_until
+from rivertwice.log.send import feed_replay_topic, replay_topic
+from rivertwice.savepoint.manifest import Manifest, equivalent_bundles
+from rivertwice.savepoint.plan import KAFKA, ReplayPlan, ReplayTopic, ReplayTopics, absent_until, plan_replay
 from rivertwice.timeline.ledger import LedgerRow
 
 if TYPE_CHECKING:
@@ -127,3 +126,35 @@ def _reported(rows: Iterator[dict[str, Any]], topic: str, total: int, progress: 
             last = time.monotonic()
             progress(Measured(f"{number} of {total} records are in {topic}", f"feed {topic}", number, total))
         yield row
+
+
+# The Spark session of replays.
+
+
+def session_of(settings: Settings, definition: Definition, replayed: Sequence[LedgerRow] | None = None) -> SparkSession:
+    """Return a Spark session with a pipeline's pins, for replays.
+
+    Args:
+        settings: as for `spark_session`.
+        definition: of the pipeline.
+        replayed: the micro-batches that are replayed; None: it is not known yet.
+    """
+    from rivertwice.engine.jvm import is_quick
+    from rivertwice.engine.session import NO_CODE_TEXT, leave_engine, spark_session, watermark_confs
+
+    quick = replayed is not None and is_quick(records=sum(row.read for row in replayed), batches=len(replayed))
+    if not quick:
+        leave_engine("it may replay many batches")
+    pins = definition.stream
+    return spark_session(
+        settings,
+        f"rivertwice-replay-{definition.name}",
+        shuffle_partitions=pins.shuffle_partitions,
+        extra={
+            "spark.sql.streaming.minBatchesToRetain": str(pins.min_batches_to_retain),
+            "spark.sql.streaming.pollingDelay": "10ms",
+            **watermark_confs(definition),
+            **(NO_CODE_TEXT if quick else {}),
+        },
+        quick=quick,
+    )

@@ -13,10 +13,11 @@ import logging
 import os
 import sys
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import LostRaceError, ReplayMismatchError, RivertwiceError
-from rivertwice.instants import utc_now
-from rivertwice.locks import lock_or_refuse
+from rivertwice.core.errors import LostRaceError, ReplayMismatchError, RivertwiceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import utc_now
+from rivertwice.core.locks import lock_or_refuse
+from rivertwice.core.settings import Settings
 from rivertwice.savepoint.prove import prove_rotation, prove_savepoint
 from rivertwice.savepoint.prune import KEPT, prune_savepoints
 from rivertwice.savepoint.take import take_savepoint

@@ -24,46 +24,50 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import ReplayMismatchError
-from rivertwice.instants import to_iso, utc_now
+from rivertwice.core.errors import ReplayMismatchError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import to_iso, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline, Progress, report_nothing
+from rivertwice.definition.model import Definition
 from rivertwice.log import kafka
 from rivertwice.log.addresses import StoredOffsets
-from rivertwice.pipeline.model import Definition
-from rivertwice.progress import Progress, report_nothing
 from rivertwice.savepoint.awaiting import select_awaiting
-from rivertwice.savepoint.budget import (
+from rivertwice.savepoint.catalogue import (
+    Savepoint,
+    download,
+    lease_savepoint,
+    list_savepoints,
+    load_savepoint,
+    release_savepoint,
+)
+from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
+from rivertwice.savepoint.manifest import Manifest, current_fingerprint, load_state_definition
+from rivertwice.savepoint.operations.record import read_operations
+from rivertwice.savepoint.plan import ReplayPlan, is_on_path, require_fingerprint, require_recorded, select_proof_end
+from rivertwice.savepoint.proof import (
+    Proof,
     ProofBudget,
+    StateDigest,
     decide_over_batches,
     decide_over_bytes,
+    describe_difference,
     describe_out_of_time,
+    describe_proof,
+    measure_batch,
+    note_proof,
+    read_state,
+    record_attempt,
     select_retry,
+    unproved,
 )
-from rivertwice.savepoint.bundles import current_fingerprint, load_state_definition
-from rivertwice.savepoint.catalogue import Savepoint, download, list_savepoints, load_savepoint
-from rivertwice.savepoint.feed import plan_feed, replay_source
-from rivertwice.savepoint.manifest import Manifest
-from rivertwice.savepoint.operations.record import read_operations
-from rivertwice.savepoint.plan import (
-    ReplayPlan,
-    is_on_path,
-    require_fingerprint,
-    require_recorded,
-    select_proof_end,
-)
-from rivertwice.savepoint.proof import Proof, describe_proof, measure_batch, note_proof, record_attempt, unproved
 from rivertwice.savepoint.prove_origin import find_awaiting, prove_from_origin
-from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.replay import ReplayedBatch, replay_recorded
-from rivertwice.savepoint.sessions import session_of
-from rivertwice.savepoint.state import StateDigest, describe_difference, read_state
-from rivertwice.savepoint.take import copy_committed
-from rivertwice.savepoint.trim import batches_in
+from rivertwice.savepoint.take import batches_in, copy_committed
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import Segment, head_path, path_of, select_on_path
-from rivertwice.waits import Deadline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,21 +18,27 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import ReplayMismatchError, RivertwiceError, SavepointError
-from rivertwice.instants import to_iso, utc_now
-from rivertwice.progress import Progress
+from rivertwice.core.errors import ReplayMismatchError, RivertwiceError, SavepointError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import to_iso, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Progress
 from rivertwice.savepoint.awaiting import select_awaiting, select_origin
-from rivertwice.savepoint.bundles import load_state_definition
-from rivertwice.savepoint.catalogue import Savepoint, download, list_savepoints
-from rivertwice.savepoint.feed import plan_feed, replay_source
+from rivertwice.savepoint.catalogue import Savepoint, download, lease_savepoint, list_savepoints, release_savepoint
+from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
+from rivertwice.savepoint.manifest import load_state_definition
 from rivertwice.savepoint.operations.record import Restore, read_operations
 from rivertwice.savepoint.plan import require_recorded
-from rivertwice.savepoint.proof import Proof, measure_batch, note_proof, record_attempt
-from rivertwice.savepoint.records import lease_savepoint, release_savepoint
+from rivertwice.savepoint.proof import (
+    Proof,
+    StateDigest,
+    describe_difference,
+    measure_batch,
+    note_proof,
+    read_state,
+    record_attempt,
+)
 from rivertwice.savepoint.replay import replay_recorded
-from rivertwice.savepoint.sessions import session_of
-from rivertwice.savepoint.state import StateDigest, describe_difference, read_state
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.lineage import head_path, path_of, select_on_path
 

@@ -21,28 +21,108 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
-from rivertwice.config import Settings
-from rivertwice.errors import ReplayMismatchError
-from rivertwice.pipeline.compile import batch_rows, compile_stream
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.interval_rows import RowsOf
-from rivertwice.progress import Measured, Progress
-from rivertwice.savepoint.recorded import ReplayTopics, count_one_run, plan_watermarks
-from rivertwice.savepoint.repartition import repartition_state
+from rivertwice.core.errors import CheckpointError, ReplayMismatchError
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Deadline, Measured, Progress
+from rivertwice.definition.definition import Definition
+from rivertwice.engine.compile import batch_rows, compile_stream
+from rivertwice.engine.interval_rows import RowsOf
+from rivertwice.savepoint.plan import ReplayTopics, count_one_run, plan_watermarks
 from rivertwice.stream.checkpoint import last_number, parse_offsets, partitions_of, with_partitions
-from rivertwice.stream.execution import terminated_state
-from rivertwice.stream.source import kafka_stream
-from rivertwice.stream.steer import steer_source
+from rivertwice.stream.driver import terminated_state
+from rivertwice.stream.source import kafka_stream, steer_source
 from rivertwice.stream.versions import KnownVersions
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.watermarks import rule_of
-from rivertwice.waits import Deadline
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+
+# Rewrite the state of a checkpoint at rest into another number of partitions, with Spark's own offline tool (4.2 and later).
+#
+# The tool reads the state after the last batch N, writes each new partition as one snapshot, and records that as a batch N+1 without
+# records. The ledger has no such batch: it would shift the numbers of all later ones. So the result takes the place of batch N. The
+# snapshots get the version of N, `offsets/N` gets the new number, `commits/N` names the new snapshots, and the files of the old layout are
+# removed. Everything that Spark derives from N (offsets, watermarks) stays as it was.
+#
+# It works on a copy that nothing else uses; one that is cut off is thrown away.
+
+_METADATA = "_metadata"
+_LOGS = ("offsets", "commits")
+
+
+def repartition_state(spark: SparkSession, checkpoint: Path, batch: int, partitions: int) -> bool:
+    """Rewrite the state after `batch`, the checkpoint's last one; return False if it has this number already, or none.
+
+    Args:
+        spark: a session; it starts no query.
+        checkpoint: a copy at rest, planned and finished up to `batch`.
+        batch: its last batch.
+        partitions: the new number, at least 1.
+
+    Raises:
+        CheckpointError: Spark cannot rewrite this state; the copy must not be used.
+    """
+    planned = checkpoint / "offsets" / str(batch)
+    text = planned.read_text()
+    if partitions_of(text) in (None, partitions):
+        return False
+    before = _state_files(checkpoint)
+    _run_tool(spark, checkpoint, batch, partitions)
+    for path in before:
+        path.unlink()
+    for path in _state_files(checkpoint):
+        renamed = name_of_version(path.name, batch + 2, batch + 1)  # a batch N makes the version N+1
+        if renamed is not None:
+            path.rename(path.with_name(renamed))
+    _replace(planned, with_partitions(text, partitions))
+    _replace(checkpoint / "commits" / str(batch), (checkpoint / "commits" / str(batch + 1)).read_text())
+    for log in _LOGS:
+        for name in (str(batch + 1), f".{batch + 1}.crc"):
+            (checkpoint / log / name).unlink(missing_ok=True)
+    return True
+
+
+def name_of_version(name: str, version: int, wanted: int) -> str | None:
+    """Return the name that a file of a state's version has as another version, or None if it is no such file. Pure."""
+    hidden = "." if name.startswith(".") else ""
+    number, mark, rest = name.removeprefix(".").partition("_")
+    return f"{hidden}{wanted}_{rest}" if mark and number == str(version) else None
+
+
+def _run_tool(spark: SparkSession, checkpoint: Path, batch: int, partitions: int) -> None:
+    from pyspark.sql.streaming.query import StreamingCheckpointManager
+
+    session: object = spark._jsparkSession
+    try:
+        manager = StreamingCheckpointManager(session.streamingCheckpointManager())  # type: ignore[attr-defined]
+        manager.repartition(str(checkpoint), partitions)
+    except (Py4JError, PySparkException) as error:
+        first_line = str(error).strip().partition("\n")[0][:400]
+        message = (
+            f"Spark cannot rewrite the state after batch {batch} into {partitions} partitions ({first_line}); nothing that is served "
+            "changed; give the operation up (`rivertwice upgrade NAME --abandon`), then put stream.shuffle_partitions back, or run a "
+            "changed definition as a new version, which begins with its own number (`rivertwice upgrade NAME --new-version`)"
+        )
+        raise CheckpointError(message) from error
+
+
+def _state_files(checkpoint: Path) -> list[Path]:
+    """Return the files of the state itself, without the descriptions of its operators and schemas."""
+    state = checkpoint / "state"
+    files = (path for path in state.rglob("*") if path.is_file())
+    return [path for path in files if _METADATA not in path.relative_to(state).parts]
+
+
+def _replace(path: Path, text: str) -> None:
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)  # of other bytes
+    path.write_text(text)
+
 
 _log = logging.getLogger(__name__)
 _STUCK_S = 10.0  # a query that waits so long for data will not run the recorded batch by itself

@@ -6,10 +6,10 @@ place. Until then the base is only described, by the ledger row at which the che
 
 from __future__ import annotations
 
-from rivertwice.config import PipelineHome
-from rivertwice.errors import FingerprintError, SavepointError
-from rivertwice.savepoint.bases import RESTING
+from rivertwice.core.errors import FingerprintError, SavepointError
+from rivertwice.core.homes import PipelineHome
 from rivertwice.savepoint.catalogue import Savepoint, savepoint_store
+from rivertwice.savepoint.manifest import RESTING
 from rivertwice.savepoint.take import describe_row
 from rivertwice.stream.checkpoint import partitions_of
 from rivertwice.timeline.ledger import LedgerRow

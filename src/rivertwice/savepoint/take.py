@@ -1,4 +1,4 @@
-"""Take a savepoint while the stream runs.
+"""Take a savepoint while the stream runs; or make an empty checkpoint, for a restore from the beginning.
 
 1. Copy the head timeline's checkpoint hot into scratch (`hotcopy`).
 2. Find the newest batch that the copy finished and the changelog committed; trim everything planned beyond it.
@@ -9,28 +9,97 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import LedgerError, LostRaceError, SavepointError
-from rivertwice.instants import to_iso
-from rivertwice.savepoint.catalogue import WORKERS, Savepoint, load_savepoint, savepoint_store
-from rivertwice.savepoint.hotcopy import hash_tree, hot_copy
-from rivertwice.savepoint.manifest import FileEntry, Manifest, frozen_pins
-from rivertwice.savepoint.records import CHECKPOINT, MANIFEST, TAKING, encode_record
-from rivertwice.savepoint.trim import select_batch, select_surplus
-from rivertwice.store.base import BlobStore
+from rivertwice.core.errors import LedgerError, LostRaceError, SavepointError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.savepoint.catalogue import (
+    CHECKPOINT,
+    MANIFEST,
+    TAKING,
+    WORKERS,
+    Savepoint,
+    encode_record,
+    hash_tree,
+    hot_copy,
+    load_savepoint,
+    savepoint_store,
+)
+from rivertwice.savepoint.manifest import BEGINNING, FileEntry, Manifest, frozen_pins
+from rivertwice.storage.blobs import BlobStore
 from rivertwice.stream.gaps import continued_rows
 from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.lineage import load_timeline, path_of, select_on_path
+from rivertwice.timeline.lineage import Fork, Timeline, load_timeline, path_of, select_on_path
 from rivertwice.timeline.sequence import head
+
+# Which batch of a copied checkpoint a savepoint can use, and which files must be removed from the copy. Pure.
+
+_LOGS = ("offsets", "commits")
+
+
+def batch_of(path: str) -> int | None:
+    """Return the batch N of a path `offsets/N` or `commits/N` (or of the `.N.crc` beside it), else None."""
+    folder, _, name = path.partition("/")
+    if folder not in _LOGS:
+        return None
+    number = name.removeprefix(".").removesuffix(".crc")
+    return int(number) if number.isdigit() else None
+
+
+def batches_in(paths: Iterable[str], log: str) -> set[int]:
+    """Return the batches whose `offsets/N` or `commits/N` a copy contains."""
+    return {
+        int(path.partition("/")[2]) for path in paths if path.startswith(f"{log}/") and path[len(log) + 1 :].isdigit()
+    }
+
+
+def select_batch(paths: Collection[str], committed: Collection[int]) -> int:
+    """Return the newest batch that the copy finished and the changelog committed.
+
+    Args:
+        paths: files of the copy, relative, with slashes.
+        committed: batches on the timeline's path that are in the ledger.
+
+    Raises:
+        SavepointError: there is none, or the copy lacks the offsets that such a batch needs.
+    """
+    finished = batches_in(paths, "commits")
+    usable = finished & set(committed)
+    if not usable:
+        message = (
+            f"no batch is both finished in the checkpoint ({len(finished)} found) and committed in the changelog "
+            f"({len(committed)} found), so there is nothing a savepoint could stand at; start the stream and take it "
+            "after its first batch"
+        )
+        raise SavepointError(message)
+    batch = max(usable)
+    planned = batches_in(paths, "offsets")
+    wanted = {batch} | ({batch - 1} if batch > 0 else set())
+    if not wanted <= planned:
+        message = (
+            f"the copy finished batch {batch} but holds no offsets of {sorted(wanted - planned)}: the checkpoint changed "
+            "faster than it was copied; take the savepoint again"
+        )
+        raise SavepointError(message)
+    return batch
+
+
+def select_surplus(paths: Iterable[str], batch: int) -> list[str]:
+    """Return the files of `offsets` and `commits` after `batch`; later state does no harm and is overwritten."""
+    return sorted(path for path in paths if (batch_of(path) or 0) > batch)
+
 
 _log = logging.getLogger(__name__)
 
@@ -182,3 +251,54 @@ def _publish(home: PipelineHome, manifest: Manifest, staging: Path) -> None:
         message = f"prune cleared {name} while its manifest was put; nothing of it is left; take the savepoint again"
         raise LostRaceError(message)
     store.delete(f"{name}/{TAKING}")
+
+
+# The beginning of a head's path as the base of a restore: an empty state, and every recorded batch after it.
+#
+# It serves for a state that is suspect, of records that Kafka lost, or that must be made from a log that was rewritten (`upkeep.erase`). It takes as long as
+# the whole history, but depends on no stored state.
+
+_BEFORE_ALL = -1
+
+
+def beginning_of(home: PipelineHome, parent: str) -> Savepoint:
+    """Return where the path of a timeline began, as a savepoint without files: the next batch is 0, at the root's genesis."""
+    line = load_timeline(home, parent)
+    root = load_timeline(home, path_of(home, parent)[0].timeline)
+    manifest = Manifest(
+        savepoint=BEGINNING,
+        pipeline=line.pipeline,
+        timeline=root.timeline,
+        batch=_BEFORE_ALL,
+        epoch=0,
+        created_at=root.created_at,
+        reason="the beginning of the path",
+        offsets=root.genesis,
+        offsets_text="",
+        watermark_ms=0,
+        cluster_id=root.cluster_id,
+        topic_ids=root.topic_ids,
+        bundle=line.bundle,
+        fingerprint=line.fingerprint,
+        pins={},
+        files={},
+    )
+    return Savepoint(manifest, savepoint_store(home))
+
+
+def fork_before_all(head: Timeline, beginning: Manifest, name: str, now: datetime) -> Timeline:
+    """Return the record of a timeline that begins where the head's path began, under the head's definition. Pure."""
+    return replace(
+        head,
+        timeline=name,
+        parent=Fork(beginning.timeline, _BEFORE_ALL),
+        first_batch=0,
+        genesis=beginning.offsets,
+        created_at=now,
+    )
+
+
+def make_empty_checkpoint(target: Path) -> None:
+    """Create the folder of a checkpoint in which nothing was planned yet; Spark wants a query's id in it (tried)."""
+    (target / "offsets").mkdir(parents=True)
+    (target / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))

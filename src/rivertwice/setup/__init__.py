@@ -1,1 +1,1 @@
-"""What a new machine needs before any command runs: Java, jars, data. The lowest package, except `config`."""
+"""Modules that pods and containers run by name."""

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from rivertwice.config import Settings
-from rivertwice.errors import ConfigError
-from rivertwice.setup.java import java_env
+from rivertwice.core.errors import ConfigError
+from rivertwice.core.settings import Settings
+from rivertwice.engine.java import java_env
 
 BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _OPTIONS = {

@@ -1,1 +1,1 @@
-"""The streaming driver and its one-commit sink."""
+"""The driver: one micro-batch is one commit."""

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import FingerprintError, LogGapError
+from rivertwice.core.errors import FingerprintError, LogGapError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle, build_bundle
+from rivertwice.definition.definition import Definition
+from rivertwice.definition.lint_finding import CheckReport
+from rivertwice.engine.checked import check_bundle, read_verdict
+from rivertwice.engine.fold_buckets import buckets_at_genesis
 from rivertwice.log import kafka
 from rivertwice.log.addresses import StoredOffsets, encode_ends
-from rivertwice.pipeline.bundle import Bundle, build_bundle
-from rivertwice.pipeline.checked import check_bundle, read_verdict
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.fold_buckets import buckets_at_genesis
-from rivertwice.pipeline.lint_model import CheckReport
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.stream.loaded import begin_after_load
 from rivertwice.stream.seal import app_of, seal_timeline
 from rivertwice.timeline.committed import bundles_of
@@ -237,3 +238,35 @@ def resolve_timeline(
 
 def _oldest_in_kafka(settings: Settings, topics: Iterable[str]) -> StoredOffsets:
     return {topic: encode_ends(kafka.begin_offsets(settings, topic)) for topic in topics}
+
+
+# Partitions that a topic got after a stream began: each is read from its first record, and for a fold a key's order may end. Pure.
+
+
+def added_since(began_with: Collection[str], ends: Mapping[int, int]) -> list[int]:
+    """Return the partitions that a topic has now and did not have when the first timeline began.
+
+    Args:
+        began_with: partitions of the first timeline's genesis.
+        ends: partition to its end now.
+    """
+    return sorted(ends.keys() - {int(partition) for partition in began_with})
+
+
+def has_effect(definition: Definition) -> bool:
+    """Say whether added partitions change results: those of a fold they do, unless it says that no order counts."""
+    return definition.window.kind.lint.effect_of_partitions(definition) is not None
+
+
+def describe_added(definition: Definition, topic: str, added: Sequence[int], since: str) -> str:
+    """Return what added partitions mean for a pipeline's results, and what helps."""
+    fact = f"topic {topic} got partitions {list(added)} since {since} began; each is read from its first record"
+    lint = definition.window.kind.lint
+    effect = lint.effect_of_partitions(definition)
+    if effect is None:
+        return f"{fact}; the results of {definition.name} do not depend on where a key's records are"
+    remedy = lint.remedy_for_partitions(0)
+    return (
+        f"{fact}; {effect}; what helps: {remedy} (the topic that {definition.name} reads keeps its partitions); "
+        f"`rivertwice reconcile {definition.name}` names the keys"
+    )

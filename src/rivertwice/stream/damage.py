@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rivertwice.config import PipelineHome
-from rivertwice.errors import CheckpointError, LeaseLostError, LedgerError, RivertwiceError
-from rivertwice.store import delta
-from rivertwice.store.base import is_temporary
+from rivertwice.core.errors import CheckpointError, LeaseLostError, LedgerError, RivertwiceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.storage import delta
+from rivertwice.storage.blobs import is_temporary
 from rivertwice.stream.checkpoint import parse_offsets
 from rivertwice.stream.gaps import continued_rows
 from rivertwice.stream.seal import app_of, check_sealed

@@ -8,11 +8,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.config import Settings
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import Parts
-from rivertwice.pipeline.definition import Definition
-from rivertwice.stream.context import FORMAT, DriverContext
 from rivertwice.stream.pieces import read_topics
+from rivertwice.stream.result_rows import FORMAT, DriverContext
 from rivertwice.stream.side import SideTable, origin, read_again, stamps
 from rivertwice.timeline.lineage import Timeline
 

@@ -15,55 +15,131 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import utc_now
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.text import log_to_stdout
+from rivertwice.core.tracing import flush as flush_spans
+from rivertwice.definition.bundle import Bundle, build_bundle, load_bundle_definition, save_bundle
+from rivertwice.definition.definition import Definition
+from rivertwice.engine.compile import batch_rows, compile_stream, is_result
+from rivertwice.engine.fold_buckets import buckets_at_genesis, with_buckets
+from rivertwice.engine.relations import metric_names
+from rivertwice.engine.session import spark_session, watermark_confs
 from rivertwice.log import kafka
 from rivertwice.log.archive_batch import archive_stream
 from rivertwice.log.marks import marks_from_plain
-from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle_definition, save_bundle
-from rivertwice.pipeline.compile import batch_rows, compile_stream, is_result
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.engine import spark_session, watermark_confs
-from rivertwice.pipeline.fold_buckets import buckets_at_genesis, with_buckets
-from rivertwice.printable import log_to_stdout
-from rivertwice.stream.added import describe_added
-from rivertwice.stream.batch_log import BatchLog, ReadMarks
-from rivertwice.stream.begin import FIRST, begin_again, require_checked, resolve_timeline
-from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
-from rivertwice.stream.context import DriverContext
+from rivertwice.stream.begin import FIRST, begin_again, describe_added, require_checked, resolve_timeline
+from rivertwice.stream.checkpoint import Goal, covers, has_caught_up, is_asked_to_drain, partitions_of
 from rivertwice.stream.damage import check_checkpoint, newest_rows_of_run, sweep_unplanned
-from rivertwice.stream.execution import observed_counts, terminated_state
 from rivertwice.stream.failures import DRAINED, FORK, POISON, RETENTION, STORE, classify_failure
 from rivertwice.stream.gaps import added_partitions, check_reach, explain_loss, reads_on_from_archive
 from rivertwice.stream.heartbeat import HeartbeatThread
-from rivertwice.stream.layout import running_partitions
 from rivertwice.stream.lease import Lease, acquire_lease
 from rivertwice.stream.load_stage import Stage, hold_for_watermark, plan_stage, write_initial_offsets
 from rivertwice.stream.placing import Placing
-from rivertwice.stream.quiet import QuietClock
+from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.side_rows import SideRows
-from rivertwice.stream.sink import Sink
+from rivertwice.stream.sink import BatchLog, ReadMarks, Sink
 from rivertwice.stream.source import kafka_stream
 from rivertwice.stream.throwing import explain_throw
 from rivertwice.stream.versions import KnownVersions
+from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.intact import require_rows, require_whole_logs
 from rivertwice.timeline.intent import Exit, Heartbeat, write_exit
-from rivertwice.timeline.ledger import LedgerRow, heal_ledger
+from rivertwice.timeline.ledger import BatchCounts, LedgerRow, by_table, heal_ledger
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of
 from rivertwice.timeline.sequence import head
-from rivertwice.timeline.skipping import by_table
 from rivertwice.timeline.stream_load import read_stream_load
 from rivertwice.timeline.upkeep import renew_properties
 from rivertwice.timeline.watermarks import WatermarkRule, rule_of
-from rivertwice.tracing import flush as flush_spans
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+# For how long a query has had nothing to do, by what Spark says of it now and then. Pure.
+
+_WAITING = ("Waiting for next trigger", "Waiting for data to arrive")
+_LOOKING = "Getting offsets from "
+"""Spark asks the log for its ends. It does so ten times a second when nothing waits, and on a slow machine most of that time."""
+
+
+class QuietClock:
+    """Measures a query's quiet time. It begins when the query waits, goes on while it looks at the log, and ends with a batch."""
+
+    def __init__(self) -> None:
+        """Create a clock of a query that is busy."""
+        self._since: float | None = None
+        self.is_waiting = False
+        """Whether the query waited at the last look: only then does a stop interrupt nothing."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no batch ran at the last look."""
+        return self._since is not None
+
+    def look(self, status: Mapping[str, Any], now_s: float) -> float:
+        """Take a status of the query (`StreamingQuery.status`); return its quiet time in seconds, 0 while a batch runs.
+
+        Args:
+            status: with `isTriggerActive` and `message`.
+            now_s: a monotonic clock.
+        """
+        self.is_waiting = not status["isTriggerActive"] and status["message"] in _WAITING
+        if self.is_waiting and self._since is None:
+            self._since = now_s
+        elif not self.is_waiting and not status["message"].startswith((_LOOKING, *_WAITING)):
+            self._since = None
+        return 0.0 if self._since is None else now_s - self._since
+
+
+# In how many partitions a stream keeps its state: frozen by a timeline's first batch, changed by an upgrade alone.
+
+
+def running_partitions(home: PipelineHome, line: Timeline) -> int | None:
+    """Return the number of partitions of a timeline's state; None before its first batch, which takes the definition's."""
+    if line.shuffle_partitions:
+        return line.shuffle_partitions
+    path = path_of(home, line.timeline)
+    newest = newest_batches(home, committed_batches(home, path), path, 1)
+    return partitions_of(newest[-1].offsets_text) if newest else None
+
+
+# What the driver takes from a running query's execution: a batch's observations, and the state that ends its loop.
+
+
+def observed_counts(query: StreamingQuery, definition: Definition) -> dict[str, BatchCounts]:
+    """Return the running batch's observations by topic of the streams, after its rows were computed and before its commit.
+
+    They are read from the execution itself: the progress event comes later, and does not come if the driver dies.
+    """
+    metrics = query._jsq.streamingQuery().lastExecution().observedMetrics()
+
+    def numbers(name: str) -> list[int | None]:
+        # One call for the row and one for its text: each call to the JVM costs more than a batch's counts do.
+        values = metrics.apply(name).mkString(",").split(",")
+        return [None if value == "null" else int(value) for value in values]
+
+    counts: dict[str, BatchCounts] = {}
+    for view, source in definition.streams.items():
+        names = metric_names(definition, view)
+        (read, bad, digest), (accepted, min_event_ms, max_event_ms) = map(numbers, names)
+        counts[source.topic] = BatchCounts(read or 0, bad or 0, accepted or 0, min_event_ms, max_event_ms, digest)
+    return counts
+
+
+def terminated_state(spark: SparkSession) -> Any:
+    """Return the state object that ends a query's loop after the running batch is committed."""
+    name = "org.apache.spark.sql.execution.streaming.runtime.TERMINATED$"
+    jvm: Any = spark._jvm
+    return jvm.java.lang.Class.forName(name).getField("MODULE$").get(None)
+
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS: Any = 0.2  # PySpark takes fractions, though its annotation does not allow them

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rivertwice.errors import (
+from rivertwice.core.errors import (
     CheckpointError,
     DamagedFileError,
     DefinitionError,

@@ -9,15 +9,16 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import LogGapError, RivertwiceError
-from rivertwice.instants import to_ms
+from rivertwice.core.errors import LogGapError, RivertwiceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import to_ms
+from rivertwice.core.settings import Settings
+from rivertwice.definition.model import Definition
 from rivertwice.log import kafka
 from rivertwice.log.addresses import StoredOffsets, intersect
 from rivertwice.log.archive_table import archived_ranges
 from rivertwice.log.gaps import EXPIRED, Gap, bound_event_time, find_gap, gap_message, record_gap
 from rivertwice.log.reader import first_stamps
-from rivertwice.pipeline.model import Definition
 from rivertwice.stream.begin import check_topics
 from rivertwice.stream.checkpoint import last_number, moved_to, read_initial_offsets, read_planned, with_partitions
 from rivertwice.timeline.committed import committed_batches, newest_batches

@@ -13,14 +13,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.config import Settings
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition
+from rivertwice.engine.relations import accepted, included, with_window_end
 from rivertwice.log.addresses import Parts
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.relations import accepted, included, with_window_end
-from rivertwice.stream.context import DriverContext
 from rivertwice.stream.pieces import read_topics
+from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.side import SideTable, origin, read_again, stamps
-from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline.ledger import BatchCounts
 from rivertwice.timeline.lineage import Timeline
 
 FORMAT = 1

@@ -3,7 +3,7 @@
 It has two parts. The first is a `flock` in the home, which the operating system releases when the process dies: it decides
 among the processes of one host. The second is the claim of an epoch. In the home that is one file per start, created by link
 (put-if-absent) and never removed. If more than one host may run the pipeline (`RIVERTWICE_LEASES`, or `RIVERTWICE_SHARED`), it
-is one object of a store, renewed while the driver lives (`store.lease_store`). With a store the lock comes first: its holder
+is one object of a store, renewed while the driver lives (`storage.leases`). With a store the lock comes first: its holder
 knows that an earlier holder of the same home is dead, and need not wait.
 """
 
@@ -13,25 +13,24 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 import psutil
 
-from rivertwice.config import PipelineHome
-from rivertwice.errors import LeaseLostError
-from rivertwice.instants import parse_iso, to_iso, utc_now
-from rivertwice.locks import open_locked
-from rivertwice.processes import Started, is_alive, own_start, started_of
-from rivertwice.store.files import put_json_if_absent, read_json, replace_json
-from rivertwice.store.home_identity import describe_copy, home_id
-from rivertwice.store.lease_store import StoreClaim, Watch, forward_clock, take_claim
-from rivertwice.store.lease_terms import Terms
-from rivertwice.store.places import open_store
-from rivertwice.waits import Deadline
+from rivertwice.core.errors import LeaseLostError, LostRaceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import parse_iso, to_iso, utc_now
+from rivertwice.core.locks import open_locked
+from rivertwice.core.processes import Started, is_alive, may_live, own_start, started_of
+from rivertwice.core.waits import Deadline
+from rivertwice.storage.home_identity import describe_copy, home_id
+from rivertwice.storage.leases import StoreClaim, Terms, Watch, forward_clock, take_claim
+from rivertwice.storage.local import put_json_if_absent, read_json, replace_json
+from rivertwice.storage.places import open_store
 
 FORMAT = 1
 
@@ -278,3 +277,68 @@ def _wait_for_jvm(owner: Owner | None, patience_s: float = 10.0) -> None:
         if deadline.is_over() and owner.jvm_pid is not None:
             psutil.Process(owner.jvm_pid).kill()
         time.sleep(0.05)
+
+
+# Keep drivers of a pipeline away while an operation changes the data that they depend on.
+
+AT_REST_FORMAT = 1
+
+
+def marker_of(by: str, now: datetime) -> dict[str, Any]:
+    """Return the drain marker of an operation; it holds while this process lives."""
+    return {"format": AT_REST_FORMAT, "by": by, "at": to_iso(now), "pid": os.getpid(), "pid_started": own_start()}
+
+
+@contextmanager
+def at_rest(home: PipelineHome, by: str, now: datetime, *, running: str) -> Iterator[Callable[[], None]]:
+    """Keep drivers away for the block: the agent sees the marker, and every other process is refused by the held lease.
+
+    Args:
+        home: the pipeline's home.
+        by: the operation that holds the stream, for people who read the marker.
+        now: the present instant.
+        running: what a running driver means for the operation, for the message.
+
+    Yields:
+        a function that raises LeaseLostError if another host may have taken the lease over; to be called before each write.
+
+    Raises:
+        LostRaceError: another operation keeps the stream at rest.
+        LeaseLostError: a driver runs, on this host or on another.
+    """
+    name = home.root.name
+    marker = marker_of(by, now)
+    existing = read_json(home.drain) or {}
+    # A marker whose writer died does not count.
+    if "pid" in existing and may_live(existing["pid"], existing["pid_started"]):
+        message = (
+            f"another operation keeps the stream of {name} at rest ({home.drain} exists); try again when it is done"
+        )
+        raise LostRaceError(message)
+    replace_json(home.drain, marker)
+    try:
+        owner = lease_owner(home)
+        if owner is not None:
+            message = (
+                f"a driver of {name} runs (pid {owner.pid}), so {running}; nothing was done; "
+                f"`rivertwice stop {name} --wait` first"
+            )
+            raise LeaseLostError(message)
+        with _held(home, now, running) as check:
+            yield check
+    finally:
+        if (
+            read_json(home.drain) == marker
+        ):  # of two that began at the same moment, the one that was refused leaves the other's
+            home.drain.unlink(missing_ok=True)
+
+
+@contextmanager
+def _held(home: PipelineHome, now: datetime, running: str) -> Iterator[Callable[[], None]]:
+    with ExitStack() as stack:
+        try:
+            check = stack.enter_context(hold_lease(home, now))
+        except LeaseLostError as error:
+            message = f"{error}; so {running}; nothing was done; `rivertwice stop {home.root.name} --wait` where its driver runs"
+            raise LeaseLostError(message) from error
+        yield check

@@ -16,19 +16,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.config import Settings
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition
+from rivertwice.engine.compile import is_result
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part, StoredOffsets, decode_ends, plan_chunks
 from rivertwice.log.archive_batch import ArchiveBatch, plan_archive_batch
 from rivertwice.log.archive_table import archived_ranges
-from rivertwice.pipeline.compile import is_result
-from rivertwice.pipeline.definition import Definition
-from rivertwice.store.files import replace_bytes
+from rivertwice.storage.local import replace_bytes
 from rivertwice.stream.checkpoint import read_planned
-from rivertwice.stream.context import DriverContext
 from rivertwice.stream.gaps import read_position
 from rivertwice.stream.placing import find_first, stored_ends
-from rivertwice.stream.steer import steer_source
+from rivertwice.stream.result_rows import DriverContext
+from rivertwice.stream.source import steer_source
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.stream_load import StreamLoad

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from rivertwice.config import PipelineHome
-from rivertwice.errors import LostRaceError
+from rivertwice.core.errors import LostRaceError
+from rivertwice.core.homes import PipelineHome
 from rivertwice.timeline.first_load import RECORD, FirstLoad, load_place
 from rivertwice.timeline.lineage import create_timeline, load_timeline
 from rivertwice.timeline.sequence import move_head, publish, read_sequence, select_head

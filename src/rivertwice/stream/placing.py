@@ -15,34 +15,346 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rivertwice.config import Settings
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition
+from rivertwice.engine.compile import decode_view
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Part, StoredOffsets
-from rivertwice.pipeline.definition import Definition
-from rivertwice.store import delta
-from rivertwice.store.durable import sync_path
-from rivertwice.store.files import read_json, replace_bytes, replace_json
+from rivertwice.log.archive_rows import PLAIN, plain_row
+from rivertwice.log.reader import read_pieces
+from rivertwice.storage import delta
+from rivertwice.storage.local import read_json, replace_bytes, replace_json, sync_path
 from rivertwice.stream.checkpoint import checksum_of, last_number, moved_to, read_planned
-from rivertwice.stream.context import DriverContext
-from rivertwice.stream.event_look import EventLook
-from rivertwice.stream.event_plan import NOTHING, Cut
 from rivertwice.stream.gaps import next_offsets
+from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.sink import is_applied
-from rivertwice.stream.steer import release_source, steer_source
+from rivertwice.stream.source import release_source, steer_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+# Where a batch shall end while a stream catches up: at one event time in all partitions. Pure.
+#
+# Spark splits a batch over the partitions in proportion to what waits in them. A partition with fewer records for a day then runs
+# through more days in a batch than the others. Its event times raise the watermark, and the other partitions' records are late.
+#
+# Here a batch ends in every partition where that partition's *frontier* passes the same event time. The frontier at an offset is
+# the largest event time of the records before it. It is known at some offsets only (`PartitionIndex`), so the plan is either a
+# batch (`Cut`), or what must be read first to place it (`Look`). The ends of a batch differ by at most the tolerance, plus what a
+# frontier hides between two known offsets: records that are newer than the next known ones.
+
+RUN = 64
+"""An interval of so many records is read whole."""
+GLANCE = 8
+"""Records that are read at a place within a longer interval: one alone may be late and say nothing of those before it."""
+_PIECES = 6
+_FULL = 0.95
+"""A batch that takes a smaller share of what it may is placed only once nothing more can be known of the records after it."""
+_AHEAD = 8
+"""A look reads for so many batches at once, for a look costs about the same whatever it reads."""
+
+
+NOTHING = -(1 << 62)
+"""Frontier of records of which none was accepted, epoch ms."""
+
+
+@dataclass(frozen=True)
+class PartitionIndex:
+    """What is known of one partition's event times.
+
+    Attributes:
+        start: offset of the next record to read.
+        end: end of the log.
+        floor_ms: frontier at `start`, epoch ms; NOTHING if it is not known.
+        points: offset after `start` to frontier, epoch ms: offsets rise, frontiers never fall.
+    """
+
+    start: int
+    end: int
+    floor_ms: int
+    points: Sequence[tuple[int, int]]
+
+    @property
+    def known(self) -> int:
+        """The offset up to which the frontier is known."""
+        return self.points[-1][0] if self.points else self.start
+
+    def place(self, until_ms: int) -> int:
+        """Return how many points have a frontier of at most `until_ms`."""
+        return bisect_right(self.points, until_ms, key=_frontier)
+
+    def cut(self, until_ms: int) -> int:
+        """Return the last known offset whose frontier is at most `until_ms`."""
+        return self._offset(self.place(until_ms))
+
+    def gap(self, until_ms: int) -> tuple[int, int]:
+        """Return the interval between the points around `until_ms`; empty if there is none after it."""
+        place = self.place(until_ms)
+        start = self._offset(place)
+        return (start, self.points[place][0] if place < len(self.points) else start)
+
+    def hidden_ms(self, until_ms: int) -> int:
+        """Return how far before `until_ms` an unread record can be after a cut there."""
+        start, end = self.gap(until_ms)
+        if end - start <= 1:
+            return 0  # the next record is known, and is newer; or no record is left
+        place = self.place(until_ms)
+        return until_ms - (self.points[place - 1][1] if place else self.floor_ms)
+
+    def _offset(self, place: int) -> int:
+        return self.points[place - 1][0] if place else self.start
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A batch's ends.
+
+    Attributes:
+        ends: for every partition.
+        until_ms: no record of the batch is newer, as far as it is known; epoch ms, or NOTHING.
+    """
+
+    ends: Mapping[Part, int]
+    until_ms: int
+
+
+@dataclass(frozen=True)
+class Look:
+    """Half-open ranges whose records must be read before a batch can be placed; in each partition they rise."""
+
+    ranges: Mapping[Part, tuple[tuple[int, int], ...]]
+
+
+def plan_cut(index: Mapping[Part, PartitionIndex], most: int, tolerance_ms: int) -> Cut | Look | None:
+    """Return the next batch, what must be read first, or None if one batch takes all that waits.
+
+    Args:
+        index: what is known of every partition.
+        most: records of a batch, at most; at least 1.
+        tolerance_ms: by how much event time a partition may end ahead of another.
+    """
+    if sum(part.end - part.start for part in index.values()) <= most:
+        return None
+    coarse = {key: _coarse(part, most) for key, part in index.items() if part.known < min(part.end, part.start + most)}
+    if coarse:
+        return Look(coarse)
+    steps = sorted({frontier for part in index.values() for _, frontier in part.points})
+    looks: dict[Part, set[tuple[int, int]]] = {}
+    for number in range(1, _AHEAD + 1):
+        cut, times = _cut(index, steps, most * number, tolerance_ms // 2)
+        vague = {
+            (key, part.gap(until_ms))
+            for until_ms in times
+            for key, part in index.items()
+            if part.hidden_ms(until_ms) > tolerance_ms // 2
+        }
+        if number == 1 and not vague:
+            return cut
+        for key, gap in vague:
+            looks.setdefault(key, set()).update(_split(*gap))
+        if any(cut.ends[key] >= part.known for key, part in index.items() if part.known > part.start):
+            break  # what comes after it is not known, or there is nothing
+    return Look({key: _merge(ranges) for key, ranges in looks.items()})
+
+
+def _cut(
+    index: Mapping[Part, PartitionIndex], steps: Sequence[int], most: int, tolerance_ms: int
+) -> tuple[Cut, tuple[int, ...]]:
+    """Return the batch by what is known, and the event times around which it must be known well."""
+    full = bisect_right(steps, most, key=lambda until_ms: sum(_amounts(index, until_ms).values()))
+    below = steps[full - 1] if full else NOTHING - 1
+    before = _amounts(index, below)
+    total = sum(before.values())
+    ends = {key: part.start + before[key] for key, part in index.items()}
+    if full == len(steps):
+        return Cut(ends, below), (below,)
+    above = steps[full]
+    if total and above - below > tolerance_ms:
+        return Cut(ends, below), (below,) if total > most * _FULL else (below, above - 1)
+    there = {key: amount - before[key] for key, amount in _amounts(index, above).items()}
+    shares = _share_out(there, most - total)
+    return Cut({key: end + shares[key] for key, end in ends.items()}, above), (below if total else above - 1, above)
+
+
+def _amounts(index: Mapping[Part, PartitionIndex], until_ms: int) -> dict[Part, int]:
+    return {key: part.cut(until_ms) - part.start for key, part in index.items()}
+
+
+def _share_out(amounts: Mapping[Part, int], budget: int) -> dict[Part, int]:
+    """Return a part of each amount, in proportion; together they are the budget, which is at most their sum."""
+    whole = sum(amounts.values())
+    shares = {key: amount * budget // whole for key, amount in amounts.items()}
+    rest = budget - sum(shares.values())
+    for key in sorted((key for key in amounts if shares[key] < amounts[key]), key=lambda each: (-amounts[each], each)):
+        if rest:
+            shares[key] += 1
+            rest -= 1
+    return shares
+
+
+def _coarse(part: PartitionIndex, most: int) -> tuple[tuple[int, int], ...]:
+    """Return places at even distances, from what is known on; the last one is at the end of the stretch."""
+    end = min(part.end, part.known + most * _AHEAD)
+    step = max(1, most // 4)
+    if step <= GLANCE or end - part.known <= RUN:
+        return ((part.known, end),)
+    starts = [*range(part.known, end - GLANCE, step), end - GLANCE]
+    return _merge((start, start + GLANCE) for start in starts)
+
+
+def _split(start: int, end: int) -> Iterator[tuple[int, int]]:
+    if end - start <= RUN:
+        yield (start, end)
+        return
+    for piece in range(_PIECES):
+        place = start + (end - start) * piece // _PIECES
+        yield (place, place + GLANCE)
+
+
+def _merge(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the ranges in order, those joined that overlap or touch."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return tuple(merged)
+
+
+def _frontier(point: tuple[int, int]) -> int:
+    return point[1]
+
+
+# The event times that are known of the records which a stream has yet to read. Pure; `event_look` reads them.
+
+
+class EventTimes:
+    """Event time by record, for some records of each partition; what the stream has read is forgotten."""
+
+    def __init__(self) -> None:
+        """Create it without any record."""
+        self._times: dict[Part, dict[int, int | None]] = {}
+        self._floors: dict[Part, int] = {}
+
+    def add(self, part: Part, offset: int, event_ms: int | None) -> None:
+        """Note the event time of the record at an offset, epoch ms; None: the record is not accepted, or there is none."""
+        self._times.setdefault(part, {})[offset] = event_ms
+
+    def index(self, starts: Mapping[Part, int], ends: Mapping[Part, int]) -> dict[Part, PartitionIndex]:
+        """Return what is known of each partition between `starts` and `ends`; a partition without a start begins at 0."""
+        return {
+            part: self._part(part, starts.get(part, 0), max(end, starts.get(part, 0))) for part, end in ends.items()
+        }
+
+    def _part(self, part: Part, start: int, end: int) -> PartitionIndex:
+        times = self._times.get(part, {})
+        frontier = self._floors.get(part, NOTHING)
+        points = []
+        awaited = NOTHING
+        offsets = sorted(times)
+        for place, offset in enumerate(offsets):
+            if offset != (offsets[place - 1] + 1 if place else min(offset, start)):
+                # The records before it are not known. The first ones here may be late and say nothing of them; the newest one does.
+                awaited = _newest(times, range(offset, offset + GLANCE))
+            frontier = max(frontier, _newest(times, (offset,)))
+            if offset < start:
+                self._floors[part] = frontier
+            elif offset < end and frontier >= awaited:
+                points.append((offset + 1, frontier))
+        self._times[part] = {offset: event_ms for offset, event_ms in times.items() if offset >= start}
+        return PartitionIndex(start, end, self._floors.get(part, NOTHING), points)
+
+
+def _newest(times: Mapping[int, int | None], offsets: Iterable[int]) -> int:
+    return max((event_ms for offset in offsets if (event_ms := times.get(offset)) is not None), default=NOTHING)
+
+
+# Read the event times by which batches are placed: a few records of what waits, decoded as the stream decodes them.
+
 _log = logging.getLogger(__name__)
+
+
+def most_placed(definition: Definition) -> int:
+    """Return how many records a placed batch takes at most.
+
+    Spark shares its own limit out in proportion, in floating-point numbers that are rounded down. At the limit itself a partition
+    would lose a record now and then, and end before the others.
+    """
+    return max(1, definition.stream.max_offsets_per_trigger - 1)
+
+
+class EventLook:
+    """Plans batches by event time, and reads what it needs to know for that."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, definition: Definition, tolerance_ms: int) -> None:
+        """Create it; nothing is read yet.
+
+        Args:
+            spark: the session that decodes.
+            settings: the cluster.
+            definition: has the topics' decoders and the limit of a batch.
+            tolerance_ms: by how much event time a partition may end ahead of another.
+        """
+        self._spark = spark
+        self._settings = settings
+        self._definition = definition
+        self._tolerance_ms = tolerance_ms
+        self._times = EventTimes()
+
+    def plan(self, starts: Mapping[Part, int], ends: Mapping[Part, int]) -> Cut | None:
+        """Return where the next batch ends, or None if one batch takes all records between `starts` and `ends`.
+
+        Raises:
+            LogGapError: Kafka no longer has a record that the stream needs.
+            ServiceError: Kafka does not answer.
+        """
+        most = most_placed(self._definition)
+        looked = 0
+        while isinstance(step := plan_cut(self._times.index(starts, ends), most, self._tolerance_ms), Look):
+            looked += self._read(step)
+        if looked:
+            _log.info("%s records were looked at to place the next batches by event time", looked)
+        return step
+
+    def _read(self, look: Look) -> int:
+        rows: dict[str, list[dict[str, object]]] = {}
+        for part, record in read_pieces(self._settings, look.ranges):
+            rows.setdefault(part.topic, []).append(plain_row(part.topic, record))
+        accepted = {key: event_ms for topic in rows for key, event_ms in self._decode(topic, rows[topic]).items()}
+        looked = 0
+        for part, ranges in look.ranges.items():
+            for start, end in ranges:
+                looked += end - start
+                for offset in range(start, end):
+                    self._times.add(part, offset, accepted.get((part, offset)))
+        return looked
+
+    def _decode(self, topic: str, rows: list[dict[str, object]]) -> dict[tuple[Part, int], int]:
+        view, source = self._definition.by_topic[topic]
+        raw = self._spark.createDataFrame(pa.Table.from_pylist(rows, schema=PLAIN))
+        event_ms = F.unix_millis(source.event_time).alias("event_ms")
+        decoded = decode_view(self._definition, view, raw)
+        table = decoded.where(F.col("_reason").isNull()).select("_partition", "_offset", event_ms)
+        return {
+            (Part(topic, row["_partition"]), row["_offset"]): row["event_ms"] for row in table.toArrow().to_pylist()
+        }
+
+
 _POLL_SECONDS: Any = 0.2  # as in the driver
 Begin = Callable[[Callable[[Any, int], None]], StreamingQuery]
 """Starts the stream's query with a function for its batches."""

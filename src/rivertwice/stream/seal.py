@@ -12,9 +12,9 @@ import contextlib
 
 import pyarrow as pa
 
-from rivertwice.config import PipelineHome
-from rivertwice.errors import LeaseLostError, LostRaceError
-from rivertwice.store import delta
+from rivertwice.core.errors import LeaseLostError, LostRaceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.storage import delta
 
 SEALED = 1 << 62  # the version of a timeline's transaction id after the seal; before it, the version is a batch number
 

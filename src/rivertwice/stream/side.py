@@ -14,15 +14,16 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.config import Place, Settings
-from rivertwice.errors import RangeMismatchError
+from rivertwice.core.errors import RangeMismatchError
+from rivertwice.core.homes import Place
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition
+from rivertwice.engine.compile import decode_view
 from rivertwice.log.addresses import Parts, name_parts, of_topic
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.compile import decode_view
-from rivertwice.pipeline.definition import Definition
-from rivertwice.store import delta
-from rivertwice.store.delta_counts import rows_by
-from rivertwice.timeline import skipping
+from rivertwice.storage import delta
+from rivertwice.storage.delta_counts import rows_by
+from rivertwice.timeline import ledger as skipping
 from rivertwice.timeline.lineage import Timeline
 
 _PIECES = 1_000_000

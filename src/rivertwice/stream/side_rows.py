@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rivertwice.config import Settings
+from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import Parts
-from rivertwice.stream.context import DriverContext
 from rivertwice.stream.dead import dead_table, write_dead_letters
 from rivertwice.stream.late import write_late_rows
+from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.versions import write_versions
-from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline.ledger import BatchCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

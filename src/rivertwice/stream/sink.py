@@ -20,31 +20,268 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from rivertwice.errors import CheckpointError, LedgerError, RangeMismatchError
-from rivertwice.pipeline.interval_rows import RowsOf
-from rivertwice.store import delta
-from rivertwice.stream.batch_log import BatchLog, ReadMarks, check_same_records
+from rivertwice.core.errors import (
+    CheckpointError,
+    LedgerError,
+    LogForkError,
+    LogGapError,
+    RangeMismatchError,
+    RivertwiceError,
+    ServiceError,
+)
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.core.tracing import traced
+from rivertwice.core.waits import beside
+from rivertwice.definition.definition import Definition
+from rivertwice.engine.interval_rows import RowsOf
+from rivertwice.log import kafka
+from rivertwice.log.addresses import OffsetRanges, Part, Parts
+from rivertwice.log.marks import LastRecords, Mark, Marks, StoredMarks, marks_to_plain, observe_forks, require_no_fork
+from rivertwice.log.reader import absent_runs, count_runs, explain_holes
+from rivertwice.storage import delta
+from rivertwice.storage.delta import NewFile
+from rivertwice.storage.local import replace_json
+from rivertwice.storage.spark_scan import write_files
+from rivertwice.stream.begin import check_topics
 from rivertwice.stream.checkpoint import PlannedBatch, late_watermark_ms, read_planned, start_offsets
-from rivertwice.stream.context import DriverContext
-from rivertwice.stream.large_batch import WrittenRows, is_noted, is_refused, note_large, write_rows
 from rivertwice.stream.late import select_suspects
-from rivertwice.stream.result_rows import changelog_rows, check_windows
+from rivertwice.stream.result_rows import DriverContext, changelog_rows, check_windows
 from rivertwice.stream.seal import check_sealed
 from rivertwice.stream.side_rows import SideRows
-from rivertwice.timeline import skipping
-from rivertwice.timeline.counts import BatchCounts, total_of
-from rivertwice.timeline.digest import digest_rows
-from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, heal_ledger, parts_between, read_ledger
+from rivertwice.timeline import ledger as skipping
+from rivertwice.timeline.digest import add_digests, digest_rows
+from rivertwice.timeline.ledger import (
+    METADATA_KEY,
+    BatchCounts,
+    LedgerRow,
+    append_ledger,
+    heal_ledger,
+    parts_between,
+    read_ledger,
+    total_of,
+)
 from rivertwice.timeline.lineage import Timeline
-from rivertwice.tracing import traced
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+# The result rows of a batch that are more than the driver may hold: executors write them to files, and one commit adds these.
+#
+# Ordinary batches go through the driver, which is quicker: one job, and no file is written before the commit's own. Spark refuses
+# to collect a result above `spark.driver.maxResultSize`. The batch's observations cannot be trusted then, because a part of its tasks
+# ran, and would count twice. So the driver notes the batch and ends; the next one finds the note and lets executors write it.
+
+FORMAT = 1
+_REFUSED = ("spark.driver.maxResultSize",)
+
+
+@dataclass(frozen=True)
+class WrittenRows:
+    """A batch's result rows in files that no commit has added yet.
+
+    Attributes:
+        files: of the changelog. count: rows in all. digest: of all rows (`timeline.digest`).
+        schema: of the changelog, with `_day`.
+    """
+
+    files: Sequence[NewFile]
+    count: int
+    digest: str
+    schema: pa.Schema
+
+
+def is_refused(error: BaseException) -> bool:
+    """Say whether Spark refused to collect a result because it is too large."""
+    return any(mark in str(error) for mark in _REFUSED)
+
+
+def note_large(home: PipelineHome, timeline: str, batch: int) -> None:
+    """Remember that executors must write a batch; the note holds for this batch and all later ones of the timeline."""
+    replace_json(_note(home), {"format": FORMAT, "timeline": timeline, "batch": batch})
+
+
+def is_noted(home: PipelineHome, timeline: str, batch: int) -> bool:
+    """Say whether executors must write a batch. A note that cannot be read is none: the batch is tried and noted again."""
+    try:
+        value = json.loads(_note(home).read_text())
+        return bool(value["format"] == FORMAT and value["timeline"] == timeline and batch == value["batch"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _note(home: PipelineHome) -> Path:
+    return home.root / "large-batch.json"
+
+
+def write_rows(frame: DataFrame, home: PipelineHome, timeline: str, batch: int, definition: Definition) -> WrittenRows:
+    """Let executors write a batch's result rows; they mean what `changelog_rows` of the collected ones would.
+
+    Args:
+        frame: the batch's result.
+        home: of the pipeline.
+        timeline: that the batch belongs to.
+        batch: its number.
+        definition: whose windows the rows have.
+    """
+    names = frame.columns
+    plain = to_arrow_schema(frame.schema, timezone="UTC")
+    start = definition.window.start_column
+    schema = changelog_rows(plain.empty_table(), timeline, batch, start).schema
+
+    def stamped(rows: pa.Table) -> pa.Table:
+        result = rows.select(names).cast(plain)
+        check_windows(result, definition)
+        return changelog_rows(result, timeline, batch, start)
+
+    files = write_files(
+        frame,
+        home.tables.changelog,
+        schema,
+        stamped,
+        partition_by="_day",
+        note=lambda rows: digest_rows(rows, names),
+    )
+    count = sum(file.rows for file in files)
+    return WrittenRows(files, count, add_digests(file.note for file in files), schema)
+
+
+# The log of a running stream: whether its topics and its records are still those that were read, and where it has holes.
 
 _log = logging.getLogger(__name__)
+CHECK_EVERY_S = 300.0  # a check costs a fifth of a CPU-second
+
+
+class ReadMarks:
+    """The last record that was read of each partition, over all queries of one driver."""
+
+    def __init__(
+        self, settings: Settings, pipeline: str, topic_ids: Mapping[str, str] | None = None, marks: Marks | None = None
+    ) -> None:
+        """Take the ids of the timeline's topics, and the marks of the newest committed batch."""
+        self._settings = settings
+        self._pipeline = pipeline
+        self._topic_ids = dict(topic_ids or {})
+        self._marks = dict(marks or {})
+        self._last = LastRecords(settings)
+        self._reading: Future[dict[Part, Mark]] | None = None
+        self._checked_at = time.monotonic()
+
+    def check(self) -> None:
+        """Refuse a log that has not these records any more.
+
+        Raises:
+            LogForkError: Kafka gave their offsets to other records, or none.
+            ServiceError: Kafka does not answer.
+        """
+        self._checked_at = time.monotonic()
+        require_no_fork(observe_forks(self._settings, self._topic_ids, self._marks), self._pipeline)
+
+    def check_when_due(self) -> None:
+        """Check every five minutes; if Kafka does not answer, at the next turn.
+
+        Raises:
+            LogForkError: as for `check`.
+        """
+        if time.monotonic() - self._checked_at < CHECK_EVERY_S:
+            return
+        try:
+            self.check()
+        except ServiceError as error:
+            _log.warning("whether Kafka still has the records that were read is not known yet: %s", error)
+
+    def explain(self) -> str | None:
+        """Return that Kafka has not these records any more, or None. It never raises for the log's state: a failure is handled."""
+        try:
+            self.check()
+        except LogForkError as error:
+            return str(error)
+        except RivertwiceError as error:
+            _log.warning("whether Kafka still has the records that were read is not known: %s", error)
+        return None
+
+    def begin(self, parts: Parts) -> None:
+        """Read the last records of a batch that reads `parts`, beside its work: Kafka's answer takes as long as a small batch's write."""
+        self._reading = beside(lambda: self._last.read(parts), "marks")
+
+    def advance(self) -> StoredMarks:
+        """Return the marks after the batch that was begun. If a partition has a new leader, those before it are checked first.
+
+        Raises:
+            LogForkError: as for `check`.
+            ServiceError: Kafka does not answer.
+        """
+        assert self._reading is not None, "a batch was begun"
+        read = self._reading.result()
+        if any(part in self._marks and mark.epoch > self._marks[part].epoch for part, mark in read.items()):
+            self.check()
+        self._marks = {**self._marks, **read}
+        return marks_to_plain(self._marks)
+
+
+def check_same_records(row: LedgerRow, read: Mapping[str, BatchCounts]) -> None:
+    """Check that a batch that is computed again read the records that it read before. Pure.
+
+    Raises:
+        LogForkError: the digest of a topic's records differs.
+    """
+    for topic, counts in row.by_topic.items():
+        before, now = counts.known_digest, read.get(topic, counts).known_digest
+        if before is not None and now is not None and before != now:
+            message = (
+                f"batch {row.batch} is committed, and its offsets of topic {topic} hold other records now than it read (digest {now:x}, recorded "
+                f"{before:x}), so its state cannot be made again; nothing was written; `rivertwice savepoint rewind {row.pipeline}` "
+                "goes back to the newest proved savepoint from before that and reads the log again"
+            )
+            raise LogForkError(message)
+
+
+class BatchLog:
+    """Checks of the log from which batches are read."""
+
+    def __init__(self, settings: Settings, context: DriverContext) -> None:
+        self._settings = settings
+        self._context = context
+        self._askers = {topic: kafka.topic_id_asker(settings, topic) for topic in context.definition.topics}
+
+    def check(self) -> None:
+        """Refuse the records that were just read if they may belong to another topic.
+
+        Raises:
+            LogGapError: a topic was deleted and created again since the timeline began.
+        """
+        current = {topic: ask() for topic, ask in self._askers.items()}
+        check_topics(self._context.timeline.topic_ids, current, self._context.definition.name)
+
+    def absent(self, topic: str, ranges: OffsetRanges) -> dict[int, int]:
+        """Return partition to how many offsets of a topic's ranges hold no record, as a second reader counts them.
+
+        Raises:
+            LedgerError: the topic is compacted, or the range is gone: the batch cannot be counted.
+        """
+        try:
+            return count_runs(absent_runs(self._settings, topic, ranges))
+        except LogGapError as error:
+            message = f"the batch cannot be counted, and nothing was committed: {error}"
+            raise LedgerError(message) from error
+
+    def explain_holes(self, topic: str, ranges: OffsetRanges) -> str:
+        """Return which offsets of a topic's ranges have no record, for a message."""
+        return explain_holes(self._settings, topic, ranges)
 
 
 def check_replay(recorded: LedgerRow | None, planned: PlannedBatch, start: Any) -> LedgerRow:

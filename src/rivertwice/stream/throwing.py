@@ -1,6 +1,6 @@
 """On which record of a micro-batch the transform's SQL throws although no record makes it throw alone, as a sum that overflows.
 
-(A record that does is a dead letter, see `pipeline.row_errors`.) No row of the batch is committed. Its records are read
+(A record that does is a dead letter, see `engine.row_errors`.) No row of the batch is committed. Its records are read
 again, and the transform is run over the first half, a quarter, ... of them until one more record
 makes the difference: about 17 runs for a batch of 100,000, only while a failure is handled.
 """
@@ -16,19 +16,19 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from rivertwice.config import Settings
-from rivertwice.errors import RivertwiceError
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition
+from rivertwice.definition.parts import TRANSFORM_FILE
+from rivertwice.engine.compile import compile_sources
+from rivertwice.engine.relations import accepted
 from rivertwice.log.addresses import Part, Parts
-from rivertwice.pipeline.compile import compile_sources
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.files import TRANSFORM_FILE
-from rivertwice.pipeline.relations import accepted
 from rivertwice.stream.checkpoint import read_planned, start_offsets
-from rivertwice.stream.context import DriverContext
 from rivertwice.stream.failures import ANEW, CARRY_ON, VERSION, condition_of, describe_way, is_thrown
+from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.side import read_again
 from rivertwice.timeline.ledger import parts_between
-from rivertwice.timeline.served_ranges import merged
+from rivertwice.timeline.serving import merged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

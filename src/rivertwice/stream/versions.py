@@ -14,20 +14,21 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.config import PipelineHome, Settings
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition
+from rivertwice.engine.compile import decode_view
+from rivertwice.engine.interval_rows import current_versions
+from rivertwice.engine.relations import accepted, rows_schema
 from rivertwice.log.addresses import OffsetRanges, Parts, drop_empty, of_topic, parts_of
 from rivertwice.log.records import read_ranges
-from rivertwice.pipeline.compile import decode_view
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.relations import accepted, rows_schema
-from rivertwice.pipeline.tables import current_versions
-from rivertwice.store import delta
-from rivertwice.store.delta_counts import uris_above
-from rivertwice.store.spark_files import read_files
-from rivertwice.stream.context import DriverContext
+from rivertwice.storage import delta
+from rivertwice.storage.delta_counts import uris_above
+from rivertwice.storage.spark_scan import read_files
 from rivertwice.stream.pieces import read_pieces
+from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.side import SideTable, stamps
-from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline.ledger import BatchCounts
 from rivertwice.timeline.lineage import Segment, path_of
 
 FORMAT = 1

@@ -1,1 +1,1 @@
-"""Timelines, ledger and head: which batches count, and what is served."""
+"""What happened and what counts: lineage, ledger, sequence, dead letters, `served`, and the result tables."""

@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from rivertwice.config import PipelineHome, Place, below
-from rivertwice.errors import DamagedFileError, RequestError
-from rivertwice.instants import parse_iso, to_iso
+from rivertwice.core.errors import DamagedFileError, RequestError
+from rivertwice.core.homes import PipelineHome, Place, below
+from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.log.addresses import OffsetRanges, StoredOffsets, drop_empty, encode_ends
-from rivertwice.store.files import encode_json
-from rivertwice.store.small_records import put_record_if_absent, read_record
+from rivertwice.storage.local import encode_json
+from rivertwice.storage.places import put_record_if_absent, read_record
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.serving import Publication
 

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.config import PipelineHome, Place
-from rivertwice.errors import DamagedFileError, TableDamageError
-from rivertwice.store import delta
-from rivertwice.store.delta_counts import broken_files, rows_by, total_rows
-from rivertwice.store.files import read_json, replace_json
+from rivertwice.core.errors import DamagedFileError, TableDamageError
+from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.storage import delta
+from rivertwice.storage.delta_counts import broken_files, rows_by, total_rows
+from rivertwice.storage.local import read_json, replace_json
 from rivertwice.timeline.committed import CommittedBatches, committed_batches, every_batch, table_of
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger
 from rivertwice.timeline.lineage import path_of

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
-from rivertwice.config import PipelineHome
-from rivertwice.errors import RequestError
-from rivertwice.instants import parse_iso, to_iso
-from rivertwice.store.files import read_json, replace_json
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import parse_iso, to_iso
+from rivertwice.storage.local import read_json, replace_json
 
 FORMAT = 1
 DESIRED = ("running", "stopped")

@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.config import PipelineHome, Place
-from rivertwice.store import delta
-from rivertwice.store.sql import all_of, is_among, is_within
+from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.storage import delta
+from rivertwice.storage.sql import all_of, is_among, is_within
 
 Range = tuple[int, int]
 """Starts of windows, epoch ms, half-open."""
@@ -129,7 +129,7 @@ def read_verdicts(
         home: of the pipeline.
         chain: of the run (`run_chain`).
         ranges: starts of windows, at least one range; no row of another window is read. None: of all windows.
-        further: a condition of `store.sql` that depends on a row's address alone (pair, window, key).
+        further: a condition of `storage.sql` that depends on a row's address alone (pair, window, key).
     """
     table = _read(home.tables.verdicts, chain, ranges, further)
     return None if table is None else holding_verdicts(table, chain)

@@ -10,17 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.config import PipelineHome
-from rivertwice.errors import RequestError
-from rivertwice.instants import to_iso
-from rivertwice.pipeline.bundle import load_bundle_definition
-from rivertwice.pipeline.fold_run import PARTITION_SHIFT
-from rivertwice.pipeline.model import Definition
-from rivertwice.pipeline.names import RECORD, ROW, SOURCE
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import to_iso
+from rivertwice.definition.bundle import load_bundle_definition
+from rivertwice.definition.folds import PARTITION_SHIFT
+from rivertwice.definition.model import Definition
+from rivertwice.definition.parts import RECORD, ROW, SOURCE
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.lineage import head_path, load_timeline
 from rivertwice.timeline.sequence import read_sequence, select_head
-from rivertwice.timeline.served import ServedStamp, read_provisional, read_served, served_stamp
+from rivertwice.timeline.served import read_served
+from rivertwice.timeline.served_rows import read_provisional
+from rivertwice.timeline.served_stamp import ServedStamp, served_stamp
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ is missing after a crash between the two. Rows of format 1, which have no `by_to
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,14 +16,85 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from rivertwice.config import PipelineHome
-from rivertwice.errors import LedgerError
-from rivertwice.instants import parse_iso, to_iso
+from rivertwice.core.errors import LedgerError
+from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.core.instants import parse_iso, to_iso
+from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import Part, Parts, StoredOffsets
 from rivertwice.log.marks import StoredMarks
-from rivertwice.store import delta
-from rivertwice.timeline import skipping
-from rivertwice.timeline.counts import BatchCounts
+from rivertwice.storage import delta
+
+# By which columns readers skip files of the tables that grow by a commit a batch: only these columns have statistics in their logs.
+#
+# Every commit reads the statistics of all live files again (`storage.delta.properties_of`). A reader that skips by another column is
+# right all the same: it reads more files. Then the column belongs here.
+
+LEDGER = ("timeline", "batch", "min_event_ms", "max_event_ms", "committed_at")
+SIDE = ("_timeline", "_batch", "offset", "record_time", "window_start")
+"""Of dead letters, late rows and versions of tables, as far as each has the column."""
+
+
+def of_changelog(definition: Definition) -> tuple[str, ...]:
+    """Return the columns of the changelog. Pure."""
+    return "_timeline", "_batch", definition.window.start_column, definition.window.end_column
+
+
+def by_table(home: PipelineHome, definition: Definition) -> dict[Place, tuple[str, ...]]:
+    """Return the columns of each table to which the stream of a definition commits. Pure."""
+    tables = home.tables
+    side = (tables.dead_letters, tables.late_rows, *(tables.versions(view) for view in definition.tables))
+    return {tables.changelog: of_changelog(definition), tables.ledger: LEDGER, **dict.fromkeys(side, SIDE)}
+
+
+# Counts of a batch for one topic, or for all: records read, accepted and rejected, the span of event times, and a digest.
+
+
+@dataclass(frozen=True)
+class BatchCounts:
+    """Records of one batch.
+
+    Attributes:
+        read: records in the range; bad: dead letters among them; accepted: rows under the watermark.
+        min_event_ms, max_event_ms: event times of the accepted rows, epoch ms, both inclusive; None without any.
+        digest: exclusive-or of a hash of each record read (`pipeline.decode.HASH`), which does not depend on their order; None without
+            any, or if it is not known. No two records of a log have one address, so none cancels another. It is not a count, so it
+            does not make two counts differ.
+    """
+
+    read: int = 0
+    bad: int = 0
+    accepted: int = 0
+    min_event_ms: int | None = None
+    max_event_ms: int | None = None
+    digest: int | None = field(default=None, compare=False)
+
+    @property
+    def known_digest(self) -> int | None:
+        """The digest, 0 for no records; None if it is not known."""
+        return self.digest if self.read else 0
+
+    def plus(self, other: BatchCounts) -> BatchCounts:
+        """Return the sum of both counts."""
+        lows = [ms for ms in (self.min_event_ms, other.min_event_ms) if ms is not None]
+        highs = [ms for ms in (self.max_event_ms, other.max_event_ms) if ms is not None]
+        return BatchCounts(
+            self.read + other.read,
+            self.bad + other.bad,
+            self.accepted + other.accepted,
+            min(lows, default=None),
+            max(highs, default=None),
+            _both(self.known_digest, other.known_digest),
+        )
+
+
+def _both(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first ^ second
+
+
+def total_of(counts: Iterable[BatchCounts]) -> BatchCounts:
+    """Return the sum of all counts."""
+    return functools.reduce(BatchCounts.plus, counts, BatchCounts())
+
 
 FORMAT = 5
 READABLE = (1, 2, 3, 4, 5)
@@ -249,7 +321,7 @@ def append_ledger(home: PipelineHome, rows: Sequence[LedgerRow], kept: delta.Kep
     A table that was begun in format 1 gets the column it lacks. `kept` is the ledger's handle of a writer that appends often.
     """
     if rows:
-        delta.append(home.tables.ledger, to_table(rows), widen=True, kept=kept, skip_by=skipping.LEDGER)
+        delta.append(home.tables.ledger, to_table(rows), widen=True, kept=kept, skip_by=LEDGER)
 
 
 def heal_ledger(home: PipelineHome, *, whole: bool = False) -> int:

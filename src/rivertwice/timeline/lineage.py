@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from rivertwice.config import PipelineHome, require_name
-from rivertwice.errors import LedgerError
-from rivertwice.instants import parse_iso, to_iso
-from rivertwice.pipeline.bundle import load_bundle_definition
-from rivertwice.pipeline.definition import Definition
-from rivertwice.store.small_records import list_records, put_record_if_absent, read_record
+from rivertwice.core.errors import LedgerError
+from rivertwice.core.homes import PipelineHome, require_name
+from rivertwice.core.instants import parse_iso, to_iso
+from rivertwice.definition.bundle import load_bundle_definition
+from rivertwice.definition.definition import Definition
+from rivertwice.storage.places import list_records, put_record_if_absent, read_record
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.sequence import HEAD, Entry, head
 
@@ -37,7 +37,7 @@ class Timeline:
         first_batch: number of its own first batch (Spark continues to count from the parent's).
         genesis: topic to partition to the first offset of its own first batch.
         fingerprint: {"state", "semantics", "decode"} of the bundle.
-        fold_buckets: buckets of a fold's keys in the state, for ever; 0: a state for each key (`pipeline.fold_buckets`), or
+        fold_buckets: buckets of a fold's keys in the state, for ever; 0: a state for each key (`engine.fold_buckets`), or
             no fold.
         shuffle_partitions: number of state partitions that its own batches have; 0: the number that its first batch froze.
     """

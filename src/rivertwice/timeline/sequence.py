@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.config import PipelineHome, Place
-from rivertwice.errors import LostRaceError
-from rivertwice.store import delta
-from rivertwice.store.files import encode_json
-from rivertwice.store.remembered import Remembered
+from rivertwice.core.errors import LostRaceError
+from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.storage import delta
+from rivertwice.storage.local import encode_json
+from rivertwice.storage.remembered import Remembered
 
 FORMAT = 1
 HEAD = "head"

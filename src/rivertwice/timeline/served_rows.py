@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from rivertwice.config import PipelineHome
-from rivertwice.pipeline.definition import Definition
-from rivertwice.store import delta
-from rivertwice.store.sql import is_after, is_among
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import to_iso
+from rivertwice.definition.definition import Definition
+from rivertwice.storage import delta
+from rivertwice.storage.sql import is_after, is_among
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Segment, head_path, path_of, path_semantics, path_until
@@ -130,3 +136,72 @@ def read_corrections(home: PipelineHome, publications: Sequence[Publication]) ->
         return None
     names = sorted({entry.backfill for entry in publications})
     return delta.read(home.tables.corrections, matching=is_among("_backfill", names))
+
+
+# Rows as lines of JSON: what `rivertwice export` writes, and what two tables with the same rows have in common.
+
+OWN_COLUMNS = frozenset({"_format", "_day"})
+"""Columns that serve the storage alone; they are left out of an export unless they are named."""
+
+
+def json_lines(rows: pa.Table) -> list[bytes]:
+    """Return each row as a line with a JSON object, in the order of rows and columns, without the line's end."""
+    names = rows.schema.names
+    columns = [rows[name].to_pylist() for name in names]
+    return [
+        json.dumps(
+            {name: json_value(value) for name, value in zip(names, row, strict=True)},
+            ensure_ascii=False,
+            separators=(",", ":"),
+        ).encode()
+        for row in zip(*columns, strict=True)
+    ]
+
+
+def export_lines(rows: pa.Table) -> list[bytes]:
+    """Return the lines of rows in memory, sorted, with the columns by name: equal for two tables exactly when they hold the same rows."""
+    return sorted(json_lines(rows.select(sorted(rows.schema.names))))
+
+
+def json_value(value: Any) -> Any:
+    """Return a value as JSON can hold it, without losing a digit.
+
+    Instants are ISO 8601 in UTC, decimals text, bytes Base64; a float that JSON lacks is `"NaN"`, `"Infinity"` or `"-Infinity"`.
+    """
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else json.dumps(value)
+    if isinstance(value, datetime):
+        return to_iso(value if value.tzinfo else value.replace(tzinfo=UTC))
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return {str(name): json_value(item) for name, item in value.items()}
+    if isinstance(value, Sequence):
+        return [json_value(item) for item in value]
+    return str(value)
+
+
+# The late rows that the stream stored, only those of committed batches on the head's path.
+
+COLUMNS = ("window_start", "window_end", "event_time", "late_watermark", "topic", "partition", "offset", "fields")
+
+
+def read_late_rows(
+    home: PipelineHome, path: Sequence[LedgerRow], columns: Sequence[str] = COLUMNS
+) -> list[dict[str, Any]]:
+    """Return the stored late rows of the batches of `path`, each with its ledger row as `batch`, in the order of the log.
+
+    Rows of batches that were never committed do not count: a crash may leave them.
+    """
+    table = delta.read(home.tables.late_rows, columns=["_timeline", "_batch", *columns])
+    if table is None:
+        return []
+    by_batch = {(row.timeline, row.batch): row for row in path}
+    late_rows = []
+    for row in table.to_pylist():
+        batch = by_batch.get((row.pop("_timeline"), row.pop("_batch")))
+        if batch is not None:
+            late_rows.append({**row, "batch": batch})
+    return sorted(late_rows, key=lambda row: (row["topic"], row["partition"], row["offset"], row["window_start"]))

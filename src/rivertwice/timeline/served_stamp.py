@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rivertwice.config import PipelineHome, Place
-from rivertwice.config.versions import base_of
-from rivertwice.store import delta
-from rivertwice.store.files import replace_bytes
+from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.core.installed import base_of
+from rivertwice.storage import delta
+from rivertwice.storage.local import replace_bytes
 
 METADATA_KEY = "served"
 BESIDE = "beside"

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from rivertwice.config import PipelineHome
-from rivertwice.errors import LostRaceError
-from rivertwice.instants import parse_iso, to_iso
+from rivertwice.core.errors import LostRaceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.log.addresses import StoredOffsets
-from rivertwice.store.files import encode_json
-from rivertwice.store.small_records import put_record_if_absent
+from rivertwice.storage.local import encode_json
+from rivertwice.storage.places import put_record_if_absent
 from rivertwice.timeline.first_load import load_place, read_own
 from rivertwice.timeline.lineage import Timeline
 

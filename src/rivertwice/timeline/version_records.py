@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from rivertwice.config import PipelineHome, Place, below
-from rivertwice.config.versions import FIRST, base_of, split_version, version_name
-from rivertwice.errors import LostRaceError, RequestError
-from rivertwice.instants import parse_iso, to_iso, to_ms
-from rivertwice.locks import lock_or_refuse
-from rivertwice.store.small_records import list_keys, put_record_if_absent, read_record
+from rivertwice.core.errors import LostRaceError, RequestError
+from rivertwice.core.homes import PipelineHome, Place, below
+from rivertwice.core.installed import FIRST, base_of, split_version, version_name
+from rivertwice.core.instants import parse_iso, to_iso, to_ms
+from rivertwice.core.locks import lock_or_refuse
+from rivertwice.storage.places import list_keys, put_record_if_absent, read_record
 
 FORMAT = 1
 _DROPPED = "-dropped.json"

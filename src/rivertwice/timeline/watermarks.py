@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rivertwice.pipeline.model import Definition
-from rivertwice.timeline.counts import BatchCounts
-from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.definition.model import Definition
+from rivertwice.timeline.ledger import BatchCounts, LedgerRow
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Versions of a pipeline's definition that run beside each other: a new one proves itself before it serves."""
+"""Two definitions over one part of the log: try, advise, compare, switch."""

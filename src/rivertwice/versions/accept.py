@@ -12,14 +12,15 @@ from datetime import datetime
 from typing import Any
 
 from rivertwice.backfill.load_state import find_unfinished_load
-from rivertwice.config import PipelineHome, Place, Settings
-from rivertwice.errors import RequestError
-from rivertwice.instants import from_ms, to_iso
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.core.text import counted
+from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import StoredOffsets
-from rivertwice.pipeline.definition import Definition
-from rivertwice.printable import counted
 from rivertwice.reconcile.results import newest_reconcile
-from rivertwice.store.delta_counts import extent_of
+from rivertwice.storage.delta_counts import extent_of
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.lineage import head_path

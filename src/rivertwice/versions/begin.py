@@ -15,12 +15,12 @@ from datetime import datetime
 from functools import partial
 
 from rivertwice.backfill.load_state import hold_load
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.config.versions import base_of, version_name
-from rivertwice.delivery.note import noted_sinks
-from rivertwice.errors import LostRaceError, RequestError
-from rivertwice.locks import lock_or_refuse
-from rivertwice.pipeline.bundle import (
+from rivertwice.core.errors import LostRaceError, RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.installed import base_of, version_name
+from rivertwice.core.locks import lock_or_refuse
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import (
     Bundle,
     build_bundle,
     load_bundle,
@@ -29,9 +29,10 @@ from rivertwice.pipeline.bundle import (
     save_bundle,
     write_folder,
 )
-from rivertwice.pipeline.counterparts import NEVER, Way, decide_way, explain_never
-from rivertwice.pipeline.fingerprint import ChangedComponent, compare_fingerprints
-from rivertwice.store.places import remove_place
+from rivertwice.definition.fingerprint import ChangedComponent, compare_fingerprints
+from rivertwice.definition.upgrade import NEVER, Way, decide_way, explain_never
+from rivertwice.deliver.note import noted_sinks
+from rivertwice.storage.places import remove_place
 from rivertwice.stream.lease import lease_owner, lock_file
 from rivertwice.timeline.lineage import load_timeline
 from rivertwice.timeline.sequence import head

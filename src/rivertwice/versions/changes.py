@@ -13,14 +13,14 @@ from typing import Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from rivertwice.config import Settings
-from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.refusals import check_sql
-from rivertwice.pipeline.strict import Strict
-from rivertwice.pipeline.yaml_places import describe
-from rivertwice.trial.model import CHANGED, Expected, SchemaChange
-from rivertwice.versions.policy import MAX_FILE_BYTES, changes_path
-from rivertwice.yaml_text import read_yaml
+from rivertwice.core.errors import DefinitionError
+from rivertwice.core.settings import Settings
+from rivertwice.core.yaml_text import read_yaml
+from rivertwice.definition.parts import Strict
+from rivertwice.definition.refusals import check_sql
+from rivertwice.definition.yaml_places import describe
+from rivertwice.versions.model import MAX_FILE_BYTES, changes_path
+from rivertwice.versions.try_model import CHANGED, Expected, SchemaChange
 
 Reason = Field(min_length=1, description="Why it is meant, for the people who approve it.")
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rivertwice.config import PipelineHome, Place, Settings, below, require_name
-from rivertwice.errors import RequestError
-from rivertwice.instants import iso_of_ms, parse_iso, to_iso, to_ms
-from rivertwice.store.small_records import delete_record, list_keys, put_record_if_absent, read_record
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome, Place, below, require_name
+from rivertwice.core.instants import iso_of_ms, parse_iso, to_iso, to_ms
+from rivertwice.core.settings import Settings
+from rivertwice.storage.places import delete_record, list_keys, put_record_if_absent, read_record
 from rivertwice.timeline.served_stamp import follow_stamp
 from rivertwice.versions.changes import read_changes
 from rivertwice.versions.model import Parity, Proof

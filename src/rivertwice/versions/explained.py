@@ -1,24 +1,37 @@
-"""What is known of rows that differ between two versions and that nobody declared, and what their cause is sought in."""
+"""What explains rows that differ between two versions and that nobody declared, by kind of windows."""
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import from_ms
-from rivertwice.pipeline.bundle import Bundle
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.fingerprint import compare_fingerprints
-from rivertwice.progress import Progress
-from rivertwice.trial.compare import differs
-from rivertwice.trial.model import CHANGED, ONLY_NEW, ONLY_OLD, REPEATED, Expected
-from rivertwice.trial.run import Pair
+from rivertwice.backfill.model import BackfillRequest, BackfillView, Component
+from rivertwice.backfill.ranges import HalfOpenRange, coalesce, intersect, merge, subtract
+from rivertwice.backfill.reading import stretches_frame, with_sessions
+from rivertwice.backfill.session_observe import Asked
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import TimeRange, from_ms
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Progress
+from rivertwice.definition.bundle import Bundle
+from rivertwice.definition.definition import Definition
+from rivertwice.definition.fingerprint import compare_fingerprints
+from rivertwice.definition.parts import RECORD, SOURCE
+from rivertwice.engine.views import partition_of
+from rivertwice.timeline.digest import key_texts
 from rivertwice.versions.model import LeftOut
+from rivertwice.versions.try_compare import differs, judge_rows
+from rivertwice.versions.try_model import CHANGED, LOG, ONLY_NEW, ONLY_OLD, REPEATED, Expected, Side
+from rivertwice.versions.try_run import Pair, changed_view, side_frames
+from rivertwice.versions.try_stretch import choose_ranges, plan_settled, plan_windows, without_unknown_losses
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,3 +125,189 @@ def rest_of(rest: DataFrame, differing: int, left_out: Sequence[LeftOut]) -> Exp
         repeated=kinds.get(REPEATED, 0),
         rest=rest if kinds else None,
     )
+
+
+# Rows of two folds that differ: none is late; where the order of a key's records is not the log's, no order is the right one.
+
+NO_ORDER = "their keys have records in several partitions, which each stream read in an order of its own, so which row is right is not known"
+
+
+def explain_folds(case: Unexplained) -> Explained:
+    """Leave out the rows whose keys have rows of several partitions, or of several sources; no other one has a cause."""
+    definition = case.definitions[1]
+    keys = [name for name in definition.row_keys if name in definition.keys]
+    place = F.struct(*([SOURCE] if SOURCE in definition.row_keys else []), partition_of(F.col(RECORD)))
+    places = case.judged.groupBy(*(F.col(key).alias(f"_of_{key}") for key in keys)).agg(
+        F.count_distinct(place).alias("_places")
+    )
+    spread = places.where("_places > 1")
+    same = functools.reduce(operator.and_, (F.col(key).eqNullSafe(F.col(f"_of_{key}")) for key in keys), F.lit(True))
+    unordered = case.rows.join(spread, on=same, how="left_semi")
+    left_out = case.without(unordered, NO_ORDER)
+    if left_out is None:
+        return rest_of(case.rows, case.differing, ())
+    rest = case.rows.join(spread, on=same, how="left_anti").localCheckpoint()
+    return rest_of(rest, rest.count(), (left_out,))
+
+
+# Sessions that differ between two versions: whether late records are the cause.
+#
+# A late record makes a session longer, joins two or adds one, so what is served may begin and end elsewhere than what the log gives.
+# A row is explained if the log gives sessions of its key that overlap it, and both definitions agree on each of them, or differ there
+# as declared. A session that a record may still join is left out: it is compared once it is settled (`backfill.components`).
+
+OPEN = "a record may still join their sessions, so what the log gives is not final; compare again later"
+
+
+def explain_sessions(case: Unexplained, old_view: BackfillView) -> Explained:
+    """Find the sessions that differ by late records alone.
+
+    Raises:
+        RequestError: more sessions are meant than can be held.
+        LogGapError: neither the archive nor Kafka has a record that is needed.
+    """
+    asked = _asked(case)
+    if asked is None or old_view.closed_ms is None:
+        return rest_of(case.rows, 0, ())
+    case.progress(
+        f"sessions of {len(asked.by_key)} keys with other differences are computed from the log by both definitions ..."
+    )
+    new_view, _ = without_unknown_losses(changed_view(case.home, old_view, case.pair))
+    views = [
+        with_sessions(case.spark, case.settings, view, definition, asked)
+        for view, definition in zip((old_view, new_view), case.definitions, strict=True)
+    ]
+    unsettled = [component for view in views for component in _unsettled(view)]
+    rows = case.rows
+    left_out = None
+    if unsettled:
+        open_sessions = stretches_frame(case.spark, case.definitions[1], unsettled)
+        left_out = case.without(_overlapping(rows, open_sessions, case, "left_semi"), OPEN)
+        rows = _overlapping(rows, open_sessions, case, "left_anti")
+    low, high = asked.zone[0][0], asked.zone[-1][1]
+    request = BackfillRequest(case.home.root.name, TimeRange(from_ms(low), from_ms(high)), "parity of versions")
+    sides = [
+        Side(definition, plan_settled(request, view)) for definition, view in zip(case.definitions, views, strict=True)
+    ]
+    with side_frames(case.spark, case.settings, case.home, sides, alike=case.pair.alike, against=LOG) as (frames, _):
+        truth = judge_rows(frames[0], frames[1], *case.definitions, case.expected).localCheckpoint()
+    explained = _overlapping(rows, _stretches(truth.where(~differs()), case), case, "left_semi")
+    explained = _overlapping(explained, _stretches(truth.where(differs()), case), case, "left_anti")
+    names = ["_start", "_end", *case.definitions[1].row_keys]
+    done = explained.select(*(F.col(name).alias(f"_done_{name}") for name in names))
+    same = functools.reduce(operator.and_, (F.col(name).eqNullSafe(F.col(f"_done_{name}")) for name in names))
+    rest = rows.join(done, on=same, how="left_anti").localCheckpoint()
+    held = case.differing if left_out is None else rows.count()
+    return rest_of(rest, held, () if left_out is None else (left_out,))
+
+
+def _asked(case: Unexplained) -> Asked | None:
+    """Return the stretches of the rows that differ, by key; None if there are too many."""
+    start, end = F.unix_millis("_start").alias("_low"), F.unix_millis("_end").alias("_high")
+    keys = case.definitions[1].keys
+    table = case.rows.select(*keys, start, end).distinct().limit(MOST_ROWS + 1).toArrow()
+    if table.num_rows > MOST_ROWS:
+        return None
+    by_key: dict[str, list[HalfOpenRange]] = {}
+    for key, low, high in zip(
+        key_texts(table, keys), table["_low"].to_pylist(), table["_high"].to_pylist(), strict=True
+    ):
+        by_key.setdefault(key, []).append((low, max(high, low + 1)))
+    return Asked(by_key={key: merge(ranges) for key, ranges in by_key.items()})
+
+
+def _unsettled(view: BackfillView) -> Sequence[Component]:
+    assert view.sessions is not None, "they were looked up"
+    assert view.closed_ms is not None, "the caller looked"
+    components = view.sessions.components or ()
+    return [each for each in components if not each.is_settled(view.closed_ms, view.window_ms)]
+
+
+def _stretches(truth: DataFrame, case: Unexplained) -> DataFrame:
+    """Return the sessions of judged rows: keys as `_k0`, `_k1` ..., and `_low_us`, `_high_us`."""
+    keys = (F.col(name).alias(f"_k{number}") for number, name in enumerate(case.definitions[1].keys))
+    return truth.select(*keys, F.unix_micros("_start").alias("_low_us"), F.unix_micros("_end").alias("_high_us"))
+
+
+def _overlapping(rows: DataFrame, stretches: DataFrame, case: Unexplained, how: str) -> DataFrame:
+    """Return the rows that a stretch of their key overlaps (`left_semi`), or those that none does (`left_anti`)."""
+    keys = [F.col(name).eqNullSafe(F.col(f"_k{number}")) for number, name in enumerate(case.definitions[1].keys)]
+    overlap: Column = (F.unix_micros("_start") < F.col("_high_us")) & (F.col("_low_us") < F.unix_micros("_end"))
+    return rows.join(stretches, on=functools.reduce(operator.and_, keys, overlap), how=how)
+
+
+# Windows that differ between two versions: whether late records are the cause.
+#
+# They are computed from the log by both definitions, in batch, where a late record counts like any other.
+
+MOST_RANGES = 200
+"""Ranges of windows that are computed; with more, the gaps between some are computed too."""
+GONE = "they differ, and their records are in neither Kafka nor the archive any more, so no cause can be found"
+_MS = timedelta(milliseconds=1)
+
+
+def explain_windows(case: Unexplained, old_view: BackfillView) -> Explained:
+    """Find the rows that late records explain.
+
+    Args:
+        case: the rows.
+        old_view: what was observed for the version that serves.
+
+    Raises:
+        LogGapError: a record that a window needs is in neither Kafka nor the archive.
+    """
+    starts = _starts(case)
+    if len(starts) > MOST_ROWS:
+        return rest_of(case.rows, 0, ())
+    step = case.definitions[1].window.step // _MS
+    wanted = merge((start, start + step) for start in starts)
+    request = BackfillRequest(
+        case.home.root.name, TimeRange(from_ms(wanted[0][0]), from_ms(wanted[-1][1])), "parity of versions"
+    )
+    pair = case.pair
+    new_view, _ = without_unknown_losses(changed_view(case.home, old_view, pair))
+    try:
+        retained, _ = choose_ranges(request, old_view)
+    except RequestError:  # none of them is retained
+        retained = ()
+    gone = subtract(wanted, retained)
+    held = case.rows.where(~_starts_in(gone))
+    left_out = _lost_windows(case, gone)
+    lost = sum(rows for rows, _ in left_out)
+    ranges = coalesce(intersect(wanted, retained), 0, MOST_RANGES)
+    if not ranges:
+        return Explained(0, tuple(part for _, part in left_out))
+    case.progress(f"{len(starts)} windows with other differences are computed from the log by both definitions ...")
+    views = (old_view, new_view)
+    sides = [
+        Side(definition, plan_windows(request, view, ranges))
+        for definition, view in zip(case.definitions, views, strict=True)
+    ]
+    with side_frames(case.spark, case.settings, case.home, sides, alike=pair.alike, against=LOG) as (frames, _):
+        truth = judge_rows(frames[0], frames[1], *case.definitions, case.expected).where(~differs())
+        keys = ["_start", "_end", *case.definitions[1].row_keys]
+        agreeing = truth.select(*(F.col(key).alias(f"_truth_{key}") for key in keys))
+        same = functools.reduce(operator.and_, (F.col(key).eqNullSafe(F.col(f"_truth_{key}")) for key in keys))
+        rest = held.join(agreeing, on=same, how="left_anti").localCheckpoint()
+    return rest_of(rest, case.differing - lost, tuple(part for _, part in left_out))
+
+
+def _starts(case: Unexplained) -> list[int]:
+    """Return the starts of windows with a difference that is not declared, epoch ms, sorted; one more than the most at most."""
+    starts = case.rows.select(F.unix_millis("_start").alias("at")).distinct().limit(MOST_ROWS + 1)
+    return sorted(starts.toArrow()["at"].to_pylist())
+
+
+def _starts_in(ranges: Sequence[HalfOpenRange]) -> Column:
+    at = F.unix_millis("_start")
+    inside = [(at >= F.lit(start)) & (at < F.lit(end)) for start, end in ranges]
+    return functools.reduce(operator.or_, inside, F.lit(False))
+
+
+def _lost_windows(case: Unexplained, gone: Sequence[HalfOpenRange]) -> list[tuple[int, LeftOut]]:
+    """Return the rows that differ in windows whose records are gone, and these windows."""
+    if not gone:
+        return []
+    rows = case.rows.where(_starts_in(gone))
+    (row,) = rows.agg(F.count(F.lit(1)), F.count_distinct("_start")).collect()
+    return [(row[0], LeftOut(from_ms(gone[0][0]), from_ms(gone[-1][1]), row[1], GONE))] if row[0] else []

@@ -6,50 +6,138 @@ of the log, with a cause where that is not the truth. Windows that both proofs c
 3. The windows of the others are computed from the log by both definitions, in batch. A row whose two results are equal there, or
 differ as declared, differs in what is served only by late records that one of the streams did not count. Any other has no cause.
 
-Where the two definitions have no rows in common, that is the result, and nothing else is looked at (`pipeline.counterparts`).
+Where the two definitions have no rows in common, that is the result, and nothing else is looked at (`definition.upgrade`).
 
 Spark compares. The driver gets counts, a few examples, and the starts of windows with a difference that is not declared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from rivertwice.backfill.kinds import find_planner
 from rivertwice.backfill.load_state import find_unfinished_load
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import DefinitionError
-from rivertwice.instants import from_ms
-from rivertwice.pipeline.bundle import Bundle, load_bundle
-from rivertwice.pipeline.compile import result_schema
-from rivertwice.pipeline.counterparts import ACCEPTED, Way, decide_way, explain_accepted
-from rivertwice.pipeline.on_demand import Spark
-from rivertwice.progress import Progress
-from rivertwice.store.delta import open_table
-from rivertwice.store.spark_files import read_files
+from rivertwice.backfill.observe import observe_backfill
+from rivertwice.core.errors import DefinitionError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import from_ms, iso_of_ms
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Progress
+from rivertwice.definition.bundle import Bundle, load_bundle
+from rivertwice.definition.definition import Definition
+from rivertwice.definition.parts import RECORD, SOURCE
+from rivertwice.definition.upgrade import ACCEPTED, Way, decide_way, explain_accepted
+from rivertwice.engine.compile import result_schema
+from rivertwice.engine.jvm import Spark
+from rivertwice.engine.views import offset_of, partition_of
+from rivertwice.storage.delta import open_table
+from rivertwice.storage.spark_scan import read_files
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.lineage import load_timeline
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served_stamp import follow_stamp
-from rivertwice.trial.compare import count_judged, find_examples, judge_rows, kept
-from rivertwice.trial.definitions import compare_schemas
-from rivertwice.trial.model import Comparison, Expected, SchemaChange
 from rivertwice.versions.begin import require_version, way_of
 from rivertwice.versions.changes import ColumnsChange, Declared, read_changes, undeclared_columns
-from rivertwice.versions.cover import covered_rows, covered_until, describe_cover, is_by_record
-from rivertwice.versions.explain import explain_rows
-from rivertwice.versions.explained import Explained, Unexplained
+from rivertwice.versions.explained import Explained, Unexplained, explain_folds, explain_sessions, explain_windows
 from rivertwice.versions.model import GONE, LeftOut, Parity, Proof
 from rivertwice.versions.proof import read_proof
+from rivertwice.versions.try_compare import count_judged, find_examples, judge_rows, kept
+from rivertwice.versions.try_model import Comparison, Expected, SchemaChange, compare_schemas
+from rivertwice.versions.try_stretch import without_unknown_losses
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# The rows that the proofs of two versions cover.
+
+_MS = timedelta(milliseconds=1)
+
+
+def covered_until(definition: Definition, proofs: Sequence[Proof]) -> int:
+    """Return up to which end (epoch ms) windows are compared.
+
+    A session that ends in the gap before the watermark may still be joined by a record, so it is compared later.
+    """
+    until_ms = min(proof.until_ms for proof in proofs)
+    return until_ms if definition.session_keys is None else until_ms - definition.window.length // _MS
+
+
+def is_by_record(definition: Definition) -> bool:
+    """Say whether a row belongs to a record, as those of a fold do: no watermark says that it is final."""
+    return RECORD in definition.row_keys
+
+
+def describe_cover(definition: Definition, until_ms: int) -> str:
+    """Return in words what is compared. Pure."""
+    if is_by_record(definition):
+        return "rows of the records that both versions have read"
+    return f"windows that end at or before {iso_of_ms(until_ms)}"
+
+
+def covered_rows(rows: DataFrame, definition: Definition, since_ms: int | None, proofs: Sequence[Proof]) -> DataFrame:
+    """Return the rows of a result that both proofs cover.
+
+    Args:
+        rows: the result.
+        definition: that made it.
+        since_ms: windows that start earlier are left out; None: none is.
+        proofs: of both versions.
+    """
+    if is_by_record(definition):
+        return rows.where(_below(definition, common_ends([proof.end_offsets for proof in proofs])))
+    window = definition.window
+    rows = rows.where(F.unix_millis(window.end_column) <= F.lit(covered_until(definition, proofs)))
+    return rows if since_ms is None else rows.where(F.unix_millis(window.start_column) >= F.lit(since_ms))
+
+
+def common_ends(ends: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Return topic to partition to the offset up to which all have read. Pure."""
+    return {
+        topic: {
+            partition: min(each.get(topic, {}).get(partition, 0) for each in ends)
+            for partition in sorted({partition for each in ends for partition in each.get(topic, {})})
+        }
+        for topic in sorted({topic for each in ends for topic in each})
+    }
+
+
+def _below(definition: Definition, ends: Mapping[str, Mapping[str, int]]) -> Column:
+    """Return whether the event of a fold's row is among the records that both have read."""
+    place = F.col(RECORD)
+    parts = []
+    for view, source in definition.sources.items():
+        own = F.col(SOURCE) == view if SOURCE in definition.row_keys else F.lit(True)
+        for partition, end in ends.get(source.topic, {}).items():
+            parts.append(own & (partition_of(place) == F.lit(int(partition))) & (offset_of(place) < F.lit(end)))
+    return functools.reduce(operator.or_, parts, F.lit(False))
+
+
+# Rows that differ between two versions and that nobody declared: whether late records are the cause, or no cause can be known.
+#
+# Their windows are computed from the log by both definitions, in batch, where a late record counts like any other.
+
+
+def explain_rows(case: Unexplained) -> Explained:
+    """Find the rows that differ by late records alone, and those that cannot be compared.
+
+    Raises:
+        LogGapError: a record that a window needs is in neither Kafka nor the archive.
+    """
+    if any(find_planner(each) is None for each in case.definitions):
+        return explain_folds(case)
+    view, _ = without_unknown_losses(observe_backfill(case.settings, case.home.root.name))
+    return explain_windows(case, view) if view.sessions is None else explain_sessions(case, view)
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,16 @@ from datetime import timedelta
 from rivertwice.backfill.load import look_at_log
 from rivertwice.backfill.load_plan import LoadPlan, find_load_obstacle
 from rivertwice.backfill.stream_load import StreamLoadPlan, plan_stream_load, require_same_past
-from rivertwice.config import Settings
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.bundle import rename
-from rivertwice.pipeline.fingerprint import ChangedComponent
-from rivertwice.pipeline.on_demand import Spark
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import rename
+from rivertwice.definition.fingerprint import ChangedComponent
+from rivertwice.engine.jvm import Spark
 from rivertwice.retention.view import view_retention
-from rivertwice.store.room import free_bytes
+from rivertwice.storage.places import free_bytes
 from rivertwice.timeline.lineage import head_path, load_timeline
 from rivertwice.versions.begin import Wanted, find_wanted
-from rivertwice.versions.policy import changes_path
+from rivertwice.versions.model import changes_path
 
 
 @dataclass(frozen=True)

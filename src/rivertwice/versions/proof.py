@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rivertwice.config import PipelineHome
+from rivertwice.core.homes import PipelineHome
 from rivertwice.reconcile.seals.look import Look, find_broken, look_at_changes, new_publications
 from rivertwice.versions.model import Proof
 

@@ -18,18 +18,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.config.versions import base_of, split_version
-from rivertwice.errors import LostRaceError, RequestError
-from rivertwice.instants import parse_iso, to_iso
-from rivertwice.pipeline.counterparts import NEVER, decide_way, explain_never
-from rivertwice.pipeline.definition import Definition
-from rivertwice.store import delta
-from rivertwice.store.places import remove_place
+from rivertwice.core.errors import LostRaceError, RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.installed import base_of, split_version
+from rivertwice.core.instants import parse_iso, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition
+from rivertwice.definition.upgrade import NEVER, decide_way, explain_never
+from rivertwice.storage import delta
+from rivertwice.storage.places import remove_place
 from rivertwice.timeline.lineage import head_definition
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence
-from rivertwice.timeline.served import METADATA_KEY, rebuild_served, serving_lock
-from rivertwice.timeline.served_stamp import ServedStamp, follow_stamp, mark_of, stamp_of
+from rivertwice.timeline.served import rebuild_served, serving_lock
+from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp, follow_stamp, mark_of, stamp_of
 from rivertwice.timeline.version_records import Acceptance, hold_versions, read_versions, record_accepted
 
 SWITCH = "switch"

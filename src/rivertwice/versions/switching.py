@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rivertwice.config import Settings
-from rivertwice.config.versions import base_of
-from rivertwice.errors import RequestError
+from rivertwice.core.errors import RequestError
+from rivertwice.core.installed import base_of
+from rivertwice.core.settings import Settings
 from rivertwice.timeline.served_stamp import follow_stamp
 from rivertwice.timeline.version_records import read_versions
 from rivertwice.versions.begin import require_version, way_of
 from rivertwice.versions.changes import read_changes
 from rivertwice.versions.comparisons import find_outdated, newest_comparison
-from rivertwice.versions.policy import switches_by_itself
+from rivertwice.versions.model import switches_by_itself
 from rivertwice.versions.proof import read_proof
 from rivertwice.versions.serve import require_switchable, served_before
 

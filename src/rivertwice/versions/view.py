@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rivertwice.backfill.load_state import find_unfinished_load
-from rivertwice.config import Settings
-from rivertwice.errors import DefinitionError
-from rivertwice.instants import iso_of_ms, to_iso
-from rivertwice.pipeline.counterparts import ACCEPTED, Way, explain_accepted
+from rivertwice.core.errors import DefinitionError
+from rivertwice.core.instants import iso_of_ms, to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.definition.upgrade import ACCEPTED, Way, explain_accepted
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import Acceptance, Version, read_versions
@@ -28,8 +28,8 @@ from rivertwice.versions.model import (
     SERVE,
     Proof,
     Step,
+    changes_path,
 )
-from rivertwice.versions.policy import changes_path
 from rivertwice.versions.proof import read_proof
 from rivertwice.versions.serve import read_switches, served_before
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from homes.ledger import ledger_row
 from homes.project import EXAMPLES, FLIGHTS
-from rivertwice.advise.rule import (
+from rivertwice.definition.definition import load_definition
+from rivertwice.timeline.lineage import late_watermarks_ms
+from rivertwice.versions.advise import (
     NEVER_MS,
     choose_step,
     chosen_delays,
@@ -23,8 +25,6 @@ from rivertwice.advise.rule import (
     select_newest,
     suggest,
 )
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.timeline.lineage import late_watermarks_ms
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)

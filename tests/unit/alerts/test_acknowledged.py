@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.alerts import store as store_module
-from rivertwice.alerts.messages import body_of, lines_of
-from rivertwice.alerts.model import WARNING, AlertCause, Report, State, acknowledge, amend, close, report, resolve
-from rivertwice.alerts.store import AlertStore
-from rivertwice.config import Settings
-from rivertwice.errors import RequestError
+from rivertwice.agent import alert_store as store_module
+from rivertwice.agent.alert_kinds import body_of, lines_of
+from rivertwice.agent.alert_model import WARNING, AlertCause, Report, State, acknowledge, amend, close, report, resolve
+from rivertwice.agent.alert_store import AlertStore
+from rivertwice.core.errors import RequestError
+from rivertwice.core.settings import Settings
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LAG = AlertCause("p", "lag")

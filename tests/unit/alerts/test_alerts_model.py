@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rivertwice.alerts.model import (
+from rivertwice.agent.alert_model import (
     CRITICAL,
     FIRING,
     KEPT,

@@ -12,15 +12,15 @@ from click.testing import CliRunner
 
 from homes.delivery import DeliveryHome, fill
 from homes.project import REPOSITORY
-from rivertwice.alerts.gates import GATE_KINDS
-from rivertwice.alerts.kinds import KINDS, next_command
-from rivertwice.alerts.model import AlertCause
-from rivertwice.alerts.routes import EmailRoute, load_routes
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.errors import ConfigError
-from rivertwice.metrics.rules import RULES
-from rivertwice.supervise.classify import FailureClass
+from rivertwice.agent.alert_gates import GATE_KINDS
+from rivertwice.agent.alert_kinds import KINDS, next_command
+from rivertwice.agent.alert_model import AlertCause
+from rivertwice.agent.alert_routes import EmailRoute, load_routes
+from rivertwice.agent.backoff import FailureClass
+from rivertwice.agent.prometheus import RULES
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import ConfigError
+from rivertwice.core.settings import Settings
 
 MAIL = "to: email, host: mail.example.com, sender: a@example.com, recipients: [b@example.com]"
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from rivertwice.alerts import store as store_module
-from rivertwice.alerts.model import AlertCause
-from rivertwice.alerts.sender import Sender
-from rivertwice.alerts.store import AlertStore, alerts_of
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.supervise.act import page, page_over
+from rivertwice.agent import alert_store as store_module
+from rivertwice.agent.act import page, page_over
+from rivertwice.agent.alert_model import AlertCause
+from rivertwice.agent.alert_sender import Sender
+from rivertwice.agent.alert_store import AlertStore, alerts_of
+from rivertwice.cli.main import cli
+from rivertwice.core.settings import Settings
 from running.waiting import wait_for
 from servers.alert_receivers import SECRET, Hook, MailServer
 from servers.secure_kafka import make_files
@@ -376,7 +376,7 @@ def test_two_processes_and_many_threads_report_and_send_each_message_once(world:
     stores = [AlertStore(world.settings) for _ in range(4)]  # as processes have them
 
     def work(number: int) -> None:
-        from rivertwice.alerts.model import Report
+        from rivertwice.agent.alert_model import Report
 
         for step in range(20):
             cause = AlertCause("p", "archive", str(step))

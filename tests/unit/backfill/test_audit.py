@@ -2,13 +2,12 @@ import pytest
 
 from homes.backfill import HOUR, asked, make_home, result, write_chunk
 from rivertwice.backfill.audit import audit_backfill, read_audit
-from rivertwice.backfill.corrections import ChunkRecord, app_of, stamp_rows
 from rivertwice.backfill.model import BackfillView
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.backfill.store import save_plan
-from rivertwice.errors import AuditError, LostRaceError
-from rivertwice.store import delta
+from rivertwice.backfill.store import ChunkRecord, app_of, save_plan, stamp_rows
+from rivertwice.core.errors import AuditError, LostRaceError
+from rivertwice.storage import delta
 
 pytestmark = pytest.mark.long
 

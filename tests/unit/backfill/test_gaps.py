@@ -9,7 +9,7 @@ from homes.ledger import NOW, ledger_row
 from rivertwice.backfill.model import BatchZone, DoubtfulWindows
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.errors import LogGapError
+from rivertwice.core.errors import LogGapError
 from rivertwice.log.gaps import EXPIRED, Acceptance, Gap, record_acceptance, record_gap
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline, load_timeline

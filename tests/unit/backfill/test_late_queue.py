@@ -22,9 +22,9 @@ from rivertwice.backfill.late_queue import (
 )
 from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.errors import RequestError
-from rivertwice.instants import parse_iso
-from rivertwice.pipeline.late_policy import LatePolicy
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import parse_iso
+from rivertwice.definition.parts import LatePolicy
 from rivertwice.timeline.serving import Publication
 
 NOW = parse_iso("2013-07-02T00:00:00Z")

@@ -20,10 +20,11 @@ from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill, plan_id
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import save_plan
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import AuditError, LogGapError, RequestError
-from rivertwice.instants import TimeRange, from_ms
-from rivertwice.pipeline.bundle import Bundle
+from rivertwice.core.errors import AuditError, LogGapError, RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import TimeRange, from_ms
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle
 from rivertwice.timeline.first_load import record_load
 from rivertwice.timeline.sequence import last_seq, publish
 

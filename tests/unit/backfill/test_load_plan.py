@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from histories.kinds import make_definition
-from rivertwice.backfill.load_map import all_records, to_map
+from rivertwice.backfill.load import all_records, to_map
 from rivertwice.backfill.load_plan import (
     LEAST_BLOCK,
     MOST_ZONES,
@@ -25,8 +25,8 @@ from rivertwice.backfill.load_plan import (
     refuse_load,
 )
 from rivertwice.backfill.ranges import covering
-from rivertwice.errors import RequestError
-from rivertwice.instants import EPOCH, to_ms
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import EPOCH, to_ms
 from rivertwice.log.addresses import count
 from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.serving import Publication

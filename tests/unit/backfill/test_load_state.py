@@ -30,9 +30,9 @@ from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import save_plan
-from rivertwice.config import PipelineHome
-from rivertwice.errors import LostRaceError
-from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.core.errors import LostRaceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.timeline.first_load import record_load
 from rivertwice.timeline.sequence import last_seq, move_head, publish
 

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from homes.backfill import make_home
 from homes.ledger import NOW
 from rivertwice.backfill import observe
-from rivertwice.cli import cli
-from rivertwice.config import Settings
+from rivertwice.cli.main import cli
+from rivertwice.core.settings import Settings
 from rivertwice.reconcile.results import Stamp, store_run
 from rivertwice.timeline.sequence import read_sequence
 

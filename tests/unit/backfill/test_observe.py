@@ -7,10 +7,10 @@ from homes.backfill import HOUR, add_timeline, asked, hours, make_home
 from homes.ledger import NOW, ledger_row
 from rivertwice.backfill.observe import observe_backfill, stale_ranges
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.errors import LogGapError, RequestError
-from rivertwice.instants import TimeRange, from_ms
+from rivertwice.core.errors import LogGapError, RequestError
+from rivertwice.core.instants import TimeRange, from_ms
 from rivertwice.log.gaps import REPAIRABLE
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import move_head, publish

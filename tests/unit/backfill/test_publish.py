@@ -10,8 +10,8 @@ from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import load_plan, save_plan
-from rivertwice.cockpit.backfills import list_of_backfills
-from rivertwice.errors import AuditError, FingerprintError, LostRaceError, RequestError
+from rivertwice.core.errors import AuditError, FingerprintError, LostRaceError, RequestError
+from rivertwice.read.backfills import list_of_backfills
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import move_head, read_sequence

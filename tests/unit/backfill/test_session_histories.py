@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rivertwice.errors import RequestError
+from rivertwice.core.errors import RequestError
 from simulated.sessions import GAP, Row, World, overlap, random_batches
 
 pytestmark = pytest.mark.long

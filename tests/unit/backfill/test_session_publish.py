@@ -10,18 +10,18 @@ import pytest
 from homes.ledger import NOW
 from homes.sessions import extend, make_session_home, served_rows, write_reconcile, write_sessions
 from rivertwice.backfill.audit import audit_backfill
-from rivertwice.backfill.explain import explain_plan
 from rivertwice.backfill.kinds import planner_of
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, DoubtfulWindows, Seed, SessionsView
-from rivertwice.backfill.observe import observe_backfill, stale_ranges
+from rivertwice.backfill.observe import explain_plan, observe_backfill, stale_ranges
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.session_plan import sessions_of
 from rivertwice.backfill.store import save_plan
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import AuditError, LogGapError, RequestError
-from rivertwice.instants import TimeRange, from_ms
-from rivertwice.pipeline.bundle import Bundle
+from rivertwice.core.errors import AuditError, LogGapError, RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import TimeRange, from_ms
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import read_served, rebuild_served
 from simulated.sessions import Row, World, text

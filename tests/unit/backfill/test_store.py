@@ -13,8 +13,8 @@ from rivertwice.backfill.store import (
     planned_for,
     save_plan,
 )
-from rivertwice.config import Settings
-from rivertwice.errors import ConfigError, RequestError
+from rivertwice.core.errors import ConfigError, RequestError
+from rivertwice.core.settings import Settings
 from rivertwice.timeline.serving import Publication
 from simulated import sessions as simulated_sessions
 

@@ -7,15 +7,10 @@ from dataclasses import replace
 import pytest
 
 from histories.kinds import make_definition
-from rivertwice.backfill.stream_load import (
-    StreamLoadPlan,
-    explain_stream_load,
-    find_lost,
-    require_same_past,
-)
+from rivertwice.backfill.stream_load import StreamLoadPlan, explain_stream_load, find_lost, require_same_past
 from rivertwice.backfill.stream_unread import describe_unread
-from rivertwice.errors import LogGapError
-from rivertwice.instants import EPOCH
+from rivertwice.core.errors import LogGapError
+from rivertwice.core.instants import EPOCH
 from rivertwice.log.addresses import Part
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.stream_load import StreamLoad

@@ -13,8 +13,8 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from rivertwice.backfill.components import Span, gather_components
-from rivertwice.backfill.survey import MOST_RANGES, Asked, Zone, survey_sessions
+from rivertwice.backfill.model import Span, gather_components
+from rivertwice.backfill.session_observe import MOST_RANGES, Asked, Zone, survey_sessions
 
 GAP = 15
 

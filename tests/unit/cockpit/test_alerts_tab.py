@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from rivertwice.alerts.model import CRITICAL, WARNING, Alert, AlertCause, RouteState, State
-from rivertwice.alerts.routes import Routes
-from rivertwice.cockpit.alerts import describe_alerts, read_past
-from rivertwice.cockpit.repairs import DONE, Proposal, RepairRecord
-from rivertwice.config import Settings
-from rivertwice.verdicts import LATE
+from rivertwice.agent.alert_model import CRITICAL, WARNING, Alert, AlertCause, RouteState, State
+from rivertwice.agent.alert_routes import Routes
+from rivertwice.core.settings import Settings
+from rivertwice.read.alerts import describe_alerts, read_past
+from rivertwice.timeline.verdicts import LATE
+from rivertwice.upkeep.window_repairs import DONE, Proposal, RepairRecord
 
 NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)
 SETTINGS = Settings(project=Path("/project"), home=Path("/home"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rivertwice.cockpit.backfills import Facts, decide_state
+from rivertwice.read.backfills import Facts, decide_state
 
 NEW = Facts(0, locked=False, passed=None, published=None, serves=False, why_obsolete=None)
 

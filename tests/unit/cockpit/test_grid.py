@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rivertwice.cockpit.grid import (
+from rivertwice.read.heatmap import (
     WORDS,
     Columns,
     Judged,
@@ -16,7 +16,7 @@ from rivertwice.cockpit.grid import (
     fill_cells,
     levels_of,
 )
-from rivertwice.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
+from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
 
 HOUR, DAY = 3_600_000, 86_400_000
 COLUMNS = Columns(0, HOUR, 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rivertwice.cockpit.lateness import Bar, count_lateness
+from rivertwice.read.lateness import Bar, count_lateness
 
 
 def test_a_bar_counts_from_its_start_to_before_its_end() -> None:

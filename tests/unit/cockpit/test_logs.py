@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from homes.project import make_project
-from rivertwice.cockpit.logs import LONGEST, MOST, TAIL, describe_log, levelled, spark_ui
-from rivertwice.config import Settings
-from rivertwice.errors import RequestError
-from rivertwice.store.log_files import rotate_log
+from rivertwice.core.errors import RequestError
+from rivertwice.core.settings import Settings
+from rivertwice.read.logs import LONGEST, MOST, TAIL, describe_log, levelled, spark_ui
+from rivertwice.storage.log_files import rotate_log
 
 NAME = "flights"
 

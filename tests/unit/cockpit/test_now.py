@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from rivertwice.alerts.kinds import KINDS
-from rivertwice.cockpit.facts import Facts, Finding, Savepoints, UnfinishedOperation, Windows
-from rivertwice.cockpit.now import NOT_SERVED, ORDER, decide_now
-from rivertwice.cockpit.problems import BAD, CALM, GOOD, LEVELS, NONE, WARN
+from rivertwice.agent.alert_kinds import KINDS
+from rivertwice.agent.backoff import FailureClass
+from rivertwice.agent.memory import FallBack, Memory
+from rivertwice.read.facts import Facts, Finding, Savepoints, UnfinishedOperation, Windows
+from rivertwice.read.now import NOT_SERVED, ORDER, decide_now
+from rivertwice.read.problems import BAD, CALM, GOOD, LEVELS, NONE, WARN
 from rivertwice.stream.lease import Owner
-from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.memory import FallBack, Memory
 from rivertwice.timeline.intent import Exit, Intent
 from rivertwice.timeline.sequence import HEAD, Entry
 from simulated.facts import BEAT, NOW, STREAM, VERDICT, WELL, ago, alert, failed, with_stream

@@ -14,17 +14,17 @@ import pytest
 
 from homes.project import FLIGHTS, make_project
 from homes.savepoint import add_timeline
-from rivertwice.alerts.model import AlertCause, Report
-from rivertwice.alerts.store import alerts_of
-from rivertwice.cockpit import overview
-from rivertwice.cockpit.fact_lines import describe_facts, verdict_stale
-from rivertwice.cockpit.facts import UnfinishedOperation
-from rivertwice.cockpit.jobs import find_jobs
-from rivertwice.cockpit.overview import describe_row, describe_summary, spark_points, stamps_of
-from rivertwice.cockpit.read_facts import read_facts, reconcile_rhythm
-from rivertwice.config import Settings
-from rivertwice.metrics.ring import Sample, ring_file, write_sample
-from rivertwice.pipeline.definition import Definition, load_definition
+from rivertwice.agent.alert_model import AlertCause, Report
+from rivertwice.agent.alert_store import alerts_of
+from rivertwice.agent.ring import Sample, ring_file, write_sample
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition, load_definition
+from rivertwice.read import overview
+from rivertwice.read.fact_lines import describe_facts, verdict_stale
+from rivertwice.read.facts import UnfinishedOperation
+from rivertwice.read.jobs import find_jobs
+from rivertwice.read.overview import describe_row, describe_summary, spark_points, stamps_of
+from rivertwice.read.read_facts import read_facts, reconcile_rhythm
 from rivertwice.timeline.intent import write_heartbeat, write_intent
 from simulated.facts import BEAT, NOW, VERDICT, WELL, ago, with_stream
 

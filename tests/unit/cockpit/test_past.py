@@ -10,17 +10,16 @@ from pathlib import Path
 import pytest
 
 from homes.cockpit import EACH, FIRST, Past, make_past, start_of
-from rivertwice.cockpit.backfills import list_of_backfills
-from rivertwice.cockpit.cell_rows import read_cell
-from rivertwice.cockpit.explained import explain_for_page
-from rivertwice.cockpit.heatmap import Asked, read_heatmap
-from rivertwice.cockpit.lateness import read_lateness
-from rivertwice.cockpit.one_backfill import describe_backfill
-from rivertwice.cockpit.trouble import describe_correctness
-from rivertwice.config import Settings
-from rivertwice.errors import RequestError
-from rivertwice.instants import from_ms
-from rivertwice.store import delta
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import from_ms
+from rivertwice.core.settings import Settings
+from rivertwice.read.backfills import list_of_backfills
+from rivertwice.read.cell_rows import explain_for_page, read_cell
+from rivertwice.read.heatmap import Asked, read_heatmap
+from rivertwice.read.lateness import read_lateness
+from rivertwice.read.selection import describe_backfill
+from rivertwice.read.trouble import describe_correctness
+from rivertwice.storage import delta
 from rivertwice.timeline.judgements import verdicts_of
 
 PAST = Past(days=33, keys=4, unrepaired=2)
@@ -172,7 +171,7 @@ def test_a_pipeline_that_never_ran_has_an_empty_tab(tmp_path: Path) -> None:
 
 def test_the_library_of_the_page_starts_no_spark() -> None:
     modules = ", ".join(
-        f"rivertwice.cockpit.{name}"
+        f"rivertwice.read.{name}"
         for name in (
             "heatmap",
             "trouble",

@@ -12,15 +12,23 @@ import pytest
 
 from homes.backfill import HOUR, hours, make_home
 from homes.ledger import NOW
-from rivertwice.cockpit.repair_plan import count_rows_in, find_proposal, plan_approved, read_repairs, write_repair
-from rivertwice.cockpit.repairs import DONE, Proposal, RepairRecord
-from rivertwice.config import PipelineHome
-from rivertwice.errors import RequestError
-from rivertwice.instants import from_ms
-from rivertwice.store import delta
-from rivertwice.store.files import replace_json
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import from_ms
+from rivertwice.storage import delta
+from rivertwice.storage.local import replace_json
 from rivertwice.timeline.sequence import publish
 from rivertwice.timeline.serving import Publication
+from rivertwice.upkeep.window_repairs import (
+    DONE,
+    Proposal,
+    RepairRecord,
+    count_rows_in,
+    find_proposal,
+    plan_approved,
+    read_repairs,
+    write_repair,
+)
 
 Made = tuple[Any, PipelineHome, Any]
 FOUND = [

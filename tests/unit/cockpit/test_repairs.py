@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from rivertwice.cockpit.repairs import (
+from rivertwice.definition.model import RepairPolicy
+from rivertwice.timeline.verdicts import DEFECT, LATE
+from rivertwice.upkeep.window_repairs import (
     DECLINED,
     DECLINED_FOR,
     DONE,
@@ -20,8 +22,6 @@ from rivertwice.cockpit.repairs import (
     decide,
     describe,
 )
-from rivertwice.pipeline.repair_policy import RepairPolicy
-from rivertwice.verdicts import DEFECT, LATE
 
 HOUR = 3_600_000
 NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)

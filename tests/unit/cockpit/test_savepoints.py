@@ -9,22 +9,30 @@ from typing import Any
 import pytest
 
 from homes.savepoint import FINGERPRINT, NOW, add_timeline, commit_batches, make_home, row, savepoint
-from rivertwice.cockpit.race import KEPT, LOST, SOON, UNKNOWN, UNTIL, decide_proof_race, decide_race, lost_to_rewind
-from rivertwice.cockpit.savepoints import (
+from rivertwice.agent.archiver import retention_file
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.read.savepoints import (
+    KEPT,
+    LOST,
+    SOON,
+    UNKNOWN,
+    UNTIL,
     World,
+    decide_proof_race,
+    decide_race,
     describe_operation,
     describe_proof,
     describe_savepoint,
     describe_savepoints,
+    lost_to_rewind,
 )
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import utc_now
-from rivertwice.savepoint.budget import ProofBudget
+from rivertwice.savepoint.catalogue import encode_record
 from rivertwice.savepoint.operations.record import DONE, DRAINED, Restore
-from rivertwice.savepoint.records import encode_record
+from rivertwice.savepoint.proof import ProofBudget
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store.files import replace_json
-from rivertwice.supervise.last_retention import retention_file
+from rivertwice.storage.local import replace_json
 from rivertwice.timeline.committed import CommittedBatches
 from rivertwice.timeline.lineage import Fork, Segment
 

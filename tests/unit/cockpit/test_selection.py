@@ -12,11 +12,11 @@ from homes.sessions import make_session_home, write_reconcile
 from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
-from rivertwice.cockpit.selection import NEEDS_JOB, PLANNED, REFUSED, UNREACHABLE, preview_backfill
-from rivertwice.config import Settings
-from rivertwice.errors import RequestError, ServiceError
-from rivertwice.instants import TimeRange, from_ms
+from rivertwice.core.errors import RequestError, ServiceError
+from rivertwice.core.instants import TimeRange, from_ms
+from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
+from rivertwice.read.selection import NEEDS_JOB, PLANNED, REFUSED, UNREACHABLE, preview_backfill
 from simulated.sessions import World
 
 

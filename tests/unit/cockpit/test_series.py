@@ -13,12 +13,12 @@ import pytest
 from homes.ledger import ledger_row
 from homes.project import make_project
 from homes.savepoint import add_timeline
-from rivertwice.cockpit.marks import MOST, Mark, ends_of, find_marks, restarts_of, select_marks
-from rivertwice.cockpit.series import describe_series, from_batches
-from rivertwice.config import Settings
-from rivertwice.errors import RequestError
-from rivertwice.instants import to_iso, to_ms
-from rivertwice.metrics.ring import Sample, ring_file, write_sample
+from rivertwice.agent.ring import Sample, ring_file, write_sample
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import to_iso, to_ms
+from rivertwice.core.settings import Settings
+from rivertwice.read.marks import MOST, Mark, ends_of, find_marks, restarts_of, select_marks
+from rivertwice.read.series import describe_series, from_batches
 from rivertwice.timeline.committed import table_of
 from rivertwice.timeline.ledger import append_ledger
 from simulated.facts import NOW, ago

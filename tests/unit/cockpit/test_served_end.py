@@ -13,13 +13,14 @@ from click.testing import CliRunner, Result
 from homes.backfill import HOUR, NOW, emitted, make_home
 from homes.ledger import ledger_row
 from homes.versions import leave_reconcile
-from rivertwice.cli import cli
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.pipeline.bundle import Bundle
-from rivertwice.results.status import served_end
-from rivertwice.store import delta
+from rivertwice.cli.main import cli
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle
+from rivertwice.storage import delta
 from rivertwice.timeline.intent import Heartbeat, write_heartbeat, write_intent
 from rivertwice.timeline.ledger import append_ledger
+from rivertwice.timeline.result_status import served_end
 from rivertwice.timeline.served import rebuild_served
 from running.waiting import wait_for
 

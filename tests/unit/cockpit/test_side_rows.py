@@ -12,7 +12,10 @@ import pytest
 
 from homes.ledger import NOW, ledger_row
 from rivertwice.backfill.late_queue import DUE, QueuedWindow
-from rivertwice.cockpit.side_rows import (
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.read.side_rows import (
     SAMPLE,
     SHOWN_CHARS,
     describe_late,
@@ -21,11 +24,9 @@ from rivertwice.cockpit.side_rows import (
     describe_window,
     shorten,
 )
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.deadletters.amendments import append_amendments
-from rivertwice.deadletters.model import DISCARD, Amendment, RecordAddress
-from rivertwice.errors import RequestError
-from rivertwice.store import delta
+from rivertwice.storage import delta
+from rivertwice.timeline.dead_letters import DISCARD, Amendment, RecordAddress
+from rivertwice.timeline.dead_summary import append_amendments
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head

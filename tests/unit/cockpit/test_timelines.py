@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homes.savepoint import NOW, TOPIC, row
-from rivertwice.cockpit.timelines import (
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.read.timelines import (
     MOST_MARKS,
     MOST_OFF_PATH,
     MOST_ON_PATH,
@@ -26,7 +28,6 @@ from rivertwice.cockpit.timelines import (
     view_timelines,
     way_of,
 )
-from rivertwice.config import PipelineHome, Settings
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
 from rivertwice.timeline.sequence import last_seq, move_head, publish

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from rivertwice.cockpit.trouble import describe_cause, sort_trouble
+from rivertwice.read.trouble import describe_cause, sort_trouble
 
 NOON = datetime(2013, 6, 30, 12, tzinfo=UTC)
 JFK = '{"origin": "JFK"}'

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.errors import ConfigError
+from rivertwice.core.errors import ConfigError
+from rivertwice.core.settings import Settings
 
 
 def settings_of(folder: Path, text: str, **env: str) -> Settings:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.config.shipped import CLONE, is_clone
-from rivertwice.errors import ConfigError
+from rivertwice.core.errors import ConfigError
+from rivertwice.core.installed import CLONE, is_clone
+from rivertwice.core.settings import Settings
 
 
 def test_a_project_without_its_own_uses_what_is_shipped(tmp_path: Path) -> None:

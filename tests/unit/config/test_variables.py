@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from homes.project import REPOSITORY
-from rivertwice.config.project_file import KAFKA, KAFKA_PATHS, KAFKA_TEXTS, PATHS, TEXTS
-from rivertwice.config.settings import Settings
-from rivertwice.config.variables import VARIABLES
-from rivertwice.errors import ConfigError
+from rivertwice.core.errors import ConfigError
+from rivertwice.core.settings import KAFKA, KAFKA_PATHS, KAFKA_TEXTS, PATHS, TEXTS, VARIABLES, Settings
 
 NAMES = {each.name for each in VARIABLES}
 OF_EXAMPLES = {"RIVERTWICE_SMTP_PASSWORD", "RIVERTWICE_KAFKA_CONNECTED"}

@@ -9,11 +9,22 @@ from pathlib import Path
 import pytest
 
 from homes.ledger import NOW
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.deadletters.decide import Decision, is_amended, select_discards
-from rivertwice.deadletters.drafts import forget_draft, load_draft, save_draft
-from rivertwice.deadletters.model import AMEND, DISCARD, Amendment, DeadLetter, RecordAddress
-from rivertwice.errors import RequestError
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.timeline.dead_letters import (
+    AMEND,
+    DISCARD,
+    Amendment,
+    DeadLetter,
+    Decision,
+    RecordAddress,
+    forget_draft,
+    is_amended,
+    load_draft,
+    save_draft,
+    select_discards,
+)
 
 ASKED = Decision("ada", "a test record", NOW)
 
@@ -70,7 +81,7 @@ def test_a_value_waits_until_it_is_decided(home: PipelineHome) -> None:
 
 
 def test_a_value_that_nobody_decides_goes_after_a_day(home: PipelineHome) -> None:
-    from rivertwice.instants import utc_now
+    from rivertwice.core.instants import utc_now
 
     save_draft(home, "rq-1", "0@1", b"x", why="a", by="ada", now=utc_now())
     save_draft(home, "rq-2", "0@1", b"x", why="a", by="ada", now=utc_now() + timedelta(hours=23))

@@ -12,10 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from homes.ledger import NOW, ledger_row
-from rivertwice.cli import cli
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.deadletters.amendments import append_amendments, last_amendment, read_amendments
-from rivertwice.deadletters.model import (
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import LostRaceError, RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.storage import delta
+from rivertwice.timeline.committed import CommittedBatches, committed_batches
+from rivertwice.timeline.dead_letters import (
     AMEND,
     AMENDED,
     DISCARD,
@@ -29,17 +32,17 @@ from rivertwice.deadletters.model import (
     newest_by_address,
     parse_place,
 )
-from rivertwice.deadletters.summary import (
+from rivertwice.timeline.dead_summary import (
     amend,
+    append_amendments,
     discard,
     find_letter,
+    last_amendment,
+    read_amendments,
     read_letters,
     select_valid,
     summarise_dead_letters,
 )
-from rivertwice.errors import LostRaceError, RequestError
-from rivertwice.store import delta
-from rivertwice.timeline.committed import CommittedBatches, committed_batches
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head
@@ -219,8 +222,8 @@ def test_what_is_no_place_is_refused(text: str) -> None:
 
 
 def test_a_book_of_a_newer_format_is_not_guessed_at(home: PipelineHome) -> None:
-    from rivertwice.deadletters.amendments import SCHEMA
-    from rivertwice.errors import LedgerError
+    from rivertwice.core.errors import LedgerError
+    from rivertwice.timeline.dead_summary import SCHEMA
 
     one = decision(3, 1)
     row = {

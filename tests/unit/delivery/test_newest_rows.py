@@ -15,9 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rivertwice.delivery.model import WITHDRAW, Committed, DeliveredColumns, DeliveredRecord, Newest, Position
-from rivertwice.delivery.plan import Limits
-from rivertwice.delivery.wire import (
+from rivertwice.core.errors import LedgerError
+from rivertwice.core.instants import from_ms
+from rivertwice.definition.kinds.stateful import FOREVER_MS
+from rivertwice.deliver.model import WITHDRAW, Committed, DeliveredColumns, DeliveredRecord, Newest, Position
+from rivertwice.deliver.plan import Limits
+from rivertwice.deliver.wire import (
     check_rows,
     key_text,
     position_from_json,
@@ -25,9 +28,6 @@ from rivertwice.delivery.wire import (
     row_selection,
     value_text,
 )
-from rivertwice.errors import LedgerError
-from rivertwice.instants import from_ms
-from rivertwice.pipeline.kinds.stateful import FOREVER_MS
 from simulated.delivery import WINDOW, Consumer, Deliverer, World
 
 VIEWS = ("users", "orders")

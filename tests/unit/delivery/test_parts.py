@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 
 from homes.delivery import DeliveryHome, fill, fold, hour_rows
-from rivertwice.cli import cli
-from rivertwice.delivery import deliver as deliver_module
-from rivertwice.delivery.model import DeliveredColumns, Parcel, Position, StepPart
-from rivertwice.delivery.note import Note, read_note, write_note
-from rivertwice.delivery.plan import check_continued, position_inside
-from rivertwice.delivery.refusals import RefusedRecord, SetAside, none_aside
-from rivertwice.delivery.status import view_delivery
-from rivertwice.delivery.wire import position_from_json, position_to_json, value_text
-from rivertwice.errors import LedgerError
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import LedgerError
+from rivertwice.deliver import deliver as deliver_module
+from rivertwice.deliver.model import DeliveredColumns, Parcel, Position, StepPart
+from rivertwice.deliver.note import Note, read_note, write_note
+from rivertwice.deliver.plan import check_continued, position_inside
+from rivertwice.deliver.refusals import RefusedRecord, SetAside, none_aside
+from rivertwice.deliver.status import view_delivery
+from rivertwice.deliver.wire import position_from_json, position_to_json, value_text
 
 SINK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
 

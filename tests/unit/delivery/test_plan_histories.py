@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rivertwice.delivery.model import BATCHES, MOVED
-from rivertwice.delivery.plan import Limits, plan_next
-from rivertwice.delivery.records import records_of
-from rivertwice.errors import RequestError
+from rivertwice.core.errors import RequestError
+from rivertwice.deliver.model import BATCHES, MOVED
+from rivertwice.deliver.plan import Limits, plan_next
+from rivertwice.deliver.records import records_of
 from simulated import sessions as simulated_sessions
 from simulated.delivery import SESSIONS, SHAPE, WINDOW, Deliverer, World, result_row
 
@@ -270,7 +270,7 @@ def test_a_session_emitted_over_a_delivered_publication_is_left_out() -> None:
 
 
 def test_two_rows_of_one_key_are_refused() -> None:
-    from rivertwice.errors import LedgerError
+    from rivertwice.core.errors import LedgerError
 
     world = history([(0, "a", 1), (0, "a", 2)])
     with pytest.raises(LedgerError, match="only 1 different windows and keys"):

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from homes.project import FLIGHTS, write_definition
-from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.definition import Definition, load_definition
-from rivertwice.pipeline.fingerprint import fingerprint_of
-from rivertwice.pipeline.lint import HOLDS, NOT_CHECKED, contract_of, lint_definition
+from rivertwice.core.errors import DefinitionError
+from rivertwice.definition.definition import Definition, load_definition
+from rivertwice.definition.fingerprint import fingerprint_of
+from rivertwice.definition.lint import HOLDS, NOT_CHECKED, contract_of, lint_definition
 
 
 def load(folder: Path, deliver: str) -> Definition:

@@ -15,22 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homes.delivery import DeliveryHome, fill
-from rivertwice.cli import cli
-from rivertwice.delivery import deliver as deliver_module
-from rivertwice.delivery.aside import AsideStore
-from rivertwice.delivery.model import DeliveredColumns, DeliveredRecord, Parcel, Position
-from rivertwice.delivery.note import only_deliverer
-from rivertwice.delivery.refusals import (
-    Aside,
-    RefusedRecord,
-    SetAside,
-    after_step,
-    fit,
-    isolate,
-    none_aside,
-)
-from rivertwice.delivery.wire import position_from_json, position_to_json, value_text
-from rivertwice.errors import ConfigError, LedgerError
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import ConfigError, LedgerError
+from rivertwice.deliver import deliver as deliver_module
+from rivertwice.deliver.aside import AsideStore
+from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, Parcel, Position
+from rivertwice.deliver.note import only_deliverer
+from rivertwice.deliver.refusals import Aside, RefusedRecord, SetAside, after_step, fit, isolate, none_aside
+from rivertwice.deliver.wire import position_from_json, position_to_json, value_text
 
 pytestmark = pytest.mark.long
 
@@ -248,7 +240,7 @@ def test_whatever_is_refused_a_consumer_folds_all_that_is_not_listed(
     world, made = DeliveryHome(tmp_path, SINK), Picky()
     monkeypatch.setattr(deliver_module, "make_sink", lambda *_: made)
     monkeypatch.setattr(deliver_module, "check_bounds", lambda *_: None)
-    from rivertwice.delivery.aside import DISCARD, RETRY, ask
+    from rivertwice.deliver.aside import DISCARD, RETRY, ask
 
     for number in range(5):
         made.refuse = set(draw.sample(range(8), draw.randint(0, 4)))

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from homes.delivery import DeliveryHome, fill
-from rivertwice.delivery.model import DeliveredColumns, DeliveredRecord, Position, RowOrigin
-from rivertwice.delivery.plan import Limits, plan_next
-from rivertwice.delivery.records import records_of
-from rivertwice.delivery.source import StoredSource
-from rivertwice.delivery.wire import key_text, plain, position_from_json, position_to_json, value_text
-from rivertwice.errors import LedgerError, TableDamageError
+from rivertwice.core.errors import LedgerError, TableDamageError
+from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, Position, RowOrigin
+from rivertwice.deliver.plan import Limits, plan_next
+from rivertwice.deliver.records import records_of
+from rivertwice.deliver.source import StoredSource
+from rivertwice.deliver.wire import key_text, plain, position_from_json, position_to_json, value_text
 
 SHAPE = DeliveredColumns("p", "s", "e", ("k",), ("n",))
 AT = Position("t2", 7, 3, "x", 9)

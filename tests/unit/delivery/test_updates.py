@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rivertwice.delivery.model import MOVED, WITHDRAW, DeliveredRecord
-from rivertwice.delivery.plan import Limits
-from rivertwice.timeline.served import newest_by
+from rivertwice.deliver.model import MOVED, WITHDRAW, DeliveredRecord
+from rivertwice.deliver.plan import Limits
+from rivertwice.timeline.served_rows import newest_by
 from simulated.delivery import CHANGELOG, SHAPE, WINDOW, Consumer, Deliverer, World
 
 pytestmark = pytest.mark.long

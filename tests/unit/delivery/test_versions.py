@@ -13,14 +13,13 @@ import pytest
 
 from homes.delivered_versions import AT, SecondVersion, serve
 from homes.delivery import DeliveryHome
-from rivertwice.config import Settings
-from rivertwice.delivery.asked import sinks_of
-from rivertwice.delivery.deliver import Delivered, Deliverer
-from rivertwice.delivery.model import WITHDRAW, DeliveredRecord, Parcel, Position
-from rivertwice.delivery.note import read_note
-from rivertwice.delivery.status import view_delivery
-from rivertwice.delivery.wire import position_from_json, position_to_json, value_text
-from rivertwice.errors import RequestError
+from rivertwice.core.errors import RequestError
+from rivertwice.core.settings import Settings
+from rivertwice.deliver.deliver import Delivered, Deliverer, sinks_of
+from rivertwice.deliver.model import WITHDRAW, DeliveredRecord, Parcel, Position
+from rivertwice.deliver.note import read_note
+from rivertwice.deliver.status import view_delivery
+from rivertwice.deliver.wire import position_from_json, position_to_json, value_text
 from rivertwice.versions.begin import drop_version
 
 SINK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"

@@ -10,16 +10,16 @@ import pytest
 
 from homes.delivery import DeliveryHome
 from homes.ledger import NOW
-from rivertwice.delivery.model import Committed, Position
-from rivertwice.delivery.note import Note, read_note, write_note
-from rivertwice.delivery.plan import waiting_since
-from rivertwice.delivery.source import StoredSource
-from rivertwice.delivery.status import view_delivery
-from rivertwice.instants import to_iso
-from rivertwice.metrics.measure import measure
-from rivertwice.metrics.rules import firing, judge_alerts
-from rivertwice.pipeline.limits import AlertLimits
-from rivertwice.supervise.view import view_pipeline
+from rivertwice.agent.metrics import measure
+from rivertwice.agent.prometheus import firing, judge_alerts
+from rivertwice.agent.view import view_pipeline
+from rivertwice.core.instants import to_iso
+from rivertwice.definition.model import AlertLimits
+from rivertwice.deliver.model import Committed, Position
+from rivertwice.deliver.note import Note, read_note, write_note
+from rivertwice.deliver.plan import waiting_since
+from rivertwice.deliver.source import StoredSource
+from rivertwice.deliver.status import view_delivery
 from rivertwice.timeline.intent import write_intent
 
 SINK = "{board: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}, lake: {to: iceberg, table: n.t, guarantee: effectively_once}}"

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from homes.delivery import DeliveryHome, fill, fold
-from rivertwice.delivery.aside import ask
-from rivertwice.delivery.deliver import Deliverer
-from rivertwice.delivery.webhook_sink import RECORDS, TRIES, WebhookSink
-from rivertwice.errors import ConfigError, ServiceError
-from rivertwice.instants import utc_now
+from rivertwice.core.errors import ConfigError, ServiceError
+from rivertwice.core.instants import utc_now
+from rivertwice.deliver.aside import ask
+from rivertwice.deliver.deliver import Deliverer
+from rivertwice.deliver.webhook_sink import RECORDS, TRIES, WebhookSink
 
 pytestmark = pytest.mark.long
 

@@ -6,9 +6,8 @@ from configparser import ConfigParser
 from pathlib import Path
 
 from homes.project import EXAMPLES, FLIGHTS, edit_yaml, make_project
-from rivertwice.config import Settings
-from rivertwice.embedded.airflow import pools_of
-from rivertwice.embedded.airflow_config import Secrets, airflow_options, render_config, service_environment
+from rivertwice.core.settings import Settings
+from rivertwice.local.airflow import Secrets, airflow_options, pools_of, render_config, service_environment
 
 SECRETS = Secrets("pass%word", "jwt", "secret", "fernet=")
 

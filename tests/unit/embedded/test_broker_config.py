@@ -3,7 +3,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from rivertwice.embedded.broker_config import broker_properties, encode_properties, new_cluster_id
+from rivertwice.local.broker import broker_properties, encode_properties, new_cluster_id
 
 
 def test_a_cluster_id_never_begins_with_a_dash() -> None:

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.embedded.airflow import _read_services
-from rivertwice.embedded.airflow_config import airflow_home
-from rivertwice.embedded.marks import ProcessMark, is_alive, mark_of
-from rivertwice.processes import Started
+from rivertwice.core.processes import Started
+from rivertwice.core.settings import Settings
+from rivertwice.local.airflow import ProcessMark, _read_services, airflow_home, is_alive, mark_of
 
 
 @pytest.mark.parametrize("started", [None, 1763999999.25], ids=["as written now", "as 0.1 wrote it"])

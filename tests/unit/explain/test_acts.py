@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from rivertwice.explain.acts import choose_acts
-from rivertwice.explain.model import Address, DeadRecord, Verdict
-from rivertwice.explain.verdicts import judge_age
-from rivertwice.verdicts import AGREES, DEFECT, LATE, OPEN
+from rivertwice.read.explain import choose_acts
+from rivertwice.read.explain_model import Address, DeadRecord, Verdict, judge_age
+from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, OPEN
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 END = START + timedelta(hours=1)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from homes.project import FLIGHTS
-from rivertwice.errors import RequestError
-from rivertwice.explain.find import describe_nearest, parse_key, refuse_key
-from rivertwice.instants import iso_of_ms, parse_iso
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import iso_of_ms, parse_iso
+from rivertwice.definition.definition import load_definition
+from rivertwice.read.explain_find import describe_nearest, parse_key, refuse_key
 
 HOUR_MS = 3_600_000
 BEGIN_MS = 1_767_225_600_000

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rivertwice.explain.history import Closing, EmittedRow, HeadMove, PublishedRow, tell_history
-from rivertwice.explain.model import Change, State
+from rivertwice.read.explain_model import Change, Closing, EmittedRow, HeadMove, PublishedRow, State, tell_history
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from homes.project import REPOSITORY
-from rivertwice.config import Settings
-from rivertwice.errors import DefinitionError, LedgerError
-from rivertwice.fast.compare import compare_sets, stretches
-from rivertwice.fast.runs import FastRun, meaning_of, plan_run, read_runs, record_run
-from rivertwice.pipeline.definition import Definition, parse_files, read_files
+from rivertwice.core.errors import DefinitionError, LedgerError
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition, parse_files, read_files
+from rivertwice.deliver.fast import FastRun, meaning_of, plan_run, read_runs, record_run
+from rivertwice.deliver.fast_compare import compare_sets, stretches
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FOLDER = REPOSITORY / "pipelines" / "examples" / "fraud_scores"

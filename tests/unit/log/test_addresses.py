@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.errors import RequestError
+from rivertwice.core.errors import RequestError
 from rivertwice.log.addresses import (
     OffsetRanges,
     between,

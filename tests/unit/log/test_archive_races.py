@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.errors import LostRaceError
+from rivertwice.core.errors import LostRaceError
+from rivertwice.core.settings import Settings
 from rivertwice.log import archive
 from rivertwice.log.archive_table import Archived
 

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.config import KafkaSecurity, Settings
-from rivertwice.errors import ConfigError
-from rivertwice.log.client_options import jaas_config, python_options, spark_options
+from rivertwice.core.errors import ConfigError
+from rivertwice.core.kafka_security import KafkaSecurity
+from rivertwice.core.settings import Settings
+from rivertwice.log.kafka import jaas_config, python_options, spark_options
 
 LOGIN = {
     "RIVERTWICE_KAFKA_PROTOCOL": "sasl_ssl",

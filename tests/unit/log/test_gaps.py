@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import PipelineHome
-from rivertwice.errors import RequestError
-from rivertwice.instants import from_ms
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import from_ms
 from rivertwice.log.gaps import (
     BACKWARDS,
     EXPIRED,

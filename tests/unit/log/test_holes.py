@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from homes.ledger import ledger_row
-from rivertwice.log.holes import count_runs, merge_close, runs_between
-from rivertwice.savepoint.recorded import ReplayTopic, ReplayTopics, absent_until
+from rivertwice.log.reader import count_runs, merge_close, runs_between
+from rivertwice.savepoint.plan import ReplayTopic, ReplayTopics, absent_until
 
 
 def test_runs_are_what_no_record_covers_before_between_and_after() -> None:

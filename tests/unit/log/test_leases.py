@@ -8,8 +8,8 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.instants import from_ms
-from rivertwice.log.leases import (
+from rivertwice.core.instants import from_ms
+from rivertwice.log.retention import (
     NO_CLOCK,
     Clock,
     Level,

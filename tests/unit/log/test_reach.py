@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from homes.project import FLIGHTS, make_project
-from rivertwice.config import KafkaSecurity, Settings
-from rivertwice.errors import ServiceError
+from rivertwice.core.errors import ServiceError
+from rivertwice.core.kafka_security import KafkaSecurity
+from rivertwice.core.settings import Settings
 from rivertwice.log import kafka, reach
 from rivertwice.log.reach import asked_by_a_person, find_silence, require_broker
 
@@ -175,7 +176,7 @@ def test_what_answered_once_is_not_asked_again(tmp_path: Path, monkeypatch: pyte
 def test_the_command_line_says_it_by_itself(tmp_path: Path) -> None:
     address = closed_port()
     made = make_project(tmp_path, {"flight_delays": FLIGHTS})
-    command = [sys.executable, "-m", "rivertwice.cli", "--project", str(made.project), "archive", "flight_delays"]
+    command = [sys.executable, "-m", "rivertwice.cli.main", "--project", str(made.project), "archive", "flight_delays"]
     env = {**os.environ, "RIVERTWICE_BOOTSTRAP": address, "RIVERTWICE_HOME": str(made.home)}
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 1

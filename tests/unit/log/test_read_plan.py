@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.errors import LogGapError, RequestError
+from rivertwice.core.errors import LogGapError, RequestError
 from rivertwice.log.addresses import OffsetRanges
 from rivertwice.log.archive import plan_extension
-from rivertwice.log.archive_read import check_count, select_files
-from rivertwice.log.records import plan_read
+from rivertwice.log.records import check_count, plan_read, select_files
 
 bounds = st.tuples(st.integers(0, 40), st.integers(0, 40)).map(lambda pair: (min(pair), max(pair)))
 ranges = st.dictionaries(st.integers(0, 3), bounds, max_size=4)

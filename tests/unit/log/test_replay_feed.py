@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.errors import LogGapError
-from rivertwice.log import replay_topic
-from rivertwice.log.replay_topic import feed_replay_topic
+from rivertwice.core.errors import LogGapError
+from rivertwice.core.settings import Settings
+from rivertwice.log import send as replay_topic
+from rivertwice.log.send import feed_replay_topic
 
 
 class Producer:

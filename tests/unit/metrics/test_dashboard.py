@@ -15,13 +15,11 @@ import yaml
 from click.testing import CliRunner
 
 from homes.project import REPOSITORY
-from rivertwice.cli import cli
-from rivertwice.metrics.dashboard import dashboard
-from rivertwice.metrics.model import Measures
-from rivertwice.metrics.prometheus import JOB, alerting_rules, described, exposition
-from rivertwice.metrics.rules import judge_alerts
-from rivertwice.pipeline.definition import load_all
-from rivertwice.pipeline.limits import AlertLimits
+from rivertwice.agent.metrics import Measures
+from rivertwice.agent.prometheus import JOB, alerting_rules, dashboard, described, exposition, judge_alerts
+from rivertwice.cli.main import cli
+from rivertwice.definition.definition import load_all
+from rivertwice.definition.model import AlertLimits
 from servers.grafana import build_checker, find_go, mistakes
 
 PROMETHEUS = REPOSITORY / "docker" / "prometheus"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lab.faults.lab_project import DEFINITION
-from rivertwice.metrics.diagnose import Diagnosis, diagnose
-from rivertwice.metrics.model import Measures
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.agent.diagnose import Diagnosis, diagnose
+from rivertwice.agent.metrics import Measures
+from rivertwice.definition.definition import load_definition
 
 LAB = load_definition(DEFINITION)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

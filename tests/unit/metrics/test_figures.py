@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rivertwice.deadletters.newest import dead_share
-from rivertwice.metrics.figures import (
+from rivertwice.agent.metrics import (
+    BatchFigures,
     backpressure_seconds,
     batch_quantiles,
     newest_event_ms,
     quantile,
     read_per_second,
 )
-from rivertwice.metrics.model import BatchFigures
+from rivertwice.timeline.dead_summary import dead_share
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rivertwice.metrics import ring
-from rivertwice.metrics.ring import CURVES, HEAD, LEVELS, SIZE, SLOT, SLOTS, Sample, lags_of, read_level, write_sample
+from rivertwice.agent import ring
+from rivertwice.agent.ring import CURVES, HEAD, LEVELS, SIZE, SLOT, SLOTS, Sample, lags_of, read_level, write_sample
 
 NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)
 HOUR, SIX, DAY, WEEK = LEVELS

@@ -8,11 +8,20 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 
-from rivertwice.metrics.model import Measures
-from rivertwice.metrics.prometheus import GAUGES, alerting_rules, exposition
-from rivertwice.metrics.rules import OFF, OK, RULES, UNKNOWN, firing, judge_alerts
-from rivertwice.pipeline.limits import AlertLimits
-from rivertwice.supervise.alerting import select_edges
+from rivertwice.agent.alerting import select_edges
+from rivertwice.agent.metrics import Measures
+from rivertwice.agent.prometheus import (
+    GAUGES,
+    OFF,
+    OK,
+    RULES,
+    UNKNOWN,
+    alerting_rules,
+    exposition,
+    firing,
+    judge_alerts,
+)
+from rivertwice.definition.model import AlertLimits
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 QUIET = Measures(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rivertwice.errors import RequestError
-from rivertwice.orchestration.cockpit import csrf, registry
-from rivertwice.orchestration.cockpit.registry import (
+from rivertwice.airflow import web_access as csrf
+from rivertwice.airflow import web_registry as registry
+from rivertwice.airflow.web_registry import (
     CHOICE,
     FLAG,
     INSTANT,
@@ -23,6 +23,7 @@ from rivertwice.orchestration.cockpit.registry import (
     conf_of,
     run_of,
 )
+from rivertwice.core.errors import RequestError
 
 ACT = Act(
     "backfill",

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from rivertwice.errors import RequestError, ServiceError
-from rivertwice.instants import to_iso, utc_now
-from rivertwice.orchestration import airflow_api
-from rivertwice.orchestration.airflow_api import AirflowClient
+from rivertwice.airflow import airflow_api
+from rivertwice.airflow.airflow_api import AirflowClient
+from rivertwice.core.errors import RequestError, ServiceError
+from rivertwice.core.instants import to_iso, utc_now
 
 
 class Airflow:

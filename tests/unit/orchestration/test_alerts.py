@@ -11,20 +11,15 @@ from typing import Any
 
 import pytest
 
-from rivertwice.alerts import store as store_module
-from rivertwice.alerts.gates import judge_gate
-from rivertwice.alerts.routes import WEBHOOK
-from rivertwice.alerts.sender import Sender
-from rivertwice.config import Settings
-from rivertwice.errors import RequestError
-from rivertwice.instants import utc_now
-from rivertwice.orchestration.alerts import (
-    Place,
-    ReportedError,
-    StreamFaultError,
-    report_gate,
-)
-from rivertwice.supervise.act import page, page_over
+from rivertwice.agent import alert_store as store_module
+from rivertwice.agent.act import page, page_over
+from rivertwice.agent.alert_gates import judge_gate
+from rivertwice.agent.alert_routes import WEBHOOK
+from rivertwice.agent.alert_sender import Sender
+from rivertwice.airflow.alerts import Place, ReportedError, StreamFaultError, report_gate
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
 from servers.alert_receivers import SECRET, Hook
 
 P = "flight_delays"
@@ -70,14 +65,14 @@ def failed(cause: BaseException | None = None, text: str = "bad range") -> Runti
 
 
 def fail(task: str, error: BaseException, **changes: Any) -> None:
-    from rivertwice.orchestration.notifiers import AlertNotifier
+    from rivertwice.airflow.alerts import AlertNotifier
 
     AlertNotifier(pipeline=P).notify(context(task, error, **changes))
     store_module._STORES.clear()  # the next task is another process
 
 
 def end_well(settings: Settings, task: str, *, dag: str = "backfill", watched: bool = False) -> None:
-    from rivertwice.orchestration.notifiers import RecoveryNotifier
+    from rivertwice.airflow.alerts import RecoveryNotifier
 
     RecoveryNotifier(pipeline=P, watched=watched).notify(context(task, dag=dag))
     Sender(settings).run_pass()  # as the agent does every two seconds

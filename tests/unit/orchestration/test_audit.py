@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rivertwice.orchestration.cockpit.audit import shown_fields
-from rivertwice.orchestration.cockpit.registry import FLAG, NAME, TEXT, Act, Field
+from rivertwice.airflow.web_acts import shown_fields
+from rivertwice.airflow.web_registry import FLAG, NAME, TEXT, Act, Field
 
 pytestmark = pytest.mark.airflow
 ACTS = {

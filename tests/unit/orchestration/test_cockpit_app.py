@@ -19,11 +19,11 @@ from starlette.requests import Request
 from homes import torn
 from homes.ledger import NOW, ledger_row
 from homes.project import REPOSITORY
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.ledger import append_ledger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]  # Airflow itself imports a deprecated client
-WEB = REPOSITORY / "src/rivertwice/orchestration/web"
+WEB = REPOSITORY / "src/rivertwice/airflow/web"
 OWN = sorted(path for path in WEB.rglob("*") if path.suffix in {".js", ".html", ".css"} and "vendor" not in path.parts)
 FOR_ALL_PIPELINES = {"/api/overview", "/api/me", "/api/worst"}
 """Routes of no single pipeline; they filter by what the user may read."""
@@ -31,7 +31,7 @@ FOR_ALL_PIPELINES = {"/api/overview", "/api/me", "/api/worst"}
 
 def ask(path: str, method: str = "GET", **headers: str) -> httpx.Response:
     """Ask the app itself, as somebody who is not logged in."""
-    from rivertwice.orchestration.cockpit.app import app
+    from rivertwice.airflow.web_app import app
 
     async def answer() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://airflow") as client:
@@ -41,7 +41,7 @@ def ask(path: str, method: str = "GET", **headers: str) -> httpx.Response:
 
 
 def data_routes() -> list[APIRoute]:
-    from rivertwice.orchestration.cockpit.app import app
+    from rivertwice.airflow.web_app import app
 
     return [route for route in app.routes if isinstance(route, APIRoute) and route.path != "/"]
 
@@ -57,7 +57,7 @@ def asked_by(dependant: Dependant) -> Iterator[Callable[..., object]]:
 def test_every_route_of_data_asks_who_wants_it() -> None:
     from airflow.api_fastapi.core_api.security import get_user
 
-    from rivertwice.orchestration.cockpit.access import readable_definition
+    from rivertwice.airflow.web_access import readable_definition
 
     routes = data_routes()
     assert {route.path for route in routes} >= {"/api/overview", "/api/p/{name}/summary", "/api/p/{name}/report"}
@@ -139,7 +139,7 @@ def request(**headers: str) -> Request:
 
 
 def test_an_answer_that_somebody_has_is_not_sent_again() -> None:
-    from rivertwice.orchestration.cockpit.answers import answer
+    from rivertwice.airflow.web_access import answer
 
     first = answer(request(), {"name": "<b>é</b>", "at": None})
     tag = first.headers["etag"]
@@ -157,9 +157,9 @@ def test_the_page_says_that_the_newest_records_are_dead_letters(
     """The route of what is true now, asked by a user who may read the pipeline."""
     from airflow.api_fastapi.core_api.security import get_user
 
-    from rivertwice.orchestration.cockpit import overview
-    from rivertwice.orchestration.cockpit.access import get_settings, readable_definition
-    from rivertwice.orchestration.cockpit.app import app
+    from rivertwice.airflow import web_overview as overview
+    from rivertwice.airflow.web_access import get_settings, readable_definition
+    from rivertwice.airflow.web_app import app
 
     settings, home, bundle = torn.make_home(tmp_path, batches=1)
     count = 200

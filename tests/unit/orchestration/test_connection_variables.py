@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from rivertwice.config import KafkaSecurity, Settings
-from rivertwice.errors import ConfigError
-from rivertwice.orchestration import connections
-from rivertwice.orchestration.connection_variables import aws_variables, kafka_variables
+from rivertwice.airflow import connections
+from rivertwice.airflow.connections import aws_variables, kafka_variables
+from rivertwice.core.errors import ConfigError
+from rivertwice.core.kafka_security import KafkaSecurity
+from rivertwice.core.settings import Settings
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Airflow's own imports
 SECURE = {

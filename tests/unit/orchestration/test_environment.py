@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.orchestration.environment import spark_environment
-from rivertwice.orchestration.outcomes import find_refusal
-from rivertwice.setup.java import find_java
+from rivertwice.airflow.alerts import find_refusal
+from rivertwice.airflow.environment import spark_environment
+from rivertwice.core.settings import Settings
+from rivertwice.engine.java import find_java
 
 
 def test_spark_finds_this_interpreter_first_and_the_java_that_set_up_found(settings: Settings) -> None:

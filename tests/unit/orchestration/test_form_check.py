@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from rivertwice.orchestration.form_check import LONGEST_BODY, FormCheck
+from rivertwice.airflow.form_check import LONGEST_BODY, FormCheck
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 JUNE, JULY = "2013-06-30T04:00:00Z", "2013-07-02T04:00:00Z"

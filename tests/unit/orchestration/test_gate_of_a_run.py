@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.instants import utc_now
-from rivertwice.orchestration import steps
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.airflow import steps
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
 from rivertwice.reconcile.results import Stamp, store_run
 
 pytestmark = pytest.mark.airflow
@@ -24,7 +24,7 @@ class Run:
     """A run of `reconcile__P` as Airflow hands it to its tasks."""
 
     def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-        from rivertwice.orchestration.dags import reconcile_dag
+        from rivertwice.airflow.dags import reconcile_dag
 
         for name, value in settings.to_env().items():
             monkeypatch.setenv(name, value)

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from rivertwice.errors import RequestError
-from rivertwice.orchestration.form_check import find_refusal
-from rivertwice.orchestration.operate_forms import ACTS, read_operate, read_restore, read_rewind
-from rivertwice.orchestration.requests import check_form
+from rivertwice.airflow.form_check import find_refusal
+from rivertwice.airflow.operate_forms import ACTS, check_form, read_operate, read_restore, read_rewind
+from rivertwice.core.errors import RequestError
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
 SAVEPOINT = "sp-t1-120-0a1b2c3d"

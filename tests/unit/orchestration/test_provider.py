@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from homes.project import REPOSITORY
-from rivertwice.orchestration.provider import get_provider_info
+from rivertwice.airflow.provider import get_provider_info
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Airflow's own imports
 
@@ -54,7 +54,7 @@ def test_a_plugin_folder_gives_the_plugin_only_if_the_package_does_not(
 ) -> None:
     import importlib.metadata
 
-    from rivertwice.orchestration import plugin_file
+    from rivertwice.airflow import plugin_file
 
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: given)
     vars(plugin_file).pop("RivertwicePlugin", None)
@@ -64,7 +64,7 @@ def test_a_plugin_folder_gives_the_plugin_only_if_the_package_does_not(
 
 @pytest.mark.parametrize("base", ["http://airflow:8080", "http://airflow:8080/", "https://host/airflow", ""])
 def test_a_link_leads_below_airflows_own_address(base: str) -> None:
-    from rivertwice.orchestration.links import page_address
+    from rivertwice.airflow.operators import page_address
 
     root = base.rstrip("/")
     assert page_address(base, "flight_delays") == f"{root}/rivertwice/?pipeline=flight_delays"

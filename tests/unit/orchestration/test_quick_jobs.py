@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from homes.project import REPOSITORY
-from rivertwice.config import Settings
-from rivertwice.errors import DamagedFileError
-from rivertwice.orchestration.environment import submit_confs
-from rivertwice.orchestration.operators import BackfillOperator, ReconcileOperator, RivertwiceSparkOperator
-from rivertwice.pipeline.airflow_model import SparkResources
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.jvm_confs import QUICK_JVM, QUICK_RECORDS
+from rivertwice.airflow.environment import submit_confs
+from rivertwice.airflow.operators import BackfillOperator, ReconcileOperator, RivertwiceSparkOperator
+from rivertwice.core.errors import DamagedFileError
+from rivertwice.core.settings import Settings
+from rivertwice.definition.airflow_section import SparkResources
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.jvm import QUICK_JVM, QUICK_RECORDS
 from rivertwice.reconcile import unchanged
 
 OPTIONS = "spark.driver.extraJavaOptions"

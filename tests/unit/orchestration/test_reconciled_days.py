@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rivertwice.orchestration.reconciled_days import (
+from rivertwice.airflow.announce_steps import (
     DAY_MS,
     MOST,
     Announced,
@@ -15,7 +15,7 @@ from rivertwice.orchestration.reconciled_days import (
     select_days,
     touched_days,
 )
-from rivertwice.pipeline.windows import Window
+from rivertwice.definition.windows import Window
 from rivertwice.timeline.serving import Publication
 
 HOUR_MS = 3_600_000

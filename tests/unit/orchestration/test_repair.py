@@ -15,21 +15,21 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, D
 from homes.backfill import HOUR, hours, make_home
 from homes.ledger import NOW
 from homes.project import edit_yaml
-from rivertwice.alerts.model import AlertCause, Report
-from rivertwice.alerts.store import alerts_of
+from rivertwice.agent.alert_model import AlertCause, Report
+from rivertwice.agent.alert_store import alerts_of
+from rivertwice.airflow import repair_steps
+from rivertwice.airflow.alerts import Place, ReportedError, report_gate
+from rivertwice.airflow.dag_names import reconcile_of
+from rivertwice.airflow.web_alerts import keep_why
+from rivertwice.airflow.web_registry import Asked
 from rivertwice.backfill.store import load_plan
-from rivertwice.cockpit.repair_plan import read_repairs
-from rivertwice.errors import LogGapError
-from rivertwice.instants import utc_now
-from rivertwice.orchestration import repair_steps
-from rivertwice.orchestration.alerts import Place, ReportedError, report_gate
-from rivertwice.orchestration.cockpit.alerts import keep_why
-from rivertwice.orchestration.cockpit.registry import Asked
-from rivertwice.orchestration.run_names import reconcile_of
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.errors import LogGapError
+from rivertwice.core.instants import utc_now
+from rivertwice.definition.definition import load_definition
 from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run
 from rivertwice.timeline.sequence import publish, read_sequence
 from rivertwice.timeline.serving import Publication
+from rivertwice.upkeep.window_repairs import read_repairs
 
 pytestmark = pytest.mark.airflow
 RUN = "repair__scheduled__2026-11-27T02:05:00+00:00"
@@ -44,7 +44,7 @@ class Run:
     """A run of `repair__p` as Airflow hands it to its tasks; what Spark and a person do is given."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from rivertwice.orchestration.repair_dag import repair_dag
+        from rivertwice.airflow.dags import repair_dag
 
         monkeypatch.setattr("rivertwice.backfill.observe._in_kafka", lambda *_: {0: (0, 200)})
         self.settings, self.home, self.bundle = make_home(folder)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from homes.project import FLIGHTS, make_project
-from rivertwice.errors import ConfigError, RequestError
-from rivertwice.orchestration.report_data import find_report, reconcile_lines
+from rivertwice.airflow.report_data import find_report, reconcile_lines
+from rivertwice.core.errors import ConfigError, RequestError
 
 RUN = {
     "counts": {"stream": {"AGREES": 10, "LATE": 2, "OPEN": 0}, "served": {"AGREES": 12}},

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.errors import RequestError
-from rivertwice.orchestration.requests import (
+from rivertwice.airflow.operate_forms import (
     check_form,
     read_backfill,
     read_nothing,
@@ -18,6 +17,7 @@ from rivertwice.orchestration.requests import (
     read_reconcile,
     read_rotate,
 )
+from rivertwice.core.errors import RequestError
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FORM: dict[str, Any] = {"scope": "stale", "start": None, "end": None, "reason": "", "dry_run": False}

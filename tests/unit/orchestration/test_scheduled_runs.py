@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from rivertwice.orchestration import steps
+from rivertwice.airflow import steps
 
 PARAMS = {"prove": True, "reason": "", "start": "", "end": "", "scope": "stale", "dry_run": False}
 FIRST_TASKS = {

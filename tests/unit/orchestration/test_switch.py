@@ -10,20 +10,19 @@ from typing import Any
 import pytest
 
 from homes.versions import AT, GONE, TWO_HOURS, World
-from rivertwice.cockpit.versions import describe_versions
-from rivertwice.errors import RequestError
-from rivertwice.orchestration import switch_steps
-from rivertwice.orchestration.alerts import ReportedError
-from rivertwice.orchestration.dag_names import dag_of_step
-from rivertwice.orchestration.run_names import comparisons
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.airflow import switch_steps
+from rivertwice.airflow.alerts import ReportedError
+from rivertwice.airflow.dag_names import comparisons, dag_of_step
+from rivertwice.core.errors import RequestError
+from rivertwice.definition.definition import load_definition
+from rivertwice.read.timelines import describe_versions
 from rivertwice.timeline.sequence import publish, read_sequence
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import read_versions
-from rivertwice.trial.model import Change, Comparison, Example
 from rivertwice.versions.comparisons import store_comparison
-from rivertwice.versions.policy import changes_path
+from rivertwice.versions.model import changes_path
 from rivertwice.versions.serve import read_switches, serve_version
+from rivertwice.versions.try_model import Change, Comparison, Example
 
 pytestmark = pytest.mark.airflow
 RUN = "manual__2026-11-26T02:00:00+00:00"
@@ -34,7 +33,7 @@ class Run:
     """A run of `switch__p` as Airflow hands it to its tasks; what the tasks `compare` and `approve` do is given."""
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch, run_type: str = "manual") -> None:
-        from rivertwice.orchestration.dags import switch_dag
+        from rivertwice.airflow.dags import switch_dag
 
         for name, value in world.settings.to_env().items():
             monkeypatch.setenv(name, value)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rivertwice.errors import RequestError
-from rivertwice.orchestration.cockpit.registry import Answer, Start, check_act, conf_of
-from rivertwice.orchestration.cockpit.timeline_acts import ACTS
-from rivertwice.orchestration.requests import check_form
+from rivertwice.airflow.operate_forms import check_form
+from rivertwice.airflow.web_registry import Answer, Start, check_act, conf_of
+from rivertwice.airflow.web_timelines import TIMELINE_ACTS as ACTS
+from rivertwice.core.errors import RequestError
 
 pytestmark = pytest.mark.airflow
 NOW = datetime(2026, 11, 27, tzinfo=UTC)

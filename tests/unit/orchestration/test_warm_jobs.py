@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.pipeline.airflow_model import AirflowSettings, SparkResources
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.settings import Settings
+from rivertwice.definition.airflow_section import AirflowSettings, SparkResources
+from rivertwice.definition.definition import load_definition
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]  # of Airflow's own imports
 HERE = '{"conn_type": "spark", "host": "local[2]"}'
@@ -35,7 +35,7 @@ def test_a_job_is_warm_if_a_submission_would_do_the_same(
     changes: dict[str, object],
     warm: bool,
 ) -> None:
-    from rivertwice.orchestration.operators import RivertwiceSparkOperator
+    from rivertwice.airflow.operators import RivertwiceSparkOperator
 
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", connection)
     settings = replace(settings, **{"engine": True, "spark_master": "local[2]", **changes})

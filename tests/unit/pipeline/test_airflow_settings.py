@@ -10,10 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from homes.project import FLIGHTS, edit_yaml, write_definition
-from rivertwice.pipeline.airflow_model import AirflowSettings, Schedules, SparkResources
-from rivertwice.pipeline.bundle import build_bundle, load_bundle_definition, save_bundle
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.definition.airflow_section import AirflowSettings, Schedules, SparkResources
+from rivertwice.definition.bundle import build_bundle, load_bundle_definition, save_bundle
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
 
 EVERYTHING = {
     "schedules": {"reconcile": "30 minutes", "archive": "none", "backfill": "@daily", "rotate": "*/30 * * * *"},

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from homes.project import FLIGHTS, replace_text
-from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.bundle import build_bundle, load_bundle, load_bundle_definition, save_bundle
-from rivertwice.pipeline.fingerprint import compare_fingerprints
+from rivertwice.core.errors import DefinitionError
+from rivertwice.definition.bundle import build_bundle, load_bundle, load_bundle_definition, save_bundle
+from rivertwice.definition.fingerprint import compare_fingerprints
 
 
 @pytest.fixture

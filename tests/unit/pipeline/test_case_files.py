@@ -8,12 +8,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from homes.project import FLIGHTS
-from rivertwice.errors import DefinitionError
-from rivertwice.instants import parse_iso
-from rivertwice.pipeline.case_diff import diff_names, diff_rows, newest_rows
-from rivertwice.pipeline.case_files import load_cases
-from rivertwice.pipeline.columns import OutputColumn, same_value
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.errors import DefinitionError
+from rivertwice.core.instants import parse_iso
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.parts import OutputColumn, same_value
+from rivertwice.engine.case_files import load_cases
+from rivertwice.engine.cases import diff_names, diff_rows, newest_rows
 
 AT = "2013-06-30T16:00:00Z"
 ROW = {"window_start": parse_iso(AT), "origin": "EWR", "flights": 3, "delay_mean": Decimal("8.6667"), "delay_max": None}

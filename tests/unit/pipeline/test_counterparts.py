@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 
 from histories.kinds import definition_files
-from rivertwice.pipeline.counterparts import (
-    ACCEPTED,
-    COMPARED,
-    NEVER,
-    Way,
-    decide_way,
-    explain_accepted,
-    has_same_windows,
-)
-from rivertwice.pipeline.definition import Definition, parse_files
+from rivertwice.definition.definition import Definition, parse_files
+from rivertwice.definition.upgrade import ACCEPTED, COMPARED, NEVER, Way, decide_way, explain_accepted, has_same_windows
 
 Edits = tuple[tuple[str, str], ...]
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from histories.kinds import definition_files
 from homes.project import FLIGHTS, REPOSITORY, replace_text
-from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.definition import load_all, load_definition, parse_files, read_files
-from rivertwice.pipeline.durations import format_duration, parse_duration
-from rivertwice.pipeline.schema import json_schema
+from rivertwice.core.errors import DefinitionError
+from rivertwice.definition.definition import load_all, load_definition, parse_files, read_files
+from rivertwice.definition.json_schema_file import json_schema
+from rivertwice.definition.parts import format_duration, parse_duration
 
 
 @pytest.fixture
@@ -39,7 +39,9 @@ def test_the_flight_pipeline_says_what_the_story_needs() -> None:
 
 def test_the_published_json_schema_is_current() -> None:
     published = (REPOSITORY / "docs" / "pipeline.schema.json").read_text()
-    assert published == json_schema(), "write rivertwice.pipeline.schema.json_schema() to docs/pipeline.schema.json"
+    assert published == json_schema(), (
+        "write rivertwice.definition.json_schema_file.json_schema() to docs/pipeline.schema.json"
+    )
 
 
 @pytest.mark.proves("definitions.md#rules")

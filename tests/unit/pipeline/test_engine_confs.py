@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.pipeline.jvm_confs import IN_JAVA, NO_HELPER, WIDE_HEAP, WIDE_REGIONS, start_confs
+from rivertwice.core.settings import Settings
+from rivertwice.engine.jvm import IN_JAVA, NO_HELPER, WIDE_HEAP, WIDE_REGIONS, start_confs
 
 LOCAL = Settings(Path("/p"), Path("/h"))
 ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.errors import CheckpointError, DefinitionError
-from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.pipeline.fingerprint import fingerprint_of
-from rivertwice.pipeline.fold_buckets import (
+from rivertwice.core.errors import CheckpointError, DefinitionError
+from rivertwice.definition.definition import Definition, parse_files
+from rivertwice.definition.fingerprint import fingerprint_of
+from rivertwice.definition.folds import Emitted
+from rivertwice.engine.fold_buckets import (
     PER_KEY,
     Bucket,
     bucket_of,
@@ -24,9 +25,7 @@ from rivertwice.pipeline.fold_buckets import (
     require_buckets,
     with_buckets,
 )
-from rivertwice.pipeline.fold_follow import LINES, follow_bucket, follow_key
-from rivertwice.pipeline.fold_run import Emitted
-from rivertwice.pipeline.folds import fold_spec
+from rivertwice.engine.folds import LINES, fold_spec, follow_bucket, follow_key
 from rivertwice.stream.failures import CHECKPOINT, classify_failure
 
 SOURCE = """

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rivertwice.pipeline.fold_values import Fields, FoldValueError, settle
+from rivertwice.definition.folds import Fields, FoldValueError, settle
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KINDS = ["string", "boolean", "int", "bigint", "double", "decimal(12,2)", "decimal(38,0)", "decimal(3,3)", "timestamp", "json"]  # fmt: skip

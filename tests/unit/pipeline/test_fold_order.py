@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rivertwice.pipeline.columns import same_value
-from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.pipeline.fold_order import AS_READ, NUMBER, Hanging, find_hanging, select_newest
+from rivertwice.definition.definition import Definition, parse_files
+from rivertwice.definition.parts import same_value
+from rivertwice.engine.folds import AS_READ, NUMBER, Hanging, find_hanging, select_newest
 
 YAML = """
 name: p

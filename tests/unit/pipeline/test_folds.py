@@ -12,15 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homes.one_source import FOLD, FOLD_YAML, define_fold
-from rivertwice.errors import DefinitionError, FoldError, RequestError
-from rivertwice.pipeline.definition import parse_files
-from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
-from rivertwice.pipeline.fold_code import check_fold, normalise_fold
-from rivertwice.pipeline.fold_run import FoldRun
-from rivertwice.pipeline.fold_values import Fields, FoldValueError, settle
-from rivertwice.pipeline.folds import fold_spec
-from rivertwice.pipeline.kinds.stateful import FOREVER_MS
-from rivertwice.pipeline.lint import TopicFacts, contract_of, lint_definition
+from rivertwice.core.errors import DefinitionError, FoldError, RequestError
+from rivertwice.definition.definition import parse_files
+from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.definition.fold_code import check_fold, normalise_fold
+from rivertwice.definition.folds import Fields, FoldRun, FoldValueError, settle
+from rivertwice.definition.kinds.stateful import FOREVER_MS
+from rivertwice.definition.lint import TopicFacts, contract_of, lint_definition
+from rivertwice.engine.folds import fold_spec
 
 
 def test_rows_of_a_fold_are_kept_apart_by_record_under_its_events_day() -> None:

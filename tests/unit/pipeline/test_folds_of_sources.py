@@ -9,13 +9,12 @@ import pandas as pd
 import pytest
 import yaml
 
-from rivertwice.errors import DefinitionError, FoldError
-from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
-from rivertwice.pipeline.fold_follow import LINES, PLACE, follow_key, follow_keys
-from rivertwice.pipeline.fold_run import FoldRun
-from rivertwice.pipeline.folds import fold_spec
-from rivertwice.pipeline.lint import contract_of, lint_definition
+from rivertwice.core.errors import DefinitionError, FoldError
+from rivertwice.definition.definition import Definition, parse_files
+from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.definition.folds import FoldRun
+from rivertwice.definition.lint import contract_of, lint_definition
+from rivertwice.engine.folds import LINES, PLACE, fold_spec, follow_key, follow_keys
 
 YAML = """
 name: p

@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 
 from homes.project import REPOSITORY
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.fingerprint import fingerprint_of
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.fingerprint import fingerprint_of
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "fingerprints.json"
 ROOTS = (

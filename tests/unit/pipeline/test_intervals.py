@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from homes.one_source import INTERVAL, INTERVAL_SQL, INTERVAL_YAML, define_interval
-from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
-from rivertwice.pipeline.kinds import KINDS
-from rivertwice.pipeline.kinds.intervals import Intervals
+from rivertwice.core.errors import DefinitionError
+from rivertwice.definition.definition import Definition, parse_files
+from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.definition.kinds import KINDS
+from rivertwice.definition.kinds.intervals import Intervals
 
 INTERVALS = next(kind for kind in KINDS if isinstance(kind, Intervals))
 

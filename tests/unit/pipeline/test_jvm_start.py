@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from rivertwice.pipeline.jvm_start import pass_on
+from rivertwice.engine.session import pass_on
 
 WARNING = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
 

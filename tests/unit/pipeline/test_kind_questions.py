@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.pipeline.kinds import KINDS, kind_of
-from rivertwice.pipeline.windows import Window
+from rivertwice.definition.kinds import KINDS, kind_of
+from rivertwice.definition.windows import Window
 
 SOURCE = Path(__file__).resolve().parents[3] / "src" / "rivertwice"
 OF_KINDS = {"kinds", "compilers", "evidence"}
@@ -63,7 +63,7 @@ def test_a_definition_and_its_kinds_are_known_without_spark() -> None:
         [
             sys.executable,
             "-c",
-            "import sys, rivertwice.pipeline.lint, rivertwice.pipeline.fingerprint; print('pyspark' in sys.modules)",
+            "import sys, rivertwice.definition.lint, rivertwice.definition.fingerprint; print('pyspark' in sys.modules)",
         ],
         capture_output=True,
         text=True,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from histories.kinds import definition_files, make_definition
-from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.definition import Definition, parse_files
+from rivertwice.core.errors import DefinitionError
+from rivertwice.definition.definition import Definition, parse_files
 
 LATE = "late: {policy: side_output}\n"
 

@@ -11,14 +11,12 @@ import pytest
 
 from homes.project import EXAMPLES
 from lab.faults.lab_project import DEFINITION
-from rivertwice.cli import cli
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.bundle import build_bundle
-from rivertwice.pipeline.checked import CheckReport, Judgement
-from rivertwice.pipeline.columns import OutputColumn
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.fingerprint import fingerprint_of
-from rivertwice.pipeline.lint import (
+from rivertwice.cli.main import cli
+from rivertwice.core.instants import utc_now
+from rivertwice.definition.bundle import build_bundle
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.fingerprint import fingerprint_of
+from rivertwice.definition.lint import (
     BROKEN,
     HOLDS,
     NOT_CHECKED,
@@ -30,8 +28,10 @@ from rivertwice.pipeline.lint import (
     lint_judgement,
     worst,
 )
-from rivertwice.pipeline.model import Definition
-from rivertwice.pipeline.source_model import Source
+from rivertwice.definition.model import Definition
+from rivertwice.definition.parts import OutputColumn
+from rivertwice.definition.source import Source
+from rivertwice.engine.checked import CheckReport, Judgement
 
 LAB = load_definition(DEFINITION)
 NAME, SOURCE = LAB.source

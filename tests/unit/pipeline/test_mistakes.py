@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from homes.project import write_definition
-from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.errors import DefinitionError
+from rivertwice.definition.definition import load_definition
 
 YAML = """\
 name: trips

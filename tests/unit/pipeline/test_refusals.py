@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from homes.project import FLIGHTS
-from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.refusals import check_sql, normalise
-from rivertwice.pipeline.window_call import check_transform_shape
+from rivertwice.core.errors import DefinitionError
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.kinds.sql import check_transform_shape
+from rivertwice.definition.refusals import check_sql, normalise
 
 SELECT = "SELECT {} AS x FROM flights GROUP BY window(sched_dep, '1 hour')"
 

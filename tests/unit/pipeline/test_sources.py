@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from histories import two_sources as two
-from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.definition import parse_files
-from rivertwice.pipeline.engine import watermark_confs
-from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
-from rivertwice.pipeline.lint import NOT_CHECKED, contract_of, lint_definition
-from rivertwice.pipeline.relations import metric_names
+from rivertwice.core.errors import DefinitionError
+from rivertwice.definition.definition import parse_files
+from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.definition.lint import NOT_CHECKED, contract_of, lint_definition
+from rivertwice.engine.relations import metric_names
+from rivertwice.engine.session import watermark_confs
 
 ONLY_A: dict[str, Any] = {"b": None}
 

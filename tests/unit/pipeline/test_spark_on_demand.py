@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.pipeline import engine
-from rivertwice.pipeline.engine import spark_on_demand
+from rivertwice.core.settings import Settings
+from rivertwice.engine import session as engine
+from rivertwice.engine.session import spark_on_demand
 
 
 class Session:

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from homes.project import REPOSITORY
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.fingerprint import fingerprint_of
-from rivertwice.pipeline.kinds import KINDS
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.fingerprint import fingerprint_of
+from rivertwice.definition.kinds import KINDS
 
 STORED = json.loads(Path(__file__).with_name("fingerprints.json").read_text())
 FOLDERS = {

@@ -9,9 +9,9 @@ import pytest
 
 from histories.kinds import definition_files
 from homes.project import FLIGHTS, replace_text
-from rivertwice.pipeline.bundle import Bundle, build_bundle
-from rivertwice.pipeline.fingerprint import DECODE, SEMANTICS, STATE
-from rivertwice.pipeline.upgrade import CARRIED, REFUSED, RESUME, SAME, decide_upgrade
+from rivertwice.definition.bundle import Bundle, build_bundle
+from rivertwice.definition.fingerprint import DECODE, SEMANTICS, STATE
+from rivertwice.definition.upgrade import CARRIED, REFUSED, RESUME, SAME, decide_upgrade
 
 
 @pytest.fixture

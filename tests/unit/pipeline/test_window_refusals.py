@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from homes.one_source import define_fold_by, define_interval, define_windows
-from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.definition import Definition
+from rivertwice.core.errors import DefinitionError
+from rivertwice.definition.definition import Definition
 
 
 @pytest.mark.parametrize(

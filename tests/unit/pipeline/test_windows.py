@@ -8,9 +8,9 @@ import pytest
 
 from homes.one_source import define_windows
 from homes.project import FLIGHTS, REPOSITORY
-from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.core.errors import DefinitionError
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
 
 
 @pytest.mark.parametrize(

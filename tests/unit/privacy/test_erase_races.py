@@ -15,15 +15,15 @@ from deltalake.exceptions import DeltaError
 from homes.delivery import publish_rows
 from homes.erasure import BATCHES, SECRET, TOPIC, ErasureWorld
 from homes.ledger import NOW
-from rivertwice.deadletters.drafts import load_draft, save_draft
-from rivertwice.delivery.aside import ask
-from rivertwice.errors import LeaseLostError, LostRaceError, RequestError
+from rivertwice.core.errors import LeaseLostError, LostRaceError, RequestError
+from rivertwice.definition.bundle import build_bundle
+from rivertwice.deliver.aside import ask
 from rivertwice.log import archive, kafka
 from rivertwice.log.archive import extend_archive
-from rivertwice.pipeline.bundle import build_bundle
-from rivertwice.store import delta
-from rivertwice.store.table_upkeep import purge
+from rivertwice.storage import delta
+from rivertwice.storage.table_upkeep import purge
 from rivertwice.stream.lease import acquire_lease, lease_owner
+from rivertwice.timeline.dead_letters import load_draft, save_draft
 from servers.alert_receivers import Hook
 
 pytestmark = pytest.mark.long

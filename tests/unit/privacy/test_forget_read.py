@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from homes.ledger import ledger_row
 from rivertwice.log.addresses import Part
-from rivertwice.privacy.rewrite import without_records
-from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline.ledger import BatchCounts
+from rivertwice.upkeep.rewrite import without_records
 
 ROW = ledger_row(
     1,

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from homes.savepoint import TOPIC, row, savepoint
-from rivertwice.instants import EPOCH
+from rivertwice.core.instants import EPOCH
+from rivertwice.definition.definition import Definition, parse_files
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.privacy.plan import Reader, find_refusals, refuse_pseudonym, select_tainted
-from rivertwice.privacy.record import Erasure
 from rivertwice.savepoint.catalogue import Savepoint
 from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.upkeep.erase import Reader, find_refusals, refuse_pseudonym, select_tainted
+from rivertwice.upkeep.erasure_record import Erasure
 
 YAML = b"""
 name: p

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rivertwice.store import delta
-from rivertwice.store.table_upkeep import purge, set_retention
+from rivertwice.storage import delta
+from rivertwice.storage.table_upkeep import purge, set_retention
 
 
 def texts_of(path: Path) -> str:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.privacy.redact import Redactor, columns_around, columns_with
+from rivertwice.upkeep.redact import Redactor, columns_around, columns_with
 
 TEXT = Redactor("u42", "erased-1", frozenset({"user"}))
 NUMBER = Redactor(42, 7_000_000_001, frozenset({"user"}))

@@ -16,9 +16,10 @@ from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import save_plan
-from rivertwice.cli import cli
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import AuditError, SuiteError
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import AuditError, SuiteError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
 from rivertwice.quality.table import read_newest, read_results
 from rivertwice.timeline.sequence import read_sequence
 

@@ -93,7 +93,7 @@ print(json.dumps({**found, "scipy": judge("r2"), "after": "scipy.stats" in sys.m
 VERBS = """
 import sys
 from click.testing import CliRunner
-from rivertwice.cli import cli
+from rivertwice.cli.main import cli
 
 done = CliRunner().invoke(cli, ["--project", sys.argv[1], *sys.argv[2:]], catch_exceptions=False)
 assert done.exit_code in (0, 1), done.output

@@ -16,19 +16,19 @@ from homes.backfill import SQL, YAML, make_home, result
 from homes.ledger import NOW
 from homes.project import make_project
 from homes.quality import HOUR, between, expect, serve, write_suite
-from rivertwice.cli import cli
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.model import Definition
-from rivertwice.privacy.redact import Redactor
+from rivertwice.cli.main import cli
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.model import Definition
 from rivertwice.quality.judge import judge_table
 from rivertwice.quality.model import ERRORED, FAILED, PASSED, STILL_FAILS
-from rivertwice.quality.standing import failing_by_severity, standing
-from rivertwice.quality.suite_files import Suite
-from rivertwice.quality.table import read_newest, read_results, store_acceptance
+from rivertwice.quality.suites import Suite
+from rivertwice.quality.table import failing_by_severity, read_newest, read_results, standing, store_acceptance
 from rivertwice.quality.windows import WindowsCheck, judge_windows
-from rivertwice.store import delta
-from rivertwice.timeline.old_judgements import drop_old_judgements
+from rivertwice.storage import delta
+from rivertwice.timeline.upkeep import drop_old_judgements
+from rivertwice.upkeep.redact import Redactor
 
 pytestmark = pytest.mark.long
 Made = tuple[Settings, PipelineHome, Definition]

@@ -10,15 +10,15 @@ import pytest
 
 from homes.backfill import make_home
 from homes.quality import between, expect, write_suite
-from rivertwice.commands.frame import Frame
-from rivertwice.commands.services import check_suites, up_text
-from rivertwice.config import Settings
-from rivertwice.errors import SuiteError
-from rivertwice.pipeline.bundle import build_bundle
-from rivertwice.pipeline.checked import Judgement
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.model import Definition
-from rivertwice.quality.suite_files import lint_suites, load_checked, read_suite, suite_mistakes
+from rivertwice.cli.frame import Frame
+from rivertwice.cli.services import check_suites, up_text
+from rivertwice.core.errors import SuiteError
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import build_bundle
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.model import Definition
+from rivertwice.engine.checked import Judgement
+from rivertwice.quality.suites import lint_suites, load_checked, read_suite, suite_mistakes
 
 pytestmark = pytest.mark.long
 Made = tuple[Settings, Definition]
@@ -181,7 +181,7 @@ def test_what_was_not_accepted_is_asked(accepted: Made, changed: dict[str, Any])
 
 def test_another_version_of_great_expectations_is_asked(accepted: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, definition = accepted
-    monkeypatch.setattr("rivertwice.quality.accepted.version", lambda _: "99")
+    monkeypatch.setattr("rivertwice.quality.suites.version", lambda _: "99")
 
     with pytest.raises(pytest.fail.Exception, match="it was asked"):
         lint_suites(settings, definition)

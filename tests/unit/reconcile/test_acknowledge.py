@@ -12,15 +12,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.project import REPOSITORY
-from rivertwice.cli import cli
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import to_iso, utc_now
+from rivertwice.cli.main import cli
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import to_iso, utc_now
+from rivertwice.core.settings import Settings
 from rivertwice.reconcile.acknowledge import read_acknowledgements, reasons_of, select_acknowledged
-from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.gate import Gate, GateInput, decide_gate
-from rivertwice.reconcile.model import OLDER, RowId, Verdict
+from rivertwice.reconcile.model import OLDER, Account, RowId, Verdict
 from rivertwice.reconcile.results import Stamp, store_run, stored_verdicts
-from rivertwice.store.places import open_store
+from rivertwice.storage.places import open_store
 
 P = "flight_delays"
 NOW = datetime(2026, 11, 25, tzinfo=UTC)

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
 from rivertwice.reconcile.gate import Gate, GateAlert, GateInput, SuiteOutcome, decide_gate, warn_of_foreign
-from rivertwice.reconcile.model import Finding
+from rivertwice.reconcile.model import Account, Finding, PairCount, balance_partitions, balance_total
 
 P0, P1 = Part("flights", 0), Part("flights", 1)
 PAIRS = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.balance import Account, PairCount, balance_partitions, balance_total
+from rivertwice.reconcile.model import Account, PairCount, balance_partitions, balance_total
 
 PART = Part("t", 0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from homes.torn import make_home
-from rivertwice.errors import DefinitionError
+from rivertwice.core.errors import DefinitionError
 from rivertwice.reconcile.observe import observe_head
 
 

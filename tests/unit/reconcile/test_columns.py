@@ -11,7 +11,7 @@ import pytest
 
 from histories.kinds import make_definition
 from homes.ledger import NOW
-from rivertwice.instants import EPOCH
+from rivertwice.core.instants import EPOCH
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.columns import Contents, check_dead_columns, check_late_columns
 from rivertwice.reconcile.copies import Copies

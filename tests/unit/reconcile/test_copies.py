@@ -13,14 +13,8 @@ import pytest
 from homes.backfill import HOUR, emitted, result
 from homes.ledger import NOW, ledger_row
 from rivertwice.backfill.model import BackfillPlan
-from rivertwice.instants import from_ms
-from rivertwice.reconcile.copies import (
-    Copies,
-    check_ledger_copies,
-    check_publications,
-    check_served_rows,
-    heal_rows,
-)
+from rivertwice.core.instants import from_ms
+from rivertwice.reconcile.copies import Copies, check_ledger_copies, check_publications, check_served_rows, heal_rows
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.model import Finding, RowColumns
 from rivertwice.timeline.ledger import LedgerRow

@@ -7,25 +7,34 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from rivertwice.instants import from_ms
+from rivertwice.core.instants import from_ms
+from rivertwice.definition.definition import Definition, parse_files
+from rivertwice.definition.folds import NO_WATERMARK
+from rivertwice.definition.kinds.stateful import FOREVER_MS
+from rivertwice.engine.folds import AS_READ, NUMBER
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.pipeline.fold_model import NO_WATERMARK
-from rivertwice.pipeline.fold_order import AS_READ, NUMBER
-from rivertwice.pipeline.kinds.stateful import FOREVER_MS
-from rivertwice.reconcile.balance import Account, PairCount, balance_partitions
-from rivertwice.reconcile.evidence.evidence import ServedEvidence
-from rivertwice.reconcile.evidence.stateful import StatefulEvidence
+from rivertwice.reconcile.evidence import ServedEvidence, StatefulEvidence
 from rivertwice.reconcile.frames import verdict_frame
 from rivertwice.reconcile.gaps import Doubts, LostRecordsDoubt, without_end
 from rivertwice.reconcile.gate import GateInput, decide_gate
 from rivertwice.reconcile.kinds.stateful import is_read_by, place_of, settle
-from rivertwice.reconcile.model import OLDER, OrderDependentRows, RowColumns, RowId, ServedRow, StreamRow, Verdict
+from rivertwice.reconcile.model import (
+    OLDER,
+    Account,
+    OrderDependentRows,
+    PairCount,
+    RowColumns,
+    RowId,
+    ServedRow,
+    StreamRow,
+    Verdict,
+    balance_partitions,
+)
 from rivertwice.reconcile.recorded import check_order
 from rivertwice.reconcile.rederive import BatchCounts, derive_chain
 from rivertwice.reconcile.verdict import judge_served, judge_stream
-from rivertwice.timeline.keys import key_text
-from rivertwice.verdicts import AGREES, DEFECT, NOT_COMPARABLE
+from rivertwice.timeline.digest import key_text
+from rivertwice.timeline.verdicts import AGREES, DEFECT, NOT_COMPARABLE
 
 SHAPE = RowColumns(("record", "row", "k"), ("n",))
 DAY_MS = 86_400_000

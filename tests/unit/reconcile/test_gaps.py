@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from homes.ledger import ledger_row
-from rivertwice.instants import from_ms
+from rivertwice.core.instants import from_ms
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, REPAIRABLE, Gap
 from rivertwice.log.marks import Fork, Mark
-from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.gaps import (
     Doubts,
     Jump,
@@ -28,7 +28,7 @@ from rivertwice.reconcile.gaps import (
 from rivertwice.reconcile.model import RowColumns, RowId, ServedRow, StreamRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, derive_ranges
 from rivertwice.reconcile.verdict import judge_served, judge_stream
-from rivertwice.verdicts import AGREES, DEFECT, NOT_COMPARABLE, OPEN
+from rivertwice.timeline.verdicts import AGREES, DEFECT, NOT_COMPARABLE, OPEN
 
 SHAPE = RowColumns(("k",), ("n",), count_column="n")
 ROWS = [ledger_row(n, min_event_ms=1000 * n, max_event_ms=1000 * n + 900) for n in range(4)]

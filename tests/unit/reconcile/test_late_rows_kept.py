@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from histories.kinds import make_definition
-from rivertwice.instants import EPOCH
+from rivertwice.core.instants import EPOCH
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.model import LateRow, RowId
 from rivertwice.reconcile.recorded import check_late_rows

@@ -6,27 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from rivertwice.instants import EPOCH, from_ms
+from rivertwice.core.instants import EPOCH, from_ms
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.gaps import Jump, find_doubts, gaps_of
-from rivertwice.reconcile.model import (
-    SERVED,
-    STREAM,
-    LateRow,
-    RowColumns,
-    RowId,
-    ServedRow,
-    StreamRow,
-    Verdict,
-)
+from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowColumns, RowId, ServedRow, StreamRow, Verdict
 from rivertwice.reconcile.rederive import Chain
-from rivertwice.reconcile.seals.fit import NotIncrementalError, require_no_loaded
+from rivertwice.reconcile.seals.look import NotIncrementalError, require_no_loaded
 from rivertwice.reconcile.seals.scope import Scope
 from rivertwice.reconcile.seals.touched import SettledRows, judge_touched
 from rivertwice.reconcile.verdict import NOT_LOADED, judge_served, judge_stream
 from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.verdicts import AGREES, DEFECT, LATE, OPEN
+from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, OPEN
 
 SHAPE = RowColumns(("k",), ("n",), count_column="n")
 LOAD = FirstLoad("p", "t1", "b", {"semantics": "s"}, "c", "t", "id", {0: (0, 9)}, 0, 2000, 2000, 9, {}, "test", EPOCH)

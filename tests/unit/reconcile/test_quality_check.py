@@ -10,10 +10,11 @@ import pytest
 from homes.backfill import make_home
 from homes.ledger import NOW
 from homes.quality import between, serve, write_suite
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.pipeline.definition import Definition
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition
 from rivertwice.quality.table import read_newest
-from rivertwice.reconcile.quality import check_windows, standing_alerts
+from rivertwice.reconcile.report import check_windows, standing_alerts
 
 pytestmark = pytest.mark.long
 Made = tuple[Settings, PipelineHome, Definition]

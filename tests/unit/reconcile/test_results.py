@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import PipelineHome
+from rivertwice.core.homes import PipelineHome
 from rivertwice.reconcile.model import RowId, Verdict
 from rivertwice.reconcile.results import (
     ReconcileCause,
@@ -19,7 +19,7 @@ from rivertwice.reconcile.results import (
     stored_verdicts,
     verdict_rows,
 )
-from rivertwice.store import delta
+from rivertwice.storage import delta
 
 NOW = datetime(2013, 7, 2, tzinfo=UTC)
 ROW = RowId(3_600_000, 7_200_000, '{"origin": "JFK"}')

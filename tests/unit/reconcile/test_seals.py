@@ -12,30 +12,34 @@ from hypothesis import strategies as st
 
 from homes.seals import LOOK, NOW, P0, SEAL
 from rivertwice.log.gaps import HANDED_OVER, Gap
-from rivertwice.reconcile.balance import PairCount
 from rivertwice.reconcile.derive import read_spans
 from rivertwice.reconcile.gaps import Jump
 from rivertwice.reconcile.gate import Gate, GateAlert
-from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowId, Verdict
-from rivertwice.reconcile.seals.changes import (
+from rivertwice.reconcile.model import SERVED, STREAM, LateRow, PairCount, RowId, Verdict
+from rivertwice.reconcile.seals.look import (
     FOREIGN,
+    FULL,
+    INCREMENT,
     OWN,
     REPLACED,
     REWRITTEN,
+    UNCHANGED,
+    Decision,
+    Look,
     TableChanges,
     classify_change,
+    decide_mode,
     find_foreign,
 )
-from rivertwice.reconcile.seals.look import FULL, INCREMENT, UNCHANGED, Decision, Look, decide_mode
 from rivertwice.reconcile.seals.merge import merge_counts, replaced_verdicts, sealed_pairs, settled_parts
 from rivertwice.reconcile.seals.model import SealedPart, chain_hash, seal_of
 from rivertwice.reconcile.seals.scope import Scope, Zones, join_nearest, joined_runs, reaches_back, select_batches
 from rivertwice.reconcile.seals.settle import why_unfilled, why_unproved
 from rivertwice.reconcile.seals.touched import SettledRows, judge_touched
-from rivertwice.store.delta_read import Change
+from rivertwice.storage.delta_read import Change
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry
-from rivertwice.timeline.served import ServedStamp
+from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.timeline.serving import Publication
 
 SIZE = 10

@@ -9,21 +9,27 @@ from pathlib import Path
 import pytest
 
 from homes.ledger import ledger_row
-from rivertwice.config import PipelineHome
+from rivertwice.core.homes import PipelineHome
 from rivertwice.reconcile.model import RowId, Verdict
 from rivertwice.reconcile.results import Stamp, store_run, stored_verdicts
-from rivertwice.reconcile.seals.check import check_chain, compare_served_rows
-from rivertwice.reconcile.seals.fit import (
+from rivertwice.reconcile.seals.look import (
     NotIncrementalError,
     require_same_meaning,
     require_sealed_batch,
     require_stamp,
     select_seal,
 )
-from rivertwice.reconcile.seals.model import START, Seal, chain_hash
+from rivertwice.reconcile.seals.model import (
+    START,
+    Seal,
+    chain_hash,
+    forget_seals,
+    read_seals,
+    store_seal,
+    times_forgotten,
+)
 from rivertwice.reconcile.seals.scope import Scope
-from rivertwice.reconcile.seals.settle import counted_sequence, settled_until
-from rivertwice.reconcile.seals.table import forget_seals, read_seals, store_seal, times_forgotten
+from rivertwice.reconcile.seals.settle import check_chain, compare_served_rows, counted_sequence, settled_until
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.served_stamp import ServedStamp
 

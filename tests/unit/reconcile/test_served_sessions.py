@@ -15,12 +15,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rivertwice.errors import RequestError
-from rivertwice.instants import from_ms
-from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import from_ms
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.kinds.sessions import (
+    ExpectedServed,
+    Followed,
+    Known,
+    PublishedSession,
+    Session,
+    expected_served_sessions,
+    follow_key,
+)
 from rivertwice.reconcile.model import LateRow, RowColumns, RowId, ServedRow, ServedSession, Verdict
-from rivertwice.reconcile.session_served import ExpectedServed, Known, PublishedSession, expected_served_sessions
-from rivertwice.reconcile.sessions import Followed, Session, follow_key
 from rivertwice.reconcile.verdict import judge_served
 from simulated.sessions import GAP, Row, World, random_batches
 

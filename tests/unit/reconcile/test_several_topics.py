@@ -9,14 +9,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from homes.ledger import ledger_row
-from rivertwice.instants import from_ms
+from rivertwice.core.instants import from_ms
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, Gap
 from rivertwice.reconcile.assess import rederive_ledger
-from rivertwice.reconcile.balance import Account
 from rivertwice.reconcile.frames import balance_frame
 from rivertwice.reconcile.gaps import Jump, find_doubts, with_filled
 from rivertwice.reconcile.gate import GateInput, decide_gate
+from rivertwice.reconcile.model import Account
 from rivertwice.reconcile.rederive import BatchCounts, Chain, check_absent, derive_ranges, parse_offsets_text
 from rivertwice.reconcile.view import HeadView
 

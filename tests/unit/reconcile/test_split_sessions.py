@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rivertwice.instants import from_ms
-from rivertwice.reconcile.evidence.evidence import ServedEvidence
-from rivertwice.reconcile.evidence.sessions import SessionEvidence
+from rivertwice.core.instants import from_ms
+from rivertwice.reconcile.evidence import ServedEvidence, SessionEvidence
 from rivertwice.reconcile.model import LateRow, RowColumns, RowId, ServedRow, SessionGroup, StreamRow, Verdict
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 

@@ -11,11 +11,11 @@ import pytest
 
 from histories.kinds import make_definition
 from homes.ledger import ledger_row
-from rivertwice.instants import EPOCH
+from rivertwice.core.instants import EPOCH
 from rivertwice.reconcile.kinds.judge import Judge
 from rivertwice.reconcile.recorded import UPDATES_CHECKED, check_updates
 from rivertwice.reconcile.view import DefinitionVersion, HeadView
-from rivertwice.timeline.served import newest_rows
+from rivertwice.timeline.served_rows import newest_rows
 
 UPDATING = make_definition("tumbling updates")
 Update = tuple[int, str, int]

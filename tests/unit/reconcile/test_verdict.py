@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from rivertwice.instants import from_ms
-from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
-from rivertwice.reconcile.evidence.intervals import IntervalEvidence
+from rivertwice.core.instants import from_ms
+from rivertwice.reconcile.evidence import Evidence, IntervalEvidence, ServedEvidence
 from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId, ServedRow, StreamRow, Verdict
 from rivertwice.reconcile.verdict import judge_served, judge_stream, select_dirty_windows, select_stale_published
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rivertwice.instants import from_ms
-from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
-from rivertwice.reconcile.evidence.intervals import IntervalEvidence
+from rivertwice.core.instants import from_ms
+from rivertwice.reconcile.evidence import Evidence, IntervalEvidence, ServedEvidence
 from rivertwice.reconcile.model import LateRow, RowColumns, RowId, ServedRow, StreamRow, Verdict
 from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.verdict import judge_served, judge_stream, select_stale_published

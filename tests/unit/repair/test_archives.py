@@ -11,17 +11,26 @@ import pytest
 from click.testing import CliRunner
 
 from homes.torn import make_home, tear
-from rivertwice.cli import cli
-from rivertwice.errors import TableDamageError
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import TableDamageError
 from rivertwice.log.addresses import describe
-from rivertwice.log.archive_read import archive_files
 from rivertwice.log.archive_rows import Origin
-from rivertwice.log.archive_sums import note_sums, read_sums, require_sound, sums_file
-from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, read_archived, transaction_names, turn_name
-from rivertwice.repair import archives
-from rivertwice.repair.archives import held_runs, passes
-from rivertwice.store import delta
-from rivertwice.store.delta_log import EMPTY, entry_path
+from rivertwice.log.archive_table import (
+    PARTITION_BY,
+    SCHEMA,
+    note_sums,
+    read_archived,
+    read_sums,
+    require_sound,
+    sums_file,
+    transaction_names,
+    turn_name,
+)
+from rivertwice.log.records import archive_files
+from rivertwice.storage import delta
+from rivertwice.storage.delta_log import EMPTY, entry_path
+from rivertwice.upkeep import repair_archives as archives
+from rivertwice.upkeep.repair_archives import held_runs, passes
 
 pytestmark = pytest.mark.long
 

@@ -10,18 +10,18 @@ from click.testing import CliRunner
 from homes.backfill import asked, result, write_chunk
 from homes.torn import make_home, tear
 from rivertwice.backfill.audit import audit_backfill
-from rivertwice.backfill.corrections import ChunkRecord
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import publish_backfill
-from rivertwice.backfill.store import save_plan
-from rivertwice.cli import cli
-from rivertwice.errors import TableDamageError
-from rivertwice.repair.corrections import lost_chunks
-from rivertwice.store import delta
-from rivertwice.store.delta_log import CUT, EMPTY, GONE, added_files, entry_path, parse_entry
+from rivertwice.backfill.store import ChunkRecord, save_plan
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import TableDamageError
+from rivertwice.storage import delta
+from rivertwice.storage.delta_log import CUT, EMPTY, GONE, added_files, entry_path, parse_entry
 from rivertwice.timeline.sequence import read_sequence
-from rivertwice.timeline.served import export_sha256, publications_of, rebuild_served
+from rivertwice.timeline.served import export_sha256, rebuild_served
+from rivertwice.timeline.served_rows import publications_of
+from rivertwice.upkeep.repair_corrections import lost_chunks
 
 pytestmark = pytest.mark.long
 
@@ -96,8 +96,8 @@ def test_a_lost_chunk_is_computed_again_and_written_if_its_count_is_right(made, 
         asked_for.extend(chunk.index for chunk in chunks)
         yield chunks[0], result(*rows), ChunkRecord(0, len(rows), {})
 
-    monkeypatch.setattr("rivertwice.repair.corrections.chunks_computed", computed)
-    monkeypatch.setattr("rivertwice.repair.corrections.session_of", lambda *_: None)
+    monkeypatch.setattr("rivertwice.upkeep.repair_corrections.chunks_computed", computed)
+    monkeypatch.setattr("rivertwice.upkeep.repair_corrections.session_of", lambda *_: None)
     code, report = ask(settings, "--yes")
     assert asked_for == [0]
     if rows == ROWS[0]:

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from homes.ledger import NOW
 from homes.project import make_project
 from homes.torn import ZEROS, make_home, tear, tear_commit
-from rivertwice.cli import cli
-from rivertwice.instants import utc_now
-from rivertwice.store import delta
-from rivertwice.store.delta_log import CUT, EMPTY, GONE, entry_path
+from rivertwice.cli.main import cli
+from rivertwice.core.instants import utc_now
+from rivertwice.storage import delta
+from rivertwice.storage.delta_log import CUT, EMPTY, GONE, entry_path
 from rivertwice.timeline.intact import require_rows, require_whole_logs
 from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.ledger import read_ledger
@@ -209,7 +209,7 @@ def test_a_torn_table_of_results_is_readable_again(made):
 
 
 def test_a_repair_leaves_what_is_wanted_as_it_was_and_holds_the_agent_off(made, monkeypatch):
-    from rivertwice.repair import act
+    from rivertwice.upkeep import repair as act
 
     settings, home, _ = made
     write_intent(home, "running", "somebody", utc_now())

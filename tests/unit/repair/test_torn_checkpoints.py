@@ -11,13 +11,13 @@ from click.testing import CliRunner
 
 from homes.ledger import NOW
 from homes.torn import MIDDLE, make_home, tear, tear_checkpoint
-from rivertwice.cli import cli
-from rivertwice.errors import TableDamageError
-from rivertwice.reconcile.balance import Account
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import TableDamageError
+from rivertwice.reconcile.model import Account
 from rivertwice.reconcile.results import Stamp, newest_reconcile, store_run
-from rivertwice.store import delta
-from rivertwice.store.delta_log import CUT, EMPTY, GONE, LOG, entry_path, find_torn
-from rivertwice.store.table_upkeep import sweep
+from rivertwice.storage import delta
+from rivertwice.storage.delta_log import CUT, EMPTY, GONE, LOG, entry_path, find_torn
+from rivertwice.storage.table_upkeep import sweep
 from rivertwice.timeline.intact import require_rows, require_whole_logs
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.sequence import publish, read_sequence

@@ -15,10 +15,9 @@ import pytest
 
 from homes.backfill import make_home
 from homes.results import FIRST, SCHEMA, keep_days, make_served
-from rivertwice.results.export import export_rows
-from rivertwice.results.find import find_rows
-from rivertwice.results.formats import JsonLines
-from rivertwice.store import delta
+from rivertwice.read.export import JsonLines, export_rows
+from rivertwice.read.find import find_rows
+from rivertwice.storage import delta
 from rivertwice.timeline.served import export_sha256
 from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp
 from unit.results.test_show import runner

@@ -14,10 +14,10 @@ import pytest
 
 from homes.backfill import HOUR, make_home
 from homes.ledger import NOW
-from rivertwice.instants import from_ms
+from rivertwice.core.instants import from_ms
+from rivertwice.read.find import rows_that_hold
 from rivertwice.reconcile.results import CAUSES, RECONCILES, VERDICTS
-from rivertwice.results.judged import rows_that_hold
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.judgements import Increment, chain_of, verdicts_in, verdicts_of
 from unit.results.test_show import runner
 

@@ -14,10 +14,10 @@ import pytest
 import rivertwice
 from homes.backfill import hours, make_home
 from homes.results import keep_days, make_served
-from rivertwice.errors import RequestError, ServiceError
-from rivertwice.results.project import Project
-from rivertwice.store import delta
-from rivertwice.store.table_upkeep import purge
+from rivertwice.core.errors import RequestError, ServiceError
+from rivertwice.read.project import Project
+from rivertwice.storage import delta
+from rivertwice.storage.table_upkeep import purge
 from rivertwice.timeline.served import rebuild_served
 from unit.timeline.test_served import publish_rows
 

@@ -9,8 +9,8 @@ import pytest
 
 from homes.backfill import make_home
 from homes.results import keep_days, make_served
-from rivertwice.errors import RequestError
-from rivertwice.results.query import run_query
+from rivertwice.core.errors import RequestError
+from rivertwice.read.query import run_query
 from unit.results.test_show import Run, runner
 
 SECRET = "what no query may read"

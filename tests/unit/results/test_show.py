@@ -15,12 +15,12 @@ from click.testing import CliRunner, Result
 
 from homes.backfill import hours, make_home
 from homes.results import FIRST, KEYS, SCHEMA, keep_days, make_served
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.instants import to_iso
-from rivertwice.results.find import find_rows
-from rivertwice.results.newest import newest_rows
-from rivertwice.store import delta
+from rivertwice.cli.main import cli
+from rivertwice.core.instants import to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.read.find import find_rows
+from rivertwice.read.newest import newest_rows
+from rivertwice.storage import delta
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp
 from unit.timeline.test_served import publish_rows

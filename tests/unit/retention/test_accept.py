@@ -7,15 +7,16 @@ import json
 import pytest
 
 from homes.savepoint import NOW, TOPIC, make_home, offsets_text, row
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.core.errors import LostRaceError, RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, Gap, accepted_gaps, read_acceptance, read_gaps, record_gap
 from rivertwice.reconcile.observe import _jumps
 from rivertwice.reconcile.rederive import derive_ranges
 from rivertwice.retention import accept
-from rivertwice.store import delta
-from rivertwice.store.files import replace_json
+from rivertwice.storage import delta
+from rivertwice.storage.local import replace_json
 from rivertwice.stream.checkpoint import moved_to
 from rivertwice.stream.damage import find_damage, read_view
 from rivertwice.stream.gaps import as_continued, next_offsets

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from rivertwice.instants import from_ms
-from rivertwice.log.leases import Clock
-from rivertwice.retention.ahead import ArchiveMemory, decide_archive, next_archive_attempt
+from rivertwice.core.instants import from_ms
+from rivertwice.log.retention import Clock
+from rivertwice.retention.view import ArchiveMemory, decide_archive, next_archive_attempt
 
 NOW = from_ms(1_000_000_000)
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from homes.ledger import NOW, ledger_row
-from rivertwice.commands.catch_up import backlog_text, plan_text
+from rivertwice.cli.catch_up import backlog_text, plan_text
 from rivertwice.retention.backlog import Backlog, HandOver, measure_pace, select_skipped
 
 BACKLOG = Backlog("t", {0: (10, 110), 1: (0, 0)}, 600_000, 0, pace=2.0, arriving=1.0, left=timedelta(seconds=99))

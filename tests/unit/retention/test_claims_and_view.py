@@ -16,23 +16,26 @@ from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill, plan_id
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import save_plan
-from rivertwice.deadletters.model import Amendment, DeadLetter, RecordAddress
-from rivertwice.errors import RequestError
-from rivertwice.instants import from_ms
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import from_ms
 from rivertwice.log.gaps import BACKWARDS, EXPIRED, Gap
-from rivertwice.log.leases import LogState, RetentionClaim, view_leases
-from rivertwice.retention import claims
+from rivertwice.log.retention import LogState, RetentionClaim, view_leases
+from rivertwice.retention import view as claims
 from rivertwice.retention.accept import decide_acceptance
-from rivertwice.retention.claims import (
+from rivertwice.retention.view import (
+    RetentionView,
+    TopicView,
     claim_backfill,
     claim_dead_letters,
     claim_savepoint,
     claim_stream,
     claim_truth,
     observe_claims,
+    retention_to_plain,
+    summary_of,
+    unarchived_clock,
 )
-from rivertwice.retention.summary import summary_of
-from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, unarchived_clock
+from rivertwice.timeline.dead_letters import Amendment, DeadLetter, RecordAddress
 from rivertwice.timeline.stream_load import StreamLoad, record_stream_load
 
 NOW = from_ms(1_000_000_000)

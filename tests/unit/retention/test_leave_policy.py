@@ -8,9 +8,8 @@ from datetime import timedelta
 import pytest
 
 from homes.ledger import NOW, ledger_row
-from rivertwice.retention.backlog import Backlog
-from rivertwice.retention.leave import closed_from_ms
-from rivertwice.retention.policy import FILL, HAND_OVER, WAIT, LeaveMemory, Leaving, decide_leave
+from rivertwice.agent.leave import closed_from_ms
+from rivertwice.retention.backlog import FILL, HAND_OVER, WAIT, Backlog, LeaveMemory, Leaving, decide_leave
 
 LIMIT = timedelta(hours=6)
 LONG = Backlog("t", {0: (0, 50_000)}, 600_000, 0, pace=2.0, arriving=0.0, left=None)  # 25,000 s

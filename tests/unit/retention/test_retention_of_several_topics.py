@@ -8,20 +8,22 @@ from pathlib import Path
 import pytest
 
 from homes.ledger import NOW, ledger_row
-from rivertwice.commands.retention import _text
-from rivertwice.config import Settings
+from rivertwice.agent import archiver
+from rivertwice.cli.archive import _text
+from rivertwice.core.settings import Settings
 from rivertwice.log.gaps import EXPIRED, Gap
-from rivertwice.log.leases import LogState, view_leases
+from rivertwice.log.retention import LogState, view_leases
 from rivertwice.retention import accept
-from rivertwice.retention.claims import claim_stream, observe_claims
-from rivertwice.retention.summary import summary_of, topics_in
 from rivertwice.retention.view import (
     RetentionView,
     TopicView,
+    claim_stream,
+    observe_claims,
     retention_to_plain,
+    summary_of,
+    topics_in,
     unarchived_clock,
 )
-from rivertwice.supervise import archiver
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Timeline, create_timeline, load_timeline
 from rivertwice.timeline.sequence import move_head

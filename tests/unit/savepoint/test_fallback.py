@@ -7,17 +7,16 @@ import pytest
 
 from homes.operations import Crash, die_around, patch_effect
 from homes.savepoint import FINGERPRINT, savepoint, write_checkpoint
-from rivertwice.errors import FingerprintError, ReplayMismatchError, SavepointError, ServiceError, TableDamageError
-from rivertwice.instants import utc_now
-from rivertwice.savepoint.catalogue import list_savepoints
+from rivertwice.core.errors import FingerprintError, ReplayMismatchError, SavepointError, ServiceError, TableDamageError
+from rivertwice.core.instants import utc_now
+from rivertwice.savepoint.catalogue import encode_record, list_savepoints
 from rivertwice.savepoint.operations import fall_back as fall_back_module
 from rivertwice.savepoint.operations import record as steps
 from rivertwice.savepoint.operations import restore
 from rivertwice.savepoint.operations.fall_back import describe_fallen, fall_back, select_candidates
 from rivertwice.savepoint.operations.record import FallBackReport, read_fall_back, read_operations, write_fall_back
-from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store.delta_log import entry_path
+from rivertwice.storage.delta_log import entry_path
 from rivertwice.stream.lease import Owner
 from rivertwice.timeline.intent import read_intent
 from rivertwice.timeline.lineage import Segment

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from homes.savepoint import NOW, make_home, savepoint
-from rivertwice.errors import SavepointError
+from rivertwice.core.errors import SavepointError
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.manifest import FORMAT, FileEntry, Manifest
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store.files import encode_json
+from rivertwice.storage.local import encode_json
 
 MANIFEST = replace(
     savepoint(7).manifest, files={f"state/0/{part}/8_aa.changelog": FileEntry("0" * 64, 1) for part in range(2)}

@@ -14,9 +14,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from homes.operations import Crash, die_around
 from homes.project import REPOSITORY
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import utc_now
-from rivertwice.orchestration import operate_steps
+from rivertwice.airflow import operate_steps
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.operations import record as steps
 from rivertwice.savepoint.operations.record import read_restores, read_rewinds

@@ -15,10 +15,17 @@ import pytest
 from homes.operations import Crash, World, die_around, patch_effect
 from homes.rewind import commit
 from homes.savepoint import FINGERPRINT, TOPIC, add_timeline, catch_checkpoint_up, commit_batches, row
-from rivertwice.errors import FingerprintError, LogGapError, LostRaceError, RequestError, SavepointError, ServiceError
-from rivertwice.instants import utc_now
-from rivertwice.savepoint.bases import BEGINNING, RESTING
+from rivertwice.core.errors import (
+    FingerprintError,
+    LogGapError,
+    LostRaceError,
+    RequestError,
+    SavepointError,
+    ServiceError,
+)
+from rivertwice.core.instants import utc_now
 from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint, verify_files
+from rivertwice.savepoint.manifest import BEGINNING, RESTING
 from rivertwice.savepoint.operations import record as steps
 from rivertwice.savepoint.operations.effects import abandon_operation
 from rivertwice.savepoint.operations.fork import last_in_changelog
@@ -27,7 +34,7 @@ from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.operations.rewind import rewind_stream
 from rivertwice.savepoint.operations.steps import RESTORE, REWIND, Plan
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.stream.lease import Owner
 from rivertwice.stream.seal import app_of, is_sealed
 from rivertwice.timeline.intent import read_intent, write_intent

@@ -9,14 +9,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.operations import Crash, die_around
-from rivertwice.cli import cli
-from rivertwice.errors import RequestError
-from rivertwice.instants import utc_now
-from rivertwice.savepoint.bases import RESTING
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import utc_now
+from rivertwice.savepoint.manifest import RESTING
 from rivertwice.savepoint.operations import record as steps
 from rivertwice.savepoint.operations.record import Restore, read_operations, write_operation
 from rivertwice.savepoint.operations.restore import restore_savepoint
-from rivertwice.store.files import replace_json
+from rivertwice.storage.local import replace_json
 from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.sequence import head
 

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homes.savepoint import row, savepoint
-from rivertwice.errors import FingerprintError, LedgerError, LogGapError, SavepointError
+from rivertwice.core.errors import FingerprintError, LedgerError, LogGapError, SavepointError
 from rivertwice.savepoint.plan import (
     KAFKA,
     REPLAY_TOPIC,
+    ReplayTopic,
+    ReplayTopics,
     is_on_path,
     plan_replay,
     require_fingerprint,
@@ -19,9 +21,9 @@ from rivertwice.savepoint.plan import (
     require_reach,
     require_recorded,
     select_proof_end,
+    span,
 )
 from rivertwice.savepoint.proof import describe_proof
-from rivertwice.savepoint.recorded import ReplayTopic, ReplayTopics, span
 from rivertwice.stream.checkpoint import parse_offsets
 from rivertwice.timeline.lineage import Segment
 

@@ -8,19 +8,17 @@ import pytest
 
 from homes.operations import patch_effect
 from homes.savepoint import add_timeline, catch_checkpoint_up, commit_batches, row
-from rivertwice.errors import ReplayMismatchError, SavepointError
-from rivertwice.instants import utc_now
+from rivertwice.core.errors import ReplayMismatchError, SavepointError
+from rivertwice.core.instants import utc_now
 from rivertwice.savepoint.awaiting import select_awaiting
-from rivertwice.savepoint.bases import RESTING
-from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint
+from rivertwice.savepoint.catalogue import encode_record, list_savepoints, load_savepoint
+from rivertwice.savepoint.manifest import RESTING
 from rivertwice.savepoint.operations import record as steps
 from rivertwice.savepoint.operations.record import Restore, read_operations
 from rivertwice.savepoint.operations.restore import restore_savepoint
-from rivertwice.savepoint.proof import last_attempt
+from rivertwice.savepoint.proof import StateDigest, last_attempt
 from rivertwice.savepoint.prove import prove_savepoint
 from rivertwice.savepoint.prune import prune_savepoints
-from rivertwice.savepoint.records import encode_record
-from rivertwice.savepoint.state import StateDigest
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import Fork, Segment
 

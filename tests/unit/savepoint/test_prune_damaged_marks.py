@@ -11,12 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from homes.savepoint import NOW, make_home
-from rivertwice.cli import cli
-from rivertwice.errors import SavepointError
-from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint, savepoint_store
-from rivertwice.savepoint.records import encode_record
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import SavepointError
+from rivertwice.savepoint.catalogue import encode_record, list_savepoints, load_savepoint, savepoint_store
+from rivertwice.savepoint.prune import describe_damaged_mark
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.savepoint.unfinished import describe_damaged_mark
 from rivertwice.timeline.intent import write_intent
 
 HALF, LATER = "sp-t1-1-00000000", "sp-t1-2-00000000"

@@ -7,10 +7,17 @@ from typing import Any
 
 from homes.savepoint import row, savepoint
 from rivertwice.savepoint.operations.rewind_plan import Reread, plan_reread
-from rivertwice.savepoint.plan import KAFKA, REPLAY_TOPIC, plan_replay
-from rivertwice.savepoint.recorded import ReplayTopic, ReplayTopics, count_one_run, plan_watermarks
+from rivertwice.savepoint.plan import (
+    KAFKA,
+    REPLAY_TOPIC,
+    ReplayTopic,
+    ReplayTopics,
+    count_one_run,
+    plan_replay,
+    plan_watermarks,
+)
 from rivertwice.stream.checkpoint import parse_offsets
-from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline.ledger import BatchCounts
 from rivertwice.timeline.watermarks import WatermarkRule
 
 IDS = {"flights": "id", "weather": "iw"}

@@ -8,23 +8,21 @@ import pytest
 
 from homes.operations import Crash, die_around, patch_effect
 from homes.savepoint import add_timeline, catch_checkpoint_up, commit_batches, row
-from rivertwice.errors import FingerprintError, SavepointError
-from rivertwice.instants import utc_now
-from rivertwice.savepoint.bases import BEGINNING, RESTING
-from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint
+from rivertwice.core.errors import FingerprintError, SavepointError
+from rivertwice.core.instants import utc_now
+from rivertwice.savepoint.catalogue import encode_record, list_savepoints, load_savepoint
+from rivertwice.savepoint.manifest import BEGINNING, RESTING
 from rivertwice.savepoint.operations.effects import abandon_operation
 from rivertwice.savepoint.operations.fall_back import fall_back
 from rivertwice.savepoint.operations.fork import last_in_changelog
 from rivertwice.savepoint.operations.record import Restore, read_operations, write_operation
-from rivertwice.savepoint.operations.restore import restore_savepoint
-from rivertwice.savepoint.operations.restore_show import show_restore
+from rivertwice.savepoint.operations.restore import restore_savepoint, show_restore
 from rivertwice.savepoint.operations.steps import RESTORE
 from rivertwice.savepoint.prune import remove_savepoints
-from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.resting import require_own_state
-from rivertwice.store import delta
-from rivertwice.store.delta_log import entry_path
-from rivertwice.stream.at_rest import at_rest
+from rivertwice.storage import delta
+from rivertwice.storage.delta_log import entry_path
+from rivertwice.stream.lease import at_rest
 from rivertwice.timeline import ledger
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, load_timeline

@@ -5,9 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from rivertwice.cli import cli
+from rivertwice.cli.main import cli
 from rivertwice.savepoint.operations.record import read_rewinds
-from rivertwice.store.delta_mend import delete_rows
+from rivertwice.storage.delta_mend import delete_rows
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.intent import read_intent
 from rivertwice.timeline.sequence import head

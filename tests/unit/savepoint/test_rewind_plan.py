@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from homes.rewind import DEFINITION, emitted_rows
 from homes.savepoint import FINGERPRINT, TOPIC, row, savepoint
-from rivertwice.errors import FingerprintError, LogGapError, RequestError, SavepointError
-from rivertwice.instants import EPOCH
-from rivertwice.savepoint.operations.rewind_compare import compare_emitted
+from rivertwice.core.errors import FingerprintError, LogGapError, RequestError, SavepointError
+from rivertwice.core.instants import EPOCH
 from rivertwice.savepoint.operations.rewind_plan import (
     Emitted,
     Reread,
     World,
     after_fork,
+    compare_emitted,
     find_refusals,
     plan_rewind,
     records_per_second,

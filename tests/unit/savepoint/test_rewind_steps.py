@@ -7,21 +7,20 @@ import pytest
 from homes.operations import Crash, die_around, patch_effect
 from homes.rewind import commit
 from homes.savepoint import NOW, TOPIC, row
-from rivertwice.errors import ServiceError
-from rivertwice.instants import utc_now
+from rivertwice.core.errors import ServiceError
+from rivertwice.core.instants import utc_now
 from rivertwice.reconcile.model import RowId
 from rivertwice.reconcile.results import ReconcileCause, Stamp, store_run
+from rivertwice.savepoint.catalogue import encode_record
 from rivertwice.savepoint.operations import effects
-from rivertwice.savepoint.operations.catch_up import run_to_goal
-from rivertwice.savepoint.operations.drain import hold_stream, let_go_of_stream
+from rivertwice.savepoint.operations.fork import hold_stream, let_go_of_stream
 from rivertwice.savepoint.operations.record import read_restores
 from rivertwice.savepoint.operations.restore import restore_savepoint
-from rivertwice.savepoint.operations.rewind import choose_savepoint, rewind_stream, show_rewind
+from rivertwice.savepoint.operations.rewind import choose_savepoint, rewind_stream, run_to_goal, show_rewind
 from rivertwice.savepoint.prune import prune_savepoints
-from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store.files import read_json, replace_json
-from rivertwice.stream.catch_up import Goal
+from rivertwice.storage.local import read_json, replace_json
+from rivertwice.stream.checkpoint import Goal
 from rivertwice.stream.lease import Owner
 from rivertwice.timeline.intent import Exit, write_exit, write_intent
 from rivertwice.timeline.lineage import path_ledger

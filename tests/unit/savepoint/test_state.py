@@ -6,7 +6,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.savepoint.state import StateDigest, buffer_entries, canonical_state, describe_difference, digest_state
+from rivertwice.savepoint.proof import StateDigest, buffer_entries, canonical_state, describe_difference, digest_state
 
 
 def percentile_buffer(entries):

@@ -8,9 +8,9 @@ import pytest
 
 from homes.ledger import NOW
 from homes.project import make_project
-from rivertwice.pipeline.bundle import build_bundle, save_bundle
-from rivertwice.savepoint.beginning import beginning_of
-from rivertwice.savepoint.bundles import load_state_definition
+from rivertwice.definition.bundle import build_bundle, save_bundle
+from rivertwice.savepoint.manifest import load_state_definition
+from rivertwice.savepoint.take import beginning_of
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
 
 YAML = """

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from homes.operations import Crash, patch_effect
-from rivertwice.cli import cli
+from rivertwice.cli.main import cli
 from rivertwice.savepoint.operations import effects, rewind
 from rivertwice.savepoint.operations.rewind import rewind_stream
-from rivertwice.store.files import read_json, replace_json
+from rivertwice.storage.local import read_json, replace_json
 from rivertwice.timeline.intent import read_intent
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head

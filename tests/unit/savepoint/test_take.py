@@ -6,13 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from homes.savepoint import NOW, add_timeline, make_home, row, write_checkpoint
-from rivertwice.errors import LedgerError, LostRaceError, RequestError, SavepointError
-from rivertwice.savepoint import catalogue, hotcopy
-from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, verify_files
-from rivertwice.savepoint.hotcopy import hot_copy
+from rivertwice.core.errors import LedgerError, LostRaceError, RequestError, SavepointError
+from rivertwice.savepoint import catalogue
+from rivertwice.savepoint import catalogue as hotcopy
+from rivertwice.savepoint.catalogue import download, hot_copy, list_savepoints, load_savepoint, verify_files
 from rivertwice.savepoint.manifest import require_savepoint_id
-from rivertwice.savepoint.take import take_savepoint
-from rivertwice.savepoint.trim import select_batch, select_surplus
+from rivertwice.savepoint.take import select_batch, select_surplus, take_savepoint
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
 

@@ -10,10 +10,11 @@ import pytest
 
 from homes.project import FLIGHTS, replace_text
 from homes.savepoint import FINGERPRINT, NOW, add_timeline, row
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import FingerprintError, RequestError
-from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
-from rivertwice.pipeline.upgrade import decide_upgrade
+from rivertwice.core.errors import FingerprintError, RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.definition.upgrade import decide_upgrade
 from rivertwice.savepoint.operations.fork import plan_child
 from rivertwice.savepoint.operations.record import Restore, read_operations, write_operation
 from rivertwice.savepoint.operations.restore import require_same_aim

@@ -7,11 +7,10 @@ from decimal import Decimal
 
 import pytest
 
-from rivertwice.instants import from_ms, to_iso
-from rivertwice.scaffold.first_case import TimedSample, expected_results
-from rivertwice.scaffold.guess import Guess, Wishes, make_guess
-from rivertwice.scaffold.measures import Measure
-from rivertwice.scaffold.sample import Sample, SampleRecord
+from rivertwice.core.instants import from_ms, to_iso
+from rivertwice.local.first_case import TimedSample, expected_results
+from rivertwice.local.guess import Guess, Measure, Wishes, make_guess
+from rivertwice.local.sample import Sample, SampleRecord
 
 
 def guess_and_records(seconds: list[int]) -> tuple[Guess, list[TimedSample]]:

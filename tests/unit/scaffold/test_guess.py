@@ -10,13 +10,21 @@ from typing import Any
 
 import pytest
 
-from rivertwice.errors import RequestError
-from rivertwice.instants import from_ms
-from rivertwice.scaffold.fields import guess_fields
-from rivertwice.scaffold.guess import Guess, Wishes, make_guess, view_name
-from rivertwice.scaffold.render import render_yaml
-from rivertwice.scaffold.sample import Sample, SampleRecord
-from rivertwice.scaffold.timing import TimedRecord, choose_delay, choose_length, largest_disorder
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import from_ms
+from rivertwice.local.fields import guess_fields
+from rivertwice.local.guess import (
+    Guess,
+    TimedRecord,
+    Wishes,
+    choose_delay,
+    choose_length,
+    largest_disorder,
+    make_guess,
+    view_name,
+)
+from rivertwice.local.sample import Sample, SampleRecord
+from rivertwice.local.write import render_yaml
 from streams.trips import make_trips, value_of
 
 TRIPS = make_trips(400)

@@ -14,12 +14,11 @@ import yaml
 from click.testing import CliRunner, Result
 
 from boxes.compose_file import COMPOSE
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.config.project_file import KAFKA_PATHS, KAFKA_TEXTS, PATHS, TEXTS, as_variables
-from rivertwice.pipeline.case_files import load_cases
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.quality.suite_files import lint_suites, read_suite
+from rivertwice.cli.main import cli
+from rivertwice.core.settings import KAFKA_PATHS, KAFKA_TEXTS, PATHS, TEXTS, Settings, as_variables
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine.case_files import load_cases
+from rivertwice.quality.suites import lint_suites, read_suite
 from streams.trips import json_lines, make_trips, value_of
 
 TRIPS = make_trips(900)

@@ -7,9 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rivertwice.scaffold.orders import BATCH, FORGOTTEN, ORDERS, OUTAGE, make_orders, orders_sample, orders_text
-from rivertwice.scaffold.sample import MOST_RECORDS
-from rivertwice.scaffold.write import sample_files
+from rivertwice.local.sample import (
+    BATCH,
+    FORGOTTEN,
+    MOST_RECORDS,
+    ORDERS,
+    OUTAGE,
+    make_orders,
+    orders_sample,
+    orders_text,
+)
+from rivertwice.local.write import sample_files
 
 HOUR = timedelta(hours=1)
 DELAY = timedelta(minutes=5)

@@ -8,12 +8,12 @@ import pytest
 
 from histories.kinds import definition_files
 from homes.project import make_project
-from rivertwice.commands.frame import Frame
-from rivertwice.commands.services import send_samples
-from rivertwice.config import Settings
-from rivertwice.errors import RequestError
-from rivertwice.pipeline.definition import Definition, load_definition
-from rivertwice.scaffold import produce
+from rivertwice.cli.frame import Frame
+from rivertwice.cli.services import send_samples
+from rivertwice.core.errors import RequestError
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition, load_definition
+from rivertwice.local import produce
 
 
 def made(root: Path, kind: str) -> tuple[Settings, Definition]:

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 
 from homes.orders import ORDERS, REGISTERED
 from homes.project import make_project
-from rivertwice.cli import cli
-from rivertwice.schemas.folder import FolderRegistry
+from rivertwice.cli.main import cli
+from rivertwice.definition.schema_folder import FolderRegistry
 
 
 @pytest.fixture

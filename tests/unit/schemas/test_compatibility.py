@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from rivertwice.errors import DefinitionError
-from rivertwice.schemas.avro_schema import AvroSchema, narrow, parse_avro
-from rivertwice.schemas.compatibility import Compatibility, read_findings, rule_findings
+from rivertwice.core.errors import DefinitionError
+from rivertwice.definition.avro import AvroSchema, Compatibility, narrow, parse_avro, read_findings, rule_findings
 
 MICROS = {"type": "long", "logicalType": "timestamp-micros"}
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}

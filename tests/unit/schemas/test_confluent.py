@@ -12,11 +12,9 @@ import pytest
 
 from homes.orders import REGISTERED
 from homes.project import REPOSITORY
-from rivertwice.errors import ConfigError, RequestError, RivertwiceError, ServiceError
-from rivertwice.schemas.confluent import ConfluentRegistry
-from rivertwice.schemas.registries import open_registry
-from rivertwice.schemas.registry import URL_ENV
-from rivertwice.schemas.registry_login import RegistryLogin
+from rivertwice.core.errors import ConfigError, RequestError, RivertwiceError, ServiceError
+from rivertwice.definition.confluent import ConfluentRegistry, RegistryLogin
+from rivertwice.definition.schema_registry import URL_ENV, open_registry
 
 V1, V2 = ((REGISTERED / "orders-value" / f"{number}.avsc").read_text() for number in (1, 2))
 ANSWERS: dict[str, Any] = {

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from homes.orders import REGISTERED
-from rivertwice.errors import ConfigError, RequestError
-from rivertwice.schemas.folder import INDEX, FolderRegistry
+from rivertwice.core.errors import ConfigError, RequestError
+from rivertwice.definition.schema_folder import INDEX, FolderRegistry
 
 
 def text(*fields: Any) -> str:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from rivertwice.errors import DefinitionError
-from rivertwice.schemas.compatibility import Compatibility, rule_findings
-from rivertwice.schemas.json_schema import document_findings, parse_json_schema
+from rivertwice.core.errors import DefinitionError
+from rivertwice.definition.avro import Compatibility, rule_findings
+from rivertwice.definition.json_schema import document_findings, parse_json_schema
 
 OPEN = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 CLOSED = {**OPEN, "additionalProperties": False}

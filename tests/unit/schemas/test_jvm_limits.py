@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from rivertwice.config import Settings
-from rivertwice.orchestration.environment import submit_confs
-from rivertwice.pipeline.airflow_model import SparkResources
-from rivertwice.pipeline.jvm_confs import start_confs
-from rivertwice.schemas.jvm import AVRO_LIMITS
+from rivertwice.airflow.environment import submit_confs
+from rivertwice.core.settings import Settings
+from rivertwice.definition.airflow_section import SparkResources
+from rivertwice.engine.jvm import AVRO_LIMITS, start_confs
 
 
 def test_sessions_and_jobs_that_airflow_submits_start_with_the_limits(settings: Settings) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from homes.orders import copy_orders, orders
 from homes.project import replace_text
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.lint import HOLDS, NOT_CHECKED, _schema_ids
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.lint import HOLDS, NOT_CHECKED, _schema_ids
 
 
 def test_pinned_schemas_are_safe_and_records_without_an_id_are_not(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from homes.orders import ORDERS, REGISTERED, copy_orders, orders
 from homes.project import FLIGHTS, replace_text
-from rivertwice.errors import DefinitionError, RequestError
-from rivertwice.pipeline.bundle import build_bundle, load_bundle, save_bundle
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.fingerprint import compare_fingerprints, fingerprint_of
-from rivertwice.schemas.folder import FolderRegistry
-from rivertwice.schemas.pinned_files import read_pinned
-from rivertwice.schemas.refresh import plan_refresh
-from rivertwice.schemas.registry import SchemaVersion
+from rivertwice.core.errors import DefinitionError, RequestError
+from rivertwice.definition.bundle import build_bundle, load_bundle, save_bundle
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
+from rivertwice.definition.pinned_files import read_pinned
+from rivertwice.definition.schema_folder import FolderRegistry
+from rivertwice.definition.schema_pins import plan_refresh
+from rivertwice.definition.schema_registry import SchemaVersion
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "savepoint-v1" / "home" / "pipelines"
 VERSIONS = FolderRegistry(REGISTERED).versions("orders-value")

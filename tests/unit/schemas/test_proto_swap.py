@@ -9,12 +9,12 @@ from google.protobuf import descriptor_pb2, json_format, wrappers_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.privacy.redact import Redactor
-from rivertwice.schemas.encode import prefixed
-from rivertwice.schemas.proto_read import indexes_of
-from rivertwice.schemas.proto_schema import compiled_proto
-from rivertwice.schemas.proto_swap import ProtoRecords
-from rivertwice.schemas.swap import Swap
+from rivertwice.definition.avro import prefixed
+from rivertwice.definition.protobuf import compiled_proto
+from rivertwice.definition.protobuf_read import indexes_of
+from rivertwice.definition.protobuf_swap import ProtoRecords
+from rivertwice.definition.schema_swap import Swap
+from rivertwice.upkeep.redact import Redactor
 
 KINDS = ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32", "sfixed64")
 NAMES = frozenset({"user", "friends", "wrapped", "tags", "ids", *(f"n_{kind}" for kind in KINDS)})

@@ -20,17 +20,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homes.project import EXAMPLES, make_project, replace_text
-from rivertwice.cli import cli
-from rivertwice.errors import DefinitionError
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.fingerprint import fingerprint_of
-from rivertwice.schemas.avro_schema import parse_avro
-from rivertwice.schemas.pinned_files import proto_file_name
-from rivertwice.schemas.pins import field_findings, parse_message
-from rivertwice.schemas.proto_compatibility import read_proto_findings
-from rivertwice.schemas.proto_pin import plan_pin
-from rivertwice.schemas.proto_read import DETAIL, REASON, ProtoReader, encode_proto, indexes_of
-from rivertwice.schemas.proto_schema import ProtoSchema, compiled_proto, parse_proto, proto_findings, proto_sql_types
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import DefinitionError
+from rivertwice.definition.avro import parse_avro
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.fingerprint import fingerprint_of
+from rivertwice.definition.pinned_files import proto_file_name
+from rivertwice.definition.protobuf import (
+    ProtoSchema,
+    compiled_proto,
+    parse_proto,
+    plan_pin,
+    proto_findings,
+    proto_sql_types,
+    read_proto_findings,
+)
+from rivertwice.definition.protobuf_read import DETAIL, REASON, ProtoReader, encode_proto, indexes_of
+from rivertwice.definition.schema_pins import field_findings, parse_message
 
 NAMES = [name.removeprefix("TYPE_") for name in vars(FieldDescriptor) if name.startswith("TYPE_")]
 NUMBERS = [

@@ -10,14 +10,12 @@ import pytest
 from google.protobuf import descriptor_pb2
 from jsonschema import Draft202012Validator
 
-from rivertwice.errors import ConfigError, RequestError, ServiceError
-from rivertwice.schemas.avro_schema import parse_avro
-from rivertwice.schemas.confluent import ConfluentRegistry
-from rivertwice.schemas.json_schema import parse_json_schema
-from rivertwice.schemas.proto_schema import compiled_proto, proto_findings
-from rivertwice.schemas.registries import open_registry
-from rivertwice.schemas.registry import URL_ENV
-from rivertwice.schemas.registry_login import RegistryLogin
+from rivertwice.core.errors import ConfigError, RequestError, ServiceError
+from rivertwice.definition.avro import parse_avro
+from rivertwice.definition.confluent import ConfluentRegistry, RegistryLogin
+from rivertwice.definition.json_schema import parse_json_schema
+from rivertwice.definition.protobuf import compiled_proto, proto_findings
+from rivertwice.definition.schema_registry import URL_ENV, open_registry
 from servers.schema_registry import RegistryServer, TokenServer, serve
 from servers.secure_kafka import make_files
 

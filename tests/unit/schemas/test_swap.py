@@ -11,9 +11,9 @@ from avro.io import BinaryDecoder, BinaryEncoder, DatumReader, DatumWriter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.privacy.redact import Redactor
-from rivertwice.schemas.avro_schema import parse_avro
-from rivertwice.schemas.swap import AvroRecords, Swap
+from rivertwice.definition.avro import parse_avro
+from rivertwice.definition.schema_swap import AvroRecords, Swap
+from rivertwice.upkeep.redact import Redactor
 
 RECORD = parse_avro(
     json.dumps(

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from rivertwice.setup.packages import direct_pins, normalized, select_mismatched
+from rivertwice.local.install import direct_pins, normalized, select_mismatched
 
 USERS = {"pyspark", "apache-airflow", "apache-airflow-providers-apache-spark", "great-expectations", "boto3"}
 

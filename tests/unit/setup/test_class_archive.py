@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from homes.project import REPOSITORY, settings_with_a_jar
-from rivertwice.config import Settings
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.pipeline.jvm_confs import start_confs
-from rivertwice.setup import class_archive
-from rivertwice.setup.class_archive import TRAINING, archive_file, class_options, train_archive
-from rivertwice.setup.java import java_env
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.engine import class_archive
+from rivertwice.engine.class_archive import TRAINING, archive_file, class_options, train_archive
+from rivertwice.engine.java import java_env
+from rivertwice.engine.jvm import start_confs
 
 
 @pytest.fixture

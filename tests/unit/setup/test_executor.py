@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.errors import ConfigError
+from rivertwice.core.errors import ConfigError
 from rivertwice.setup.executor import BACKEND, executor_command, main
 
 POD = {

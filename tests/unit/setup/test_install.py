@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.errors import ServiceError
-from rivertwice.setup import install
-from rivertwice.setup.steps import run_step
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import ServiceError
+from rivertwice.core.settings import Settings
+from rivertwice.engine.class_archive import run_step
+from rivertwice.local import install
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[str]:

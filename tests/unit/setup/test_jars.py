@@ -8,9 +8,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from rivertwice.errors import ServiceError
-from rivertwice.setup import jars as jars_module
-from rivertwice.setup.jars import Jar, fetch_jars, load_lock, select_strangers, select_wrong
+from rivertwice.core.errors import ServiceError
+from rivertwice.local import install as jars_module
+from rivertwice.local.install import Jar, fetch_jars, load_lock, select_strangers, select_wrong
 
 GOOD = Jar("g", "good", "1", hashlib.sha256(b"good").hexdigest())
 ABSENT = Jar("g", "absent", "2", "00")

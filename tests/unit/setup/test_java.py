@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.errors import ConfigError, ServiceError
-from rivertwice.setup.java import candidate_homes, java_env, parse_version, select_java, write_wrapper
+from rivertwice.core.errors import ConfigError, ServiceError
+from rivertwice.core.settings import Settings
+from rivertwice.engine.java import candidate_homes, java_env, parse_version, select_java, write_wrapper
 
 
 @pytest.mark.parametrize(

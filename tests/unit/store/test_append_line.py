@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from rivertwice.store.log_files import append_line
+from rivertwice.storage.log_files import append_line
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def small_disk(monkeypatch):
         room["then"]()
         return written
 
-    monkeypatch.setattr("rivertwice.store.log_files.os.write", partial)
+    monkeypatch.setattr("rivertwice.storage.log_files.os.write", partial)
     return room
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-COMMAND = "from rivertwice.one_command import say_one_command; say_one_command(); "
-OPEN = (
-    "import sys, pyarrow as pa, rivertwice.store.delta_handle; rows = pa.table({'a': [1.5, None]}); rows.to_pylist(); "
-)
+COMMAND = "from rivertwice.core.one_command import say_one_command; say_one_command(); "
+OPEN = "import sys, pyarrow as pa, rivertwice.storage.delta_handle; rows = pa.table({'a': [1.5, None]}); rows.to_pylist(); "
 
 
 def said(code: str) -> str:

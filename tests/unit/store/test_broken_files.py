@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rivertwice.log.archive_sums import find_broken
-from rivertwice.store.delta import append, open_table
-from rivertwice.store.delta_counts import broken_files, live_sizes
+from rivertwice.log.archive_table import find_broken
+from rivertwice.storage.delta import append, open_table
+from rivertwice.storage.delta_counts import broken_files, live_sizes
 
 
 def test_a_missing_and_a_cut_data_file_are_described_alike_everywhere(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rivertwice.instants import from_ms
-from rivertwice.store import delta
-from rivertwice.store.sql import is_after, is_within
+from rivertwice.core.instants import from_ms
+from rivertwice.storage import delta
+from rivertwice.storage.sql import is_after, is_within
 
 LAST_MS = 253_402_300_799_999  # the year 9999
 YEARS_MS = {1336: -20_000_000_000_000, 1970: 1_000, 2262: 9_214_646_400_000, 5138: 100_000_000_000_000}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rivertwice.errors import LostRaceError
-from rivertwice.store import delta
-from rivertwice.store.sql import all_of, any_of, equals, is_after, is_among, is_before, is_between, is_within
+from rivertwice.core.errors import LostRaceError
+from rivertwice.storage import delta
+from rivertwice.storage.sql import all_of, any_of, equals, is_after, is_among, is_before, is_between, is_within
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema(

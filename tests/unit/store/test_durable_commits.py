@@ -8,10 +8,11 @@ import re
 import pyarrow as pa
 import pytest
 
-from rivertwice.errors import LedgerError, TableDamageError
-from rivertwice.store import delta, durable
-from rivertwice.store.delta_log import CUT, EMPTY, GONE, entry_path, find_torn
-from rivertwice.store.table_upkeep import compact, sweep
+from rivertwice.core.errors import LedgerError, TableDamageError
+from rivertwice.storage import delta
+from rivertwice.storage import local as durable
+from rivertwice.storage.delta_log import CUT, EMPTY, GONE, entry_path, find_torn
+from rivertwice.storage.table_upkeep import compact, sweep
 
 
 def rows(number):

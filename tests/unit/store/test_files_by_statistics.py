@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rivertwice.store import delta
-from rivertwice.store.delta_counts import uris_above
+from rivertwice.storage import delta
+from rivertwice.storage.delta_counts import uris_above
 
 
 @pytest.mark.parametrize(("number", "files"), [(-1, 4), (0, 4), (1, 3), (4, 2), (5, 1), (99, 1)])

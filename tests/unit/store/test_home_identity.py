@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.errors import LeaseLostError
-from rivertwice.store import home_identity
-from rivertwice.store.files import put_json_if_absent, read_json
-from rivertwice.store.home_identity import home_id
-from rivertwice.store.lease_terms import Terms
+from rivertwice.core.errors import LeaseLostError
+from rivertwice.core.settings import Settings
+from rivertwice.storage import home_identity
+from rivertwice.storage.home_identity import home_id
+from rivertwice.storage.leases import Terms
+from rivertwice.storage.local import put_json_if_absent, read_json
 from rivertwice.stream.lease import acquire_lease
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

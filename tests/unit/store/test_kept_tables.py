@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from rivertwice.errors import LostRaceError, TableDamageError
-from rivertwice.store import delta
-from rivertwice.store.delta_log import entry_path
-from rivertwice.store.table_upkeep import compact, sweep
+from rivertwice.core.errors import LostRaceError, TableDamageError
+from rivertwice.storage import delta
+from rivertwice.storage.delta_log import entry_path
+from rivertwice.storage.table_upkeep import compact, sweep
 
 
 def rows(*numbers):

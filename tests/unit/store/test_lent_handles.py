@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rivertwice.store import delta, delta_handle
-from rivertwice.store.delta_lent import lent_handle
-from rivertwice.store.delta_log import entry_path
-from rivertwice.store.delta_read import version_of
-from rivertwice.store.table_upkeep import compact
+from rivertwice.storage import delta, delta_handle
+from rivertwice.storage.delta_log import entry_path
+from rivertwice.storage.delta_read import version_of
+from rivertwice.storage.remembered import lent_handle
+from rivertwice.storage.table_upkeep import compact
 
 
 @pytest.fixture

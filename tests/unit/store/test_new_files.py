@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from rivertwice.errors import LostRaceError
-from rivertwice.store import delta
-from rivertwice.store.new_files import write_file
-from rivertwice.store.sql import is_between
+from rivertwice.core.errors import LostRaceError
+from rivertwice.storage import delta
+from rivertwice.storage.delta import write_file
+from rivertwice.storage.sql import is_between
 
 NAMES = pa.schema([("_day", pa.string()), ("n", pa.int64()), ("k", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rivertwice.store import delta
-from rivertwice.store.delta_log import entry_path
-from rivertwice.store.remembered import Remembered, mark_of, marks_of
+from rivertwice.storage import delta
+from rivertwice.storage.delta_log import entry_path
+from rivertwice.storage.remembered import Remembered, mark_of, marks_of
 
 
 def append(table: Path, value: int) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rivertwice.config import Settings, below, parse_place
-from rivertwice.errors import ConfigError
-from rivertwice.store import delta
-from rivertwice.store.delta_place import name_of, storage_options
-from rivertwice.store.fetched import local_files
+from rivertwice.core.errors import ConfigError
+from rivertwice.core.homes import below, parse_place
+from rivertwice.core.settings import Settings
+from rivertwice.storage import delta
+from rivertwice.storage.delta_handle import name_of, storage_options
+from rivertwice.storage.places import local_files
 
 HOST = Path("/srv/home/pipelines/p")
 

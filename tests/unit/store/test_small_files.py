@@ -10,11 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from homes.backfill import make_home
-from rivertwice.cli import cli
-from rivertwice.errors import ConfigError, DamagedFileError
-from rivertwice.store import durable
-from rivertwice.store.files import put_json_if_absent, read_json, replace_json
-from rivertwice.store.local import LocalStore
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import ConfigError, DamagedFileError
+from rivertwice.storage import local as durable
+from rivertwice.storage.local import LocalStore, put_json_if_absent, read_json, replace_json
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.store import trees
-from rivertwice.store.trees import files_below, sizes_below
+from rivertwice.storage import blobs as trees
+from rivertwice.storage.blobs import files_below, sizes_below
 
 
 def test_every_file_and_its_size(tmp_path: Path) -> None:

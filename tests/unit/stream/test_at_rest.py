@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.errors import LeaseLostError, LostRaceError
-from rivertwice.store.files import read_json, replace_json
-from rivertwice.stream import at_rest as room
-from rivertwice.stream.at_rest import at_rest, marker_of
-from rivertwice.stream.lease import acquire_lease
+from rivertwice.core.errors import LeaseLostError, LostRaceError
+from rivertwice.core.settings import Settings
+from rivertwice.storage.local import read_json, replace_json
+from rivertwice.stream import lease as room
+from rivertwice.stream.lease import acquire_lease, at_rest, marker_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

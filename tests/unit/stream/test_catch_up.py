@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.config import Settings
-from rivertwice.errors import RequestError
-from rivertwice.store.files import replace_json
-from rivertwice.stream.catch_up import Goal, covers, has_caught_up, is_asked_to_drain
+from rivertwice.core.errors import RequestError
+from rivertwice.core.settings import Settings
+from rivertwice.storage.local import replace_json
+from rivertwice.stream.checkpoint import Goal, covers, has_caught_up, is_asked_to_drain
 
 GOAL = Goal("t2", "rewind-1", {"flights": {"0": 10, "1": 7}}, 5_000)
 

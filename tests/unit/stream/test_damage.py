@@ -10,15 +10,9 @@ from dataclasses import replace
 import pytest
 
 from homes.savepoint import TOPIC, make_home, offsets_text, row, with_checksum
-from rivertwice.config import PipelineHome
-from rivertwice.errors import CheckpointError, LeaseLostError, LedgerError
-from rivertwice.stream.damage import (
-    check_checkpoint,
-    find_bad_checksum,
-    find_damage,
-    read_view,
-    sweep_unplanned,
-)
+from rivertwice.core.errors import CheckpointError, LeaseLostError, LedgerError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.stream.damage import check_checkpoint, find_bad_checksum, find_damage, read_view, sweep_unplanned
 from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.watermarks import WatermarkRule, watermark_after

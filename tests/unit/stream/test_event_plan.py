@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rivertwice.log.addresses import Part
-from rivertwice.stream.event_plan import NOTHING, Cut, Look, PartitionIndex, plan_cut
-from rivertwice.stream.event_times import EventTimes
+from rivertwice.stream.placing import NOTHING, Cut, EventTimes, Look, PartitionIndex, plan_cut
 from streams.keyed import PARTITIONS, keyed_backlog, late_by_arrival, late_by_arrival_in_batches, late_in_batches
 
 MINUTE = 60_000

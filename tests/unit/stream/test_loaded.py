@@ -13,18 +13,20 @@ from homes.backfill import SQL, YAML, emitted
 from homes.first_load import ZONES, make_load
 from homes.ledger import NOW, ledger_row
 from homes.project import make_project
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import FingerprintError, LostRaceError
-from rivertwice.log.leases import RetentionClaim
-from rivertwice.pipeline.bundle import Bundle, build_bundle, save_bundle
-from rivertwice.retention.claims import observe_claims
-from rivertwice.store import delta
+from rivertwice.core.errors import FingerprintError, LostRaceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
+from rivertwice.log.retention import RetentionClaim
+from rivertwice.retention.view import observe_claims
+from rivertwice.storage import delta
 from rivertwice.stream import begin, loaded
 from rivertwice.timeline.first_load import FirstLoad, read_load, record_load
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Timeline, create_timeline, list_timelines, load_timeline
 from rivertwice.timeline.sequence import head, last_seq, move_head, read_sequence
-from rivertwice.timeline.served import publications_of, read_served, rebuild_served
+from rivertwice.timeline.served import read_served, rebuild_served
+from rivertwice.timeline.served_rows import publications_of
 
 
 class KilledError(BaseException):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.stream.pace import Pace, Sample, keep_recent, measure_pace
+from rivertwice.stream.heartbeat import Pace, Sample, keep_recent, measure_pace
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from homes.project import FLIGHTS
-from rivertwice.config import Settings
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.store.files import replace_json
+from rivertwice.storage.local import replace_json
 from rivertwice.stream import placing
 from rivertwice.stream.damage import find_bad_checksum, fits_checksum
-from rivertwice.stream.event_look import most_placed
-from rivertwice.stream.event_plan import Cut
-from rivertwice.stream.placing import FirstBatch, find_first, replace_whole, stored_ends, tolerance_ms
+from rivertwice.stream.placing import Cut, FirstBatch, find_first, most_placed, replace_whole, stored_ends, tolerance_ms
 
 
 @pytest.fixture

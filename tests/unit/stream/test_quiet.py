@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rivertwice.stream.quiet import QuietClock
+from rivertwice.stream.driver import QuietClock
 
 WAITS = {"isTriggerActive": False, "message": "Waiting for data to arrive"}
 WAITS_FOR_A_TRIGGER = {"isTriggerActive": False, "message": "Waiting for next trigger"}

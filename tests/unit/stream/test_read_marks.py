@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from homes.ledger import ledger_row
-from rivertwice.config import Settings
-from rivertwice.errors import LogForkError, ServiceError
+from rivertwice.core.errors import LogForkError, ServiceError
+from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import Part
 from rivertwice.log.marks import Fork, Mark, Marks
-from rivertwice.stream import batch_log
-from rivertwice.stream.batch_log import CHECK_EVERY_S, ReadMarks, check_same_records
+from rivertwice.stream import sink as batch_log
 from rivertwice.stream.failures import FORK, classify_failure
-from rivertwice.timeline.counts import BatchCounts
+from rivertwice.stream.sink import CHECK_EVERY_S, ReadMarks, check_same_records
+from rivertwice.timeline.ledger import BatchCounts
 
 P0, P1 = Part("flights", 0), Part("flights", 1)
 OLD = {P0: Mark(9, 0, 1, 4), P1: Mark(9, 0, 2, 4)}

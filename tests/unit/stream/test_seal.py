@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.errors import LeaseLostError, LostRaceError
-from rivertwice.store import delta
+from rivertwice.core.errors import LeaseLostError, LostRaceError
+from rivertwice.core.settings import Settings
+from rivertwice.storage import delta
 from rivertwice.stream.seal import app_of, check_sealed, is_sealed, seal_timeline
 
 ROWS = pa.table({"n": pa.array([1], pa.int64())})

@@ -9,8 +9,8 @@ import pytest
 
 from histories import two_sources as two
 from homes.ledger import NOW, ledger_row
-from rivertwice.config import Settings
-from rivertwice.errors import CheckpointError, LogGapError, RangeMismatchError
+from rivertwice.core.errors import CheckpointError, LogGapError, RangeMismatchError
+from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import gap_message, read_gaps
 from rivertwice.stream import begin, gaps
@@ -18,7 +18,7 @@ from rivertwice.stream.checkpoint import moved_to, parse_offsets
 from rivertwice.stream.damage import CheckpointView, find_damage
 from rivertwice.stream.heartbeat import lag_of
 from rivertwice.stream.side import check_same_range, encode_ranges
-from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline.ledger import BatchCounts
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.watermarks import WatermarkRule
 

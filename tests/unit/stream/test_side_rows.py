@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rivertwice.errors import RangeMismatchError
+from rivertwice.core.errors import RangeMismatchError
 from rivertwice.log.addresses import parts_of
 from rivertwice.stream.side import check_same_range, encode_ranges
 

@@ -5,8 +5,7 @@ import pyarrow as pa
 import pytest
 
 from homes.ledger import ledger_row
-from rivertwice.config import Settings
-from rivertwice.errors import (
+from rivertwice.core.errors import (
     CheckpointError,
     DamagedFileError,
     DefinitionError,
@@ -17,7 +16,8 @@ from rivertwice.errors import (
     RangeMismatchError,
     TableDamageError,
 )
-from rivertwice.instants import parse_iso
+from rivertwice.core.instants import parse_iso
+from rivertwice.core.settings import Settings
 from rivertwice.stream.begin import check_fingerprint, check_topics
 from rivertwice.stream.checkpoint import parse_offsets, read_planned, start_offsets
 from rivertwice.stream.failures import classify_failure
@@ -56,8 +56,8 @@ def test_a_damaged_offsets_file_is_named():
 
 def test_a_second_start_is_refused_while_the_lease_is_held(home):
     script = (
-        "import sys,time;from pathlib import Path;from rivertwice.config import PipelineHome;"
-        "from rivertwice.stream.lease import acquire_lease;from rivertwice.instants import utc_now;"
+        "import sys,time;from pathlib import Path;from rivertwice.core.settings import PipelineHome;"
+        "from rivertwice.stream.lease import acquire_lease;from rivertwice.core.instants import utc_now;"
         f"lease=acquire_lease(PipelineHome(Path({str(home.root)!r})),'t1',utc_now());print(lease.epoch,flush=True);time.sleep(60)"
     )
     other = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)

@@ -16,16 +16,15 @@ from typing import TypeVar
 import pytest
 
 from homes.project import make_project
-from rivertwice.alerts import store
-from rivertwice.instants import utc_now
-from rivertwice.store import log_files
-from rivertwice.store.lease_store import take_claim
-from rivertwice.store.lease_terms import Terms
-from rivertwice.store.places import open_store
+from rivertwice.agent import act, agent
+from rivertwice.agent import alert_store as store
+from rivertwice.agent.decide import ActionKind
+from rivertwice.agent.memory import load_memory
+from rivertwice.core.instants import utc_now
+from rivertwice.storage import log_files
+from rivertwice.storage.leases import Terms, take_claim
+from rivertwice.storage.places import open_store
 from rivertwice.stream.lease import Owner, lease_owner
-from rivertwice.supervise import act, agent
-from rivertwice.supervise.decide import ActionKind
-from rivertwice.supervise.memory import load_memory
 from rivertwice.timeline.intent import read_exit, write_intent
 from running.waiting import wait_for
 from servers.alert_receivers import SECRET, Hook, MailServer
@@ -36,9 +35,9 @@ PATIENCE_S = 60
 T = TypeVar("T")
 STAND_IN = """
 import sys, time
-from rivertwice.config import Settings
-from rivertwice.errors import LeaseLostError
-from rivertwice.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.errors import LeaseLostError
+from rivertwice.core.instants import utc_now
 from rivertwice.stream.lease import acquire_lease
 from rivertwice.timeline.intent import Exit, Heartbeat, write_exit, write_heartbeat
 home = Settings.from_env().pipeline("p")
@@ -60,9 +59,9 @@ write_exit(home, Exit(lease.epoch, utc_now(), "drained", "drained", clean=True))
 
 FALL_BACK = """
 import os, sys
-from rivertwice.config import Settings
-from rivertwice.instants import utc_now
-from rivertwice.processes import own_start
+from rivertwice.core.settings import Settings
+from rivertwice.core.instants import utc_now
+from rivertwice.core.processes import own_start
 from rivertwice.savepoint.operations.record import FallBackReport, write_fall_back
 home = Settings.from_env().pipeline("p")
 how = (home.root / "how").read_text()

@@ -11,8 +11,8 @@ import pytest
 from histories.kinds import definition_files
 from homes.ledger import ledger_row
 from homes.project import make_project
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.supervise.awaiting import CAUGHT_UP, FAILED, QUIET, WAITS, Seen, Wait, decide, does_rise
+from rivertwice.agent.awaiting import CAUGHT_UP, FAILED, QUIET, WAITS, Seen, Wait, decide, does_rise
+from rivertwice.definition.definition import load_definition
 from rivertwice.timeline.intent import Heartbeat
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)

@@ -8,15 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.supervise.backoff import (
+from rivertwice.agent.backoff import (
     DEFAULT_POLICY,
+    REACTIONS,
     Failure,
+    FailureClass,
+    Response,
     breaks_circuit,
     consecutive_failures,
     delay_after,
     next_attempt,
 )
-from rivertwice.supervise.classify import REACTIONS, FailureClass, Response
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

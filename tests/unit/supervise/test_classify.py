@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rivertwice.agent.backoff import FailureClass, classify_exit
 from rivertwice.stream import failures
-from rivertwice.supervise.classify import FailureClass, classify_exit
 
 CASES = [
     ("the record wins over the log", "range_mismatch", "java.lang.OutOfMemoryError", 1, FailureClass.RANGE_MISMATCH),

@@ -22,17 +22,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.project import REPOSITORY
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.embedded.marks import is_alive as service_lives
-from rivertwice.embedded.marks import mark_of
-from rivertwice.errors import LeaseLostError, LostRaceError
-from rivertwice.instants import utc_now
-from rivertwice.store.files import read_json, replace_json
-from rivertwice.stream.at_rest import at_rest
-from rivertwice.stream.lease import acquire_lease, lease_owner
-from rivertwice.supervise import act, agent
-from rivertwice.supervise.memory import load_memory
+from rivertwice.agent import act, agent
+from rivertwice.agent.memory import load_memory
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import LeaseLostError, LostRaceError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.local.airflow import is_alive as service_lives
+from rivertwice.local.airflow import mark_of
+from rivertwice.storage.local import read_json, replace_json
+from rivertwice.stream.lease import acquire_lease, at_rest, lease_owner
 from rivertwice.timeline.intent import read_exit
 from running.waiting import wait_for
 
@@ -43,8 +42,8 @@ NAME = "flight_delays"
 PATIENCE_S = 60
 STAND_IN = """
 import time
-from rivertwice.config import Settings
-from rivertwice.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.instants import utc_now
 from rivertwice.stream.lease import acquire_lease
 from rivertwice.timeline.intent import Exit, Heartbeat, write_exit, write_heartbeat
 home = Settings.from_env().pipeline("flight_delays")

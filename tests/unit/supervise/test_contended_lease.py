@@ -7,10 +7,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from rivertwice.supervise.backoff import Failure, lease_losses, next_attempt
-from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.decide import ActionKind, decide
-from rivertwice.supervise.memory import DriverRef, Ended, Memory, lasting_pages, remember_end
+from rivertwice.agent.backoff import Failure, FailureClass, lease_losses, next_attempt
+from rivertwice.agent.decide import ActionKind, decide
+from rivertwice.agent.memory import DriverRef, Ended, Memory, lasting_pages, remember_end
 from simulated.supervision import NOW, RUNNING, S, failed, seen, start_within
 
 LOST = FailureClass.LEASE_LOST

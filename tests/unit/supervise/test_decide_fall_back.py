@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.decide import ActionKind, decide
-from rivertwice.supervise.memory import (
+from rivertwice.agent.backoff import FailureClass
+from rivertwice.agent.decide import ActionKind, decide
+from rivertwice.agent.memory import (
     DIED,
     REFUSED,
     RESTORED,

@@ -8,20 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rivertwice.supervise.backoff import Failure
-from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.decide import ActionKind, DrainMarker, Observed, decide
-from rivertwice.supervise.memory import (
-    DIED,
-    REFUSED,
-    RESTORED,
-    DriverRef,
-    Ended,
-    FallBack,
-    Intended,
-    Memory,
-    remember_end,
-)
+from rivertwice.agent.backoff import Failure, FailureClass
+from rivertwice.agent.decide import ActionKind, DrainMarker, Observed, decide
+from rivertwice.agent.memory import DIED, REFUSED, RESTORED, DriverRef, Ended, FallBack, Intended, Memory, remember_end
 from rivertwice.timeline.intent import Intent
 from simulated.supervision import NOW, S, beat, start_within
 

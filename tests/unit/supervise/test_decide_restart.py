@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from rivertwice.supervise.backoff import Failure
-from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.decide import ActionKind, DrainMarker, decide
-from rivertwice.supervise.memory import Intended, Memory
+from rivertwice.agent.backoff import Failure, FailureClass
+from rivertwice.agent.decide import ActionKind, DrainMarker, decide
+from rivertwice.agent.memory import Intended, Memory
 from simulated.supervision import AGENT_DRAIN, NOW, RUNNING, UNKNOWN5, Case, S, check_case, failed, seen
 
 CASES: list[Case] = [

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rivertwice.supervise.decide import ActionKind
-from rivertwice.supervise.memory import Memory
+from rivertwice.agent.decide import ActionKind
+from rivertwice.agent.memory import Memory
 from simulated.supervision import AGENT_DRAIN, DRIVER, KNOWN, NOW, RUNNING, STOPPED, Case, S, beat, check_case, seen
 
 CASES: list[Case] = [

@@ -13,14 +13,14 @@ from click.testing import CliRunner
 
 from homes.delivered_versions import SecondVersion, serve
 from homes.delivery import DeliveryHome, fill
-from rivertwice.alerts.routes import WEBHOOK
-from rivertwice.alerts.sender import Sender
-from rivertwice.cli import cli
-from rivertwice.delivery.aside import read_aside
-from rivertwice.delivery.note import read_note
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.bundle import build_bundle, rename, write_folder
-from rivertwice.supervise.delivery import PAGE_AT, DeliveryKeeper
+from rivertwice.agent.alert_routes import WEBHOOK
+from rivertwice.agent.alert_sender import Sender
+from rivertwice.agent.delivery import PAGE_AT, DeliveryKeeper
+from rivertwice.cli.main import cli
+from rivertwice.core.instants import utc_now
+from rivertwice.definition.bundle import build_bundle, rename, write_folder
+from rivertwice.deliver.aside import read_aside
+from rivertwice.deliver.note import read_note
 from rivertwice.timeline.intent import write_intent
 from running.waiting import wait_for
 from servers.alert_receivers import Hook
@@ -158,7 +158,7 @@ def test_a_definition_that_drops_a_sink_ends_its_deliverer(
     world: DeliveryHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEST_HOOK", "http://127.0.0.1:9/")
-    monkeypatch.setattr("rivertwice.delivery.webhook_sink.WebhookSink.deliver", lambda *_: None)
+    monkeypatch.setattr("rivertwice.deliver.webhook_sink.WebhookSink.deliver", lambda *_: None)
     want(world, "running")
     keeper = keeper_of(world)
     keeper.look("p", utc_now())
@@ -176,7 +176,7 @@ def test_a_stream_that_is_stopped_is_delivered_to_its_end(world: DeliveryHome, m
     monkeypatch.setenv("TEST_HOOK", "http://127.0.0.1:9/")
     taken = []
     monkeypatch.setattr(
-        "rivertwice.delivery.webhook_sink.WebhookSink.deliver",
+        "rivertwice.deliver.webhook_sink.WebhookSink.deliver",
         lambda _, parcel, _set_aside: taken.extend(parcel.records),
     )
     want(world, "running")

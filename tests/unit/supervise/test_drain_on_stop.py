@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from homes.project import make_project
-from rivertwice.instants import utc_now
+from rivertwice.core.instants import utc_now
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.timeline.intent import read_exit, read_intent, write_intent
 from running.waiting import wait_for
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.long
 
 DRIVER = """
 import time
-from rivertwice.config import Settings
-from rivertwice.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.instants import utc_now
 from rivertwice.stream.lease import acquire_lease
 from rivertwice.timeline.intent import Exit, Heartbeat, write_exit, write_heartbeat
 home = Settings.from_env().pipeline("p")
@@ -37,8 +37,8 @@ write_exit(home, Exit(lease.epoch, utc_now(), "drained", "drained", clean=True))
 """
 AGENT = """
 import sys
-from rivertwice.supervise import act
-from rivertwice.cli import main
+from rivertwice.agent import act
+from rivertwice.cli.main import main
 act.DRIVER = (sys.executable, "-c", sys.argv.pop(1))
 act.java_env = lambda settings: {}
 main()

@@ -7,10 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from rivertwice.supervise.backoff import breaks_circuit, full_disk_ends
-from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.decide import ActionKind, decide
-from rivertwice.supervise.memory import DriverRef, Ended, Memory, lasting_pages, remember_end
+from rivertwice.agent.backoff import FailureClass, breaks_circuit, full_disk_ends
+from rivertwice.agent.decide import ActionKind, decide
+from rivertwice.agent.memory import DriverRef, Ended, Memory, lasting_pages, remember_end
 from simulated.supervision import NOW, RUNNING, S, failed, seen, start_within
 
 FULL = FailureClass.DISK

@@ -12,16 +12,16 @@ import pytest
 
 from homes.project import FLIGHTS, make_project
 from homes.savepoint import add_timeline
-from rivertwice.cockpit.overview import describe_summary
-from rivertwice.config import Settings
-from rivertwice.instants import to_iso, utc_now
-from rivertwice.orchestration.triggers import EpochTrigger, Watch
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.store.files import replace_json
+from rivertwice.agent.health import StreamObservation, choose_grace, classify_health, describe_seen, observe_stream
+from rivertwice.agent.memory import Memory, save_memory
+from rivertwice.agent.view import view_stream
+from rivertwice.airflow.triggers import EpochTrigger, Watch
+from rivertwice.core.instants import to_iso, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.read.overview import describe_summary
+from rivertwice.storage.local import replace_json
 from rivertwice.stream.lease import Owner
-from rivertwice.supervise.health import StreamObservation, choose_grace, classify_health, describe_seen, observe_stream
-from rivertwice.supervise.memory import Memory, save_memory
-from rivertwice.supervise.view import view_stream
 from rivertwice.timeline.intent import Exit, Heartbeat, Intent, write_heartbeat, write_intent
 
 pytestmark = pytest.mark.airflow
@@ -140,7 +140,7 @@ def test_status_page_and_trigger_show_one_state_and_one_health(
     age = timedelta(seconds=30 if state == "unresponsive" else 1)
     write_heartbeat(home, Heartbeat(2 if state == "starting" else 3, 4711, "t1", "running", now - age, batch=12))
     owner = None if state in ("down", "given_up") else Owner(3, 4711, 0.0, "t1")
-    monkeypatch.setattr("rivertwice.supervise.health.lease_owner", lambda _: owner)
+    monkeypatch.setattr("rivertwice.agent.health.lease_owner", lambda _: owner)
     if state == "given_up":
         save_memory(settings, "flight_delays", Memory(broken_at=now, broken_because="poison"))
 

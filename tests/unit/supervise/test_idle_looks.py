@@ -10,14 +10,15 @@ import pytest
 
 from homes.backfill import HOUR, emitted, make_home
 from homes.ledger import ledger_row
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import utc_now
-from rivertwice.metrics.measure import measure
-from rivertwice.retention.claims import observe_claims
-from rivertwice.store import delta, delta_handle
-from rivertwice.supervise.alerting import AlertKeeper
-from rivertwice.supervise.savepoints import SavepointKeeper
-from rivertwice.supervise.view import view_pipeline
+from rivertwice.agent.alerting import AlertKeeper
+from rivertwice.agent.metrics import measure
+from rivertwice.agent.savepoints import SavepointKeeper
+from rivertwice.agent.view import view_pipeline
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.retention.view import observe_claims
+from rivertwice.storage import delta, delta_handle
 from rivertwice.timeline.committed import committed_batches, every_batch, newest_batch
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.timeline.lineage import head_path

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.errors import ServiceError
-from rivertwice.supervise.keeper import Keeper
+from rivertwice.agent.keeper import Keeper
+from rivertwice.core.errors import ServiceError
+from rivertwice.core.settings import Settings
 
 
 class Counting(Keeper):

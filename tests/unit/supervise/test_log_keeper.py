@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.instants import utc_now
-from rivertwice.store import log_files
-from rivertwice.store.log_files import open_log, read_tail, rotate_log
-from rivertwice.supervise import act
-from rivertwice.supervise.act import record_event, start_driver
-from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.log_keeper import LogKeeper
-from rivertwice.supervise.memory import DriverRef
-from rivertwice.supervise.observe import _end_of
+from rivertwice.agent import act
+from rivertwice.agent.act import record_event, start_driver
+from rivertwice.agent.backoff import FailureClass
+from rivertwice.agent.keeper import LogKeeper
+from rivertwice.agent.memory import DriverRef
+from rivertwice.agent.observe import _end_of
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.storage import log_files
+from rivertwice.storage.log_files import open_log, read_tail, rotate_log
 from running.waiting import wait_for
 
 LIMIT = 50_000
@@ -120,7 +120,7 @@ def test_a_disk_without_room_for_the_copy_leaves_the_log_and_is_said_once(
 def test_events_are_rotated_and_the_newest_are_shown(settings: Settings) -> None:
     from click.testing import CliRunner
 
-    from rivertwice.cli import cli
+    from rivertwice.cli.main import cli
 
     keeper = LogKeeper(settings, stop=threading.Event(), limit=10)
     for number in range(3):

@@ -15,10 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.supervise.backoff import Failure
-from rivertwice.supervise.classify import FailureClass
-from rivertwice.supervise.memory import (
+from rivertwice.agent.backoff import Failure, FailureClass
+from rivertwice.agent.memory import (
     KEPT_FAILURES,
     DriverRef,
     Ended,
@@ -28,7 +26,9 @@ from rivertwice.supervise.memory import (
     remember_end,
     save_memory,
 )
-from rivertwice.supervise.observe import START_LINE, observe, read_drain
+from rivertwice.agent.observe import START_LINE, observe, read_drain
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
 from rivertwice.timeline.intent import Exit, Heartbeat, write_exit, write_heartbeat
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

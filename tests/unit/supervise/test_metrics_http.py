@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.errors import ConfigError
-from rivertwice.metrics.model import Measures
-from rivertwice.supervise.alerting import Look
-from rivertwice.supervise.metrics_http import serve_metrics
+from rivertwice.agent.alerting import Look
+from rivertwice.agent.metrics import Measures
+from rivertwice.agent.metrics_http import serve_metrics
+from rivertwice.core.errors import ConfigError
+from rivertwice.core.settings import Settings
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from homes.ledger import ledger_row
 from homes.project import make_project
-from rivertwice.config import PipelineHome
-from rivertwice.instants import to_iso, to_ms
-from rivertwice.metrics.model import Measures
-from rivertwice.metrics.ring import CURVES, LEVELS, read_level, ring_file
+from rivertwice.agent.alerting import Look
+from rivertwice.agent.health import StreamObservation
+from rivertwice.agent.metrics import Measures
+from rivertwice.agent.ring import CURVES, LEVELS, read_level, ring_file
+from rivertwice.agent.samples import Before, SampleKeeper, note_of, take_sample
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import to_iso, to_ms
 from rivertwice.stream.heartbeat import HeartbeatThread
 from rivertwice.stream.lease import Owner
-from rivertwice.supervise.alerting import Look
-from rivertwice.supervise.health import StreamObservation
-from rivertwice.supervise.samples import Before, SampleKeeper, note_of, take_sample
 from rivertwice.timeline.intent import Heartbeat, Intent, read_heartbeat, write_heartbeat, write_intent
 
 NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)

@@ -10,18 +10,17 @@ from datetime import timedelta
 import pytest
 
 from homes.savepoint import NOW, make_home
-from rivertwice.alerts.store import alerts_of
-from rivertwice.commands.status_text import recovery_texts
+from rivertwice.agent import savepoints as savepoints_module
+from rivertwice.agent.alert_store import alerts_of
+from rivertwice.agent.savepoints import SavepointKeeper, describe_unproved
+from rivertwice.agent.view import view_pipeline
+from rivertwice.cli.services import recovery_texts
+from rivertwice.savepoint.catalogue import encode_record
 from rivertwice.savepoint.operations import record as steps
 from rivertwice.savepoint.operations.record import Restore, write_operation
 from rivertwice.savepoint.proof import record_attempt
-from rivertwice.savepoint.records import encode_record
-from rivertwice.savepoint.recovery import PROVE, ROTATE, WAIT
-from rivertwice.savepoint.recovery_view import view_recovery
+from rivertwice.savepoint.recovery import PROVE, ROTATE, WAIT, view_recovery
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.supervise import savepoints as savepoints_module
-from rivertwice.supervise.savepoints import SavepointKeeper, describe_unproved
-from rivertwice.supervise.view import view_pipeline
 from rivertwice.timeline.intent import write_intent
 
 
@@ -137,7 +136,7 @@ def test_an_upgrades_way_back_is_a_rewind_under_the_old_definition(kept):
 
 def test_a_savepoint_is_taken_once_the_objective_needs_one(kept, monkeypatch):
     settings, home, origin, keeper, jobs = kept
-    monkeypatch.setattr("rivertwice.savepoint.recovery_view.read_objective", lambda *_: timedelta(minutes=1))
+    monkeypatch.setattr("rivertwice.savepoint.recovery.read_objective", lambda *_: timedelta(minutes=1))
     monkeypatch.setattr(savepoints_module, "read_objective", lambda *_: timedelta(minutes=1))
     assert keeper.look("p", NOW).kind == WAIT
     origin.store.delete(f"{origin.id}/proof.json")  # now all four batches would be replayed

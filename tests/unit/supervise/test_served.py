@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from homes import torn
-from rivertwice.config import Settings
-from rivertwice.store.delta_log import EMPTY
-from rivertwice.store.remembered import newest_commit
-from rivertwice.supervise.served import ServedKeeper, state_of
+from rivertwice.agent.served import ServedKeeper, state_of
+from rivertwice.core.settings import Settings
+from rivertwice.storage.delta_log import EMPTY
+from rivertwice.storage.remembered import newest_commit
 from rivertwice.timeline.served import read_served
 
 

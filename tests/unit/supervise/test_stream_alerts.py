@@ -6,15 +6,15 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from rivertwice.alerts.store import alerts_of
-from rivertwice.config import Settings
-from rivertwice.instants import utc_now
-from rivertwice.supervise.act import page
-from rivertwice.supervise.agent import Agent
-from rivertwice.supervise.alerting import end_stream_alerts
-from rivertwice.supervise.archiver import RetentionKeeper
-from rivertwice.supervise.decide import Action, ActionKind
-from rivertwice.supervise.disk import KIND, DiskWatch
+from rivertwice.agent.act import page
+from rivertwice.agent.agent import Agent
+from rivertwice.agent.alert_store import alerts_of
+from rivertwice.agent.alerting import end_stream_alerts
+from rivertwice.agent.archiver import RetentionKeeper
+from rivertwice.agent.decide import Action, ActionKind
+from rivertwice.agent.disk import KIND, DiskWatch
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
 from rivertwice.timeline.intent import write_intent
 
 

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from homes.ledger import NOW, ledger_row
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.metrics import measure
-from rivertwice.store import delta
+from rivertwice.agent import metrics as measure
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.storage import delta
 from rivertwice.timeline import ledger
 from rivertwice.timeline.committed import (
     COLUMNS,

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 
 from homes.ledger import ledger_row
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.store import delta
-from rivertwice.store.delta_log import entry_path
-from rivertwice.store.table_upkeep import compact, sweep
-from rivertwice.timeline import cursor
-from rivertwice.timeline.cursor import COLUMNS, LedgerCursor, cursor_of, keys_of
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.storage import delta
+from rivertwice.storage.delta_log import entry_path
+from rivertwice.storage.table_upkeep import compact, sweep
+from rivertwice.timeline import committed as cursor
+from rivertwice.timeline.committed import COLUMNS, LedgerCursor, cursor_of, keys_of
 from rivertwice.timeline.ledger import append_ledger, to_table
 
 

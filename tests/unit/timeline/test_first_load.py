@@ -8,17 +8,10 @@ from pathlib import Path
 import pytest
 
 from homes.first_load import ZONES
-from rivertwice.config import PipelineHome
-from rivertwice.errors import DamagedFileError, RequestError
-from rivertwice.instants import EPOCH
-from rivertwice.timeline.first_load import (
-    FirstLoad,
-    LogZone,
-    covered_by,
-    read_load,
-    read_zones,
-    record_load,
-)
+from rivertwice.core.errors import DamagedFileError, RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import EPOCH
+from rivertwice.timeline.first_load import FirstLoad, LogZone, covered_by, read_load, read_zones, record_load
 
 LOAD = FirstLoad(
     "p",

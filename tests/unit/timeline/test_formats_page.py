@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from homes.backfill import emitted, result
-from rivertwice.backfill.corrections import stamp_rows
+from rivertwice.backfill.store import stamp_rows
 from rivertwice.log import archive_table
 from rivertwice.reconcile import results
 from rivertwice.timeline import ledger, sequence

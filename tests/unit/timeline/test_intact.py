@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from homes.ledger import ledger_row
 from homes.savepoint import NOW, write_checkpoint
 from homes.torn import ZEROS, add_batch, make_home, tear_commit
-from rivertwice.cli import cli
-from rivertwice.errors import TableDamageError
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import TableDamageError
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.store import delta
-from rivertwice.store.delta_log import CUT, EMPTY, GONE, entry_path
+from rivertwice.storage import delta
+from rivertwice.storage.delta_log import CUT, EMPTY, GONE, entry_path
 from rivertwice.timeline import intact
 from rivertwice.timeline.committed import CommittedBatches
 from rivertwice.timeline.intact import (

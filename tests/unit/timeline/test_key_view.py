@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from homes.one_source import events_yaml
-from rivertwice.commands.views import parse_key
-from rivertwice.errors import RequestError
-from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.savepoint.operations.rewind_compare import compare_emitted
+from rivertwice.cli.results import parse_key
+from rivertwice.core.errors import RequestError
+from rivertwice.definition.definition import Definition, parse_files
+from rivertwice.savepoint.operations.rewind_plan import compare_emitted
 from rivertwice.timeline.key_view import as_folded, check_request, folded_views, select_rows
 
 YAML = (

@@ -2,9 +2,9 @@ import pyarrow as pa
 import pytest
 
 from homes.ledger import NOW, ledger_row
-from rivertwice.config import Settings
-from rivertwice.errors import LedgerError
-from rivertwice.store import delta
+from rivertwice.core.errors import LedgerError
+from rivertwice.core.settings import Settings
+from rivertwice.storage import delta
 from rivertwice.timeline.ledger import (
     METADATA_KEY,
     LedgerRow,

@@ -9,8 +9,9 @@ import pytest
 
 from homes.backfill import add_timeline, make_home
 from homes.ledger import NOW, ledger_row
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import LedgerError
+from rivertwice.core.errors import LedgerError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import (
     Fork,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.config import PipelineHome
+from rivertwice.core.homes import PipelineHome
 from rivertwice.reconcile.model import RowId
 from rivertwice.reconcile.results import (
     ReconcileCause,
@@ -22,9 +22,9 @@ from rivertwice.reconcile.results import (
     store_run,
     verdict_rows,
 )
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.judgements import Increment
-from rivertwice.timeline.old_judgements import drop_old_judgements, select_old_quality, select_old_runs
+from rivertwice.timeline.upkeep import drop_old_judgements, select_old_quality, select_old_runs
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

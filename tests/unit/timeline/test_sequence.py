@@ -2,9 +2,9 @@ import threading
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.errors import LostRaceError
-from rivertwice.instants import parse_iso
+from rivertwice.core.errors import LostRaceError
+from rivertwice.core.instants import parse_iso
+from rivertwice.core.settings import Settings
 from rivertwice.timeline.sequence import append_entry, head, last_seq, move_head, publish, read_sequence
 
 NOW = parse_iso("2013-07-02T00:00:00Z")

@@ -10,22 +10,14 @@ import pytest
 from homes.backfill import HOUR, add_timeline, emitted, hours, make_home, result
 from homes.delivery import DeliveryHome
 from homes.ledger import NOW, ledger_row
-from rivertwice.errors import ServiceError
-from rivertwice.store import delta
+from rivertwice.core.errors import ServiceError
+from rivertwice.storage import delta
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import move_head, publish
-from rivertwice.timeline.served import (
-    ServedStamp,
-    export_lines,
-    export_sha256,
-    provisional_stamp,
-    read_served,
-    rebuild_served,
-    served_stamp,
-    stream_rows,
-    wait_served,
-)
+from rivertwice.timeline.served import export_sha256, read_served, rebuild_served, wait_served
+from rivertwice.timeline.served_rows import export_lines, stream_rows
+from rivertwice.timeline.served_stamp import ServedStamp, provisional_stamp, served_stamp
 from rivertwice.timeline.serving import Publication, select_served
 
 

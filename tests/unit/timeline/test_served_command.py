@@ -10,10 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from homes.backfill import make_home
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.store import delta
-from rivertwice.timeline.served import export_sha256, provisional_stamp, rebuild_served, served_stamp
+from rivertwice.cli.main import cli
+from rivertwice.core.settings import Settings
+from rivertwice.storage import delta
+from rivertwice.timeline.served import export_sha256, rebuild_served
+from rivertwice.timeline.served_stamp import provisional_stamp, served_stamp
 
 
 def rebuild(settings: Settings, *options: str) -> tuple[int, dict[str, Any]]:

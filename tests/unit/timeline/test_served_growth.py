@@ -12,29 +12,19 @@ import pytest
 
 from homes.backfill import HOUR, add_timeline, emitted, make_home, result
 from homes.ledger import NOW, ledger_row
-from rivertwice.config import PipelineHome
-from rivertwice.errors import TableDamageError
-from rivertwice.pipeline.bundle import Bundle
-from rivertwice.store import delta
-from rivertwice.store.delta_log import entry_path
-from rivertwice.store.orphans import live_files
-from rivertwice.timeline import served_change
+from rivertwice.core.errors import TableDamageError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.definition.bundle import Bundle
+from rivertwice.storage import delta
+from rivertwice.storage.delta_log import entry_path
+from rivertwice.storage.table_upkeep import live_files
+from rivertwice.timeline import served as served_change
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger
 from rivertwice.timeline.sequence import last_seq, move_head, publish, read_sequence
-from rivertwice.timeline.served import (
-    Way,
-    export_lines,
-    export_sha256,
-    newest_rows,
-    open_rows,
-    provisional_stamp,
-    read_served,
-    rebuild_served,
-    rows_served_by,
-    served_stamp,
-    stream_rows,
-)
+from rivertwice.timeline.served import Way, export_sha256, open_rows, read_served, rebuild_served
+from rivertwice.timeline.served_rows import export_lines, newest_rows, rows_served_by, stream_rows
+from rivertwice.timeline.served_stamp import provisional_stamp, served_stamp
 from rivertwice.timeline.serving import Publication
 
 

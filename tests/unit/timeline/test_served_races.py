@@ -12,13 +12,14 @@ import pytest
 from homes.backfill import HOUR, emitted
 from homes.erasure import BATCHES, ErasureWorld
 from homes.ledger import ledger_row
-from rivertwice.errors import LostRaceError
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.store import delta
+from rivertwice.core.errors import LostRaceError
+from rivertwice.definition.definition import load_definition
+from rivertwice.storage import delta
 from rivertwice.timeline import served
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import load_timeline
-from rivertwice.timeline.served import METADATA_KEY, read_served, rebuild_served, served_stamp
+from rivertwice.timeline.served import read_served, rebuild_served
+from rivertwice.timeline.served_stamp import METADATA_KEY, served_stamp
 
 
 @pytest.fixture

@@ -13,13 +13,14 @@ import pytest
 from homes.backfill import HOUR, RESULT, YAML, add_timeline
 from homes.ledger import NOW, ledger_row
 from homes.project import make_project
-from rivertwice.errors import TableDamageError
-from rivertwice.pipeline.bundle import build_bundle, save_bundle
-from rivertwice.store import delta
+from rivertwice.core.errors import TableDamageError
+from rivertwice.definition.bundle import build_bundle, save_bundle
+from rivertwice.storage import delta
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.timeline.lineage import Fork, path_ledger
 from rivertwice.timeline.sequence import last_seq, move_head, publish, read_sequence
-from rivertwice.timeline.served import Way, export_lines, read_served, rebuild_served, rows_served_by
+from rivertwice.timeline.served import Way, read_served, rebuild_served
+from rivertwice.timeline.served_rows import export_lines, rows_served_by
 from rivertwice.timeline.serving import Publication
 
 SQL = (

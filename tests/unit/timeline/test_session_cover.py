@@ -18,9 +18,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.instants import EPOCH
-from rivertwice.timeline.serving import WITHDRAWN, Publication, select_served
-from rivertwice.timeline.session_cover import STREAM_SEQ, select_replaced
+from rivertwice.core.instants import EPOCH
+from rivertwice.timeline.serving import STREAM_SEQ, WITHDRAWN, Publication, select_replaced, select_served
 
 STAMP = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema([("window_start", STAMP), ("window_end", STAMP), ("k", pa.string()), ("part", pa.decimal128(6, 2))])

@@ -10,18 +10,17 @@ from deltalake import DeltaTable
 
 from homes.ledger import ledger_row
 from homes.project import REPOSITORY
-from rivertwice.config import Settings
-from rivertwice.errors import LostRaceError
-from rivertwice.explain.records import read_batches
-from rivertwice.instants import from_ms
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.store import delta
-from rivertwice.store.delta_counts import bounds_in_log, rows_by, total_rows
-from rivertwice.store.delta_dataset import TableFiles
-from rivertwice.store.table_upkeep import compact
-from rivertwice.timeline import skipping
-from rivertwice.timeline.committed import CommittedBatches
-from rivertwice.timeline.cursor import LedgerCursor
+from rivertwice.core.errors import LostRaceError
+from rivertwice.core.instants import from_ms
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+from rivertwice.read.explain_records import read_batches
+from rivertwice.storage import delta
+from rivertwice.storage.delta_counts import bounds_in_log, rows_by, total_rows
+from rivertwice.storage.delta_dataset import TableFiles
+from rivertwice.storage.table_upkeep import compact
+from rivertwice.timeline import ledger as skipping
+from rivertwice.timeline.committed import CommittedBatches, LedgerCursor
 from rivertwice.timeline.ledger import SCHEMA, append_ledger, read_ledger, to_table
 from rivertwice.timeline.upkeep import no_upkeep, renew_properties
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import PipelineHome
-from rivertwice.errors import DamagedFileError, LostRaceError, RequestError
-from rivertwice.instants import EPOCH
+from rivertwice.core.errors import DamagedFileError, LostRaceError, RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import EPOCH
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.stream_load import StreamLoad, read_stream_load, record_stream_load
 

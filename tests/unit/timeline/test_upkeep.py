@@ -9,14 +9,15 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.errors import ConfigError, LostRaceError
-from rivertwice.instants import utc_now
+from rivertwice.agent.agent import AGAIN, UpkeepKeeper
+from rivertwice.core.errors import ConfigError, LostRaceError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
 from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run, verdict_rows
-from rivertwice.store import delta, table_upkeep
-from rivertwice.store.delta_read import version_of
-from rivertwice.store.new_files import write_file
-from rivertwice.store.table_upkeep import (
+from rivertwice.storage import delta, table_upkeep
+from rivertwice.storage.delta import write_file
+from rivertwice.storage.delta_read import version_of
+from rivertwice.storage.table_upkeep import (
     UNNAMED_KEPT,
     TableShape,
     compact,
@@ -27,7 +28,6 @@ from rivertwice.store.table_upkeep import (
     sweep,
     sweep_unnamed,
 )
-from rivertwice.supervise.upkeep import AGAIN, UpkeepKeeper
 from rivertwice.timeline.upkeep import (
     COMMITS_AT,
     LISTED_EVERY,
@@ -281,7 +281,7 @@ def test_upkeep_that_fails_waits_before_it_is_tried_again(tmp_path, monkeypatch)
         message = "the disk is gone"
         raise OSError(message)
 
-    monkeypatch.setattr("rivertwice.supervise.upkeep.keep_up_if_due", fail)
+    monkeypatch.setattr("rivertwice.agent.agent.keep_up_if_due", fail)
     keeper = UpkeepKeeper(settings, lambda: ["p"], threading.Event())
     for after in (timedelta(0), timedelta(seconds=30), AGAIN):
         if after == timedelta(seconds=30):

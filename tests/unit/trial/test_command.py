@@ -14,10 +14,10 @@ from click.testing import CliRunner, Result
 
 from homes.backfill import make_home
 from homes.project import replace_text
-from rivertwice.cli import cli
-from rivertwice.commands.trial import trial_text
-from rivertwice.config import Settings
-from rivertwice.trial.model import (
+from rivertwice.cli.cases import trial_text
+from rivertwice.cli.main import cli
+from rivertwice.core.settings import Settings
+from rivertwice.versions.try_model import (
     COMPARED,
     INCOMPARABLE,
     Change,
@@ -38,7 +38,7 @@ COMMENT = ("-- a comment\n", "")
 
 def run(settings: Settings, *arguments: str) -> Result:
     """Run the command where neither Spark nor Kafka may be asked."""
-    with mock.patch("rivertwice.pipeline.engine.spark_session", side_effect=AssertionError("Spark was started")):
+    with mock.patch("rivertwice.engine.session.spark_session", side_effect=AssertionError("Spark was started")):
         return CliRunner().invoke(cli, ["--output", "json", "try", "p", *arguments], env=settings.to_env())
 
 

@@ -13,13 +13,13 @@ from click.testing import CliRunner, Result
 
 from homes.backfill import SQL, YAML, make_home
 from homes.project import FLIGHTS
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.errors import RequestError
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import RequestError
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition, parse_files
+from rivertwice.engine.case_files import load_case, record_headers, record_value
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.case_files import load_case, record_headers, record_value
-from rivertwice.pipeline.definition import load_definition, parse_files
-from rivertwice.trial.cut import (
+from rivertwice.versions.case_from_log import (
     RawRecord,
     Results,
     case_text,

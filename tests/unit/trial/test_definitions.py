@@ -9,9 +9,11 @@ import pytest
 
 from histories.kinds import definition_files
 from homes.backfill import SQL, YAML
-from rivertwice.pipeline.definition import Definition, parse_files
-from rivertwice.pipeline.fingerprint import ChangedComponent, compare_fingerprints, fingerprint_of
-from rivertwice.trial.definitions import (
+from rivertwice.definition.definition import Definition, parse_files
+from rivertwice.definition.fingerprint import ChangedComponent, compare_fingerprints, fingerprint_of
+from rivertwice.versions.try_model import (
+    Retyped,
+    SchemaChange,
     compare_schemas,
     decodes_alike,
     describe_sameness,
@@ -20,7 +22,6 @@ from rivertwice.trial.definitions import (
     keeps_zones,
     select_effective,
 )
-from rivertwice.trial.model import Retyped, SchemaChange
 
 RULE = "    rules: [{name: known, rule: in_set, field: k, values: [a]}]\n"
 LONGER = SQL.replace("'1 hour'", "'2 hours'")

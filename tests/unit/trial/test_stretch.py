@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from homes.backfill import HOUR, asked, hours, make_home, view, zone
-from rivertwice.backfill.components import Component, Span
-from rivertwice.backfill.model import SessionsView
-from rivertwice.errors import LogGapError, RequestError
-from rivertwice.instants import TimeRange, from_ms
-from rivertwice.trial.stretch import (
+from rivertwice.backfill.model import Component, SessionsView, Span
+from rivertwice.core.errors import LogGapError, RequestError
+from rivertwice.core.instants import TimeRange, from_ms
+from rivertwice.versions.try_stretch import (
     choose_ranges,
     newest_stretch,
     plan_settled,

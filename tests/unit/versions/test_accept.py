@@ -16,11 +16,11 @@ from click.testing import CliRunner, Result
 from homes.backfill import HOUR, NOW, make_home
 from homes.project import replace_text
 from homes.versions import AT, MORE, OTHER_KEY, TWO_HOURS, Change, World, edit_files
-from rivertwice.cli import cli
-from rivertwice.config import Settings
-from rivertwice.instants import from_ms
+from rivertwice.cli.main import cli
+from rivertwice.core.instants import from_ms
+from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
-from rivertwice.store.delta_counts import extent_of
+from rivertwice.storage.delta_counts import extent_of
 from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import Extent, read_versions
@@ -41,7 +41,7 @@ def run(settings: Settings, *arguments: str) -> Result:
     """Run a command where Spark may not be asked, and Kafka is a few numbers."""
     answers = {"topic_id": "id", "cluster_id": "c", "begin_offsets": {0: 0}, "end_offsets": {0: 40}}
     with (
-        mock.patch("rivertwice.pipeline.engine.spark_session", side_effect=AssertionError("Spark was started")),
+        mock.patch("rivertwice.engine.session.spark_session", side_effect=AssertionError("Spark was started")),
         mock.patch.multiple(kafka, **{name: mock.Mock(return_value=answer) for name, answer in answers.items()}),
     ):
         return CliRunner().invoke(cli, list(arguments), env=settings.to_env())
@@ -92,7 +92,7 @@ def test_a_version_says_as_it_begins_that_a_person_must_accept_the_switch(
     with (
         mock.patch("rivertwice.versions.plan.look_at_log", return_value="nothing is to be loaded"),
         mock.patch("rivertwice.versions.plan.view_retention", return_value=mock.Mock(topics=[])),
-        mock.patch("rivertwice.pipeline.engine.spark_on_demand"),
+        mock.patch("rivertwice.engine.session.spark_on_demand"),
     ):
         shown = run(settings, "upgrade", "p", "--new-version", "--dry-run")
     assert shown.exit_code == 0, (shown.output, shown.exception)
@@ -100,7 +100,7 @@ def test_a_version_says_as_it_begins_that_a_person_must_accept_the_switch(
     assert why in accept
     assert printed(accept, "rivertwice version serve") == list(ACCEPT)
     assert not any(line.startswith("declare") for line in shown.stdout.splitlines())
-    with mock.patch("rivertwice.commands.versions.load_and_start", return_value=({}, "loaded")):
+    with mock.patch("rivertwice.cli.versions.load_and_start", return_value=({}, "loaded")):
         begun = run(settings, "upgrade", "p", "--new-version", "--yes")
     assert begun.exit_code == 0, (begun.output, begun.exception)
     assert printed(begun.stdout, "rivertwice version serve") == list(ACCEPT)
@@ -184,7 +184,7 @@ def test_an_acceptance_needs_a_reason(tmp_path: Path) -> None:
 
 
 def test_rows_that_can_be_compared_are_not_accepted_unseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rivertwice.commands import versions
+    from rivertwice.cli import versions
 
     world = two_versions(tmp_path, MORE)
     monkeypatch.setattr(versions, "_compared", lambda *_: world.parity())
@@ -235,7 +235,7 @@ def test_a_version_that_has_not_caught_up_is_accepted_by_nobody(tmp_path: Path) 
 
 
 def test_a_reconcile_that_fails_between_the_question_and_the_commit_prevents_the_switch(tmp_path: Path) -> None:
-    from rivertwice.commands import versions
+    from rivertwice.cli import versions
 
     world = two_versions(tmp_path)
     real = versions._serve_different

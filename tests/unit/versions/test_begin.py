@@ -11,10 +11,10 @@ import pytest
 from homes.backfill import make_home
 from homes.project import replace_text
 from rivertwice.backfill.load_state import hold_load
-from rivertwice.config import Settings
-from rivertwice.errors import LostRaceError, RequestError
-from rivertwice.locks import lock
-from rivertwice.pipeline.bundle import Bundle, build_bundle, load_bundle
+from rivertwice.core.errors import LostRaceError, RequestError
+from rivertwice.core.locks import lock
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import Bundle, build_bundle, load_bundle
 from rivertwice.stream.lease import lock_file
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.version_records import hold_versions, read_versions, record_version

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import Settings
-from rivertwice.errors import DefinitionError
-from rivertwice.trial.model import Expected, Retyped, SchemaChange
+from rivertwice.core.errors import DefinitionError
+from rivertwice.core.settings import Settings
 from rivertwice.versions.changes import ColumnsChange, read_changes, undeclared_columns
-from rivertwice.versions.policy import changes_path
+from rivertwice.versions.model import changes_path
+from rivertwice.versions.try_model import Expected, Retyped, SchemaChange
 
 GOOD = """
 reason: the mean counted early departures as negative

@@ -8,8 +8,8 @@ from unittest import mock
 from click.testing import CliRunner, Result
 
 from homes.backfill import NOW, make_home
-from rivertwice.cli import cli
-from rivertwice.config import Settings
+from rivertwice.cli.main import cli
+from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.stream_load import read_stream_load
@@ -27,7 +27,7 @@ def changed(folder: Path) -> Settings:
 def run(settings: Settings, *arguments: str) -> Result:
     answers = {"topic_id": "id", "cluster_id": "c", "begin_offsets": {0: 0}, "end_offsets": {0: 40}}
     with (
-        mock.patch("rivertwice.pipeline.engine.spark_session", side_effect=AssertionError("Spark was started")),
+        mock.patch("rivertwice.engine.session.spark_session", side_effect=AssertionError("Spark was started")),
         mock.patch.multiple(kafka, **{name: mock.Mock(return_value=answer) for name, answer in answers.items()}),
     ):
         return CliRunner().invoke(cli, list(arguments), env=settings.to_env())

@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from homes.versions import AT, GONE, World
-from rivertwice.alerts.kinds import TASK_FAILED
-from rivertwice.alerts.model import CRITICAL, AlertCause, Report
-from rivertwice.alerts.store import alerts_of
-from rivertwice.cli import cli
-from rivertwice.errors import RequestError
+from rivertwice.agent.alert_kinds import TASK_FAILED
+from rivertwice.agent.alert_model import CRITICAL, AlertCause, Report
+from rivertwice.agent.alert_store import alerts_of
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import RequestError
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.sequence import publish, read_sequence
 from rivertwice.timeline.served_stamp import serving_by_stamp
@@ -32,8 +32,7 @@ from rivertwice.versions.comparisons import (
     require_valid,
     store_comparison,
 )
-from rivertwice.versions.model import Proof
-from rivertwice.versions.policy import changes_path, switches_by_itself
+from rivertwice.versions.model import Proof, changes_path, switches_by_itself
 from rivertwice.versions.serve import serve_version
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.config import PipelineHome
-from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.core.errors import LostRaceError, RequestError
+from rivertwice.core.homes import PipelineHome
 from rivertwice.timeline.served_stamp import BESIDE, ServedStamp, is_own, mark_of, serving_version_of
 from rivertwice.timeline.version_records import Version
-from rivertwice.trial.model import Comparison, Retyped, SchemaChange
 from rivertwice.versions.begin import needs_frozen, require_droppable, select_under_way
 from rivertwice.versions.changes import ColumnsChange
 from rivertwice.versions.model import Proof
 from rivertwice.versions.parity import find_missing, find_refusals
 from rivertwice.versions.serve import has_served, require_unmoved, stamp_to_serve
+from rivertwice.versions.try_model import Comparison, Retyped, SchemaChange
 
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 FIRST, SECOND = (PipelineHome(Path("/home/pipelines") / name) for name in ("p", "p@v2"))

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from homes.backfill import make_home
-from rivertwice.config import Settings, require_pipeline
-from rivertwice.config.versions import base_of, split_version, version_name
-from rivertwice.errors import ConfigError, DefinitionError
-from rivertwice.pipeline.bundle import build_bundle, rename
-from rivertwice.pipeline.definition import load_definition
+from rivertwice.core.errors import ConfigError, DefinitionError
+from rivertwice.core.homes import require_pipeline
+from rivertwice.core.installed import base_of, split_version, version_name
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import build_bundle, rename
+from rivertwice.definition.definition import load_definition
 from rivertwice.versions.plan import diff_files
 
 

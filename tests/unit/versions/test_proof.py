@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from homes.seals import LOOK, NOW, SEAL
-from rivertwice.reconcile.seals.changes import TableChanges
-from rivertwice.reconcile.seals.look import Look
-from rivertwice.store.delta_read import Change
+from rivertwice.reconcile.seals.look import Look, TableChanges
+from rivertwice.storage.delta_read import Change
 from rivertwice.timeline.sequence import PUBLICATION, Entry
 from rivertwice.timeline.served_stamp import ServedStamp
-from rivertwice.versions.cover import common_ends
+from rivertwice.versions.parity import common_ends
 from rivertwice.versions.proof import prove
 
 FOREIGN = [TableChanges("changelog", 7, 6, [Change(7, "DELETE", "", False, frozenset())])]

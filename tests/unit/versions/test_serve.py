@@ -11,22 +11,22 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.versions import AT, GONE, World
-from rivertwice.cli import cli
-from rivertwice.commands import versions
-from rivertwice.config import PipelineHome
-from rivertwice.errors import LostRaceError, RequestError
-from rivertwice.pipeline.bundle import load_bundle
-from rivertwice.pipeline.definition import load_definition
-from rivertwice.privacy.rewrite import own_tables
+from rivertwice.cli import versions
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import LostRaceError, RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.definition.bundle import load_bundle
+from rivertwice.definition.definition import load_definition
 from rivertwice.reconcile.seals import look
 from rivertwice.savepoint.operations.upgrade import show_upgrade
-from rivertwice.store import delta
-from rivertwice.store.delta_read import version_of
+from rivertwice.storage import delta
+from rivertwice.storage.delta_read import version_of
 from rivertwice.timeline import served
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.served import export_sha256, read_served, rebuild_served
 from rivertwice.timeline.served_stamp import BESIDE, served_stamp, serving_by_stamp, stamp_of
 from rivertwice.timeline.version_records import hold_versions
+from rivertwice.upkeep.rewrite import own_tables
 from rivertwice.versions import serve
 from rivertwice.versions.begin import begin_version, drop_version, find_wanted
 from rivertwice.versions.serve import read_switches, serve_version

@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from homes.versions import AT, World
-from rivertwice.cli import cli
-from rivertwice.cockpit.versions import describe_versions
-from rivertwice.orchestration.dag_names import dag_of_step
+from rivertwice.airflow.dag_names import dag_of_step
+from rivertwice.cli.main import cli
+from rivertwice.read.timelines import describe_versions
 from rivertwice.timeline.intent import write_intent
 from rivertwice.versions.begin import drop_version
 from rivertwice.versions.comparisons import store_comparison
-from rivertwice.versions.policy import changes_path
+from rivertwice.versions.model import changes_path
 from rivertwice.versions.view import BACK, COMPARE, DECLARE, NONE, RECONCILE, SERVE, view_versions
 
 

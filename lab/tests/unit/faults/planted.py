@@ -15,7 +15,7 @@ from lab.faults.events import EventPlan, plan_events
 from lab.oracle.expect import expect
 from lab.oracle.rules import WINDOW_MS, Record
 from lab.oracle.sources import Batch, Log
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.ledger import LedgerRow, to_table
 
 TOPIC = "planted"

@@ -30,8 +30,8 @@ from lab.faults.outcomes import (
     wall_seconds,
 )
 from lab.faults.report import FOUND, render_report
-from rivertwice.cli import cli
-from rivertwice.errors import RequestError
+from rivertwice.cli.main import cli
+from rivertwice.core.errors import RequestError
 
 BEGAN = "2026-03-01T10:00:00Z"
 
@@ -184,7 +184,7 @@ import sys
 sys.modules["duckdb"] = None
 import importlib.util
 importlib.util.find_spec = lambda name, found=importlib.util.find_spec: None if name == "duckdb" else found(name)
-from rivertwice.cli import main
+from rivertwice.cli.main import main
 main()
 """
 

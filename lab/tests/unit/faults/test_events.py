@@ -8,7 +8,7 @@ import pytest
 
 from lab.faults.events import EventPlan, plan_events
 from lab.oracle.rules import Record, Row, read_record
-from rivertwice.errors import RequestError
+from rivertwice.core.errors import RequestError
 
 PLAN = EventPlan(seed=3, records=500)
 

@@ -13,10 +13,10 @@ from lab.faults.foreign import (
     nothing_changed,
     rewrite_unseen,
 )
-from rivertwice.reconcile.seals.changes import FOREIGN, classify_change
-from rivertwice.store import delta
-from rivertwice.store.delta_counts import broken_files, total_rows
-from rivertwice.store.delta_read import changes_since, version_of
+from rivertwice.reconcile.seals.look import FOREIGN, classify_change
+from rivertwice.storage import delta
+from rivertwice.storage.delta_counts import broken_files, total_rows
+from rivertwice.storage.delta_read import changes_since, version_of
 
 
 def make_table(folder: Path) -> Path:

@@ -16,7 +16,7 @@ import pytest
 from lab.faults.processes import end_group, group_members, signal_group, start_process, strike_when
 from lab.faults.proxy import CLEAR, FaultProxy, Weather
 from lab.faults.steps import DeltaLog, Steps
-from rivertwice.store import delta
+from rivertwice.storage import delta
 
 ROWS = pa.table({"k": ["a"]})
 

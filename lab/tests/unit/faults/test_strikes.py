@@ -14,7 +14,7 @@ import pytest
 from lab.faults.cases import all_cases
 from lab.faults.strikes import AFTER, BEFORE, GO, HELD, IN_WORKER, Strike
 from lab.faults.struck import killing_workers, owner_of
-from rivertwice.store.files import read_json
+from rivertwice.storage.local import read_json
 from running.waiting import wait_for
 
 LOAD = Strike("reading the file", "json:load", BEFORE)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.flights.data import FILES, DataLock, data_complete, fetch_data
-from rivertwice.errors import ServiceError
+from rivertwice.core.errors import ServiceError
 
 
 def make_sdist(path: Path) -> str:

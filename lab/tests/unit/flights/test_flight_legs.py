@@ -12,9 +12,9 @@ from homes.project import REPOSITORY
 from lab.flights.data import flights_csv
 from lab.flights.legs import arrival_instant, read_legs
 from lab.flights.replay import STORIES, ReplayRequest, plan_replay
-from rivertwice.config import Settings
-from rivertwice.errors import RequestError
-from rivertwice.instants import parse_iso
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import parse_iso
+from rivertwice.core.settings import Settings
 
 pytestmark = pytest.mark.long
 

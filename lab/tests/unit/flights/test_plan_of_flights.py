@@ -10,8 +10,8 @@ import pytest
 
 from lab.flights.data import flights_csv
 from lab.flights.plan import STORM, Flight, log_order, plan_records, read_flights, scheduled_instant
-from rivertwice.config import Settings
-from rivertwice.errors import RequestError
+from rivertwice.core.errors import RequestError
+from rivertwice.core.settings import Settings
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,7 @@ import pytest
 
 from lab.flights.plan import Flight
 from lab.flights.poison import KINDS, make_poison, plan_poison
-from rivertwice.errors import RequestError
+from rivertwice.core.errors import RequestError
 
 FLIGHTS = [
     Flight(date(2013, 7, 1), datetime(2013, 7, 1, 12, n % 60, tzinfo=UTC), n, "UA", n, None, "EWR", "IAH", 1400)

@@ -6,8 +6,8 @@ import pytest
 
 from lab.flights.plan import STORM
 from lab.flights.replay import ReplayRequest, plan_replay, select_unsent
-from rivertwice.config import Settings
-from rivertwice.errors import RequestError
+from rivertwice.core.errors import RequestError
+from rivertwice.core.settings import Settings
 
 pytestmark = pytest.mark.long
 

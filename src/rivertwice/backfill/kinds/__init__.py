@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from rivertwice.backfill.kinds.planner import Planner
 from rivertwice.backfill.kinds.sessions import SessionPlanner
 from rivertwice.backfill.kinds.windows import WindowPlanner
-from rivertwice.config.versions import base_of
-from rivertwice.errors import RequestError
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.kinds import Kind
-from rivertwice.pipeline.kinds.intervals import Intervals
-from rivertwice.pipeline.kinds.sessions import Sessions
-from rivertwice.pipeline.kinds.tumbling_hopping import TumblingHopping
+from rivertwice.core.errors import RequestError
+from rivertwice.core.installed import base_of
+from rivertwice.definition.definition import Definition
+from rivertwice.definition.kinds import Kind
+from rivertwice.definition.kinds.intervals import Intervals
+from rivertwice.definition.kinds.sessions import Sessions
+from rivertwice.definition.kinds.tumbling_hopping import TumblingHopping
 
 __all__ = ["Planner", "find_planner", "planner_of"]
 

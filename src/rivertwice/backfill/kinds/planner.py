@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from rivertwice.backfill.model import SessionsView
 from rivertwice.backfill.ranges import HalfOpenRange
-from rivertwice.config import PipelineHome
+from rivertwice.core.homes import PipelineHome
+from rivertwice.definition.definition import Definition
 from rivertwice.log.gaps import REPAIRABLE
-from rivertwice.pipeline.definition import Definition
-from rivertwice.store import delta
+from rivertwice.storage import delta
 from rivertwice.timeline.judgements import verdicts_of
 from rivertwice.timeline.serving import Publication
-from rivertwice.verdicts import LATE, NOT_COMPARABLE
+from rivertwice.timeline.verdicts import LATE, NOT_COMPARABLE
 
 
 @dataclass(frozen=True)

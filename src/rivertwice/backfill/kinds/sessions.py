@@ -6,8 +6,8 @@ from rivertwice.backfill.kinds.planner import LateWindows, Repairs, newest_late
 from rivertwice.backfill.model import Seed, SessionsView
 from rivertwice.backfill.ranges import merge
 from rivertwice.backfill.session_observe import without_published
-from rivertwice.config import PipelineHome
-from rivertwice.pipeline.definition import Definition
+from rivertwice.core.homes import PipelineHome
+from rivertwice.definition.definition import Definition
 from rivertwice.timeline.serving import to_epoch_ms
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rivertwice.backfill.kinds.planner import LateWindows, Repairs, newest_late, window_ms
 from rivertwice.backfill.ranges import align_outwards, merge, reach, subtract
-from rivertwice.config import PipelineHome
-from rivertwice.pipeline.definition import Definition
+from rivertwice.core.homes import PipelineHome
+from rivertwice.definition.definition import Definition
 from rivertwice.timeline.serving import to_epoch_ms
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.kinds import Kind
-from rivertwice.pipeline.kinds.intervals import Intervals
-from rivertwice.pipeline.kinds.sessions import Sessions
-from rivertwice.pipeline.kinds.stateful import Stateful
-from rivertwice.pipeline.kinds.tumbling_hopping import TumblingHopping
+from rivertwice.definition.definition import Definition
+from rivertwice.definition.kinds import Kind
+from rivertwice.definition.kinds.intervals import Intervals
+from rivertwice.definition.kinds.sessions import Sessions
+from rivertwice.definition.kinds.stateful import Stateful
+from rivertwice.definition.kinds.tumbling_hopping import TumblingHopping
 from rivertwice.reconcile.gaps import Jump
 from rivertwice.reconcile.kinds.intervals import IntervalJudge
 from rivertwice.reconcile.kinds.judge import Judge
@@ -34,7 +34,7 @@ class JudgeInput:
         definition: whose results are judged.
         rows: view to accepted rows with `_index`, `_late_ms` and `_group`.
         chain: re-derived watermarks.
-        amended: view to what dead letters should have been (`deadletters.cure.amended_rows`), where that is applied.
+        amended: view to what dead letters should have been (`timeline.dead_cure.amended_rows`), where that is applied.
         jumps: the accepted gaps of the path, which the order of a fold depends on.
         own: number of an older definition (`WindowJudge`).
         barred: ranges of event time over which the SQL throws (`reconcile.thrown`).

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from rivertwice.backfill.load_plan import find_unloaded
-from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import late_by_row, unique_rows
 from rivertwice.reconcile.gaps import Doubts
 from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId

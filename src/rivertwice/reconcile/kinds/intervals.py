@@ -16,19 +16,22 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.interval_rows import compute_interval_rows, interval_views
-from rivertwice.pipeline.tables import all_versions, late_versions, window_closes
-from rivertwice.reconcile.balance import PairCount
-from rivertwice.reconcile.evidence.evidence import Evidence
-from rivertwice.reconcile.evidence.intervals import IntervalEvidence
+from rivertwice.definition.definition import Definition
+from rivertwice.engine.interval_rows import (
+    all_versions,
+    compute_interval_rows,
+    interval_views,
+    late_versions,
+    window_closes,
+)
+from rivertwice.reconcile.evidence import Evidence, IntervalEvidence
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX, Doubts
-from rivertwice.reconcile.kinds.account import closed_pairs
 from rivertwice.reconcile.kinds.fixed_windows import FixedWindows
+from rivertwice.reconcile.kinds.judge import closed_pairs
 from rivertwice.reconcile.kinds.read_rows import is_below, is_read, without_barred
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
-from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
+from rivertwice.reconcile.model import AmendedRow, LateRow, PairCount, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
 
 _NO_KEYS = RowColumns((), ())

@@ -10,12 +10,11 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.definition import Definition
-from rivertwice.reconcile.balance import PairCount
-from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.gaps import Doubts
-from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
+from rivertwice.reconcile.model import AmendedRow, LateRow, PairCount, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
 from rivertwice.reconcile.view import Served
 
@@ -147,3 +146,21 @@ def amended_rows(judge: Judge, shape: RowColumns) -> list[AmendedRow]:
 def records_without_output(judge: Judge) -> dict[Part, int] | None:
     """Return by part the records that yielded no row; None: they are what was accepted and is in no window."""
     return judge.records_without_output() if isinstance(judge, HasRecordsWithoutOutput) else None
+
+
+# Which pairs of record and window the rows of the changelog account for. Pure.
+
+
+def count_by_rows(evidence: Evidence, unread: Doubts, closed_ms: int) -> int:
+    """Return the sum of the rows' own counts; not of windows whose input is gone, nor of updates of open windows."""
+    return sum(
+        evidence.shape.count(stream_row.values)
+        for row, rows in evidence.stream.items()
+        if unread.of(row.start_ms, row.end_ms) is None and not (evidence.updates and row.end_ms > closed_ms)
+        for stream_row in rows
+    )
+
+
+def closed_pairs(pairs: Sequence[PairCount], closed_ms: int) -> list[PairCount]:
+    """Return the pairs in time of closed windows."""
+    return [pair for pair in pairs if not pair.late and pair.end_ms <= closed_ms]

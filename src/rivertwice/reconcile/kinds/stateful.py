@@ -27,23 +27,29 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.errors import RequestError
+from rivertwice.core.errors import RequestError
+from rivertwice.definition.definition import Definition
+from rivertwice.definition.folds import PARTITION_SHIFT
+from rivertwice.definition.parts import RECORD, SOURCE
+from rivertwice.engine.folds import (
+    AS_READ,
+    NUMBER,
+    find_hanging,
+    fold_otherwise,
+    numbered_fold,
+    packed,
+    select_newest,
+    spread_keys,
+)
+from rivertwice.engine.views import record_column
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.fold_order import AS_READ, NUMBER, find_hanging, select_newest
-from rivertwice.pipeline.fold_run import PARTITION_SHIFT
-from rivertwice.pipeline.folds import fold_otherwise, numbered_fold, packed, spread_keys
-from rivertwice.pipeline.names import RECORD, SOURCE
-from rivertwice.pipeline.views import record_column
-from rivertwice.reconcile.balance import PairCount
-from rivertwice.reconcile.evidence.evidence import Evidence, ServedEvidence
-from rivertwice.reconcile.evidence.stateful import StatefulEvidence
+from rivertwice.reconcile.evidence import Evidence, ServedEvidence, StatefulEvidence
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX, Doubts, Jump, without_end
 from rivertwice.reconcile.kinds.fixed_windows import claimed_windows
 from rivertwice.reconcile.kinds.read_rows import is_read
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
-from rivertwice.reconcile.model import OrderDependentRows, RowColumns, RowId
+from rivertwice.reconcile.model import OrderDependentRows, PairCount, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
 from rivertwice.reconcile.view import Served
 

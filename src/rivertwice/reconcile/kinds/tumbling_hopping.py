@@ -21,20 +21,25 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from rivertwice.definition.definition import Definition
+from rivertwice.engine.compile import compile_batch, key_columns
+from rivertwice.engine.relations import included, window_micros, with_window_end
 from rivertwice.log.addresses import Part
-from rivertwice.pipeline.compile import compile_batch, key_columns
-from rivertwice.pipeline.definition import Definition
-from rivertwice.pipeline.relations import included, window_micros, with_window_end
-from rivertwice.reconcile.balance import PairCount
-from rivertwice.reconcile.evidence.evidence import Evidence
+from rivertwice.reconcile.evidence import Evidence
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX, Doubts
-from rivertwice.reconcile.kinds.account import closed_pairs, count_by_rows
 from rivertwice.reconcile.kinds.fixed_windows import FixedWindows
-from rivertwice.reconcile.kinds.read_rows import AMENDED_GROUP, as_read, is_below, is_read, without_barred
-from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
+from rivertwice.reconcile.kinds.judge import closed_pairs, count_by_rows
+from rivertwice.reconcile.kinds.read_rows import (
+    AMENDED_GROUP,
+    as_read,
+    collect_together,
+    is_below,
+    is_read,
+    without_barred,
+)
+from rivertwice.reconcile.model import AmendedRow, LateRow, PairCount, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
-from rivertwice.reconcile.together import collect_together
 
 
 def _joined(rows: DataFrame, amended: DataFrame) -> DataFrame:

@@ -5,27 +5,196 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rivertwice.config import PipelineHome, Place
-from rivertwice.deadletters.amendments import last_amendment
-from rivertwice.errors import LostRaceError, TableDamageError
+from rivertwice.core.errors import LostRaceError, TableDamageError
+from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.core.waits import retry
 from rivertwice.log.gaps import accepted_gaps
-from rivertwice.reconcile.seals.changes import (
-    TableChanges,
-    find_foreign,
-    find_rewritten,
-    has_replaced,
-    read_changes,
-)
-from rivertwice.reconcile.seals.fit import select_seal
-from rivertwice.reconcile.seals.model import Seal
-from rivertwice.reconcile.seals.table import read_seals, times_forgotten
-from rivertwice.retry import retry
-from rivertwice.store.delta_counts import broken_files
+from rivertwice.reconcile.seals.model import Seal, read_seals, times_forgotten
+from rivertwice.reconcile.seals.scope import Scope
+from rivertwice.storage.delta import NONCE
+from rivertwice.storage.delta_counts import broken_files
+from rivertwice.storage.delta_mend import OPERATION
+from rivertwice.storage.delta_read import Change, changes_since, version_of
 from rivertwice.timeline.committed import newest_batch
+from rivertwice.timeline.dead_summary import last_amendment
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.intact import require_whole_logs
+from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Segment, path_of
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence, select_head
 from rivertwice.timeline.served_stamp import ServedStamp, served_stamp
+
+# Whose commits came to the tables since a seal: the stream's and our own jobs', or another program's. Pure, but for the reading.
+
+WATCHED = ("changelog", "ledger", "served", "corrections", "dead_letters", "late_rows", "sequence", "amendments")
+"""Tables whose rows verdicts depend on."""
+OWN, REPLACED, REWRITTEN, FOREIGN = "own", "replaced", "rewritten", "foreign"
+_WITHOUT_ROWS = frozenset(
+    {"CREATE TABLE", "OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMN", "ADD FEATURE"}
+)
+_REPAIRS = frozenset({"FSCK", OPERATION})  # files that are gone, and torn commits, are taken out of the log
+_SERVED = "served"
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """What happened to one table since a seal.
+
+    Attributes:
+        version: newest Delta version. since: the seal's.
+        changes: the commits between; None: their log entries are gone.
+    """
+
+    table: str
+    version: int
+    since: int
+    changes: Sequence[Change] | None
+
+
+def read_changes(home: PipelineHome, versions: Mapping[str, int] | None) -> list[TableChanges]:
+    """Return the commits that came to each watched table after a version; with None, the tables' versions alone.
+
+    A table that did not exist has the version -1.
+    """
+    if versions is None:
+        newest = {table: version_of(getattr(home.tables, table)) for table in WATCHED}
+        return [TableChanges(table, version, version, ()) for table, version in newest.items()]
+    tables = []
+    for table in WATCHED:
+        since = versions.get(table, -1)
+        version, changes = changes_since(getattr(home.tables, table), since)
+        tables.append(TableChanges(table, version, since, changes))
+    return tables
+
+
+def classify_change(table: str, change: Change) -> str:
+    """Say what a commit did: appended (own), replaced some rows, rewrote rows, or was made by another program (foreign)."""
+    if change.operation in _WITHOUT_ROWS:
+        return OWN
+    if change.operation in _REPAIRS:
+        return REWRITTEN
+    if not change.keys & {NONCE, _SERVED}:
+        return FOREIGN
+    if change.operation == "WRITE" and change.mode.lower() == "append":
+        return OWN
+    return REPLACED if table == "served" and change.is_partial and _SERVED in change.keys else REWRITTEN
+
+
+def find_foreign(tables: Sequence[TableChanges]) -> str | None:
+    """Return which commits another program made, so rows that were compared before may have changed; None: there are none."""
+    commits = [
+        f"version {change.version} of the table {each.table} ({change.operation or 'no operation named'})"
+        for each in tables
+        for change in each.changes or ()
+        if classify_change(each.table, change) == FOREIGN
+    ]
+    if not commits:
+        return None
+    return f"another program made {commits[0]}{f' and {len(commits) - 1} more commits' if commits[1:] else ''}"
+
+
+def find_rewritten(tables: Sequence[TableChanges]) -> str | None:
+    """Return why rows that were compared before may be others now, though rivertwice itself wrote them; None: they are not."""
+    for each in tables:
+        if each.changes is None:
+            return f"commits of the table {each.table} after version {each.since} are not kept any more"
+        kinds = {classify_change(each.table, change): change.version for change in each.changes}
+        if REWRITTEN in kinds:
+            return f"version {kinds[REWRITTEN]} of the table {each.table} replaced rows that had been compared"
+    return None
+
+
+def has_replaced(tables: Sequence[TableChanges]) -> bool:
+    """Say whether some rows of `served` were replaced, as a publication or a head move does."""
+    return any(classify_change(each.table, change) == REPLACED for each in tables for change in each.changes or ())
+
+
+# Whether a run can build on a seal: it lies on the head's path, the definition judges as it did, and what is served fits. Pure.
+
+
+class NotIncrementalError(Exception):
+    """What changed since the seal cannot be judged apart from the rest; the message says why."""
+
+
+def select_seal(seals: Sequence[Seal], path: Sequence[Segment]) -> Seal | None:
+    """Return the newest seal on a path, None without one.
+
+    Args:
+        seals: oldest first.
+        path: the head's; after a head move, the newest seal below the fork is on it.
+    """
+    on_path = [seal for seal in seals if any(part.contains(seal.timeline, seal.batch) for part in path)]
+    return on_path[-1] if on_path else None
+
+
+def require_sealed_batch(seal: Seal, tail: Sequence[LedgerRow]) -> None:
+    """Check that the ledger of the path, from the seal's batch number on, begins with the seal's batch.
+
+    Raises:
+        NotIncrementalError: it does not.
+    """
+    if not tail or (tail[0].timeline, tail[0].batch) != (seal.timeline, seal.batch):
+        message = f"the ledger has no row for the batch of the {seal.name}"
+        raise NotIncrementalError(message)
+
+
+def require_same_meaning(seal: Seal, meanings: Sequence[str]) -> None:
+    """Check that one definition made all windows that are judged, and that it judges as it did at the seal.
+
+    Args:
+        seal: that the run builds on.
+        meanings: `meaning_of` each definition of the batches that are read.
+
+    Raises:
+        NotIncrementalError: it is not so.
+    """
+    if len(meanings) > 1:
+        message = "several definitions made the windows that are not settled"
+        raise NotIncrementalError(message)
+    if meanings[0] != seal.meaning:
+        message = "the definition judges otherwise than at the seal"
+        raise NotIncrementalError(message)
+
+
+def require_no_loaded(load: FirstLoad | None, scope: Scope) -> None:
+    """Check that no window that is judged was loaded by batch: the records of such a window are in no batch of the ledger.
+
+    Args:
+        load: the first load of the path, or None.
+        scope: the windows that are judged.
+
+    Raises:
+        NotIncrementalError: a publication since the seal covers such a window.
+    """
+    if load is not None and any(low < load.before_ms and load.since_ms < high for low, high in scope.ranges):
+        message = "a publication since the seal covers windows of the first load by batch, whose records the stream did not read"
+        raise NotIncrementalError(message)
+
+
+def require_stamp(seal: Seal, stamp: ServedStamp | None, rows: Sequence[LedgerRow], sequence: int) -> None:
+    """Check that what is served can be judged by the seal, the batches and the sequence that were read.
+
+    Args:
+        seal: that the run builds on.
+        stamp: of the served rows that are judged; None: there are none.
+        rows: the batches that were read.
+        sequence: the newest entry that was read, before the served rows.
+
+    Raises:
+        NotIncrementalError: the table came since, or shows a batch or an entry that was not read.
+    """
+    if (stamp is None) != (seal.served is None):
+        message = "the served table came or went since the seal"
+        raise NotIncrementalError(message)
+    if stamp is None:
+        return
+    if (stamp.timeline, stamp.batch) not in {(row.timeline, row.batch) for row in rows}:
+        message = "the served table shows a batch from before the windows that are not settled"
+        raise NotIncrementalError(message)
+    if stamp.sequence > sequence:
+        message = f"the served table shows entry {stamp.sequence} of the sequence, which came while the run began"
+        raise NotIncrementalError(message)
+
 
 FULL, INCREMENT, UNCHANGED = "full", "increment", "unchanged"
 _LOOKS = 3

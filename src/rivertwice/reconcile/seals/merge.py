@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.balance import PairCount
-from rivertwice.reconcile.model import RowId, Verdict
+from rivertwice.reconcile.model import PairCount, RowId, Verdict
 from rivertwice.reconcile.seals.model import Seal, SealedPart
 from rivertwice.reconcile.seals.scope import Scope
 from rivertwice.reconcile.seals.touched import StoredVerdict
 from rivertwice.timeline.judgements import rows_of
-from rivertwice.verdicts import AGREES, VERDICTS
+from rivertwice.timeline.verdicts import AGREES, VERDICTS
 
 Counts = Mapping[str, Mapping[str, int]]
 

@@ -10,35 +10,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.config import PipelineHome, Place
-from rivertwice.deadletters.summary import read_cures
-from rivertwice.pipeline.definition import Definition
+from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.definition.definition import Definition
 from rivertwice.reconcile.copies import Copies, check_ledger_copies, heal_rows
 from rivertwice.reconcile.observe import DEAD_COLUMNS, group_versions, load_definitions, open_served, plan_of
 from rivertwice.reconcile.rederive import offsets_of
-from rivertwice.reconcile.seals.fit import (
+from rivertwice.reconcile.seals.look import (
+    Look,
     NotIncrementalError,
+    new_publications,
     require_no_loaded,
     require_same_meaning,
     require_sealed_batch,
     require_stamp,
 )
-from rivertwice.reconcile.seals.look import Look, new_publications
 from rivertwice.reconcile.seals.model import Seal, meaning_of
-from rivertwice.reconcile.seals.scope import (
-    Scope,
-    Zones,
-    joined_runs,
-    reaches_back,
-    scope_since,
-    select_batches,
-)
+from rivertwice.reconcile.seals.scope import Scope, Zones, joined_runs, reaches_back, scope_since, select_batches
 from rivertwice.reconcile.view import HeadView, SealedPrefix
-from rivertwice.store import delta
-from rivertwice.store.delta_counts import rows_in_log
-from rivertwice.store.sql import any_of, is_between, is_within
+from rivertwice.storage import delta
+from rivertwice.storage.delta_counts import rows_in_log
+from rivertwice.storage.sql import any_of, is_between, is_within
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import committed_batches
+from rivertwice.timeline.dead_summary import read_cures
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, from_table, read_ledger
 from rivertwice.timeline.lineage import (

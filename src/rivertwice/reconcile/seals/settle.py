@@ -6,21 +6,35 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
+
 from rivertwice.backfill.load_plan import find_unloaded
-from rivertwice.reconcile.evidence.evidence import Evidence
+from rivertwice.core.homes import PipelineHome
+from rivertwice.reconcile.evidence import Evidence
+from rivertwice.reconcile.frames import addresses, values
 from rivertwice.reconcile.gaps import Doubts, Jump, gaps_of
 from rivertwice.reconcile.gate import Gate
-from rivertwice.reconcile.judged import Judged
-from rivertwice.reconcile.kinds.account import count_by_rows
-from rivertwice.reconcile.model import SERVED, Verdict
+from rivertwice.reconcile.judged import Judged, Totals
+from rivertwice.reconcile.kinds.judge import count_by_rows
+from rivertwice.reconcile.model import SERVED, Finding, RowColumns, RowId, Verdict
 from rivertwice.reconcile.results import Stamp
 from rivertwice.reconcile.seals.look import Look
 from rivertwice.reconcile.seals.merge import Counts, merge_counts, settled_parts
 from rivertwice.reconcile.seals.model import START, Seal, chain_hash, meaning_of
-from rivertwice.reconcile.totals import Totals
-from rivertwice.reconcile.view import HeadView, counted_publications
+from rivertwice.reconcile.seals.scope import Scope, join_nearest
+from rivertwice.reconcile.seals.touched import SettledRows, by_address
+from rivertwice.reconcile.view import HeadView, counted_publications, shape_of
+from rivertwice.storage import delta
+from rivertwice.storage.sql import is_within
+from rivertwice.timeline.first_load import read_load
+from rivertwice.timeline.judgements import Range, verdicts_of
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import path_until
+from rivertwice.timeline.served_rows import is_on_path
 from rivertwice.timeline.served_stamp import ServedStamp
-from rivertwice.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE
+from rivertwice.timeline.serving import select_winners
+from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE
 
 
 def why_not_sealed(judged: Judged, view: HeadView, gate: Gate, totals: Totals) -> str:
@@ -156,3 +170,104 @@ def _emitted(evidence: Evidence, view: HeadView, settled_ms: int) -> int:
         if row.end_ms <= settled_ms and (before_ms is None or row.end_ms > before_ms)
     }
     return count_by_rows(replace(evidence, stream=newly), Doubts(), settled_ms)
+
+
+# What a seal says, compared with what a run sees: the ledger's chain, and the number of served rows. Pure.
+
+
+def check_seals(view: HeadView, seals: Sequence[Seal]) -> list[Finding]:
+    """Compare the ledger's rows with the chain that each seal on the path has of them; the first that differs is named."""
+    return check_chain(view.rows, seals)
+
+
+def check_chain(rows: Sequence[LedgerRow], seals: Sequence[Seal]) -> list[Finding]:
+    """Compare the whole ledger of a path with the chain that each seal has of it; seals that are not on the path are left out."""
+    by_batch: dict[tuple[str, int], list[Seal]] = {}
+    for seal in seals:
+        by_batch.setdefault((seal.timeline, seal.batch), []).append(seal)
+    current = START
+    for row in rows:
+        current = chain_hash(current, [row])
+        for seal in by_batch.get((row.timeline, row.batch), ()):
+            if seal.ledger != current:
+                message = (
+                    f"the ledger up to batch {row.batch} of {row.timeline} is not what it was at the {seal.name}: a row of it was "
+                    "changed since; compare it with a backup"
+                )
+                return [Finding("seal", message, row.batch)]
+    return []
+
+
+def check_served_total(view: HeadView, seal: Seal) -> list[Finding]:
+    """Compare the number of served rows outside the windows that are judged with the number at the seal."""
+    if view.prefix is None or view.served is None or view.served_total is None:
+        return []
+    settled = view.served_total - view.served.num_rows
+    return compare_served_rows(view.home.root.name, seal, view.prefix.scope, settled)
+
+
+def compare_served_rows(pipeline: str, seal: Seal, scope: Scope, settled: int) -> list[Finding]:
+    """Compare the number of served rows of windows that are not judged with the number at the seal.
+
+    Args:
+        pipeline: its name, for the message.
+        seal: that the run builds on.
+        scope: the windows that are judged; if settled ones are among them, nothing is known of the others.
+        settled: served rows of all other windows.
+    """
+    if seal.served_rows < 0 or scope.ranges or settled == seal.served_rows:
+        return []
+    message = (
+        f"the table served has {settled} rows of settled windows, it had {seal.served_rows} at the {seal.name}, and no commit of "
+        f"rivertwice explains it; `rivertwice reconcile {pipeline} --full` compares every row"
+    )
+    return [Finding("served", message)]
+
+
+# Read what is stored of settled windows that changed: their verdicts, and how many records their rows count.
+
+_MOST_RANGES = 64
+
+
+def read_settled_rows(
+    home: PipelineHome, look: Look, view: HeadView, seal: Seal, touched: Sequence[RowId], again: Sequence[Range]
+) -> SettledRows:
+    """Return what is known of the windows of touched rows, and the stored verdicts of windows that are judged again.
+
+    Args:
+        home: of the pipeline.
+        look: with the head's path.
+        view: what the run looks at.
+        seal: that it builds on.
+        touched: addresses of rows of settled windows.
+        again: starts of settled windows that are judged again (epoch ms).
+    """
+    starts = sorted({row.start_ms for row in touched})
+    ranges = join_nearest([(start, start + 1) for start in starts], _MOST_RANGES)
+    touched_windows = is_within("window_start", ranges) if ranges else None
+    shape = shape_of(view.newest.definition)
+    stored = verdicts_of(home, seal.run, join_nearest([*ranges, *again], _MOST_RANGES)) if ranges or again else []
+    emitted = served = None
+    if touched_windows is not None:
+        emitted = delta.read(home.tables.changelog, matching=touched_windows)
+        served = None if view.served is None else delta.read(home.tables.served, matching=touched_windows)
+    counted = counted_publications(view)
+    winners = select_winners(np.array(starts, dtype=np.int64), counted, view.semantics).tolist()
+    by_seq = {publication.seq: publication for publication in counted}
+    return SettledRows(
+        verdicts=by_address(stored),
+        emitted={}
+        if emitted is None
+        else _counts(emitted.filter(is_on_path(path_until(look.path, view.last.batch))), shape),
+        served=None if view.served is None else {} if served is None else _counts(served, shape),
+        winners={start: by_seq[seq] for start, seq in zip(starts, winners, strict=True) if seq >= 0},
+        semantics=view.newest.semantics,
+        load=read_load(home),
+    )
+
+
+def _counts(rows: pa.Table, shape: RowColumns) -> dict[RowId, int]:
+    return {
+        row: shape.count(row_values)
+        for row, row_values in zip(addresses(rows, shape), values(rows, shape), strict=True)
+    }

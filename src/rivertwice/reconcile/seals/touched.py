@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rivertwice.instants import to_ms
-from rivertwice.reconcile.evidence.explanations import say_counts
+from rivertwice.core.instants import to_ms
+from rivertwice.reconcile.evidence import say_counts
 from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowId, Verdict
 from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.judgements import rows_of
 from rivertwice.timeline.serving import Publication
-from rivertwice.verdicts import AGREES, LATE, NOT_COMPARABLE
+from rivertwice.timeline.verdicts import AGREES, LATE, NOT_COMPARABLE
 
 StoredVerdict = Mapping[str, Any]
 

@@ -10,14 +10,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rivertwice.config import PipelineHome
+from rivertwice.core.homes import PipelineHome
 from rivertwice.reconcile.model import SERVED, STREAM
 from rivertwice.reconcile.results import CAUSES, FORMAT, VERDICTS, Stamp, StoredVerdict, Written, verdict_stamps
-from rivertwice.reconcile.spread.judge_rows import CAUSE, VERDICT
-from rivertwice.reconcile.spread.spread import Spread
+from rivertwice.reconcile.spread.spread import CAUSE, VERDICT, Spread
 from rivertwice.reconcile.verdict import NOT_LOADED
-from rivertwice.store.delta_scan import write_files
-from rivertwice.verdicts import AGREES, OPEN
+from rivertwice.storage.spark_scan import write_files
+from rivertwice.timeline.verdicts import AGREES, OPEN
 
 
 def together(rows: Spread) -> list[StoredVerdict]:

@@ -12,21 +12,27 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.instants import utc_now
-from rivertwice.progress import Progress, report_nothing
-from rivertwice.savepoint.bases import BEGINNING, RESTING
-from rivertwice.savepoint.beginning import beginning_of
-from rivertwice.savepoint.catalogue import Savepoint, load_savepoint, savepoint_store
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Progress, report_nothing
+from rivertwice.savepoint.catalogue import (
+    Savepoint,
+    lease_savepoint,
+    load_savepoint,
+    release_savepoint,
+    savepoint_store,
+)
+from rivertwice.savepoint.manifest import BEGINNING, RESTING
 from rivertwice.savepoint.operations import engine
-from rivertwice.savepoint.operations.drain import (
+from rivertwice.savepoint.operations.fork import (
     DRAIN_S,
     drain_stream,
     end_catching_up,
     hold_stream,
     let_go_of_stream,
+    read_parent,
 )
-from rivertwice.savepoint.operations.fork import read_parent
 from rivertwice.savepoint.operations.record import (
     Operation,
     Restore,
@@ -36,9 +42,9 @@ from rivertwice.savepoint.operations.record import (
     write_operation,
 )
 from rivertwice.savepoint.operations.steps import Plan, R, Step
-from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.resting import resting_of
-from rivertwice.store import delta
+from rivertwice.savepoint.take import beginning_of
+from rivertwice.storage import delta
 from rivertwice.stream.lease import lease_owner
 from rivertwice.stream.seal import app_of, is_sealed, seal_timeline
 from rivertwice.timeline.intent import Intent, read_intent, write_intent

@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol
 
-from rivertwice.errors import LostRaceError, RequestError
+from rivertwice.core.errors import LostRaceError, RequestError
 from rivertwice.savepoint.operations.record import ABANDONED, DONE, DRAINED, MOVED, RECORDED, Operation
 from rivertwice.savepoint.operations.steps import Plan, R, Step, plan_of
 from rivertwice.timeline.intent import Intent

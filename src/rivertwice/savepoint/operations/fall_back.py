@@ -25,18 +25,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import LostRaceError, RivertwiceError, SavepointError, ServiceError
-from rivertwice.instants import parse_iso, utc_now
-from rivertwice.processes import own_start
-from rivertwice.progress import Progress
-from rivertwice.retry import retry_for
+from rivertwice.core.errors import LostRaceError, RivertwiceError, SavepointError, ServiceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import parse_iso, utc_now
+from rivertwice.core.processes import own_start
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Progress, retry_for
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints
 from rivertwice.savepoint.operations.effects import abandon_operation
 from rivertwice.savepoint.operations.engine import ShownStep
 from rivertwice.savepoint.operations.record import DONE, FallBackReport, read_restores, write_fall_back
-from rivertwice.savepoint.operations.restore import RestoreReport, restore_savepoint
-from rivertwice.savepoint.operations.restore_show import RestorePlan, show_restore
+from rivertwice.savepoint.operations.restore import RestorePlan, RestoreReport, restore_savepoint, show_restore
 from rivertwice.savepoint.operations.steps import RESTORE
 from rivertwice.savepoint.plan import is_on_path
 from rivertwice.stream.lease import lease_owner

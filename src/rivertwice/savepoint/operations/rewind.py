@@ -8,25 +8,33 @@ stream is stopped: a pipeline has one driver. If the head commits more before it
 
 from __future__ import annotations
 
+import os
 import secrets
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.errors import LostRaceError, RequestError
-from rivertwice.instants import utc_now
+from rivertwice.core.errors import LostRaceError, RequestError, SavepointError, ServiceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import utc_now
+from rivertwice.core.processes import start_detached
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Measured, Progress, report_nothing
+from rivertwice.definition.definition import load_definition
+from rivertwice.definition.model import Definition
+from rivertwice.engine.java import java_env
 from rivertwice.log import kafka
 from rivertwice.log.addresses import StoredOffsets
-from rivertwice.progress import Progress, report_nothing
-from rivertwice.savepoint.bases import BEGINNING
-from rivertwice.savepoint.beginning import beginning_of, fork_before_all, make_empty_checkpoint
+from rivertwice.log.marks import Fork as LogFork
+from rivertwice.log.marks import marks_from_plain, observe_forks
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, download, load_savepoint, verify_files
-from rivertwice.savepoint.manifest import Manifest
+from rivertwice.savepoint.manifest import BEGINNING, Manifest, current_fingerprint
 from rivertwice.savepoint.operations import engine
-from rivertwice.savepoint.operations.catch_up import run_to_goal
-from rivertwice.savepoint.operations.drain import DRAIN_S
 from rivertwice.savepoint.operations.effects import OperationEffects, finish
+from rivertwice.savepoint.operations.fork import DRAIN_S, hold_stream
 from rivertwice.savepoint.operations.record import (
     BRANCHED,
     CHECKED,
@@ -39,17 +47,27 @@ from rivertwice.savepoint.operations.record import (
     read_operations,
 )
 from rivertwice.savepoint.operations.restore_checks import newest_proved
-from rivertwice.savepoint.operations.rewind_compare import compare_emitted, read_emitted
-from rivertwice.savepoint.operations.rewind_observe import (
-    forks_before,
-    observe_rewind,
-    path_to,
-    read_definition,
+from rivertwice.savepoint.operations.rewind_plan import (
+    Emitted,
+    RewindPlan,
+    World,
+    after_fork,
+    compare_emitted,
+    count_windows,
+    find_refusals,
+    plan_rewind,
+    read_emitted,
 )
-from rivertwice.savepoint.operations.rewind_plan import RewindPlan, after_fork, find_refusals, plan_rewind
 from rivertwice.savepoint.operations.steps import REWIND
-from rivertwice.stream.catch_up import Goal
-from rivertwice.timeline.committed import newest_batch
+from rivertwice.savepoint.take import beginning_of, fork_before_all, make_empty_checkpoint
+from rivertwice.storage import delta
+from rivertwice.storage.log_files import open_log
+from rivertwice.stream.checkpoint import Goal, covers, has_caught_up
+from rivertwice.stream.lease import lease_owner
+from rivertwice.timeline.committed import committed_batches, every_batch, newest_batch
+from rivertwice.timeline.intact import check_committed, require_whole_logs
+from rivertwice.timeline.intent import read_exit
+from rivertwice.timeline.judgements import causes_of
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import (
     Fork,
@@ -60,10 +78,163 @@ from rivertwice.timeline.lineage import (
     load_timeline,
     next_timeline_name,
     path_of,
+    path_semantics,
     path_until,
     select_on_path,
 )
-from rivertwice.timeline.sequence import head
+from rivertwice.timeline.sequence import head, read_sequence
+from rivertwice.timeline.served_rows import publications_of
+from rivertwice.timeline.verdicts import LATE_RECORD
+
+# The present state on which a rewind depends. Reads only.
+
+_PACE_OVER = 1_000  # newest batches whose rows are read in any case: the pace is taken from those that read records
+
+
+def path_to(home: PipelineHome, timeline: str, batch: int) -> list[Segment]:
+    """Return the path that ends at a batch, root first."""
+    path = path_of(home, timeline)
+    return [*path[:-1], Segment(timeline, path[-1].first, batch)]
+
+
+def read_definition(settings: Settings, pipeline: str) -> Definition:
+    """Return the definition as it is in the project now."""
+    return load_definition(settings.definition_folder(pipeline))
+
+
+def forks_before(settings: Settings, home: PipelineHome, timeline: str, batch: int) -> list[LogFork]:
+    """Return where Kafka has not the last records that had been read by a batch.
+
+    Raises:
+        ServiceError: Kafka does not answer.
+    """
+    rows = [row for row in read_ledger(home, first_batch=batch) if (row.timeline, row.batch) == (timeline, batch)]
+    return [fork for row in rows[:1] for fork in observe_forks(settings, row.topic_ids, marks_from_plain(row.marks))]
+
+
+def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, head: str) -> World:
+    """Return the state on which a rewind from `head` to a savepoint depends.
+
+    Raises:
+        SavepointError: the head has no batch yet.
+        TableDamageError: a table has lost committed rows of one of the two paths.
+        ServiceError: Kafka does not answer.
+    """
+    require_whole_logs(home)
+    definition = read_definition(settings, manifest.pipeline)
+    every = every_batch(home)  # read before the tables are counted, so a driver that still commits does no harm
+    head_path, path = path_of(home, head), path_to(home, manifest.timeline, manifest.batch)
+    committed = committed_batches(home, head_path, every)
+    if not len(committed):
+        message = f"timeline {head} of {manifest.pipeline} has no committed batch, so there is nothing to go back from"
+        raise SavepointError(message)
+    for batches in (committed, committed_batches(home, path, every)):
+        check_committed(home, batches, every, remember=False)
+    last = int(committed.numbers[-1])
+    shared = last_in_common(path_until(head_path, last), path)
+    ledger = read_ledger(home, first_batch=min(-1 if shared is None else shared, last - _PACE_OVER))
+    old = select_on_path(ledger, path_until(head_path, last))
+    new = select_on_path(ledger, path)
+    gone, _ = after_fork(old, new)
+    rows = read_emitted(home, gone, definition)
+    return World(
+        head=head,
+        old_rows=old,
+        new_rows=new,
+        emitted=Emitted(0 if rows is None else rows.num_rows, count_windows(rows, definition)),
+        late=count_late(home, head, gone),
+        log_begins={topic: kafka.begin_offsets(settings, topic) for topic in definition.topics},
+        topic_ids={topic: kafka.topic_id(settings, topic) for topic in manifest.topic_ids},
+        fingerprint=current_fingerprint(settings, manifest.pipeline),
+        publications=publications_of(read_sequence(home)),
+        semantics=path_semantics(home, path),
+        forks=forks_before(settings, home, manifest.timeline, manifest.batch),
+    )
+
+
+def count_late(home: PipelineHome, head: str, gone: list[LedgerRow]) -> int | None:
+    """Return how many records the newest reconcile of a head reported as late in these batches; None without a reconcile.
+
+    The ledger does not contain them: Spark drops late rows without a message, and only a reconcile reports them.
+    """
+    runs = delta.read(home.tables.reconciles, columns=["run", "created_at", "timeline"])
+    own_runs = [] if runs is None else [run for run in runs.to_pylist() if run["timeline"] == head]
+    if not own_runs:
+        return None
+    newest = max(own_runs, key=lambda run: run["created_at"])["run"]
+    batches = {row.batch for row in gone}
+    late = (row for row in causes_of(home, newest) if row["cause"] == LATE_RECORD and row["batch"] in batches)
+    return len({(row["topic"], row["partition"], row["offset"]) for row in late})
+
+
+# Run a driver on a timeline that is not the head, until it has read what the head has.
+
+DRIVER = (sys.executable, "-m", "rivertwice.stream.driver")
+_POLL_S = 0.1
+_REPORT_EVERY_S = 5.0
+
+
+def run_to_goal(
+    settings: Settings, home: PipelineHome, goal: Goal, last: Callable[[], LedgerRow | None], progress: Progress
+) -> None:
+    """Run a driver on the goal's timeline until it has caught up and has ended; a driver that is alive is resumed.
+
+    Raises:
+        ServiceError: it ended before the goal; the message contains the reason and the path of its log.
+    """
+    process: subprocess.Popen[bytes] | None = None
+    last_report, most = 0.0, 0
+    while True:
+        owner = lease_owner(home)
+        running = process.poll() is None if process is not None else owner is not None
+        if not running and owner is None:
+            row = last()
+            if row is not None and has_caught_up(goal, row.end_offsets, row.batch_watermark_ms):
+                return
+            if process is not None:
+                if row is not None and process.returncode == 0 and covers(row.end_offsets, goal.offsets):
+                    return  # every record is read; no record is left that could raise the watermark
+                raise ServiceError(_ended_early(home, goal, process.returncode))
+            process = start_catching_up(settings, home, goal)
+            progress(f"a driver (pid {process.pid}) catches up on timeline {goal.timeline}; its log is logs/rewind.log")
+        if time.monotonic() - last_report > _REPORT_EVERY_S:
+            last_report = time.monotonic()
+            hold_stream(home, goal.by)  # the agent takes an old marker for a driver that is stuck
+            row = last()
+            left = left_to(goal, row)
+            most = max(most, left)
+            place = "before its first batch" if row is None else f"at batch {row.batch}"
+            line = f"timeline {goal.timeline} is {place}; {left} records are left"
+            progress(Measured(line, f"catch up on {goal.timeline}", most - left, most))
+        time.sleep(_POLL_S)
+
+
+def left_to(goal: Goal, row: LedgerRow | None) -> int:
+    """Return how many records lie between a batch's end, or offset 0 before the first one, and the goal."""
+    reached = {} if row is None else row.end_offsets
+    return sum(
+        max(0, int(end) - int(reached.get(topic, {}).get(partition, 0)))
+        for topic, parts in goal.offsets.items()
+        for partition, end in parts.items()
+    )
+
+
+def start_catching_up(settings: Settings, home: PipelineHome, goal: Goal) -> subprocess.Popen[bytes]:
+    """Start a driver on a timeline that is not the head, in its own process session, so that it outlives this process."""
+    command = [*DRIVER, "--pipeline", home.root.name, "--catch-up", goal.to_text()]
+    with open_log(home.logs / "rewind.log") as log:
+        env = {**os.environ, **java_env(settings), **settings.to_env()}
+        return start_detached(command, env=env, cwd=settings.project, output=log)
+
+
+def _ended_early(home: PipelineHome, goal: Goal, code: int | None) -> str:
+    record = read_exit(home)
+    why = "it left no record" if record is None else f"{record.failure}: {record.message[:1000]}"
+    return (
+        f"the driver that catches up on timeline {goal.timeline} ended with {code} before it was there ({why}); the head is "
+        "what it was and serves; see logs/rewind.log, cure it and run the rewind again, or give it up with --abandon"
+    )
+
 
 NUMBERS = ("batches", "records", "rows", "windows", "dead")
 """The numbers of a plan that are recorded, to be compared with what then happens."""

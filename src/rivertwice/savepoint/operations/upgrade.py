@@ -14,35 +14,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.config import PipelineHome, Settings
-from rivertwice.config.versions import base_of
-from rivertwice.errors import RequestError, RivertwiceError
-from rivertwice.instants import utc_now
-from rivertwice.pipeline.bundle import Bundle, build_project_bundle, load_bundle, save_bundle
-from rivertwice.pipeline.checked import check_bundle
-from rivertwice.pipeline.fingerprint import ChangedComponent
-from rivertwice.pipeline.fold_buckets import buckets_at_genesis
-from rivertwice.pipeline.upgrade import UpgradeDecision, decide_upgrade
-from rivertwice.progress import Progress, report_nothing
-from rivertwice.savepoint.bases import RESTING
+from rivertwice.core.errors import RequestError, RivertwiceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.installed import base_of
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Progress, report_nothing
+from rivertwice.definition.bundle import Bundle, build_project_bundle, load_bundle, save_bundle
+from rivertwice.definition.fingerprint import ChangedComponent
+from rivertwice.definition.upgrade import UpgradeDecision, decide_upgrade
+from rivertwice.engine.checked import check_bundle
+from rivertwice.engine.fold_buckets import buckets_at_genesis
 from rivertwice.savepoint.catalogue import Savepoint
+from rivertwice.savepoint.feed import session_of
+from rivertwice.savepoint.manifest import RESTING
 from rivertwice.savepoint.operations import engine
-from rivertwice.savepoint.operations.drain import DRAIN_S
 from rivertwice.savepoint.operations.effects import load
-from rivertwice.savepoint.operations.planned import choose_origin
+from rivertwice.savepoint.operations.fork import DRAIN_S
 from rivertwice.savepoint.operations.record import DONE, Restore, read_operations, read_restores
 from rivertwice.savepoint.operations.restore import RestoreReport, require_same_aim, restore_savepoint
-from rivertwice.savepoint.operations.restore_checks import choose_savepoint, require_way
+from rivertwice.savepoint.operations.restore_checks import choose_origin, choose_savepoint, require_way
 from rivertwice.savepoint.operations.steps import UPGRADE, select_plan
 from rivertwice.savepoint.plan import require_fingerprint
 from rivertwice.savepoint.resting import describe_no_batch, resting_of
-from rivertwice.savepoint.sessions import session_of
 from rivertwice.stream.begin import has_batch
-from rivertwice.stream.layout import running_partitions
+from rivertwice.stream.driver import running_partitions
 from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, path_semantics
 from rivertwice.timeline.sequence import head, read_sequence
-from rivertwice.timeline.served import publications_of
+from rivertwice.timeline.served_rows import publications_of
 from rivertwice.timeline.version_records import next_name
 
 if TYPE_CHECKING:

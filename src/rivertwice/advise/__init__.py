@@ -1,1 +1,0 @@
-"""What another watermark would cost, worked out from the log that the stream read."""

@@ -1,0 +1,1 @@
+"""Keeps pipelines in their desired state and tells people: decisions, health, alerts, metrics."""

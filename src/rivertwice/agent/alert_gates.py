@@ -1,0 +1,108 @@
+"""Alerts of what a reconcile's gate found, whoever ran it: Airflow, a person, or cron."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from rivertwice.agent.alert_model import CRITICAL, WARNING, AlertCause, Report
+from rivertwice.agent.alert_store import alerts_of
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.reconcile.gate import DEAD_SHARE
+from rivertwice.reconcile.model import SERVED
+from rivertwice.timeline.verdicts import DEFECT, LATE, NOT_COMPARABLE
+
+SHOWN = 3
+GATE_KINDS = (
+    "defect", "finding", "gap", "balance", "late_share", "not_comparable", "nothing_compared", "suite", "suite_errored",
+    "quality", "foreign_write",
+)  # fmt: skip
+_VERDICTS = {"defect": DEFECT, "late_share": LATE, "not_comparable": NOT_COMPARABLE}
+"""The kinds that a backfill repairs: they are over once `served` has no row of the verdict, whatever the stream emitted."""
+
+
+CURABLE = frozenset({"defect", "late_share"})
+"""The kinds that a repair is about."""
+
+
+def record_gate(
+    settings: Settings,
+    pipeline: str,
+    newest: Mapping[str, Any],
+    *,
+    by: str,
+    details: Mapping[str, str],
+    whole: bool,
+    repair: Callable[[], Mapping[str, str]] = dict,
+    left: Collection[str] = (),
+) -> list[Report]:
+    """Record what a reconcile's gate found, one alert of each kind, and the end of each kind that it no longer found.
+
+    Nothing is sent: the agent does that, or the caller (`agent.alert_sender`).
+
+    Args:
+        settings: where things lie.
+        pipeline: its name.
+        newest: the reconcile, as stored.
+        by: who reports, see `Report`.
+        details: fields of the message.
+        whole: it compared everything; a reconcile of a range cannot end an alert.
+        repair: gives the details of the repair that cures a late share or a defect; only called if there is one.
+        left: kinds whose end is left to a repair that is at work, which knows the numbers of before and after.
+
+    Returns:
+        what was reported; empty if the gate found nothing that a person should know now.
+    """
+    findings = judge_gate(newest["gate"]["alerts"], newest["counts"])
+    now = utc_now()
+    if whole:
+        why = f"reconcile {newest['run']} found it no more"
+        alerts_of(settings).resolve(
+            lambda alert: (
+                alert.cause.pipeline == pipeline
+                and alert.cause.kind in GATE_KINDS
+                and alert.cause.kind not in findings
+                and alert.cause.kind not in left
+            ),
+            why,
+            now,
+        )
+    cure = dict(repair()) if findings.keys() & CURABLE else {}
+    reports = [
+        Report(AlertCause(pipeline, kind), severity, message, by, {**details, **(cure if kind in CURABLE else {})})
+        for kind, (severity, message) in findings.items()
+    ]
+    for report in reports:
+        alerts_of(settings).report(report, now)
+    return reports
+
+
+def judge_gate(
+    alerts: Sequence[Mapping[str, str]], counts: Mapping[str, Mapping[str, int]]
+) -> dict[str, tuple[str, str]]:
+    """Return kind to (severity, message) of what a person should know now. Pure.
+
+    Several alerts of one kind (a late share per partition) are one, and a suite that says the same once more is none. What a
+    backfill has repaired is no alert: the stream's own rows keep their verdict for ever, but it affects no served number any more.
+    """
+    served = counts.get(SERVED, {})
+    by_kind: dict[str, list[Mapping[str, str]]] = {}
+    kinds = {alert["kind"] for alert in alerts}
+    for alert in alerts:
+        if alert.get("repeats") in kinds or alert["kind"] == DEAD_SHARE:  # a rule of the agent reports it, and its end
+            continue
+        verdict = _VERDICTS.get(alert["kind"])
+        is_repaired = verdict is not None and sum(served.values()) > 0 and not served.get(verdict)
+        if not is_repaired:
+            by_kind.setdefault(alert["kind"], []).append(alert)
+    return {kind: (_severity(alerts_of_kind), _message(alerts_of_kind)) for kind, alerts_of_kind in by_kind.items()}
+
+
+def _severity(alerts: Sequence[Mapping[str, str]]) -> str:
+    return CRITICAL if any(alert["severity"] == CRITICAL for alert in alerts) else WARNING
+
+
+def _message(alerts: Sequence[Mapping[str, str]]) -> str:
+    shown = "; ".join(alert["message"] for alert in alerts[:SHOWN])
+    return shown if len(alerts) <= SHOWN else f"{shown}; and {len(alerts) - SHOWN} more"

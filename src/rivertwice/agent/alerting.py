@@ -1,0 +1,98 @@
+"""Judge the alerts of every supervised pipeline, apart from supervision, and page when one begins to fire."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rivertwice.agent.act import page, page_over, record_event
+from rivertwice.agent.alert_kinds import is_about_stream
+from rivertwice.agent.alert_model import Alert
+from rivertwice.agent.alert_store import alerts_of
+from rivertwice.agent.decide import Action
+from rivertwice.agent.keeper import Keeper
+from rivertwice.agent.metrics import Measures, measure
+from rivertwice.agent.prometheus import FIRING, OK, AlertState, firing, judge_alerts
+from rivertwice.agent.view import view_pipeline
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition
+
+EVERY_S = 30.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was measured of a pipeline, and when."""
+
+    measures: Measures
+    states: list[AlertState]
+    at: datetime
+
+
+def select_edges(known: frozenset[str], states: Sequence[AlertState]) -> tuple[list[AlertState], list[AlertState]]:
+    """Return (those that begin to fire, those that are over). Pure.
+
+    An alert whose figure is not known now neither begins nor ends.
+
+    Args:
+        known: names of the rules that fired before.
+        states: the states of the rules now.
+    """
+    begun = [each for each in states if each.state == FIRING and each.rule.name not in known]
+    over = [each for each in states if each.state in (OK, "off") and each.rule.name in known]
+    return begun, over
+
+
+class AlertKeeper(Keeper):
+    """Judges the alerts every half minute. An alert that fires is reported; its end is reported too, and is an event."""
+
+    def __init__(
+        self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
+    ) -> None:
+        super().__init__(settings, names, stop, what="alerts", every_s=every_s)
+        self._looks: dict[str, Look] = {}
+
+    def newest(self) -> dict[str, Look]:
+        """Return the newest look at each pipeline that is supervised still, by name."""
+        names = set(self._names())
+        return {name: look for name, look in sorted(self._looks.copy().items()) if name in names}
+
+    def look(self, name: str, now: datetime) -> list[AlertState]:
+        """Measure one pipeline, report what fires and what is over, and return the states."""
+        limits = load_definition(self._settings.definition_folder(name)).alerts
+        measures = measure(self._settings, name, view_pipeline(self._settings, name, now), now)
+        states = judge_alerts(measures, limits)
+        self._looks[name] = Look(measures, states, now)
+        _, over = select_edges(self._firing(name), states)
+        for each in firing(states):
+            page(self._settings, each.rule.name, name, each.message, now, severity=each.rule.severity)
+        for each in over:
+            value = "not judged any more" if each.value is None else f"{each.value:g}"
+            message = f"{each.rule.name} is over: {each.rule.figure} is {value}"
+            page_over(self._settings, {each.rule.name}, name, message, now)
+            record_event(self._settings, "alert_over", name, message, now)
+        return states
+
+    def _firing(self, name: str) -> frozenset[str]:
+        """Return the kinds that fire, also those that an earlier agent reported."""
+        alerts = alerts_of(self._settings).state().alerts
+        return frozenset(
+            alert.cause.kind
+            for alert in alerts
+            if alert.cause.pipeline == name and not alert.closed and alert.resolved_at is None
+        )
+
+
+def end_stream_alerts(settings: Settings, name: str, action: Action, well: bool, now: datetime) -> None:
+    """Report the end of all alerts about a stream that now does what is wanted, or that it does not after all."""
+
+    def is_about_it(alert: Alert) -> bool:
+        return alert.cause.pipeline == name and is_about_stream(alert.cause)
+
+    alerts = alerts_of(settings)
+    if well:
+        alerts.resolve(is_about_it, action.reason, now)
+    else:
+        alerts.reopen(is_about_it)

@@ -1,0 +1,186 @@
+"""Keep the archive ahead of Kafka's deletion, and report near deadlines. A thread of the agent; supervision never waits.
+
+Each pass, for each supervised pipeline: observe its retention, write it down for `status`, page what is critical once,
+and start the archive job where `decide_archive` decides so: a process of its own session, without Spark, one at a time in
+the home. Killed with the job half done, nothing is lost: chunks are commits, and the next pass sees what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rivertwice.agent.act import page, page_over, record_event
+from rivertwice.agent.keeper import Keeper
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import require_pipeline
+from rivertwice.core.instants import parse_iso
+from rivertwice.core.processes import start_detached
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import load_bundle_definition
+from rivertwice.log import kafka
+from rivertwice.log.archive import is_archiving
+from rivertwice.log.retention import Level, parse_limit
+from rivertwice.retention.view import (
+    ArchiveMemory,
+    RetentionView,
+    TopicView,
+    decide_archive,
+    retention_to_plain,
+    summary_of,
+    topics_in,
+    view_retention,
+)
+from rivertwice.storage.local import read_json, replace_json
+from rivertwice.storage.log_files import open_log
+from rivertwice.stream.begin import added_since, describe_added, has_effect
+from rivertwice.timeline.lineage import head_path, load_timeline
+
+# What the agent last saw of a pipeline's retention: a small file, which `status` reads without Kafka or Spark.
+
+FORMAT = 1
+
+
+def retention_file(settings: Settings, name: str) -> Path:
+    """Return where the agent writes a pipeline's retention view."""
+    return settings.home / "agent" / "retention" / f"{require_pipeline(name)}.json"
+
+
+def last_retention(settings: Settings, name: str, now: datetime) -> dict[str, Any] | None:
+    """Return what the agent last saw of a pipeline's retention, in short, with its age; None if it never looked."""
+    plain = read_json(retention_file(settings, name))
+    if plain is None or plain.get("format") != FORMAT:
+        return None
+    return {
+        "age_s": round((now - parse_iso(plain["at"])).total_seconds(), 1),
+        "worst": plain["worst"],
+        "unarchived": plain["unarchived"],
+        "gaps": [gap["id"] for gap in plain["gaps"] if gap["accepted"] is None],
+        "summary": summary_of(plain),
+    }
+
+
+ADDED = "partitions_added"
+EVERY_S = 10.0
+FOREVER_EVERY_S = 120.0  # a topic that Kafka never deletes from is looked at this often only
+JOB = (sys.executable, "-m", "rivertwice.log.archive_job")
+
+
+@dataclass
+class _Topic:
+    """What the keeper remembers of one topic."""
+
+    job: subprocess.Popen[bytes] | None = None
+    failures: int = 0
+    last_end: datetime | None = None
+    seen: tuple[float, Mapping[int, int]] | None = None
+
+
+class RetentionKeeper(Keeper):
+    """Looks at every pipeline's retention."""
+
+    def __init__(
+        self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
+    ) -> None:
+        super().__init__(settings, names, stop, what="retention", every_s=every_s)
+        self._topics: dict[str, _Topic] = {}
+        self._looked: dict[str, float] = {}
+        self._bad: dict[str, set[str]] = {}
+        self._added: dict[tuple[str, str], list[int]] = {}
+
+    def look(self, name: str, now: datetime) -> RetentionView | None:
+        """Look at one pipeline; return what was seen, or None if it is not its turn."""
+        for topic, known in self._topics.items():
+            self._reap(name, topic, known, now)
+        if not self._due(name):
+            return None
+        earlier = {topic: known.seen for topic, known in self._topics.items() if known.seen is not None}
+        try:
+            view = view_retention(self._settings, name, now, earlier=earlier)
+        except RequestError:  # it never ran
+            return None
+        self._looked[name] = time.monotonic()
+        replace_json(retention_file(self._settings, name), {"format": FORMAT, **retention_to_plain(view, now)})
+        self._page(name, view, now)
+        for topic_view in view.topics:
+            memory = self._topics.setdefault(topic_view.log.topic, _Topic())
+            memory.seen = (time.monotonic(), topic_view.log.end)
+            self._note_added(name, topic_view, now)
+            self._archive(name, topic_view, memory, now)
+        return view
+
+    def _note_added(self, name: str, view: TopicView, now: datetime) -> None:
+        """Report partitions that a topic got since the pipeline's first timeline began, as soon as they are there."""
+        home, topic = self._settings.pipeline(name), view.log.topic
+        path = head_path(home)
+        if not path:
+            return
+        root = load_timeline(home, path[0].timeline)
+        added = added_since(root.genesis.get(topic, {}), view.log.end)
+        if not added or self._added.get((name, topic)) == added:
+            return
+        self._added[name, topic] = added
+        definition = load_bundle_definition(home.bundles, load_timeline(home, path[-1].timeline).bundle)
+        text = describe_added(definition, topic, added, root.timeline)
+        record_event(self._settings, ADDED, name, text, now)
+        if has_effect(definition):
+            page(self._settings, ADDED, name, text, now, severity="warning", subject=topic)
+
+    def _due(self, name: str) -> bool:
+        """Say whether to look now: the whole view costs table reads, so a topic that is kept for ever is looked at rarely."""
+        looked = self._looked.get(name)
+        if looked is None or time.monotonic() - looked >= FOREVER_EVERY_S:
+            return True
+        plain = read_json(retention_file(self._settings, name)) or {}
+        topics = [topic_view["topic"] for topic_view in topics_in(plain) if "topic" in topic_view]
+        return not topics or any(self._is_finite(topic) for topic in topics)
+
+    def _is_finite(self, topic: str) -> bool:
+        config = kafka.topic_config(self._settings, topic)
+        return any(parse_limit(config.get(key)) is not None for key in ("retention.ms", "retention.bytes"))
+
+    def _page(self, name: str, view: RetentionView, now: datetime) -> None:
+        bad = {lease.topic for lease in view.leases if lease.level >= Level.CRITICAL}
+        text = (summary_of(retention_to_plain(view, now)) if bad else "") or "retention is critical"
+        for topic in sorted(bad):
+            page(self._settings, "retention", name, f"{text}; see `rivertwice retention {name}`", now, subject=topic)
+        for topic in sorted(bad - self._bad.get(name, set())):
+            record_event(self._settings, "retention", name, f"{topic}: {text}", now)
+        self._bad[name] = bad
+        lasts = bad | {""}  # without a topic it is about a stream that was given up, which is over when it runs
+        page_over(self._settings, {"retention"}, name, "nothing that is needed is about to be deleted", now, but=lasts)
+
+    def _archive(self, name: str, view: TopicView, memory: _Topic, now: datetime) -> None:
+        topic = view.log.topic
+        busy = any(known.job is not None for known in self._topics.values()) or is_archiving(self._settings, topic)
+        known = ArchiveMemory(busy, memory.failures, memory.last_end)
+        decision = decide_archive(view.log.finite, view.waiting, view.unarchived, known, now)
+        if not decision.start:
+            return
+        path = self._settings.home / "agent" / "archive.log"
+        with open_log(path) as log:
+            env = {**os.environ, **self._settings.to_env()}
+            memory.job = start_detached([*JOB, "--topic", topic], env=env, cwd=self._settings.project, output=log)
+        record_event(self._settings, "archive", name, f"archiving {topic}: {decision.reason}", now, pid=memory.job.pid)
+
+    def _reap(self, name: str, topic: str, memory: _Topic, now: datetime) -> None:
+        if memory.job is None or memory.job.poll() is None:
+            return
+        code = memory.job.returncode
+        memory.job, memory.last_end = None, now
+        memory.failures = 0 if code == 0 else memory.failures + 1
+        text = f"the archive of {topic} is done" if code == 0 else f"the archive of {topic} failed with {code}"
+        record_event(self._settings, "archived" if code == 0 else "archive_failed", name, text, now)
+        if memory.failures >= 3:
+            times = f"{text}, {memory.failures} times in a row; read HOME/agent/archive.log"
+            page(self._settings, "archive", name, times, now, subject=topic)
+        if code == 0:
+            page_over(self._settings, {"archive"}, name, text, now, subject=topic)

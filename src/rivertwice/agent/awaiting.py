@@ -1,0 +1,137 @@
+"""When a stream that is waited for has caught up: `rivertwice start --wait`. The decision is pure; `look` reads.
+
+A stream has caught up when it has read the log as far as it was when the wait began, and the watermark that those records give
+is in effect. Spark raises it in the batch after the one that read them, which has no records if none came since. Records that
+come after that batch are judged by the new watermark; records that came before it would not be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from rivertwice.agent.launch import agent_status
+from rivertwice.agent.memory import load_memory
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition
+from rivertwice.log.addresses import StoredOffsets
+from rivertwice.stream.checkpoint import covers
+from rivertwice.stream.lease import lease_owner
+from rivertwice.timeline.intent import Exit, Heartbeat, read_exit, read_heartbeat, read_intent
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import path_ledger
+from rivertwice.timeline.watermarks import rule_of, watermarks_after
+
+WAITS, CAUGHT_UP, FAILED = "waits", "caught_up", "failed"
+QUIET = timedelta(seconds=20)
+"""A stream that has read everything and did nothing for so long has caught up, whatever the ledger says of the next batch."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one look shows of a stream that is waited for.
+
+    Attributes:
+        has_agent: an agent lives.
+        desired: the desired state; None: none was recorded.
+        given_up: why the agent gave the stream up since the wait began; None: it did not.
+        epoch: of the living driver; None: no driver lives.
+        beat: its last heartbeat.
+        rises: whether the batch after the last committed one raises the watermark, by the ledger; None: it was not looked up.
+    """
+
+    has_agent: bool
+    desired: str | None
+    given_up: str | None
+    epoch: int | None
+    beat: Heartbeat | None
+    rises: bool | None = None
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A wait, as far as it has come.
+
+    Attributes:
+        ends: topic to partition to the end of the log when the wait began.
+        covered: the first batch that was seen to have read as far, with its timeline; None: none was yet.
+        quiet_since: since when the driver reports `idle` at the same batch; None: it does not.
+        state: WAITS, CAUGHT_UP or FAILED.
+        reason: why it failed.
+    """
+
+    ends: StoredOffsets
+    covered: tuple[str, int | None] | None = None
+    quiet_since: datetime | None = None
+    state: str = WAITS
+    reason: str = ""
+
+
+def has_read(seen: Seen, ends: StoredOffsets) -> bool:
+    """Say whether a living driver reports that it has committed the log up to these ends. Pure."""
+    beat = seen.beat
+    is_alive = beat is not None and beat.epoch == seen.epoch and beat.state in ("running", "idle")
+    return beat is not None and is_alive and covers(beat.end_offsets, ends)
+
+
+def decide(wait: Wait, seen: Seen) -> Wait:
+    """Return the wait after a look. Pure."""
+    if seen.given_up is not None:
+        return _failed(wait, f"the agent has given up: {seen.given_up}")
+    if seen.desired != "running":
+        return _failed(wait, "somebody stopped it meanwhile")
+    if seen.epoch is None and not seen.has_agent:
+        return _failed(wait, "neither its driver nor an agent lives")
+    beat = seen.beat
+    if beat is None or not has_read(seen, wait.ends):
+        return Wait(wait.ends)
+    at = (beat.timeline, beat.batch)
+    covered = wait.covered or at
+    quiet_since = None
+    if beat.state == "idle":
+        quiet_since = wait.quiet_since if wait.covered == at and wait.quiet_since is not None else beat.at
+    has_settled = (
+        at != covered  # another batch was committed since
+        or (seen.rises is False)
+        or (beat.batch_s is None and beat.state == "idle")  # a driver that finds nothing to read runs no batch
+        or (quiet_since is not None and beat.at - quiet_since >= QUIET)
+    )
+    return Wait(wait.ends, covered, quiet_since, CAUGHT_UP if has_settled else WAITS)
+
+
+def _failed(wait: Wait, reason: str) -> Wait:
+    return Wait(wait.ends, wait.covered, wait.quiet_since, FAILED, reason)
+
+
+def look(settings: Settings, definition: Definition, wait: Wait, asked_at: datetime) -> Seen:
+    """Return what is true of a stream now. The ledger is read only once the driver has read far enough."""
+    home = settings.pipeline(definition.name)
+    owner, beat, intent = lease_owner(home), read_heartbeat(home), read_intent(home)
+    memory = load_memory(settings, definition.name)
+    given_up = memory.broken_because if memory.broken_at is not None and memory.broken_at >= asked_at else None
+    seen = Seen(
+        has_agent=agent_status(settings) is not None,
+        desired=None if intent is None else intent.desired,
+        given_up=given_up,
+        epoch=None if owner is None else owner.epoch,
+        beat=beat,
+    )
+    if beat is None or beat.batch_s is None or not has_read(seen, wait.ends):
+        return seen
+    return Seen(**{**seen.__dict__, "rises": does_rise(path_ledger(home), definition, beat)})
+
+
+def does_rise(rows: list[LedgerRow], definition: Definition, beat: Heartbeat) -> bool:
+    """Say whether the batch after the one that a driver reports raises the watermark, so that Spark runs it without records. Pure."""
+    if not any(source.has_watermark for source in definition.streams.values()):
+        return False
+    place = next((n for n, row in enumerate(rows) if (row.timeline, row.batch) == (beat.timeline, beat.batch)), None)
+    if place is None:
+        return True
+    return watermarks_after(rows, rule_of(definition), place)[0] > rows[place].batch_watermark_ms
+
+
+def last_failure(settings: Settings, name: str, since: datetime) -> Exit | None:
+    """Return how a driver failed since an instant; None: none did."""
+    last = read_exit(settings.pipeline(name))
+    return last if last is not None and not last.clean and last.at >= since else None

@@ -1,0 +1,102 @@
+"""A full disk: the agent reports it once, continues without what it could not write, and reports when space is back.
+
+A message about a full disk needs room on that disk. So a small file is kept in reserve; it is given up for that message, and
+made again when there is space.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from rivertwice.agent.act import page, page_over, record_event
+from rivertwice.core.instants import to_iso, utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.storage.places import RESERVE, has_room
+
+LOG = logging.getLogger(__name__)
+KIND = "disk_full"
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def is_full(error: OSError) -> bool:
+    """Say whether an error means that the disk, or a quota on it, is full. Pure."""
+    return error.errno in _FULL
+
+
+class DiskWatch:
+    """What the agent knows of its home's disk."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Begin with a disk that has room."""
+        self._settings = settings
+        self._since: datetime | None = None
+
+    @property
+    def reserve(self) -> Path:
+        """The file that is given up for a message."""
+        return self._settings.home / "agent" / "reserve"
+
+    def keep_reserve(self) -> None:
+        """Make the reserve, if there is room for it."""
+        try:
+            if self.reserve.exists() and self.reserve.stat().st_size >= RESERVE:
+                return
+            with self.reserve.open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, RESERVE)
+        except OSError as error:
+            self.reserve.unlink(missing_ok=True)
+            LOG.warning("no %s bytes could be kept in reserve for a message about a full disk: %s", RESERVE, error)
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Keep a full disk from ending the thread that runs the block."""
+        try:
+            yield
+        except OSError as error:
+            self.failed(error, utc_now())
+
+    def failed(self, error: OSError, now: datetime) -> None:
+        """Note that something could not be written; a full disk is paged once while it lasts.
+
+        Raises:
+            OSError: it is another error.
+        """
+        if not is_full(error):
+            raise error
+        if self._since is None:
+            self._since = now
+            LOG.error("the disk of %s is full: %s; what is not written now is tried again", self._settings.home, error)
+            self.reserve.unlink(missing_ok=True)
+            self._tell(now)
+
+    def _tell(self, now: datetime) -> None:
+        since = now if self._since is None else self._since
+        message = (
+            f"the disk of {self._settings.home} is full since {to_iso(since)}: drivers that cannot write end with class disk, nothing new is "
+            f"served, and nothing that is committed is lost; free space (`df -h {self._settings.home}`, `rivertwice upkeep NAME`); the agent "
+            "continues by itself"
+        )
+        page(self._settings, KIND, None, message, now)
+
+    def wrote(self, now: datetime) -> None:
+        """Note that there is room: report it if the disk was full, and keep a reserve again.
+
+        Raises:
+            OSError: there is no room after all.
+        """
+        room = has_room(self._settings.home)
+        if self._since is None and room:  # an earlier agent may have reported it
+            page_over(self._settings, {KIND}, None, f"the disk of {self._settings.home} has room", now)
+        if self._since is not None and room:
+            message = f"the disk of {self._settings.home} has room again; it was full from {to_iso(self._since)} on"
+            record_event(self._settings, f"{KIND}_over", None, message, now)
+            page_over(self._settings, {KIND}, None, message, now)
+            LOG.info("%s", message)
+            self._since = None
+            self.keep_reserve()

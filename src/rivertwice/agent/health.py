@@ -1,0 +1,200 @@
+"""Whether a stream is in its desired state: one observation and one judgement, for `status`, Airflow's triggers and the page.
+
+The judgement is pure: its input is values and `now`, its result a word and a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from rivertwice.agent.decide import HUNG_AFTER
+from rivertwice.agent.memory import Memory, load_memory
+from rivertwice.core.instants import parse_iso
+from rivertwice.core.processes import is_alive
+from rivertwice.core.settings import Settings
+from rivertwice.storage.local import read_json
+from rivertwice.stream.lease import Owner, lease_owner
+from rivertwice.timeline.intent import Exit, Heartbeat, Intent, read_exit, read_heartbeat, read_intent
+
+OK = "ok"
+AGENT = "agent_dead"
+DRIVER = "driver_down"
+GIVEN_UP = "given_up"
+
+AGENT_SILENT = timedelta(seconds=30)
+SPEAKS_WITHIN = timedelta(seconds=10)
+"""A driver beats every second; one that is silent for longer is shown as unresponsive. The agent pages after `HUNG_AFTER`."""
+UNRESPONSIVE = "unresponsive"
+
+
+@dataclass(frozen=True)
+class StreamObservation:
+    """What the home contains now.
+
+    Attributes:
+        agent_at: the agent's last heartbeat.
+        owner: the live process that holds the lease, or None.
+        state: starting, running, idle, draining, unresponsive, restoring, given_up, or down.
+        given_up: why the agent starts no driver any more, if so.
+        memory: what the agent remembers of the stream.
+    """
+
+    intent: Intent | None
+    agent_at: datetime | None
+    owner: Owner | None
+    heartbeat: Heartbeat | None
+    last_exit: Exit | None
+    state: str
+    given_up: str | None = None
+    memory: Memory = field(default_factory=Memory)
+
+
+@dataclass(frozen=True)
+class Health:
+    """A word and a sentence; `ok` also when the stream is stopped as wanted."""
+
+    word: str
+    message: str
+
+
+def observe_stream(settings: Settings, name: str, now: datetime) -> StreamObservation:
+    """Return what the home contains about one pipeline's stream."""
+    home = settings.pipeline(name)
+    agent = read_json(settings.home / "agent" / "heartbeat.json")
+    intent, owner, beat = read_intent(home), lease_owner(home), read_heartbeat(home)
+    memory = load_memory(settings, name)
+    broken = memory.broken_at is not None and (intent is None or intent.updated_at <= memory.broken_at)
+    return StreamObservation(
+        intent=intent,
+        agent_at=parse_iso(agent["at"]) if agent else None,
+        owner=owner,
+        heartbeat=beat,
+        last_exit=read_exit(home),
+        state=find_state(owner, beat, memory, now, given_up=broken),
+        given_up=memory.broken_because if broken else None,
+        memory=memory,
+    )
+
+
+def find_state(owner: Owner | None, beat: Heartbeat | None, memory: Memory, now: datetime, *, given_up: bool) -> str:
+    """Return the state of a stream, as every surface shows it."""
+    if owner is not None:
+        if beat is None or beat.epoch != owner.epoch:
+            return "starting"
+        return UNRESPONSIVE if now - beat.at > SPEAKS_WITHIN else beat.state
+    if given_up:
+        return GIVEN_UP
+    restore = memory.fall_back
+    if restore is not None and not restore.outcome and is_alive(restore.pid, restore.pid_started):
+        return "restoring"
+    known = memory.driver
+    return "starting" if known is not None and is_alive(known.pid, known.pid_started) else "down"
+
+
+def classify_health(observation: StreamObservation, now: datetime) -> Health:
+    """Say whether the stream does what is wanted.
+
+    A stream that nobody wants to run is never a failure. Otherwise the agent's heartbeat must be at most 30 s old, and the
+    driver must hold the lease and have a heartbeat of at most 120 s.
+    """
+    if observation.intent is None or observation.intent.desired != "running":
+        return Health(OK, "stopped, as wanted" if observation.intent else "nobody has asked for it to run")
+    if observation.given_up:
+        return Health(GIVEN_UP, f"the agent has given up: {observation.given_up}; cure it, then `rivertwice start`")
+    if observation.agent_at is None or now - observation.agent_at > AGENT_SILENT:
+        last_word = (
+            "never" if observation.agent_at is None else f"{(now - observation.agent_at).total_seconds():.0f} s ago"
+        )
+        driver = "the driver still runs" if observation.owner is not None else "no driver runs"
+        return Health(
+            AGENT,
+            f"the agent last spoke {last_word}; {driver}, but nobody would start it again: run `rivertwice agent start`",
+        )
+    beat = observation.heartbeat
+    if observation.owner is None:
+        return Health(DRIVER, f"running is wanted but no driver holds the lease{_ending(observation.last_exit)}")
+    if beat is not None and now - beat.at > HUNG_AFTER:
+        silent = (now - beat.at).total_seconds()
+        return Health(DRIVER, f"driver pid {beat.pid} (epoch {beat.epoch}) lives but last spoke {silent:.0f} s ago")
+    return Health(OK, "running" if beat is None else f"epoch {beat.epoch}, batch {beat.batch}, {beat.state}")
+
+
+def choose_grace(failures: int, grace: float, epoch: float) -> float:
+    """Return how long a fault may last before it fails the epoch.
+
+    It doubles with each epoch that failed before, up to the epoch's own length, so that a fault that nobody cures raises an
+    alert less and less often instead of one every minute.
+    """
+    return min(grace * 2.0 ** min(failures, 16), epoch)
+
+
+def describe_seen(observation: StreamObservation) -> Mapping[str, Any]:
+    """Return what the asset store keeps: plain values only."""
+    beat = observation.heartbeat
+    return {
+        "desired": observation.intent.desired if observation.intent else None,
+        "epoch": beat.epoch if beat else None,
+        "pid": beat.pid if beat else None,
+        "timeline": beat.timeline if beat else None,
+        "batch": beat.batch if beat else None,
+        "state": observation.state,
+        "watermark_ms": beat.watermark_ms if beat else None,
+        "lag": beat.lag if beat else None,
+    }
+
+
+def _ending(last: Exit | None) -> str:
+    return (
+        ""
+        if last is None
+        else f"; the last one to say why (epoch {last.epoch}) ended as {last.failure}: {last.message}"
+    )
+
+
+# The text about a lag: the figure, its age, and why it is not known now. Pure; for `status` and the page in Airflow.
+#
+# Each function takes what `view_stream` returns.
+
+LAG_FRESH_S = 20.0
+"""A driver asks the log for its end every five seconds; an older lag was true once, and is shown with its age."""
+
+
+def is_lag_fresh(item: Mapping[str, Any]) -> bool:
+    """Say whether the lag is kept up to date."""
+    return item["driver"] is not None and item["lag_age_s"] is not None and item["lag_age_s"] <= LAG_FRESH_S
+
+
+def lag_text(item: Mapping[str, Any]) -> str | None:
+    """Return the lag: with its age if it is not up to date, `not known` if it was never measured, None before a driver."""
+    if item["lag"] is None:
+        return None if item["heartbeat_age_s"] is None else "not known"
+    if is_lag_fresh(item):
+        return str(item["lag"])
+    return f"{item['lag']}, {_ago(item['lag_age_s'])} ago"
+
+
+def stale_lag_text(item: Mapping[str, Any]) -> str | None:
+    """Return why the lag is not known now, and what measures it; None if it is known, or nothing ever ran."""
+    if item["heartbeat_age_s"] is None or (is_lag_fresh(item) and item["state"] != UNRESPONSIVE):
+        return None
+    who = "no driver lives" if item["driver"] is None else "the driver gets no answer from Kafka"
+    if item["state"] == UNRESPONSIVE:
+        who = f"the driver (pid {item['driver']['pid']}) lives but has said nothing for {_ago(item['heartbeat_age_s'])}: look at its log"
+    known = (
+        "nobody has asked since the last driver or the last head move"
+        if item["lag"] is None
+        else f"{item['lag']} is what waited at {item['lag_at']}, {_ago(item['lag_age_s'])} ago"
+    )
+    return (
+        f"{item['name']}: the lag is not known now, for {who}; {known}; `rivertwice metrics {item['name']}` asks Kafka"
+    )
+
+
+def _ago(seconds: float) -> str:
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"

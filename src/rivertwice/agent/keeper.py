@@ -1,0 +1,138 @@
+"""Threads of the agent beside supervision: they look at every supervised pipeline, and keep logs small."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.storage.log_files import LOG_LIMIT, rotate_log
+
+LOG = logging.getLogger(__name__)
+
+
+class Keeper(threading.Thread):
+    """Looks at each pipeline again and again until it is stopped. An error is reported once; the next round tries again."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        names: Callable[[], list[str]],
+        stop: threading.Event,
+        *,
+        what: str,
+        every_s: float,
+    ) -> None:
+        """Create the thread.
+
+        Args:
+            settings: settings of the agent.
+            names: returns the supervised pipelines.
+            stop: set when the agent ends.
+            what: what it looks after, in one word.
+            every_s: seconds between two rounds.
+        """
+        super().__init__(name=what, daemon=True)
+        self._settings = settings
+        self._names = names
+        self._stopping = stop
+        self._every_s = every_s
+        self._errors: dict[str, str] = {}
+
+    def run(self) -> None:
+        """Look until the thread is stopped."""
+        while not self._stopping.wait(self._every_s):
+            for name in self._names():
+                self._look_safely(name)
+        self.end()
+
+    def look(self, name: str, now: datetime) -> object:
+        """Look after one pipeline."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Do what is left to do when the agent ends."""
+
+    def _look_safely(self, name: str) -> None:
+        try:
+            self.look(name, utc_now())
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            if text != self._errors.get(name):
+                trace = None if isinstance(error, RivertwiceError) else error
+                LOG.warning("%s of %s is not known now, tried again: %s", self.name, name, text, exc_info=trace)
+            self._errors[name] = text
+        else:
+            self._errors.pop(name, None)
+
+
+# Keep the logs of the agent and of all drivers small while they are written. A thread of the agent.
+
+EVERY_S = 5.0
+
+
+class LogKeeper(threading.Thread):
+    """Looks at all logs of a home every few seconds and rotates those that are too large."""
+
+    def __init__(
+        self, settings: Settings, stop: threading.Event, every_s: float = EVERY_S, limit: int = LOG_LIMIT
+    ) -> None:
+        """Create the thread.
+
+        Args:
+            settings: settings of the agent.
+            stop: set when the agent ends.
+            every_s: seconds between two looks.
+            limit: bytes beyond which a log is rotated.
+        """
+        super().__init__(name="logs", daemon=True)
+        self._home = settings.home
+        self._stopping = stop
+        self._every_s = every_s
+        self._limit = limit
+        self._errors: dict[Path, str] = {}
+
+    def run(self) -> None:
+        """Look until the thread is stopped."""
+        while not self._stopping.wait(self._every_s):
+            self.look()
+
+    def look(self) -> list[Path]:
+        """Rotate the logs that are too large; return them."""
+        rotated = []
+        for path in self._logs():
+            try:
+                if rotate_log(path, self._limit):
+                    rotated.append(path)
+                    LOG.info("%s was larger than %s bytes and was rotated", path, self._limit)
+                self._errors.pop(path, None)
+            except OSError as error:
+                text = (
+                    f"{path} is larger than {self._limit} bytes and cannot be rotated ({error.strerror}), tried again"
+                )
+                if self._errors.get(path) != text:
+                    LOG.warning("%s", text)
+                self._errors[path] = text
+        self._rotate_events()
+        return rotated
+
+    def _logs(self) -> Iterator[Path]:
+        yield from (self._home / "agent" / "log", self._home / "agent" / "archive.log")
+        yield from sorted((self._home / "pipelines").glob("*/logs/*.log"))
+
+    def _rotate_events(self) -> None:
+        """Rename the events: they are opened for each line, so nothing is lost."""
+        path = self._home / "agent" / "events.jsonl"
+        try:
+            if path.stat().st_size > self._limit:
+                os.replace(path, path.with_name("events.jsonl.1"))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            LOG.warning("%s cannot be rotated (%s)", path, error.strerror)

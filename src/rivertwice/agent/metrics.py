@@ -1,0 +1,435 @@
+"""Figures of a pipeline: measured from heartbeat, ledger, log, checkpoint, savepoints and the newest reconcile."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import from_ms, parse_iso
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition, load_definition
+from rivertwice.deliver.deliver import sinks_of
+from rivertwice.deliver.status import view_delivery
+from rivertwice.log import kafka
+from rivertwice.log.addresses import Part, StoredOffsets, name_parts
+from rivertwice.log.reader import first_stamps
+from rivertwice.quality.table import failing_by_severity, standing
+from rivertwice.reconcile.results import newest_reconcile
+from rivertwice.savepoint.catalogue import PROVED, select_newest
+from rivertwice.savepoint.recovery import view_recovery
+from rivertwice.storage.blobs import sizes_below
+from rivertwice.storage.remembered import Remembered
+from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batches
+from rivertwice.timeline.dead_letters import OPEN, DeadLetterSummary
+from rivertwice.timeline.dead_summary import RECENT, dead_share, fields_of, summarise_dead_letters
+from rivertwice.timeline.ledger import LedgerRow
+from rivertwice.timeline.lineage import Segment, head_path
+from rivertwice.timeline.sequence import head
+from rivertwice.timeline.verdicts import DEFECT
+
+# The figures of one pipeline at one instant. Plain values; None is "not known", never a guess.
+
+
+@dataclass(frozen=True)
+class BatchFigures:
+    """One committed micro-batch of the head's path, as the ledger has it.
+
+    Attributes:
+        begun_at: when Spark planned it. committed_at: when it was in the changelog.
+        read, bad, accepted, emitted: rows.
+        watermark_ms: epoch ms. max_event_ms: largest accepted event time, epoch ms, None if it accepted nothing.
+    """
+
+    begun_at: datetime
+    committed_at: datetime
+    read: int
+    bad: int
+    accepted: int
+    emitted: int
+    watermark_ms: int
+    max_event_ms: int | None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from its plan to its commit."""
+        return max((self.committed_at - self.begun_at).total_seconds(), 0.0)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What is true of a pipeline's stream now. Seconds are `_s`, bytes `_bytes`, shares between 0 and 1.
+
+    Attributes:
+        desired, state: as `rivertwice status` shows them.
+        heartbeat_age_s: age of the driver's last heartbeat.
+        lag_records: records in the log beyond the committed offsets.
+        lag_s: age of the oldest record that waits, by its own timestamp; 0 if none waits.
+        arriving_per_s, read_per_s: records added to the log, and committed, per second of the last minute.
+        catch_up_s: until nothing waits any more, at this pace.
+        batch_p50_s, batch_p95_s, batch_p99_s: seconds of the newest hundred batches with records.
+        latency_s: what a record that arrives now must expect at least: `lag_s`, or one median batch.
+        backpressure_s: how long every batch has been full to `max_offsets_per_trigger`.
+        watermark_lag_s: now less the watermark. event_lag_s: now less the newest accepted event time (time drift).
+        read_total, bad_total, accepted_total, emitted_total: rows over all batches of the head's path.
+        dead_share: bad among read over the newest hundred batches, or over the newest records if much larger there.
+        dead_open: dead letters that nobody amended or discarded; dead_oldest_s: age of the oldest one's batch. dead_newest: what
+            the newest ones have in common, in words.
+        late_share: late pairs among all, as the newest reconcile proved it; reconcile_age_s: how old that is.
+        defects: DEFECT verdicts of it.
+        quality_failing: severity to expectations of the pipeline's own suite that fail over what is served; empty: it has none.
+        checkpoint_bytes, checkpoint_files: live checkpoint of the head.
+        state_bytes: the state in it alone.
+        savepoint_age_s, savepoint_bytes: newest proved savepoint; without one the age is the first batch's, for all
+            batches since would have to be read again.
+        unproved: savepoints that are newer than it.
+        recovery_s: what a fall-back to the newest proved savepoint would take now; recovery_objective_s: what it may take.
+        failures: driver failures in a row.
+        retention_left_share: share that is left of the time until Kafka deletes what only Kafka has; the worst of all claims.
+        first_load_step: the step of a first load by batch that is not done; None if there is none.
+        first_load_windows: windows of it that are not published yet; None before they are known.
+        delivery_lag: sink to committed batches that it does not have yet; a sink whose position is not known is left out.
+        delivery_wait_s: how long rows have waited for a sink that took none, of the sink that waits longest; 0 if none waits.
+        delivery_waits: that sink, in words.
+        delivery_failures: sink to its failures in a row.
+        delivery_refused: sink to the deliveries that its destination refused for good and nobody discarded.
+        partition_lag: name of a partition to records that wait there (`0`, or `topic/0` if there are several topics).
+    """
+
+    pipeline: str
+    at: datetime
+    desired: str | None = None
+    state: str = "down"
+    heartbeat_age_s: float | None = None
+    lag_records: int | None = None
+    lag_s: float | None = None
+    arriving_per_s: float | None = None
+    read_per_s: float | None = None
+    catch_up_s: float | None = None
+    batch_p50_s: float | None = None
+    batch_p95_s: float | None = None
+    batch_p99_s: float | None = None
+    latency_s: float | None = None
+    backpressure_s: float | None = None
+    watermark_lag_s: float | None = None
+    event_lag_s: float | None = None
+    read_total: int = 0
+    bad_total: int = 0
+    accepted_total: int = 0
+    emitted_total: int = 0
+    dead_share: float | None = None
+    dead_open: int = 0
+    dead_oldest_s: float | None = None
+    dead_newest: str = ""
+    late_share: float | None = None
+    reconcile_age_s: float | None = None
+    defects: int | None = None
+    checkpoint_bytes: int | None = None
+    checkpoint_files: int | None = None
+    state_bytes: int | None = None
+    savepoint_age_s: float | None = None
+    savepoint_bytes: int | None = None
+    unproved: int = 0
+    recovery_s: float | None = None
+    recovery_objective_s: float | None = None
+    failures: int = 0
+    retention_left_share: float | None = None
+    first_load_step: int | None = None
+    first_load_windows: int | None = None
+    quality_failing: Mapping[str, int] = field(default_factory=dict)
+    partition_lag: Mapping[str, int] = field(default_factory=dict)
+    delivery_wait_s: float | None = None
+    delivery_waits: str = ""
+    delivery_lag: Mapping[str, int] = field(default_factory=dict)
+    delivery_failures: Mapping[str, int] = field(default_factory=dict)
+    delivery_refused: Mapping[str, int] = field(default_factory=dict)
+
+
+# Figures from ledger rows. Pure.
+
+FULL = 0.95
+"""A batch counts as full above this share of its cap: the cap is divided over partitions and rounded down."""
+
+
+def batch_figures(rows: Sequence[LedgerRow]) -> list[BatchFigures]:
+    """Return ledger rows, in the path's order, as figures."""
+    return [
+        BatchFigures(
+            begun_at=from_ms(row.batch_timestamp_ms),
+            committed_at=row.committed_at,
+            read=row.read,
+            bad=row.bad,
+            accepted=row.accepted,
+            emitted=row.emitted,
+            watermark_ms=row.batch_watermark_ms,
+            max_event_ms=row.max_event_ms,
+        )
+        for row in rows
+    ]
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """Return the smallest value that at least `share` of all are not above; None without values."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def batch_quantiles(batches: Sequence[BatchFigures]) -> tuple[float | None, float | None, float | None]:
+    """Return p50, p95 and p99 seconds of the newest hundred batches that read something."""
+    seconds = [batch.seconds for batch in batches if batch.read][-RECENT:]
+    return quantile(seconds, 0.5), quantile(seconds, 0.95), quantile(seconds, 0.99)
+
+
+def backpressure_seconds(batches: Sequence[BatchFigures], cap: int) -> float:
+    """Return for how long every batch has been full: from the first of the newest full ones to the newest's commit.
+
+    A full batch means that the log had more than the cap when it was planned, so records waited for the stream.
+    """
+    since: datetime | None = None
+    for batch in reversed(batches):
+        if batch.read < FULL * cap:
+            break
+        since = batch.begun_at
+    return 0.0 if since is None else (batches[-1].committed_at - since).total_seconds()
+
+
+def read_per_second(batches: Sequence[BatchFigures], now: datetime, window_s: float = 60.0) -> float:
+    """Return records committed per second of the last minute."""
+    recent = [batch for batch in batches[-10_000:] if (now - batch.committed_at).total_seconds() <= window_s]
+    return sum(batch.read for batch in recent) / window_s
+
+
+def newest_event_ms(batches: Sequence[BatchFigures]) -> int | None:
+    """Return the largest accepted event time of the newest hundred batches, epoch ms."""
+    return max((batch.max_event_ms for batch in batches[-RECENT:] if batch.max_event_ms is not None), default=None)
+
+
+LOG = logging.getLogger(__name__)
+NEWEST = 1_000
+"""Batches whose rows are looked at; sums are over all."""
+_MOST_HELD = 16  # pipelines of which something is held between two looks
+_NEWEST: Remembered[tuple[list[BatchFigures], StoredOffsets]] = Remembered(_MOST_HELD)
+_LETTERS: Remembered[DeadLetterSummary] = Remembered(_MOST_HELD)
+
+
+def measure(settings: Settings, name: str, view: Mapping[str, Any], now: datetime) -> Measures:
+    """Return the figures of a pipeline at `now`. What cannot be read now stays None, and is logged.
+
+    Args:
+        settings: where things lie.
+        name: name of the pipeline.
+        view: what `status` shows about it (`agent.view.view_pipeline`).
+        now: the present instant.
+
+    Raises:
+        DefinitionError: its definition cannot be read.
+    """
+    definition = load_definition(settings.definition_folder(name))
+    home = settings.pipeline(name)
+    measures = _from_view(name, view, now)
+    path = head_path(home)
+    committed = committed_batches(home, path)
+    tables = (home.tables.ledger, home.tables.changelog)
+    batches, ends = _NEWEST.get(
+        (str(home.root), tuple(path)), tables, lambda: _read_figures(newest_batches(home, committed, path, NEWEST))
+    )
+    measures = _from_batches(measures, batches, committed, definition.stream.max_offsets_per_trigger, now)
+    measures = _from_log(measures, settings, definition, ends, now)
+    measures = _from_dead_letters(measures, home, definition, committed, path, now)
+    measures = _from_delivery(measures, settings, name, now)
+    measures = _from_checkpoint(measures, home)
+    measures = _from_savepoints(measures, settings, definition, committed.began_at, now)
+    measures = _from_quality(measures, settings, home)
+    return replace(_from_reconcile(measures, home, now), latency_s=_latency(measures))
+
+
+def _read_figures(rows: Sequence[LedgerRow]) -> tuple[list[BatchFigures], StoredOffsets]:
+    return batch_figures(rows), rows[-1].end_offsets if rows else {}
+
+
+def _from_view(name: str, view: Mapping[str, Any], now: datetime) -> Measures:
+    retention = view["retention"] or {}
+    worst = retention.get("worst") or {}
+    first_load = view["first_load"] or {}
+    return Measures(
+        pipeline=name,
+        at=now,
+        desired=view["desired"],
+        state=view["state"],
+        heartbeat_age_s=view["heartbeat_age_s"],
+        arriving_per_s=view["arriving_per_s"],
+        catch_up_s=view["catch_up_s"],
+        failures=view["consecutive_failures"],
+        retention_left_share=worst.get("left_share"),
+        first_load_step=first_load.get("step"),
+        first_load_windows=first_load.get("windows_left"),
+    )
+
+
+def _from_batches(
+    measures: Measures, batches: Sequence[BatchFigures], committed: CommittedBatches, cap: int, now: datetime
+) -> Measures:
+    if not batches:
+        return measures
+    p50, p95, p99 = batch_quantiles(batches)
+    event_ms = newest_event_ms(batches)
+    return replace(
+        measures,
+        read_per_s=round(read_per_second(batches, now), 3),
+        batch_p50_s=p50,
+        batch_p95_s=p95,
+        batch_p99_s=p99,
+        backpressure_s=backpressure_seconds(batches, cap),
+        watermark_lag_s=(now - from_ms(batches[-1].watermark_ms)).total_seconds() if batches[-1].watermark_ms else None,
+        event_lag_s=None if event_ms is None else (now - from_ms(event_ms)).total_seconds(),
+        read_total=committed.total("read"),
+        bad_total=committed.total("bad"),
+        accepted_total=committed.total("accepted"),
+        emitted_total=committed.total("emitted"),
+        dead_share=dead_share(batches),
+    )
+
+
+def _from_log(
+    measures: Measures,
+    settings: Settings,
+    definition: Definition,
+    committed: Mapping[str, Mapping[str, int]],
+    now: datetime,
+) -> Measures:
+    lags: dict[Part, int] = {}
+    oldest: int | None = None
+    try:
+        for source in definition.sources.values():
+            ends = kafka.end_offsets(settings, source.topic)
+            begins = kafka.begin_offsets(settings, source.topic)
+            done = {int(partition): int(offset) for partition, offset in committed.get(source.topic, {}).items()}
+            starts = {partition: max(done.get(partition, 0), begins.get(partition, 0)) for partition in ends}
+            for partition, end in ends.items():
+                lags[Part(source.topic, partition)] = max(0, end - starts[partition])
+            stamps = first_stamps(settings, source.topic, starts)
+            oldest = min([*stamps.values(), *([] if oldest is None else [oldest])], default=None)
+    except RivertwiceError as error:
+        LOG.warning("the lag of %s is not known now: %s", measures.pipeline, error)
+        return measures
+    age = 0.0 if oldest is None else max(0.0, (now - from_ms(oldest)).total_seconds())
+    named = {name: lags[part] for part, name in name_parts(lags).items()}
+    return replace(measures, lag_records=sum(lags.values()), lag_s=age, partition_lag=named)
+
+
+def _from_dead_letters(
+    measures: Measures,
+    home: PipelineHome,
+    definition: Definition,
+    committed: CommittedBatches,
+    path: Sequence[Segment],
+    now: datetime,
+) -> Measures:
+    tables, fields = home.tables, None
+    if measures.dead_share:  # else nobody is told of the newest ones, and their bytes need not be read at each look
+        fields = fields_of(definition)
+    summary = _LETTERS.get(
+        (str(home.root), tuple(path), fields is not None),
+        (tables.ledger, tables.changelog, tables.dead_letters, tables.amendments),
+        lambda: summarise_dead_letters(home, committed, fields),
+    )
+    oldest = 0.0 if summary.oldest_open is None else (now - summary.oldest_open).total_seconds()
+    return replace(measures, dead_open=summary.total(OPEN), dead_oldest_s=oldest, dead_newest=summary.newest)
+
+
+def _from_delivery(measures: Measures, settings: Settings, name: str, now: datetime) -> Measures:
+    sinks = view_delivery(settings, name, sinks_of(settings, name))
+    since = {each["sink"]: parse_iso(each["waits_since"]) for each in sinks if each["waits_since"] is not None}
+    first = min(since, key=lambda sink: since[sink], default=None)
+    return replace(
+        measures,
+        delivery_wait_s=_waited(first, since, sinks, now),
+        delivery_waits="" if first is None else f"the sink is {first}",
+        delivery_lag={
+            sink_view["sink"]: sink_view["lag_batches"] for sink_view in sinks if sink_view["lag_batches"] is not None
+        },
+        delivery_failures={sink_view["sink"]: sink_view["consecutive_failures"] for sink_view in sinks},
+        delivery_refused={
+            sink_view["sink"]: sink_view["refused"] for sink_view in sinks if sink_view["refused"] is not None
+        },
+    )
+
+
+def _waited(
+    first: str | None, since: Mapping[str, datetime], sinks: Sequence[Mapping[str, Any]], now: datetime
+) -> float | None:
+    if first is not None:
+        return max(0.0, (now - since[first]).total_seconds())
+    return None if any(each["lag_batches"] is None for each in sinks) else 0.0
+
+
+def _from_checkpoint(measures: Measures, home: PipelineHome) -> Measures:
+    name = head(home)
+    if name is None:
+        return measures
+    sizes = sizes_below(home.checkpoint(name))
+    state = sum(size for path, size in sizes.items() if path.parts[0] == "state")
+    return replace(
+        measures,
+        checkpoint_bytes=sum(sizes.values()),
+        checkpoint_files=len(sizes),
+        state_bytes=state if sizes else None,
+    )
+
+
+def _from_savepoints(
+    measures: Measures, settings: Settings, definition: Definition, first: datetime | None, now: datetime
+) -> Measures:
+    objective = definition.stream.recovery
+    measures = replace(measures, recovery_objective_s=None if objective is None else objective.total_seconds())
+    try:
+        view = view_recovery(settings, definition.name)
+    except RivertwiceError as error:
+        LOG.warning("the savepoints of %s are not known now: %s", measures.pipeline, error)
+        return measures
+    savepoints = view.savepoints
+    measures = replace(measures, recovery_s=None if view.estimate is None else view.estimate.seconds)
+    newest = select_newest(savepoints, proved=True)
+    if newest is None:
+        age = None if first is None else (now - first).total_seconds()
+        return replace(measures, unproved=len(savepoints), savepoint_age_s=age)
+    since = newest.manifest.created_at
+    return replace(
+        measures,
+        savepoint_age_s=(now - since).total_seconds(),
+        savepoint_bytes=newest.manifest.size,
+        unproved=sum(each.manifest.created_at > since and each.status != PROVED for each in savepoints),
+    )
+
+
+def _from_reconcile(measures: Measures, home: PipelineHome, now: datetime) -> Measures:
+    run = newest_reconcile(home)
+    if run is None:
+        return measures
+    return replace(
+        measures,
+        late_share=run["balance"]["total"]["late_share"],
+        reconcile_age_s=(now - run["created_at"]).total_seconds(),
+        defects=sum(counts.get(DEFECT, 0) for counts in run["counts"].values()),
+    )
+
+
+def _from_quality(measures: Measures, settings: Settings, home: PipelineHome) -> Measures:
+    try:
+        return replace(measures, quality_failing=failing_by_severity(standing(settings, home)))
+    except RivertwiceError as error:
+        LOG.warning("the data quality of %s is not known now: %s", measures.pipeline, error)
+        return measures
+
+
+def _latency(measures: Measures) -> float | None:
+    """Return the least a record that arrives now must wait: how long the oldest one has waited already, or a median batch."""
+    known = [seconds for seconds in (measures.lag_s, measures.batch_p50_s) if seconds is not None]
+    return max(known) if measures.lag_s is not None and known else None

@@ -1,0 +1,1 @@
+"""DAGs, operators, triggers, forms and the page in Airflow."""

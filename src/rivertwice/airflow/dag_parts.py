@@ -1,0 +1,192 @@
+"""Parts that several DAGs of a pipeline share: options, tasks that do a step, approval, a plan that is made and run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.exceptions import HITLTimeoutError
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import (
+    Context,
+    CronTriggerTimetable,
+    DeltaTriggerTimetable,
+    ExceptionRetryPolicy,
+    Param,
+    RetryAction,
+    RetryRule,
+    task,
+)
+
+from rivertwice.airflow import announce_steps, steps
+from rivertwice.airflow.alerts import AlertNotifier, RecoveryNotifier
+from rivertwice.airflow.announce_steps import served_asset
+from rivertwice.airflow.connections import connected
+from rivertwice.airflow.operate_forms import (
+    INSTANT_LENGTH,
+    INSTANT_PATTERN,
+    REASON_LENGTH,
+    REASON_OF_MANUAL,
+    REASON_OF_SCHEDULE,
+    REASON_PATTERN,
+)
+from rivertwice.airflow.operators import BackfillOperator, RivertwiceSparkOperator
+from rivertwice.core.installed import base_of
+from rivertwice.core.settings import Settings
+from rivertwice.definition.airflow_section import NO_SCHEDULE, PRESETS
+from rivertwice.definition.definition import Definition
+from rivertwice.definition.parts import parse_duration
+
+APPROVAL_PATIENCE = timedelta(days=3)
+
+
+def is_planned_by_job(definition: Definition) -> bool:
+    """Say whether a backfill of a definition is only planned from its records, as of sessions."""
+    return not definition.window.kind.is_aligned
+
+
+def planned_by_job(settings: Settings, definition: Definition, arguments: Any, **options: Any) -> Any:
+    """Return the task that gives the id of a plan which a Spark job made: sessions are only known from their records.
+
+    Args:
+        settings: where things lie.
+        definition: of the pipeline.
+        arguments: the task that returns those of the job.
+        options: of the task.
+    """
+    name = definition.name
+    look = RivertwiceSparkOperator(
+        task_id="look",
+        settings=settings,
+        definition=definition,
+        job="plan",
+        arguments=arguments,
+    )
+    planned = gate("plan", steps.find_planned, **options)(name)
+    look >> planned
+    return planned
+
+
+class RecordedApproval(ApprovalOperator):
+    """A person's approval, whose answer later tasks can read also if it is a rejection.
+
+    Airflow stores no result of a task that skips what comes after it, so a rejection would be the same as no answer at all.
+    """
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        """Store a rejection, then do with the answer what Airflow does."""
+        if event.get("chosen_options", [self.APPROVE]) != [self.APPROVE]:
+            answer = {name: event.get(name) for name in ("chosen_options", "responded_by_user")}
+            context["ti"].xcom_push(key="return_value", value=answer)
+        return super().execute_complete(context=context, event=event)
+
+
+def approval(asked_by: str, **options: Any) -> ApprovalOperator:
+    """Return the task in which a person approves what a task returned as `subject` and `body`."""
+    return RecordedApproval(
+        task_id="approve",
+        subject=f"{{{{ ti.xcom_pull(task_ids='{asked_by}')['subject'] }}}}",
+        body=f"{{{{ ti.xcom_pull(task_ids='{asked_by}')['body'] }}}}",
+        response_timeout=APPROVAL_PATIENCE,
+        # Airflow takes a task for lost that is answered in the second in which it begins to wait, or whose process is killed
+        # before: it asks again. Nobody's answer in time is an answer.
+        retry_policy=ExceptionRetryPolicy([RetryRule(exception=HITLTimeoutError, action=RetryAction.FAIL)]),
+        **options,
+    )
+
+
+def run_plan(settings: Settings, definition: Definition, backfill: Any) -> Any:
+    """Compute, publish and await the plan whose id a task returns; return the task that awaits it."""
+    name = definition.name
+    compute = BackfillOperator(
+        task_id="compute",
+        settings=settings,
+        definition=definition,
+        job="backfill",
+        arguments=["--pipeline", name, "--backfill", backfill],
+    )
+    sequence = step("publish", steps.publish_backfill)(name, backfill)
+    compute >> sequence
+    served = step("await_served", steps.await_served)(name, sequence)
+    served >> step("announce", announce_steps.announce_publication, outlets=[served_asset(name)])(name, sequence)
+    return served
+
+
+def step(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Return the task that does `work`; calling it with another task's output makes it depend on that task."""
+    made: Callable[..., Any] = task(task_id=task_id, **options)(connected(work))
+    return made
+
+
+def gate(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Return the task that does `work` and skips what comes after it if the result is empty or false."""
+    made: Callable[..., Any] = task.short_circuit(task_id=task_id, **options)(connected(work))
+    return made
+
+
+# What all DAGs of a pipeline share: schedule, retries, owner, tags, notifiers; and the fields of their forms.
+
+RUN_TYPES = ("scheduled", "manual", "operator_triggered")
+"""No run of ours belongs to a date: it works on what is true now, or on what its form contains. So Airflow's own backfill,
+which starts a run for each date of a range, is refused, and its forms do not offer it."""
+
+
+def schedule(definition: Definition, verb: str) -> CronTriggerTimetable | DeltaTriggerTimetable | None:
+    """Return when the DAG of a verb starts by itself; None: when somebody starts it."""
+    text: str = getattr(definition.airflow.schedules, verb)
+    if text == NO_SCHEDULE:
+        return None
+    if text in PRESETS or len(text.split()) > 2:  # a duration is a number and a unit
+        return CronTriggerTimetable(text, timezone="UTC", run_immediately=timedelta(0))
+    return DeltaTriggerTimetable(parse_duration(text))
+
+
+def common(definition: Definition, verb: str, description: str) -> dict[str, Any]:
+    """Return the options of a DAG of the pipeline."""
+    name, own = definition.name, definition.airflow
+    queue = {} if own.queue is None else {"queue": own.queue}
+    return {
+        "description": description,
+        "catchup": False,
+        "max_active_runs": 1,
+        "allowed_run_types": list(RUN_TYPES),
+        "tags": list(dict.fromkeys(["rivertwice", verb, base_of(name), *own.tags])),
+        "doc_md": f"**{verb}** of pipeline `{name}`. {description} See docs/howto-airflow.md.",
+        "default_args": {
+            "owner": own.owner,
+            # An API server that is restarted, a lost race, a killed worker: worth another try. A failure that no retry can cure fails
+            # at once (AirflowFailException).
+            "retries": own.retries,
+            "retry_delay": own.retry_delay,
+            **queue,
+            "on_failure_callback": AlertNotifier(pipeline=name),
+            "on_success_callback": RecoveryNotifier(pipeline=name),
+        },
+    }
+
+
+def instant_param(title: str, description: str) -> Param:
+    """Return the field of a form that takes an instant, or nothing."""
+    return Param(
+        None,
+        type=["null", "string"],
+        format="date-time",
+        pattern=INSTANT_PATTERN,
+        maxLength=INSTANT_LENGTH,
+        title=title,
+        description=f"{description} ISO 8601 with a zone, for instance 2013-06-30T04:00:00Z.",
+    )
+
+
+def reason_param() -> Param:
+    """Return the field of a form that takes a reason, or nothing."""
+    # None, not an empty text: a field that only takes texts is required, and the form would open with an error.
+    return Param(
+        None,
+        type=["null", "string"],
+        pattern=REASON_PATTERN,
+        maxLength=REASON_LENGTH,
+        title="Reason",
+        description=f"Kept with what comes out. Without one: {REASON_OF_MANUAL!r}, of a scheduled run {REASON_OF_SCHEDULE!r}.",
+    )

@@ -1,0 +1,78 @@
+"""Which pipelines and versions get DAGs. Reads the definitions only, so that parsing a DAG file costs no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rivertwice.core.errors import ConfigError, DefinitionError
+from rivertwice.core.installed import MARK, base_of
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import load_definition, load_draft
+from rivertwice.definition.parts import YAML_FILE
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
+
+    from rivertwice.definition.definition import Definition
+
+
+@dataclass(frozen=True)
+class FoundDefinitions:
+    """One pipeline, or a version of one: its definition, or why it cannot be accepted."""
+
+    name: str
+    definition: Definition | None
+    refusal: str | None
+
+
+def find_definitions(settings: Settings) -> list[FoundDefinitions]:
+    """Return every pipeline of the project and every open version of one, sorted by name; a broken one hides no other.
+
+    While a version is open, the definition of its pipeline is the frozen one, which its stream runs. When and with what its DAGs
+    run is not frozen: that is the `airflow` of the project's file, if it can be read.
+    """
+    names = {file.parent.name for file in settings.definitions.glob(f"*/{YAML_FILE}")}
+    names |= {file.parent.name for file in settings.frozen_definitions.glob(f"*{MARK}*/{YAML_FILE}")}
+    definitions = []
+    for name in sorted(names):
+        try:
+            definitions.append(FoundDefinitions(name, _load(settings, name), None))
+        except (ConfigError, DefinitionError, OSError) as error:
+            definitions.append(FoundDefinitions(name, None, str(error)))
+    return definitions
+
+
+def _load(settings: Settings, name: str) -> Definition:
+    folder = settings.definition_folder(name)
+    definition = load_definition(folder)
+    own = settings.definitions / base_of(name)
+    if folder == own or not (own / YAML_FILE).is_file():
+        return definition
+    try:
+        return definition.model_copy(update={"airflow": load_draft(own).airflow})
+    except DefinitionError:
+        return definition  # of a pipeline that runs: its DAGs stay as they were frozen, `rivertwice lint` names the mistake
+
+
+def every_dag(
+    factory: Callable[[Settings, Definition], DAG], *, wants: Callable[[Definition], bool] = lambda _: True
+) -> Iterator[DAG]:
+    """Yield the DAG of each pipeline whose definition is accepted and `wants` one."""
+    settings = Settings.from_env()
+    for candidate in find_definitions(settings):
+        if candidate.definition is not None and wants(candidate.definition):
+            yield factory(settings, candidate.definition)
+
+
+def require_definitions() -> None:
+    """Raise if any definition is refused; in a DAG file of its own, Airflow shows that as an import error.
+
+    Raises:
+        DefinitionError: names each refused pipeline and the reason.
+    """
+    refused = [candidate for candidate in find_definitions(Settings.from_env()) if candidate.refusal is not None]
+    if refused:
+        lines = "\n".join(f"pipeline {candidate.name} has no DAGs: {candidate.refusal}" for candidate in refused)
+        raise DefinitionError(lines)

@@ -1,0 +1,48 @@
+"""The environment of the Spark jobs that a DAG starts: this interpreter, Java, the settings. Pure."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from rivertwice.core.settings import Settings
+from rivertwice.definition.airflow_section import SparkResources
+from rivertwice.engine.java import find_java
+from rivertwice.engine.jvm import QUICK_JVM, start_confs
+
+SPARK_CONNECTION = "spark_default"
+SPARK_POOL = "spark_batch"
+
+
+def submit_confs(settings: Settings, resources: SparkResources, *, quick: bool = False) -> dict[str, str]:
+    """Return what only the submission can set, as a driver's own start does; the jobs set the SQL settings themselves.
+
+    Args:
+        settings: where the project and the connector's jars lie.
+        resources: what the definition says about its jobs.
+        quick: the job is a short run (`jvm_confs.is_quick`).
+    """
+    confs = start_confs(settings, sorted(settings.spark_jars.glob("*.jar")))
+    if quick:
+        confs["spark.driver.extraJavaOptions"] += f" {QUICK_JVM}"
+    del confs["spark.master"]  # from the connection
+    return {**confs, **resources.confs}
+
+
+def spark_environment(settings: Settings, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return what `spark-submit` needs: this interpreter, its folder on PATH, Java, and the settings."""
+    inherited = os.environ if inherited is None else inherited
+    scripts = str(Path(sys.executable).parent)
+    path = inherited.get("PATH", os.defpath)
+    if path.split(os.pathsep)[0] != scripts:
+        path = os.pathsep.join([scripts, path])
+    env = {**settings.to_env(), "PYSPARK_PYTHON": sys.executable, "PATH": path}
+    if settings.spark_is_local:
+        env["SPARK_LOCAL_IP"] = "127.0.0.1"  # the executors of a cluster have to reach the driver
+    if java_home := inherited.get("JAVA_HOME"):
+        env["JAVA_HOME"] = java_home
+    elif java := find_java(settings.build, inherited):
+        env["JAVA_HOME"] = str(java.home)
+    return env

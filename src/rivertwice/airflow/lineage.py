@@ -1,0 +1,174 @@
+"""Lineage of a task, for OpenLineage: the topics that it read, what its pipeline serves, and a reconcile's verdicts as quality.
+
+Airflow's provider for OpenLineage asks for it, so its classes are only imported then; without the provider nobody calls this. No
+column lineage is given: which columns of an expression a result depends on is known to Spark's analysed plan, and a task has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rivertwice.core.homes import Place, is_s3
+from rivertwice.core.settings import Settings
+from rivertwice.timeline.verdicts import DEFECT, LATE, NOT_COMPARABLE
+
+if TYPE_CHECKING:
+    from rivertwice.definition.definition import Definition
+
+SEVERITIES = {DEFECT: "error", NOT_COMPARABLE: "warn", LATE: "warn"}
+"""A row with such a verdict fails an assertion: only a defect keeps the gate from passing."""
+_OF_SUITES = "gate"
+
+
+def assertions_of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what a reconcile asserted: per pair and verdict that there is no such row; that all records are explained; the gate. Pure.
+
+    Args:
+        run: as `reconcile_runs` gives it.
+    """
+    found: list[dict[str, Any]] = [
+        {
+            "assertion": "custom",
+            "name": f"no row of {pair} is {verdict}",
+            "success": not counts.get(verdict, 0),
+            "severity": severity,
+            "expected": "0",
+            "actual": str(counts.get(verdict, 0)),
+        }
+        for pair, counts in run["counts"].items()
+        for verdict, severity in SEVERITIES.items()
+    ]
+    balance = run["balance"]
+    unexplained = balance.get("total", balance).get("unexplained", 0)
+    found.append(
+        {
+            "assertion": "custom",
+            "name": "every record is explained",
+            "success": not unexplained,
+            "severity": "error",
+            "expected": "0",
+            "actual": str(unexplained),
+        }
+    )
+    found += [
+        {
+            "assertion": "custom",
+            "name": f"{_OF_SUITES}: {alert['kind']}",
+            "success": False,
+            "severity": "error" if alert["severity"] == "critical" else "warn",
+            "description": alert["message"],
+        }
+        for alert in run["gate"]["alerts"]
+    ]
+    return found
+
+
+def rows_of(run: Mapping[str, Any]) -> int:
+    """Return the number of served rows that a reconcile judged; those of the stream if nothing is served. Pure."""
+    counts = run["counts"].get("served") or run["counts"].get("stream") or {}
+    return int(sum(counts.values()))
+
+
+def task_lineage(settings: Settings, pipeline: str, reconcile: str | None = None) -> Any:
+    """Return the lineage of a task as the provider's `OperatorLineage`.
+
+    Args:
+        settings: of the task's process.
+        pipeline: its name, or that of a version.
+        reconcile: the run that the task stored; its verdicts are the quality of what is served.
+    """
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    from rivertwice.definition.definition import load_definition
+
+    definition = load_definition(settings.definition_folder(pipeline))
+    inputs, outputs = _topics(settings, definition), [_served(settings, definition)]
+    if reconcile is not None:
+        inputs.append(_judged(settings, definition, reconcile))
+    return OperatorLineage(inputs=inputs, outputs=outputs)
+
+
+def _topics(settings: Settings, definition: Definition) -> list[Any]:
+    from openlineage.client.event_v2 import InputDataset
+    from openlineage.client.naming.dataset import Kafka
+
+    host, _, port = settings.bootstrap_servers().split(",")[0].strip().rpartition(":")
+    named = {source.topic: Kafka(host, port, source.topic) for source in definition.sources.values()}
+    return [
+        InputDataset(
+            name.get_namespace(),
+            name.get_name(),
+            facets={"schema": _schema(definition.by_topic[topic][1].schema_)},
+        )
+        for topic, name in named.items()
+    ]
+
+
+def _served(settings: Settings, definition: Definition) -> Any:
+    from openlineage.client.event_v2 import OutputDataset
+
+    place = settings.pipeline(definition.name).public_served
+    return OutputDataset(*_name_of(place), facets=_table_facets(place, definition))
+
+
+def _judged(settings: Settings, definition: Definition, reconcile: str) -> Any:
+    from openlineage.client.event_v2 import InputDataset
+    from openlineage.client.facet_v2 import data_quality_assertions_dataset as assertions
+    from openlineage.client.facet_v2 import data_quality_metrics_input_dataset as metrics
+
+    from rivertwice.reconcile.results import reconcile_runs
+
+    home = settings.pipeline(definition.name)
+    run = next((each for each in reconcile_runs(home) if each["run"] == reconcile), None)
+    quality: dict[str, Any] = {}
+    if run is not None:
+        asserted = [assertions.Assertion(**each) for each in assertions_of(run)]
+        quality = {
+            "dataQualityAssertions": assertions.DataQualityAssertionsDatasetFacet(assertions=asserted),
+            "dataQualityMetrics": metrics.DataQualityMetricsInputDatasetFacet(columnMetrics={}, rowCount=rows_of(run)),
+        }
+    facets = _table_facets(home.public_served, definition)
+    return InputDataset(*_name_of(home.public_served), facets=facets, inputFacets=quality)
+
+
+def _table_facets(place: Place, definition: Definition) -> dict[str, Any]:
+    """Return storage and columns of a table; before the first build, the names of the columns that it will have."""
+    from openlineage.client.facet_v2 import storage_dataset
+
+    from rivertwice.storage import delta
+
+    table = delta.open_table(place)
+    if table is None:
+        columns: dict[str, str | None] = dict.fromkeys(definition.result_columns)
+    else:
+        columns = {
+            field.name: _type_of(field.type) for field in table.schema().fields if not field.name.startswith("_")
+        }
+    storage = storage_dataset.StorageDatasetFacet(storageLayer="delta", fileFormat="parquet")
+    return {"schema": _schema(columns), "storage": storage}
+
+
+def _type_of(kind: Any) -> str:
+    return str(getattr(kind, "type", kind))
+
+
+def _schema(columns: Mapping[str, str | None]) -> Any:
+    from openlineage.client.facet_v2 import schema_dataset
+
+    fields = [
+        schema_dataset.SchemaDatasetFacetFields(name=name, type=kind, ordinal_position=number)
+        for number, (name, kind) in enumerate(columns.items(), 1)
+    ]
+    return schema_dataset.SchemaDatasetFacet(fields=fields)
+
+
+def _name_of(place: Place) -> tuple[str, str]:
+    from openlineage.client.naming.dataset import S3, LocalFileSystem
+
+    if not is_s3(place):
+        local = LocalFileSystem(str(place))
+        return local.get_namespace(), local.get_name()
+    bucket, _, key = str(place).removeprefix("s3://").partition("/")
+    remote = S3(bucket, key)
+    return remote.get_namespace(), remote.get_name()

@@ -1,0 +1,50 @@
+"""Our plugin of Airflow: the cockpit in its navigation and beside its DAGs, and the check of forms."""
+
+from __future__ import annotations
+
+from airflow.plugins_manager import AirflowPlugin
+
+from rivertwice.airflow.form_check import middleware
+from rivertwice.airflow.web_app import app
+
+PREFIX = "/rivertwice"
+HERE = "rivertwice/"
+"""The address of the page from Airflow's own pages, which name their base: it holds also where a proxy adds a path."""
+
+
+class RivertwicePlugin(AirflowPlugin):
+    """Adds the cockpit to Airflow (an app of its own, and views that show it), and the check of forms before a run."""
+
+    name = "rivertwice"
+    fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "rivertwice"}]  # noqa: RUF012
+    fastapi_root_middlewares = [middleware()]  # noqa: RUF012
+    external_views = [  # noqa: RUF012
+        {
+            "name": "rivertwice",
+            "href": HERE,
+            "url_route": "rivertwice",
+            "icon": f"{HERE}web/icon.svg",
+            "destination": "nav",
+            "nav_top_level": True,
+        },
+        {
+            "name": "rivertwice",
+            "href": f"{HERE}?dag={{DAG_ID}}",
+            "url_route": "rivertwice-dag",
+            "destination": "dag",
+        },
+        {
+            "name": "rivertwice",
+            "href": f"{HERE}?dag={{DAG_ID}}&run={{RUN_ID}}",
+            "url_route": "rivertwice-run",
+            "destination": "dag_run",
+        },
+    ]
+    react_apps = [  # noqa: RUF012
+        {
+            "name": "rivertwice",
+            "bundle_url": f"{HERE}web/dashboard.js",
+            "url_route": "rivertwice-home",
+            "destination": "dashboard",
+        }
+    ]

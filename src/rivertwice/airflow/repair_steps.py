@@ -1,0 +1,350 @@
+"""What the tasks of `repair__P` do: find the smallest backfill, plan what was approved, look at the result, close the alert.
+
+The backfill itself is that of `backfill__P`: computed, audited, published, awaited. Everything heavy is imported inside the
+functions: they run in a task's process, never while a DAG file is parsed.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import get_current_context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from rivertwice.airflow.dag_names import dag_id, is_reconcile_of, request_of
+from rivertwice.airflow.operate_forms import REASON_OF_MANUAL, read_repair
+from rivertwice.airflow.refusals import refusals
+from rivertwice.airflow.steps import conf
+from rivertwice.airflow.switch_steps import APPROVE
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.instants import iso_of_ms, utc_now
+from rivertwice.core.settings import Settings
+
+if TYPE_CHECKING:
+    from rivertwice.backfill.model import BackfillPlan
+    from rivertwice.upkeep.window_repairs import Decision, Proposal, RepairRecord
+
+log = logging.getLogger(__name__)
+BY_DEFINITION = "Airflow, as repair: {policy: automatic} allows"
+
+
+def may_repair(pipeline: str) -> bool:
+    """Say, after a reconcile, whether a repair is to be started: something is wrong that one cures, and none is under way."""
+    found = _find_if_possible(Settings.from_env(), pipeline)
+    if found is None or not found[2].wanted:
+        log.info(
+            "no repair of %s is started: %s", pipeline, "no backfill cures anything" if found is None else found[2].why
+        )
+        return False
+    active = _active(pipeline)
+    if active:
+        log.info("a repair of %s is under way, or waits for a person; no other is started", pipeline)
+    return not active
+
+
+def may_ask_again(pipeline: str, closed: dict[str, Any]) -> bool:
+    """Say, after a repair that ended well, whether a person is asked for what its reconcile found beyond it.
+
+    What runs by itself waits for the next reconcile: else a stream that is late all the time would be repaired all the time.
+    """
+    from rivertwice.upkeep.window_repairs import DONE, UNNEEDED
+
+    found = _find_if_possible(Settings.from_env(), pipeline)
+    if closed["outcome"] not in (DONE, UNNEEDED) or found is None or not found[2].wanted or not found[2].asks:
+        return False
+    return _active(pipeline) <= 1  # this run is the one
+
+
+def find(pipeline: str) -> dict[str, Any]:
+    """Return the smallest backfill that cures what the newest reconcile found, and what is asked of a person.
+
+    Raises:
+        AirflowSkipException: there is nothing to repair.
+    """
+    from rivertwice.upkeep.window_repairs import RepairRecord, ask, describe, explain, headline, write_repair
+
+    settings, context = Settings.from_env(), get_current_context()
+    with refusals():
+        form = read_repair(conf(context), context["params"])
+        found = _find(settings, pipeline)
+    if found is None or not found[2].wanted:
+        why = "no reconcile has run yet, or it found nothing that a backfill cures" if found is None else found[2].why
+        message = f"nothing is to be repaired of {pipeline}: {why}"
+        raise AirflowSkipException(message)
+    proposal, plan, decision = found
+    run, reason = context["dag_run"].run_id, form.reason
+    write_repair(
+        settings.pipeline(pipeline), run, lambda known: known or RepairRecord(run, proposal, utc_now(), reason=reason)
+    )
+    waits = "a person has to approve it" if decision.asks else "it runs by itself"
+    _amend(settings, pipeline, proposal, {"repair": f"{describe(proposal)}; {waits}", "repair_run": run})
+    log.info("the smallest backfill: %s; %s", describe(proposal), decision.why)
+    return {
+        **proposal.to_json(),
+        "asks": decision.asks,
+        "subject": headline(pipeline, proposal),
+        "body": ask(pipeline, proposal, decision, explain(plan), reason),
+    }
+
+
+def is_approval_wanted(found: dict[str, Any]) -> bool:
+    """Say whether a person has to approve."""
+    return bool(found["asks"])
+
+
+def plan(pipeline: str, found: dict[str, Any]) -> str:
+    """Plan what was approved and still differs, and return the backfill's id; an empty text: nothing does any more."""
+    from rivertwice.backfill.store import save_plan
+    from rivertwice.upkeep.window_repairs import explain, plan_approved
+
+    settings, proposal = Settings.from_env(), _approved(found)
+    _begin(settings, pipeline, found)
+    with refusals():
+        made = plan_approved(settings, pipeline, proposal, _reason(found))
+    if made is None:
+        log.info("the windows were published since, so nothing is left to repair")
+        return ""
+    for line in explain(made).splitlines():
+        log.info("%s", line)
+    return str(save_plan(settings.pipeline(pipeline), made).id)
+
+
+def plan_arguments(pipeline: str, found: dict[str, Any]) -> list[str]:
+    """Return the arguments of the job that plans the sessions that were approved; none if none differs any more."""
+    from rivertwice.upkeep.window_repairs import sessions_still_differ
+
+    settings, proposal = Settings.from_env(), _approved(found)
+    _begin(settings, pipeline, found)
+    with refusals():
+        if not sessions_still_differ(settings, pipeline, proposal):
+            log.info("the sessions were published since, so nothing is left to repair")
+            return []
+    request = request_of(get_current_context()["dag_run"].run_id)
+    arguments = ["--pipeline", pipeline, "--request", request, "--repair", f"--reason={_reason(found)}"]
+    for start, end in proposal.ranges:
+        arguments += ["--within", iso_of_ms(start), iso_of_ms(end)]
+    return arguments
+
+
+def close(pipeline: str) -> dict[str, Any]:
+    """Record how the repair ended, and end its alert with the numbers of before and after.
+
+    Raises:
+        AirflowSkipException: there was nothing to repair.
+        AirflowFailException: the windows differ still.
+    """
+    from rivertwice.airflow.alerts import Place, ReportedError, report_gate
+    from rivertwice.reconcile.results import reconcile_runs
+    from rivertwice.upkeep.window_repairs import DONE, FAILED, RepairRecord, count_rows, count_rows_in, write_repair
+
+    settings, context = Settings.from_env(), get_current_context()
+    ti: Any = context["ti"]
+    run, home = context["dag_run"].run_id, settings.pipeline(pipeline)
+    found = ti.xcom_pull(task_ids="find")
+    if found is None:
+        message = "nothing was to be repaired"
+        raise AirflowSkipException(message)
+    proposal = _proposal(found)
+    answer, backfill = ti.xcom_pull(task_ids="approve"), ti.xcom_pull(task_ids="plan")
+    published = ti.xcom_pull(task_ids="publish") is not None
+    own = [each for each in reconcile_runs(home) if is_reconcile_of(run, each["run"])]
+    after = count_rows_in(home, own[-1]["run"], proposal.ranges) if published and own else None
+    outcome = find_outcome(found, answer, backfill, published=published, after=after)
+    record = write_repair(
+        home,
+        run,
+        lambda known: replace(
+            known or RepairRecord(run, proposal, utc_now()),
+            outcome=outcome,
+            by=who_decided(found, answer),
+            backfill=backfill or "",
+            after=after,
+            ended_at=utc_now(),
+            note=_NOTES[outcome],
+        ),
+    )
+    _end_alert(settings, pipeline, record)
+    if own:
+        whole = outcome == DONE
+        report_gate(settings, pipeline, Place(context["dag_run"].dag_id, run, "close"), own[-1], whole=whole)
+    if outcome == FAILED and after is not None:
+        message = (
+            f"backfill {backfill} was published, but reconcile {own[-1]['run']} still finds {count_rows(after)} in its windows; the alert "
+            f"stays open, and the next repair begins from there; `rivertwice verdicts {pipeline}` shows the rows"
+        )
+        raise AirflowFailException(message) from ReportedError(message)
+    log.info("the repair of %s ended: %s", pipeline, record.note)
+    return {
+        "outcome": outcome,
+        "by": record.by,
+        "backfill": record.backfill,
+        "before": dict(proposal.rows),
+        "after": after,
+        "reconcile": own[-1]["run"] if own else proposal.reconcile,
+    }
+
+
+def find_outcome(
+    found: dict[str, Any],
+    answer: dict[str, Any] | None,
+    backfill: str | None,
+    *,
+    published: bool,
+    after: dict[str, int] | None,
+) -> str:
+    """Return how a repair ended, from what its tasks returned. Pure.
+
+    Args:
+        found: what `find` returned.
+        answer: what a person answered; None: nobody was asked, or the task that asks failed.
+        backfill: id of the plan; empty: nothing was left to do; None: nothing was planned.
+        published: whether the backfill was published.
+        after: verdict to rows that still differ; None: no reconcile looked.
+    """
+    from rivertwice.upkeep.window_repairs import DECLINED, DONE, FAILED, UNANSWERED, UNNEEDED
+
+    if answer is not None and answer.get("chosen_options") != [APPROVE]:
+        return DECLINED if answer.get("responded_by_user") else UNANSWERED
+    if answer is None and found["asks"]:
+        return FAILED
+    if backfill == "":
+        return UNNEEDED
+    cured = published and after is not None and not any(after.get(verdict) for verdict in _proposal(found).verdicts)
+    return DONE if cured else FAILED
+
+
+_NOTES = {
+    "done": "published, and a reconcile found nothing wrong in its windows",
+    "declined": "a person declined it",
+    "unanswered": "nobody answered in time; the next reconcile that finds it again asks again",
+    "unneeded": "somebody published these windows meanwhile, so nothing was left to do",
+    "failed": "it did not come to a good end; the DAG run says where",
+}
+
+
+def who_decided(found: dict[str, Any], answer: dict[str, Any] | None) -> str:
+    """Return who approved or declined, for the record. Pure."""
+    if answer is None:
+        return "" if found["asks"] else BY_DEFINITION
+    user = answer.get("responded_by_user") or {}
+    return f"{user.get('name') or user.get('id')} in Airflow" if user else ""
+
+
+def propose(settings: Settings, pipeline: str) -> dict[str, str]:
+    """Return what a gate's message says about the repair of what it found, as details of an alert; empty: no backfill cures it."""
+    from rivertwice.upkeep.window_repairs import describe
+
+    found = _find_if_possible(settings, pipeline)
+    return {"repair": describe(found[0])} if found is not None and found[2].wanted else {}
+
+
+def under_repair(settings: Settings, pipeline: str) -> frozenset[str]:
+    """Return the kinds of alerts that a repair at work will end itself, with the numbers of before and after."""
+    from rivertwice.upkeep.window_repairs import kinds_under_repair
+
+    kinds = kinds_under_repair(settings.pipeline(pipeline))
+    return kinds if kinds and _active(pipeline) else frozenset()
+
+
+def _active(pipeline: str) -> int:
+    """Return how many runs of the repair's DAG are at work, or wait."""
+    ti: Any = get_current_context()["ti"]
+    return int(ti.get_dr_count(dag_id=dag_id("repair", pipeline), states=["queued", "running"]))
+
+
+def _find_if_possible(settings: Settings, pipeline: str) -> tuple[Proposal, BackfillPlan | None, Decision] | None:
+    """Return what `_find` does; what no backfill cures was reported by the gate, so it is no failure of its own."""
+    try:
+        return _find(settings, pipeline)
+    except RivertwiceError as error:
+        log.warning("no backfill of %s can be planned for what the gate found: %s", pipeline, error)
+        return None
+
+
+def _find(settings: Settings, pipeline: str) -> tuple[Proposal, BackfillPlan | None, Decision] | None:
+    from rivertwice.agent.alert_gates import judge_gate
+    from rivertwice.definition.definition import load_definition
+    from rivertwice.reconcile.results import newest_reconcile
+    from rivertwice.upkeep.window_repairs import curable, decide, find_proposal, read_repairs
+
+    home = settings.pipeline(pipeline)
+    newest = newest_reconcile(home)
+    if newest is None:
+        return None
+    kinds = curable(judge_gate(newest["gate"]["alerts"], newest["counts"]))
+    found = find_proposal(settings, pipeline, kinds) if kinds else None
+    if found is None:
+        return None
+    proposal, made = found
+    policy = load_definition(settings.definition_folder(pipeline)).repair
+    return proposal, made, decide(policy, proposal, read_repairs(home), utc_now())
+
+
+def _proposal(found: dict[str, Any]) -> Proposal:
+    from rivertwice.upkeep.window_repairs import Proposal
+
+    return Proposal.from_json({name: found[name] for name in Proposal.__dataclass_fields__})
+
+
+def _approved(found: dict[str, Any]) -> Proposal:
+    """Return what was proposed, if somebody approved it or nobody has to.
+
+    Raises:
+        AirflowFailException: nobody did.
+    """
+    answer = get_current_context()["ti"].xcom_pull(task_ids="approve")
+    if found["asks"] and (answer is None or answer.get("chosen_options") != [APPROVE]):
+        message = "nobody approved the repair, so nothing is computed; start the DAG again"
+        raise AirflowFailException(message)
+    return _proposal(found)
+
+
+def _begin(settings: Settings, pipeline: str, found: dict[str, Any]) -> None:
+    """Record that a repair runs now, and who approved it."""
+    from rivertwice.upkeep.window_repairs import RUNNING, RepairRecord, describe, write_repair
+
+    context, proposal = get_current_context(), _proposal(found)
+    run, by = context["dag_run"].run_id, who_decided(found, context["ti"].xcom_pull(task_ids="approve"))
+    write_repair(
+        settings.pipeline(pipeline),
+        run,
+        lambda known: replace(known or RepairRecord(run, proposal, utc_now()), outcome=RUNNING, by=by),
+    )
+    _amend(
+        settings, pipeline, proposal, {"repair": f"{describe(proposal)}; it runs, approved by {by}", "repair_run": ""}
+    )
+
+
+def _reason(found: dict[str, Any]) -> str:
+    """Return what the backfill keeps as its reason."""
+    answer = get_current_context()["ti"].xcom_pull(task_ids="approve")
+    by = who_decided(found, answer) or REASON_OF_MANUAL
+    return f"repair of {' and '.join(found['kinds'])} of reconcile {found['reconcile']}, approved by {by}"
+
+
+def _amend(settings: Settings, pipeline: str, proposal: Proposal, details: dict[str, str]) -> None:
+    from rivertwice.agent.alert_store import alerts_of
+
+    alerts_of(settings).amend(
+        lambda alert: alert.cause.pipeline == pipeline and alert.cause.kind in proposal.kinds, details
+    )
+
+
+def _end_alert(settings: Settings, pipeline: str, record: RepairRecord) -> None:
+    """End the alerts of a repair that is over, or note who declined it."""
+    from rivertwice.agent.alert_store import alerts_of
+    from rivertwice.upkeep.window_repairs import DECLINED, DONE, UNNEEDED, before_and_after
+
+    store, kinds = alerts_of(settings), record.proposal.kinds
+    if record.outcome in (DONE, UNNEEDED):
+        why = before_and_after(record) if record.outcome == DONE else record.note
+        store.resolve(lambda alert: alert.cause.pipeline == pipeline and alert.cause.kind in kinds, why, utc_now())
+        return
+    _amend(settings, pipeline, record.proposal, {"repair": f"{record.outcome}: {record.note}", "repair_run": ""})
+    if record.outcome == DECLINED:
+        for alert in store.state().alerts:
+            if alert.cause.pipeline == pipeline and alert.cause.kind in kinds and not alert.closed:
+                why = f"declined its repair{f': {record.answer}' if record.answer else ''}"
+                store.acknowledge(alert.id, record.by, why, utc_now())

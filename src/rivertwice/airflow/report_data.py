@@ -1,0 +1,71 @@
+"""The report of one run: a reconcile, a comparison of versions or a backfill, as the page shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rivertwice.backfill.observe import explain_plan
+from rivertwice.backfill.store import load_plan
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import require_name
+from rivertwice.core.instants import to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.reconcile.results import reconcile_runs
+from rivertwice.versions.comparisons import find_comparison
+
+RECONCILE, COMPARISON = "rc-", "pc-"
+
+
+def find_report(settings: Settings, pipeline: str, run: str) -> dict[str, Any]:
+    """Return a run's kind, name, time, outcome and lines.
+
+    Args:
+        settings: where the project lies.
+        pipeline: its name, or that of a version.
+        run: its name, as the commands and the DAGs show it.
+
+    Raises:
+        RequestError: there is no such pipeline, or nothing of that run is stored.
+    """
+    home = settings.pipeline(settings.known_pipeline(pipeline))
+    require_name(run, "run")
+    if run.startswith(COMPARISON):
+        stored = find_comparison(home, run)
+        if stored is not None:
+            lines = [stored.verdict, *stored.reasons, *(f"warning: {text}" for text in stored.warnings)]
+            return _report("comparison of versions", run, to_iso(stored.created_at), stored.passed, lines)
+    elif run.startswith(RECONCILE):
+        found = next((each for each in reconcile_runs(home) if each["run"] == run), None)
+        if found is not None:
+            at = to_iso(found["created_at"])
+            return _report("reconcile", run, at, bool(found["gate"]["passed"]), reconcile_lines(found))
+    else:
+        plan = load_plan(home, run)
+        return _report("backfill", run, None, None, explain_plan(plan).splitlines())
+    message = (
+        f"nothing of the run {run} of {pipeline} is stored: its job ended before it wrote its result, or the result is older than "
+        "what is kept; the task's log says more"
+    )
+    raise RequestError(message)
+
+
+def reconcile_lines(run: Mapping[str, Any]) -> list[str]:
+    """Return what a reconcile found, one fact a line. Pure.
+
+    Args:
+        run: as `reconcile_runs` gives it.
+    """
+    lines = [
+        f"{pair} against truth: " + ", ".join(f"{number} {word}" for word, number in counts.items() if number)
+        for pair, counts in run["counts"].items()
+    ]
+    lines += [f"{alert['severity']}: {alert['kind']}: {alert['message']}" for alert in run["gate"]["alerts"]]
+    if run["gate"].get("reason"):
+        lines.append(f"reason: {run['gate']['reason']}")
+    lines.append(f"as of batch {run['batch']} of {run['timeline']}, entry {run['sequence']} of the sequence")
+    return lines
+
+
+def _report(kind: str, run: str, at: str | None, passed: bool | None, lines: list[str]) -> dict[str, Any]:
+    return {"kind": kind, "run": run, "at": at, "passed": passed, "lines": lines}

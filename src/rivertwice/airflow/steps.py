@@ -1,0 +1,295 @@
+"""What the tasks of our DAGs do: check the form, call the room that does the work, return the result.
+
+Everything heavy is imported inside the functions: they run in a task's process, never while a DAG file is parsed.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NoReturn
+
+from airflow.sdk import get_current_context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from rivertwice.airflow.alerts import Place, ReportedError, report_gate
+from rivertwice.airflow.dag_names import is_reconcile_of, request_of
+from rivertwice.airflow.operate_forms import (
+    REASON_OF_MANUAL,
+    REASON_OF_SCHEDULE,
+    read_backfill,
+    read_nothing,
+    read_reconcile,
+    read_rotate,
+)
+from rivertwice.airflow.refusals import refusals
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import to_iso, utc_now
+from rivertwice.core.settings import Settings
+
+# Who asked for a run, and the record of it in the agent's events, as the command line writes it.
+
+BY_AIRFLOW = "Airflow"
+
+
+def asked_by(context: Any) -> str:
+    """Return who asked for a run, for records: the person's name, or Airflow itself. Pure."""
+    name = getattr(context["dag_run"], "triggering_user_name", None)
+    return f"{name} in Airflow" if name else BY_AIRFLOW
+
+
+def note(settings: Settings, pipeline: str, command: str, context: Any, reason: str) -> None:
+    """Record in the agent's events who asked for what, and why."""
+    from rivertwice.agent.act import record_event
+
+    by = asked_by(context)
+    text = f"{command} by {by}{f': {reason}' if reason else ''}"
+    record_event(settings, "command", pipeline, text, utc_now(), by=by, reason=reason or None)
+
+
+log = logging.getLogger(__name__)
+
+SERVED_PATIENCE = 180.0
+
+
+def take_savepoint(pipeline: str) -> str:
+    """Take a savepoint and return its id; a scheduled rotation of a stream that never committed is skipped."""
+    from rivertwice.savepoint.take import take_savepoint as take
+
+    settings, context = Settings.from_env(), get_current_context()
+    with refusals():
+        form = read_rotate(conf(context), context["params"])
+        _skip_if_nothing_committed(settings, pipeline, context)
+        savepoint = take(settings, pipeline, now=utc_now(), reason=form.reason or who(context))
+        if not is_scheduled(context):
+            note(settings, pipeline, "savepoint take", context, form.reason)
+    log.info("took savepoint %s of %s", savepoint.id, pipeline)
+    return str(savepoint.id)
+
+
+def is_proof_wanted(_savepoint: str) -> bool:
+    """Say whether the form asks for a proof."""
+    return bool(get_current_context()["params"]["prove"])
+
+
+def prune_savepoints(pipeline: str) -> list[str]:
+    """Remove the savepoints that are not protected; return their ids."""
+    from rivertwice.savepoint.prune import KEPT
+    from rivertwice.savepoint.prune import prune_savepoints as prune
+
+    settings, context = Settings.from_env(), get_current_context()
+    with refusals():
+        _skip_if_nothing_committed(settings, pipeline, context)
+        report = prune(settings.pipeline(pipeline), keep=KEPT, now=utc_now())
+    for warning in report.damaged.values():
+        log.warning("%s", warning)
+    log.info("pruned %s savepoints of %s: %s", len(report.deleted), pipeline, ", ".join(report.deleted) or "none")
+    return list(report.deleted)
+
+
+def report_rotation(pipeline: str, savepoint: str) -> dict[str, Any]:
+    """Return the result of the rotation."""
+    from rivertwice.savepoint.catalogue import list_savepoints
+
+    savepoints = list_savepoints(Settings.from_env().pipeline(pipeline))
+    status = next((item.status for item in savepoints if item.id == savepoint), "gone")
+    log.info("savepoint %s is %s; %s has %s savepoints", savepoint, status, pipeline, len(savepoints))
+    return {"savepoint": savepoint, "status": status, "savepoints": len(savepoints)}
+
+
+def check_archive(pipeline: str) -> list[str]:
+    """Check the form and return the arguments of the archive job."""
+    context = get_current_context()
+    with refusals():
+        read_nothing(conf(context))
+        _skip_if_nothing_committed(Settings.from_env(), pipeline, context)
+    return ["--pipeline", pipeline]
+
+
+def check_reconcile(pipeline: str) -> list[str]:
+    """Check the form and return the arguments of the reconcile job."""
+    context = get_current_context()
+    with refusals():
+        asked = read_reconcile(conf(context), context["params"], utc_now())
+        _skip_if_nothing_committed(Settings.from_env(), pipeline, context)
+    arguments = ["--pipeline", pipeline]
+    if asked is not None:
+        arguments += ["--from", to_iso(asked.start), "--to", to_iso(asked.end)]
+    return arguments
+
+
+def check_reconcile_full(pipeline: str) -> list[str]:
+    """Check the form and return the arguments of a job that compares everything."""
+    context = get_current_context()
+    with refusals():
+        read_nothing(conf(context))
+        _skip_if_nothing_committed(Settings.from_env(), pipeline, context)
+    return ["--pipeline", pipeline, "--full"]
+
+
+def gate_reconcile(pipeline: str) -> dict[str, Any]:
+    """Read the reconcile of this DAG run: report what its gate found and what is over, fail on anything critical.
+
+    Raises:
+        AirflowFailException: the gate has not passed; the message names each critical alert.
+    """
+    from rivertwice.airflow.repair_steps import propose, under_repair
+    from rivertwice.reconcile.results import reconcile_runs
+
+    settings, context = Settings.from_env(), get_current_context()
+    run = context["dag_run"]
+    with refusals():
+        own = [
+            reconcile
+            for reconcile in reconcile_runs(settings.pipeline(pipeline))
+            if is_reconcile_of(run.run_id, reconcile["run"])
+        ]
+    if not own:
+        message = (
+            f"no reconcile of {pipeline} is recorded for the run {run.run_id}, although its job ended well, so nothing is "
+            "known of its verdicts; look at the log of the task compare, and clear that task"
+        )
+        raise AirflowFailException(message)
+    newest = own[-1]
+    gate = newest["gate"]
+    critical = []
+    for alert in gate["alerts"]:
+        log.warning("%s %s: %s", alert["severity"], alert["kind"], alert["message"])
+        if alert["severity"] == "critical":
+            critical.append(f"{alert['kind']}: {alert['message']}")
+    params = context["params"]
+    is_whole = not params.get("start") and not params.get("end")
+    place, repaired = Place(run.dag_id, run.run_id, "gate"), under_repair(settings, pipeline)
+    report_gate(
+        settings,
+        pipeline,
+        place,
+        newest,
+        whole=is_whole,
+        repair=lambda: propose(settings, pipeline),
+        left=repaired,
+    )
+    if critical or not gate["passed"]:
+        message = f"reconcile {newest['run']} of {pipeline}: " + "; ".join(critical or ["the gate has not passed"])
+        raise AirflowFailException(message) from (ReportedError(message) if critical else None)
+    log.info("reconcile %s of %s: %s", newest["run"], pipeline, newest["counts"])
+    return {"run": newest["run"], "counts": newest["counts"]}
+
+
+def plan_backfill(pipeline: str) -> str:
+    """Check the form, plan, explain and save; return the backfill's id, or an empty text when nothing is to be done."""
+    from rivertwice.backfill.model import BackfillRequest
+    from rivertwice.backfill.prepare import plan_if_needed
+    from rivertwice.backfill.store import save_plan
+
+    settings, context = Settings.from_env(), get_current_context()
+    with refusals():
+        form = read_backfill(conf(context), context["params"], utc_now())
+        _skip_if_nothing_committed(settings, pipeline, context)
+        request = BackfillRequest(pipeline, form.range, form.reason or who(context))
+        plan = plan_if_needed(settings, request, _no_spark, log.info)
+        if plan is None:
+            return ""
+        if form.dry_run:
+            log.info("this was a dry run; nothing is computed")
+            return ""
+        save_plan(settings.pipeline(pipeline), plan)
+    return plan.id
+
+
+def check_backfill(pipeline: str) -> list[str]:
+    """Check the form of a backfill of sessions and return the arguments of the job that plans it; none if nothing is stale."""
+    from rivertwice.backfill.prepare import find_nothing_stale
+
+    settings, context = Settings.from_env(), get_current_context()
+    with refusals():
+        form = read_backfill(conf(context), context["params"], utc_now())
+        _skip_if_nothing_committed(settings, pipeline, context)
+        nothing = find_nothing_stale(settings, pipeline) if form.range is None else None
+        if nothing is not None:
+            log.info("%s", nothing)
+            return []
+    reason = f"--reason={form.reason or who(context)}"
+    arguments = ["--pipeline", pipeline, "--request", request_of(context["dag_run"].run_id), reason]
+    if form.range is not None:
+        arguments += ["--from", to_iso(form.range.start), "--to", to_iso(form.range.end)]
+    return [*arguments, "--dry-run"] if form.dry_run else arguments
+
+
+def find_planned(pipeline: str) -> str:
+    """Return the backfill that the job planned for this run, or an empty text when nothing is to be done."""
+    from rivertwice.backfill.store import planned_for
+
+    context = get_current_context()
+    with refusals():
+        return planned_for(Settings.from_env().pipeline(pipeline), request_of(context["dag_run"].run_id))
+
+
+def plan_correction(pipeline: str) -> str:
+    """Plan and save a backfill of the windows of the late queue that are due; return its id, or nothing if none is."""
+    from rivertwice.backfill.model import BackfillRequest
+    from rivertwice.backfill.prepare import plan_if_needed
+    from rivertwice.backfill.store import save_plan
+
+    settings, context = Settings.from_env(), get_current_context()
+    with refusals():
+        read_nothing(conf(context))
+        _skip_if_nothing_committed(settings, pipeline, context)
+        request = BackfillRequest(pipeline, None, who(context), utc_now())
+        plan = plan_if_needed(settings, request, _no_spark, log.info)
+        if plan is None:
+            return ""
+        save_plan(settings.pipeline(pipeline), plan)
+    return plan.id
+
+
+def _no_spark() -> NoReturn:
+    """Give no session: a worker has none, so the DAG lets a Spark job plan what needs the records."""
+    message = "this pipeline's windows are known from their records alone; its DAG plans them in a Spark job"
+    raise RequestError(message)
+
+
+def publish_backfill(pipeline: str, backfill: str) -> int:
+    """Publish an audited backfill; return the number of its entry in the sequence."""
+    from rivertwice.backfill.publish import publish_backfill as publish
+    from rivertwice.backfill.store import load_plan
+
+    settings = Settings.from_env()
+    with refusals():
+        entry = publish(settings, load_plan(settings.pipeline(pipeline), backfill))
+    log.info("published %s as entry %s of the sequence of %s", backfill, entry.seq, pipeline)
+    return int(entry.seq)
+
+
+def await_served(pipeline: str, sequence: int) -> int:
+    """Wait until the agent has rebuilt `served` with entry `sequence`; return the sequence it carries.
+
+    The publication is valid also when this fails: only the agent rebuilds `served`, so check that the agent runs.
+    """
+    from rivertwice.timeline.served import wait_served
+
+    stamp = wait_served(Settings.from_env().pipeline(pipeline), sequence, SERVED_PATIENCE)
+    log.info("served of %s carries entry %s", pipeline, stamp.sequence)
+    return int(stamp.sequence)
+
+
+def conf(context: Any) -> dict[str, Any]:
+    """Return the values that were sent with the request for a run."""
+    return dict(getattr(context["dag_run"], "conf", None) or {})
+
+
+def is_scheduled(context: Any) -> bool:
+    """Say whether nobody asked for a run."""
+    return str(getattr(context["dag_run"], "run_type", "manual")).rsplit(".", 1)[-1].lower() == "scheduled"
+
+
+def who(context: Any) -> str:
+    """Return the reason of a run whose form has none."""
+    return REASON_OF_SCHEDULE if is_scheduled(context) else REASON_OF_MANUAL
+
+
+def _skip_if_nothing_committed(settings: Settings, pipeline: str, context: Any) -> None:
+    from rivertwice.timeline.sequence import head
+
+    if is_scheduled(context) and head(settings.pipeline(pipeline)) is None:
+        message = f"{pipeline} has no timeline yet: its stream was never started, so there is nothing to do"
+        raise AirflowSkipException(message)

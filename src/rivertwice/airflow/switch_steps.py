@@ -1,0 +1,223 @@
+"""What the tasks of `switch__P` do: choose a version, read the comparison of this run, let the version serve, report.
+
+Everything heavy is imported inside the functions: they run in a task's process, never while a DAG file is parsed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import get_current_context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from rivertwice.airflow.dag_names import comparisons
+from rivertwice.airflow.operate_forms import REASON_OF_MANUAL, REASON_OF_SCHEDULE, read_switch
+from rivertwice.airflow.refusals import refusals
+from rivertwice.airflow.steps import conf, is_scheduled, who
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.versions.model import switches_by_itself
+
+if TYPE_CHECKING:
+    from rivertwice.timeline.version_records import Acceptance
+
+log = logging.getLogger(__name__)
+
+APPROVE = "Approve"
+
+
+def may_switch_by_itself(settings: Settings, pipeline: str) -> bool:
+    """Say whether a version is frozen here that does not serve and whose change file lets it switch without a person."""
+    serving = settings.pipeline(pipeline).serving_version
+    names = (folder.name for folder in settings.frozen_definitions.glob(f"{pipeline}@v*"))
+    return any(name != serving and switches_by_itself(settings, name) for name in names)
+
+
+def choose(pipeline: str) -> dict[str, Any]:
+    """Check the form and return which version shall serve; a scheduled run is skipped unless one may switch by itself now."""
+    from rivertwice.versions.switching import choose_version, find_not_due
+
+    settings, context = Settings.from_env(), get_current_context()
+    with refusals():
+        form = read_switch(conf(context), context["params"])
+        try:
+            choice = choose_version(settings, pipeline, form.version)
+            obstacle = find_not_due(settings, choice) if is_scheduled(context) else ""
+        except RequestError as error:
+            if not is_scheduled(context):
+                raise
+            obstacle = str(error)
+    if obstacle:
+        raise AirflowSkipException(obstacle)
+    if choice.different:
+        with refusals():
+            require_reason(choice.version, choice.different, form.reason)
+    log.info("%s shall serve in place of %s", choice.version, choice.serving)
+    return asdict(choice) | {"different": list(choice.different), "reason": form.reason or who(context)}
+
+
+def require_reason(version: str, different: Sequence[str], reason: str) -> None:
+    """Check that the form says why a version whose rows cannot be compared shall serve. Pure.
+
+    Raises:
+        RequestError: it does not.
+    """
+    if not reason:
+        message = (
+            f"{version} cannot be compared: {'; '.join(different)}; nothing was switched; start the DAG again and write in `reason` why "
+            "it shall serve all the same"
+        )
+        raise RequestError(message)
+
+
+def compare_arguments(choice: dict[str, Any]) -> list[str]:
+    """Return the arguments of the job that compares; none if the version served before."""
+    if not choice["compares"]:
+        log.info("nothing is compared: %s", "; ".join(choice["different"]) or f"{choice['version']} served before")
+        return []
+    return ["--version", choice["version"]]
+
+
+def gate(choice: dict[str, Any]) -> dict[str, Any]:
+    """Read the comparison of this DAG run, and return what is asked of a person.
+
+    Raises:
+        AirflowFailException: it has not passed, or the version is not ready; the message names each reason.
+    """
+    from rivertwice.airflow.approval import (
+        describe_comparison,
+        describe_exchange,
+        describe_refusal,
+        describe_return,
+        headline,
+    )
+    from rivertwice.versions.accept import look_at_exchange
+    from rivertwice.versions.comparisons import newest_comparison
+    from rivertwice.versions.serve import publications_since
+    from rivertwice.versions.switching import Choice
+
+    settings, run = Settings.from_env(), get_current_context()["dag_run"]
+    asked, chosen = choice["reason"], Choice(**{name: value for name, value in choice.items() if name != "reason"})
+    found = {**choice, "subject": headline(chosen), "run": None, "asks": True}
+    home = settings.pipeline(chosen.version)
+
+    def ask_to_accept(different: Sequence[str]) -> dict[str, Any]:
+        with refusals():
+            exchange = look_at_exchange(settings, chosen.version, different)
+            exchange.require_ready()
+        return {**found, "different": list(different), "body": describe_exchange(exchange, asked)}
+
+    if chosen.different:
+        return ask_to_accept(chosen.different)
+    if not chosen.compares:
+        published = publications_since(settings.pipeline(chosen.serving))
+        return {**found, "body": describe_return(chosen, asked, published)}
+    with refusals():
+        stored = newest_comparison(home, prefix=comparisons(run.run_id))
+    if stored is None:
+        message = (
+            f"no comparison of {chosen.version} is recorded for the run {run.run_id}, although its job ended well, so nothing is "
+            "known of its differences; look at the log of the task compare, and clear that task"
+        )
+        raise AirflowFailException(message)
+    if stored.different:  # only Spark found it
+        with refusals():
+            require_reason(
+                chosen.version, stored.different, "" if asked in (REASON_OF_MANUAL, REASON_OF_SCHEDULE) else asked
+            )
+        return {**ask_to_accept(stored.different), "run": stored.run}
+    if not stored.passed:
+        message = (
+            f"comparison {stored.run} does not let {chosen.version} serve: {describe_refusal(stored)}; "
+            f"`rivertwice version compare {chosen.version}` shows the rows"
+        )
+        raise AirflowFailException(message)
+    log.info("comparison %s: %s", stored.run, stored.verdict)
+    asks = not chosen.by_itself or bool(stored.left_out)
+    return {**found, "body": describe_comparison(stored, asked), "run": stored.run, "asks": asks}
+
+
+def is_approval_wanted(found: dict[str, Any]) -> bool:
+    """Say whether a person has to approve."""
+    return bool(found["asks"])
+
+
+def serve(found: dict[str, Any]) -> dict[str, Any]:
+    """Let the version serve, if the comparison still holds; return what the switch did.
+
+    Raises:
+        AirflowFailException: nobody approved, or what was compared changed since.
+    """
+    from rivertwice.versions.accept import accept
+    from rivertwice.versions.comparisons import find_comparison, require_valid
+    from rivertwice.versions.serve import serve_version
+
+    settings, context = Settings.from_env(), get_current_context()
+    by = approved_by(found, context["ti"].xcom_pull(task_ids="approve"))
+    version, reason, now = found["version"], found["reason"], utc_now()
+    different = tuple(found.get("different", ()))  # absent in a run that began before an update
+    stored = None if found["run"] is None else find_comparison(settings.pipeline(version), found["run"])
+    if found["compares"] and stored is None:
+        message = (
+            f"comparison {found['run']} of {version} is not stored any more; nothing was switched; start the DAG again"
+        )
+        raise AirflowFailException(message)
+
+    def check() -> None:
+        if stored is not None and not different:
+            try:
+                require_valid(settings, stored)
+            except RequestError as error:
+                raise AirflowFailException(str(error)) from None  # no refused form: somebody approved
+
+    def accepted() -> Acceptance:
+        try:
+            return accept(settings, version, different, by=by, reason=reason, now=now)
+        except RequestError as error:
+            raise AirflowFailException(str(error)) from None  # no refused form: somebody approved
+
+    with refusals():
+        done = serve_version(
+            settings,
+            version,
+            by=by,
+            now=now,
+            compared=None if stored is None else stored.brief(),
+            reason=reason,
+            accept=accepted if different else None,
+            check=check,
+        )
+    log.info("%s serves, %s rows", done.version, done.rows)
+    return {"version": done.version, "before": found["serving"], "rows": done.rows, "by": by, "run": found["run"]}
+
+
+def approved_by(found: dict[str, Any], answer: dict[str, Any] | None) -> str:
+    """Return who approved, for the record. Pure.
+
+    Raises:
+        AirflowFailException: nobody did.
+    """
+    if answer is not None and answer.get("chosen_options") == [APPROVE]:
+        user = answer.get("responded_by_user") or {}
+        return f"{user.get('name') or user.get('id') or 'somebody'} in Airflow"
+    if found["asks"]:
+        message = f"nobody approved that {found['version']} serves; nothing was switched; start the DAG again"
+        raise AirflowFailException(message)
+    return "Airflow, as the change file allows"
+
+
+def report(pipeline: str, done: dict[str, Any]) -> dict[str, Any]:
+    """Return what the switch did, and which publications do not count any more."""
+    from rivertwice.airflow.approval import publication_lines
+    from rivertwice.versions.serve import publications_not_counted
+
+    settings = Settings.from_env()
+    lines = publication_lines(publications_not_counted(settings, settings.pipeline(pipeline)))
+    log.info("%s serves %s since it was let by %s; before: %s", pipeline, done["version"], done["by"], done["before"])
+    for line in lines:
+        log.warning("this publication of %s does not count for %s: %s", done["before"], done["version"], line)
+    return {**done, "not_counted": lines}

@@ -1,0 +1,92 @@
+"""The trigger that watches a stream for one epoch. It observes; it never owns, starts or ends a driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from rivertwice.agent.health import OK, StreamObservation, classify_health, describe_seen, observe_stream
+from rivertwice.core.instants import parse_iso, utc_now
+from rivertwice.core.settings import Settings
+
+EPOCH_ENDED = "epoch"
+
+
+class Watch:
+    """Follows one pipeline's health through an epoch. Pure: it is passed each observation, and its time."""
+
+    def __init__(self, ends_at: datetime, grace: float) -> None:
+        self._ends_at = ends_at
+        self._grace = grace
+        self._fault: tuple[str, datetime] | None = None
+
+    def judge(self, observation: StreamObservation, now: datetime) -> dict[str, Any] | None:
+        """Return the event that ends the epoch, or None to continue.
+
+        A fault must last for the whole grace: a driver that the agent brings back in time is no failure.
+        """
+        health = classify_health(observation, now)
+        if health.word == OK:
+            self._fault = None
+        elif self._fault is None:
+            self._fault = (health.word, now)
+        if self._fault is not None and (now - self._fault[1]).total_seconds() >= self._grace:
+            return _event(health.word, f"{health.message} (for {self._grace:.0f} s)", observation)
+        if now >= self._ends_at:
+            return _event(EPOCH_ENDED, health.message, observation)
+        return None
+
+
+class EpochTrigger(BaseTrigger):
+    """Watches one pipeline until the epoch ends or a fault has lasted too long.
+
+    Its arguments are all its state, so another triggerer continues where a killed one stopped. `on_kill` stays empty: marking
+    the task failed must not touch the stream. Stop a stream with `rivertwice stop`.
+
+    Args:
+        pipeline: name of the pipeline.
+        ends_at: end of the epoch, ISO 8601.
+        grace: seconds a fault may last.
+        poll: seconds between two looks.
+        clock: only for tests.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        ends_at: str,
+        grace: float,
+        poll: float,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.pipeline = pipeline
+        self.ends_at = ends_at
+        self.grace = grace
+        self.poll = poll
+        self._clock = clock
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments that make this trigger again."""
+        arguments = {"pipeline": self.pipeline, "ends_at": self.ends_at, "grace": self.grace, "poll": self.poll}
+        return "rivertwice.airflow.triggers.EpochTrigger", arguments
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look every `poll` seconds; yield one event."""
+        settings = Settings.from_env()
+        watch = Watch(parse_iso(self.ends_at), self.grace)
+        while True:
+            observation = await asyncio.to_thread(observe_stream, settings, self.pipeline, self._clock())
+            event = watch.judge(observation, self._clock())
+            if event is not None:
+                yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+                return
+            await asyncio.sleep(self.poll)
+
+
+def _event(status: str, message: str, observation: StreamObservation) -> dict[str, Any]:
+    return {"status": status, "message": message, "seen": dict(describe_seen(observation))}

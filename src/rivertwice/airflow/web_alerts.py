@@ -1,0 +1,142 @@
+"""Routes of a pipeline's alerts and of what people did, and the acts that belong to alerts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.models.dag import DagModel
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from sqlalchemy import select
+
+from rivertwice.agent.alert_routes import Routes, load_routes
+from rivertwice.agent.alert_store import alerts_of
+from rivertwice.airflow.dag_names import dag_id
+from rivertwice.airflow.web_access import VERBS, PipelineDep, SettingsDep, answer
+from rivertwice.airflow.web_acts import read_audit
+from rivertwice.airflow.web_registry import INSTANT, RUN, Act, Answer, Asked, Field, Record, Start, register, registered
+from rivertwice.core.errors import ConfigError, RequestError
+from rivertwice.core.settings import Settings
+from rivertwice.read.alerts import describe_alerts, read_past
+from rivertwice.upkeep.window_repairs import keep_answer, read_repairs
+
+router = APIRouter(prefix="/api/p/{name}")
+
+
+@router.get("/alerts")
+def alerts(request: Request, one: PipelineDep, settings: SettingsDep) -> Response:
+    """Return the alerts of a pipeline by cause, the routes, and the repairs."""
+    routes, problem = _routes(settings)
+    shown = describe_alerts(
+        settings,
+        one.name,
+        alerts_of(settings).state(),
+        routes,
+        read_past(settings.home / "alerts.jsonl"),
+        read_repairs(settings.pipeline(one.name)),
+    )
+    return answer(request, {**shown, "routes_problem": problem})
+
+
+@router.get("/audit")
+def audit(request: Request, one: PipelineDep, user: GetUserDep, session: SessionDep, settings: SettingsDep) -> Response:
+    """Return who did what to a pipeline, newest first; of DAGs that the one who asks may read."""
+    verbs = {*VERBS, *(act.verb for act in registered().values())}
+    named = {dag_id(verb, one.name) for verb in verbs}
+    stored = set(session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.in_(named))))
+    teams = DagModel.get_dag_id_to_team_name_mapping(sorted(stored), session=session)
+    readable: set[str] = set()
+    for team in {teams.get(each) for each in stored}:
+        own = {each for each in stored if teams.get(each) == team}
+        readable |= get_auth_manager().filter_authorized_dag_ids(dag_ids=own, user=user, method="GET", team_name=team)
+    state = alerts_of(settings).state()
+    return answer(request, {"acts": read_audit(session, readable, registered(), state, one.name)})
+
+
+def _routes(settings: Settings) -> tuple[Routes, str | None]:
+    """Return the routes as the API server knows them, and why they cannot be read; it sends nothing itself."""
+    try:
+        return load_routes(settings), None
+    except ConfigError as error:
+        return Routes(), str(error)
+
+
+def acknowledge(settings: Settings, asked: Asked, now: datetime) -> dict[str, Any]:
+    """Note that a person knows of an alert, at once: a small record of the home that changes nothing served.
+
+    Raises:
+        RequestError: no such alert of the pipeline lasts.
+    """
+    store, wanted = alerts_of(settings), str(asked.fields["alert"])
+    known = next((alert for alert in store.state().alerts if alert.id == wanted and not alert.closed), None)
+    if known is None or known.cause.pipeline not in ("", asked.pipeline):
+        message = f"no alert {wanted[:40]!r} of {asked.pipeline} lasts, so there is nothing to acknowledge; load the page again"
+        raise RequestError(message)
+    noted = store.acknowledge(wanted, f"{asked.by} in Airflow", asked.reason, now)
+    return {"alert": noted.id, "acknowledged_by": noted.acknowledged_by, "repeated": noted.acknowledged_at != now}
+
+
+def keep_why(settings: Settings, asked: Asked) -> None:
+    """Keep why a repair was approved or declined, for the task that closes it."""
+    keep_answer(settings.pipeline(asked.pipeline), str(asked.fields["run"]), asked.reason)
+
+
+_RUN = Field("run", "Run of the repair", RUN, required=True)
+register(
+    Act(
+        "alert.acknowledge",
+        "Acknowledge",
+        "The alert still fires, and says that you know of it, and why. The rest of the team sees your name.",
+        "reconcile",
+        Record(acknowledge),
+        (Field("alert", "Alert", RUN, required=True),),
+    ),
+    Act(
+        "repair",
+        "Find a repair",
+        "The smallest backfill that cures what the newest reconcile found is planned. A person approves it before it runs, unless the "
+        "definition lets late rows within a budget be repaired by themselves.",
+        "repair",
+        Start(),
+        changes_served=True,
+    ),
+    Act(
+        "repair.approve",
+        "Approve the repair",
+        "The windows are computed again, audited and published; then a reconcile looks at them again, and the alert ends with the "
+        "numbers of before and after.",
+        "repair",
+        Answer("approve", "Approve", keep_why),
+        (_RUN,),
+        changes_served=True,
+    ),
+    Act(
+        "repair.decline",
+        "Decline",
+        "Nothing is computed. The alert stays, acknowledged by you, and this repair is not proposed again for a week.",
+        "repair",
+        Answer("approve", "Reject", keep_why),
+        (_RUN,),
+    ),
+    Act(
+        "reconcile",
+        "Reconcile now",
+        "Stream, served and truth are compared; nothing served changes.",
+        "reconcile",
+        Start(takes_reason=False),
+        (Field("start", "From", INSTANT), Field("end", "To", INSTANT)),
+        wants_reason=False,
+    ),
+    Act(
+        "archive",
+        "Archive now",
+        "What is new in the log is copied to the archive; nothing served changes.",
+        "archive",
+        Start(takes_reason=False),
+        wants_reason=False,
+    ),
+)

@@ -1,0 +1,64 @@
+"""The app that Airflow serves at `/rivertwice`: files without data, open to all, and data that asks who wants it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import APIRouter, FastAPI, HTTPException, Request
+from fastapi.responses import FileResponse, Response
+from fastapi.staticfiles import StaticFiles
+
+from rivertwice.airflow import web_acts as acts
+from rivertwice.airflow import web_alerts as alerts
+from rivertwice.airflow import web_correctness as correctness
+from rivertwice.airflow import web_health as health
+from rivertwice.airflow import web_overview as overview
+from rivertwice.airflow import web_timelines as timelines
+from rivertwice.airflow.web_access import PipelineDep, SecureHeaders, SettingsDep, answer
+from rivertwice.core.errors import ConfigError, RequestError
+
+# The report of one run, which links of Airflow's tasks lead to.
+
+router = APIRouter(prefix="/api/p/{name}")
+
+
+@router.get("/report")
+def report(request: Request, one: PipelineDep, settings: SettingsDep, run: str) -> Response:
+    """Return the report of one run; the answer is 404 with the reason if there is none."""
+    from rivertwice.airflow.report_data import find_report
+
+    try:
+        return answer(request, find_report(settings, one.name, run))
+    except (RequestError, ConfigError) as error:
+        raise HTTPException(404, str(error)) from None
+
+
+WEB = Path(__file__).parent.parent / "web"
+_ROUTERS = (
+    overview.router,
+    health.router,
+    correctness.router,
+    timelines.router,
+    acts.router,
+    alerts.router,
+    router,
+)
+
+
+def make_app() -> FastAPI:
+    """Return the app: the page at `/`, its files below `/web`, data below `/api`."""
+    app = FastAPI(title="rivertwice", docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(SecureHeaders)
+    app.add_api_route("/", _index, methods=["GET"], include_in_schema=False)
+    for router in _ROUTERS:
+        app.include_router(router)
+    app.mount("/web", StaticFiles(directory=WEB), name="web")
+    return app
+
+
+def _index() -> FileResponse:
+    """Return the page; it holds no data."""
+    return FileResponse(WEB / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+app = make_app()

@@ -1,0 +1,280 @@
+"""What a person may do on the page: a registry of acts, and the check of one that is asked for. Pure.
+
+An act starts a DAG run, answers one that waits for a person, or writes a record at once. Each names the verb whose DAG it belongs
+to: who may not start that DAG may not act. A part of the page registers its own acts when it is imported:
+
+    register(Act("rotate", "Take a savepoint", "Copies the checkpoint while the stream runs, and proves the copy.", "rotate"))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from rivertwice.airflow.operate_forms import (
+    INSTANT_LENGTH,
+    INSTANT_PATTERN,
+    PLACE_LENGTH,
+    PLACE_PATTERN,
+    REASON_LENGTH,
+    REASON_PATTERN,
+    VALUE_LENGTH,
+    VERSION_PATTERN,
+)
+from rivertwice.core.errors import RequestError
+from rivertwice.core.settings import Settings
+
+TEXT, INSTANT, FLAG, CHOICE, NAME, RUN, PLACE, RECORD = (
+    "text", "instant", "flag", "choice", "name", "run", "place", "record",
+)  # fmt: skip
+"""Kinds of fields. A name is that of a version or a savepoint, a run that of a DAG run, a place that of a dead letter; a record is a
+record's value, in which any character may be."""
+ID_PATTERN = r"^[A-Za-z0-9-]{8,64}$"
+RUN_PATTERN = r"^[A-Za-z0-9_.~:+-]{1,250}$"
+NAME_PATTERN = rf"{VERSION_PATTERN[:-1]}$"
+RUN_PREFIX = "cockpit__"
+"""How the ids of the DAG runs begin that the page started."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A value that an act takes.
+
+    Attributes:
+        name: its name in the request, and in the DAG run's conf.
+        title: what the form calls it.
+        kind: one of the kinds above.
+        choices: of a choice.
+        required: whether it must be given; one that is left out is not in the conf.
+    """
+
+    name: str
+    title: str
+    kind: str = TEXT
+    choices: tuple[str, ...] = ()
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Start:
+    """The act starts a run of the verb's DAG.
+
+    Attributes:
+        fixed: values of the conf that the browser cannot choose.
+        takes_reason: whether the DAG's form has a reason. It is the run's note in any case.
+        takes_confirm: whether the DAG's form has the typed name of the pipeline, too.
+    """
+
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    takes_reason: bool = True
+    takes_confirm: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The act answers a run of the verb's DAG that waits for a person; the field `run` names it.
+
+    Attributes:
+        task: the task that waits.
+        option: the answer.
+        keep: keeps what the person said, once the answer is taken; Airflow gives no task the note of its run.
+    """
+
+    task: str
+    option: str
+    keep: Callable[[Settings, Asked], None] | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An act that somebody may do and that was asked for in due form.
+
+    Attributes:
+        id: chosen in the browser, the same when it repeats the request.
+        fields: the values that were given.
+        by: name of the person.
+    """
+
+    pipeline: str
+    act: str
+    id: str
+    reason: str
+    fields: Mapping[str, Any]
+    by: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """The act is done at once, by the server of the page; only for a small record that changes nothing served.
+
+    Attributes:
+        do: does it, and returns what the answer says; raises RequestError if it is refused.
+    """
+
+    do: Callable[[Settings, Asked, datetime], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Act:
+    """One thing that a person may do.
+
+    Attributes:
+        name: in the address: `POST api/p/PIPELINE/acts/NAME`.
+        title: on the button.
+        says: what happens then, in a sentence.
+        verb: the verb of the DAG that it belongs to; `backfill` is the DAG `backfill__PIPELINE`.
+        effect: what it does.
+        fields: the values that it takes.
+        changes_served: whether served rows may change by it. Then the person types the pipeline's name.
+        wants_reason: whether a reason must be given.
+        preview: the route below `api/p/PIPELINE` that shows what would happen; None: nothing to show.
+    """
+
+    name: str
+    title: str
+    says: str
+    verb: str
+    effect: Start | Answer | Record = field(default_factory=Start)
+    fields: tuple[Field, ...] = ()
+    changes_served: bool = False
+    wants_reason: bool = True
+    preview: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the page needs for its form."""
+        fields = [
+            {
+                "name": each.name,
+                "title": each.title,
+                "kind": each.kind,
+                "choices": each.choices,
+                "required": each.required,
+            }
+            for each in self.fields
+        ]
+        return {
+            "act": self.name,
+            "title": self.title,
+            "says": self.says,
+            "verb": self.verb,
+            "fields": fields,
+            "changes_served": self.changes_served,
+            "wants_reason": self.wants_reason,
+            "preview": self.preview,
+        }
+
+
+_ACTS: dict[str, Act] = {}
+
+
+def register(*acts: Act) -> None:
+    """Offer acts on the page.
+
+    Raises:
+        ValueError: another act has the name.
+    """
+    for act in acts:
+        if _ACTS.get(act.name, act) != act:
+            message = f"two acts are named {act.name!r}; a name is an address, so choose another"
+            raise ValueError(message)
+        _ACTS[act.name] = act
+
+
+def registered() -> Mapping[str, Act]:
+    """Return all acts by name."""
+    return dict(_ACTS)
+
+
+def check_act(act: Act, pipeline: str, asked: Mapping[str, Any], by: str) -> Asked:
+    """Check a request for an act.
+
+    Args:
+        act: the act.
+        pipeline: its name.
+        asked: `id`, `reason`, `confirm` and `fields` of the request.
+        by: name of the person.
+
+    Raises:
+        RequestError: it is not in due form, or what has to be confirmed is not.
+    """
+    identity, reason, confirm = asked.get("id"), asked.get("reason") or "", asked.get("confirm") or ""
+    if not isinstance(identity, str) or not re.fullmatch(ID_PATTERN, identity):
+        message = f"id {str(identity)[:60]!r} of the request is not 8 to 64 letters, digits or -; nothing was started"
+        raise RequestError(message)
+    if not isinstance(reason, str) or len(reason) > REASON_LENGTH or not re.fullmatch(REASON_PATTERN, reason):
+        message = (
+            f"reason {str(reason)[:60]!r} cannot be kept; write one line of at most {REASON_LENGTH} characters without "
+            "control characters, braces, $, ` and \\"
+        )
+        raise RequestError(message)
+    if act.wants_reason and not reason.strip():
+        message = f"no reason is given; {act.title!r} is recorded with the name of who did it and why: write why"
+        raise RequestError(message)
+    if act.changes_served and confirm != pipeline:
+        message = (
+            f"this may change what is served, and {str(confirm)[:60]!r} was typed to confirm it; nothing was started; "
+            f"look at what would happen, then type {pipeline}"
+        )
+        raise RequestError(message)
+    return Asked(pipeline, act.name, identity, reason.strip(), _fields(act, asked.get("fields") or {}), by)
+
+
+def conf_of(start: Start, asked: Asked) -> dict[str, Any]:
+    """Return the conf of the DAG run that an act starts."""
+    reason = {"reason": asked.reason} if start.takes_reason and asked.reason else {}
+    confirm = {"confirm": asked.pipeline} if start.takes_confirm else {}
+    return {**asked.fields, **start.fixed, **confirm, **reason}
+
+
+def run_of(asked: Asked) -> str:
+    """Return the id of the DAG run that an act starts; the same when the request is repeated."""
+    return f"{RUN_PREFIX}{asked.id}"
+
+
+def _fields(act: Act, values: Any) -> dict[str, Any]:
+    if not isinstance(values, Mapping):
+        message = f"fields {str(values)[:60]!r} of the request is not an object; nothing was started"
+        raise RequestError(message)
+    known = {each.name: each for each in act.fields}
+    unknown = sorted(str(name)[:60] for name in values if name not in known)
+    if unknown:
+        message = f"{act.title!r} does not know {unknown[0]!r}; it takes: {', '.join(known) or 'nothing'}"
+        raise RequestError(message)
+    given = {name: value for name, value in values.items() if value is not None and value != ""}
+    missing = [each.name for each in act.fields if each.required and each.name not in given]
+    if missing:
+        message = f"{act.title!r} needs {known[missing[0]].title!r} ({missing[0]}), which is empty; fill it in"
+        raise RequestError(message)
+    for name, value in given.items():
+        _check_value(known[name], value)
+    return given
+
+
+_PATTERNS = {
+    TEXT: (REASON_PATTERN, REASON_LENGTH),
+    INSTANT: (INSTANT_PATTERN, INSTANT_LENGTH),
+    NAME: (NAME_PATTERN, 80),
+    RUN: (RUN_PATTERN, 250),
+    PLACE: (PLACE_PATTERN, PLACE_LENGTH),
+    RECORD: (r"(?s).*", VALUE_LENGTH),
+}
+
+
+def _check_value(known: Field, value: Any) -> None:
+    shown = f"{known.name} {str(value)[:60]!r}"
+    if known.kind == FLAG:
+        if not isinstance(value, bool):
+            message = f"{shown} is neither true nor false"
+            raise RequestError(message)
+    elif known.kind == CHOICE:
+        if value not in known.choices:
+            message = f"{shown} is not one of {', '.join(known.choices)}"
+            raise RequestError(message)
+    else:
+        pattern, longest = _PATTERNS[known.kind]
+        if not isinstance(value, str) or len(value) > longest or not re.fullmatch(pattern, value):
+            message = f"{shown} is not what {known.title!r} takes ({known.kind}, at most {longest} characters)"
+            raise RequestError(message)

@@ -1,0 +1,130 @@
+"""agent start, stop, run, status, events: the process that keeps every stream's intent true."""
+
+from __future__ import annotations
+
+import click
+
+from rivertwice.cli.asking import changes_unasked
+from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame
+from rivertwice.cli.options import renamed_option
+from rivertwice.core.errors import ServiceError
+
+
+@click.group(cls=FriendlyGroup, epilog=example("rivertwice agent start", "rivertwice agent events --limit 20"))
+def agent() -> None:
+    """Start, stop and watch the agent.
+
+    It is the process on this host that keeps every stream's intent true.
+    """
+
+
+@agent.command("start", epilog=example("rivertwice agent start"))
+@changes_unasked("the agent runs", because="one that runs stays")
+@pass_frame
+def agent_start(frame: Frame) -> None:
+    """Start the agent in the background; one per home.
+
+    It adopts drivers that run already.
+    """
+    from rivertwice.agent.launch import start_agent
+
+    frame.warn_of_copies()
+    started = start_agent(frame.settings)
+    frame.emit({"pid": started.pid}, f"agent runs with pid {started.pid}")
+
+
+@agent.command("stop", epilog=example("rivertwice agent stop"))
+@changes_unasked("the agent stops", because="drivers run on")
+@pass_frame
+def agent_stop(frame: Frame) -> None:
+    """Stop the agent; leave the drivers running.
+
+    The next agent adopts them. To drain them, use `rivertwice down`.
+    """
+    from rivertwice.agent.launch import stop_agent
+
+    pid = stop_agent(frame.settings)
+    frame.emit({"stopped": pid}, "no agent ran" if pid is None else f"agent {pid} stopped; drivers were left running")
+
+
+@agent.command("run", epilog=example("rivertwice agent run", "rivertwice agent run --drain-on-stop"))
+@click.option(
+    "--drain-on-stop",
+    is_flag=True,
+    help="On SIGTERM drain the drivers, then end: for a container, which takes them down with it.",
+)
+@click.option(
+    "--drain-seconds",
+    type=click.FloatRange(min=1),
+    default=100.0,
+    show_default=True,
+    help="How long the drivers may take to drain; less than the container's own grace period.",
+)
+@changes_unasked("the agent runs", because="one that runs stays")
+@pass_frame
+def agent_run(frame: Frame, drain_on_stop: bool, drain_seconds: float) -> None:
+    """Run the agent in the foreground.
+
+    It is for containers and service managers. SIGTERM ends it and leaves drivers running, which the next agent adopts. With --drain-on-stop each driver ends at a batch
+    boundary first; intents are kept, so the next agent starts them again.
+    """
+    import os
+
+    from rivertwice.agent.agent import main as agent_main
+
+    frame.warn_of_copies()
+
+    os.environ.update(frame.settings.to_env())
+    raise SystemExit(agent_main(drain_seconds if drain_on_stop else None))
+
+
+@agent.command("status", epilog=example("rivertwice agent status", "rivertwice agent status --max-age 60"))
+@click.option(
+    "--max-age",
+    type=click.FloatRange(min=1),
+    help="Fail if its last heartbeat is older than so many seconds: for health checks.",
+)
+@pass_frame
+def agent_show(frame: Frame, max_age: float | None) -> None:
+    """Show what the agent decided last, with its reason."""
+    from rivertwice.agent.launch import agent_status
+    from rivertwice.core.instants import utc_now
+
+    status = agent_status(frame.settings)
+    if status is None:
+        message = f"no agent lives in {frame.settings.home}, so nothing keeps the streams running; run `rivertwice agent start`"
+        raise ServiceError(message)
+    age = (utc_now() - status.beat_at).total_seconds()
+    if max_age is not None and age > max_age:
+        log = frame.settings.home / "agent" / "log"
+        message = (
+            f"the agent (pid {status.pid}) lives but last spoke {age:.0f} s ago, more than {max_age:.0f} s, so nothing keeps the "
+            f"streams running; look at {log}, then restart it: its drivers run on, and the next agent adopts them"
+        )
+        raise ServiceError(message)
+    rows = [(name, item["action"], item["reason"]) for name, item in status.pipelines.items()]
+    frame.emit(status, lambda: f"agent pid {status.pid}\n{as_table(('pipeline', 'action', 'reason'), rows)}")
+
+
+@agent.command("events", epilog=example("rivertwice agent events --limit 20"))
+@renamed_option("--last", "--limit", type=click.IntRange(1, 10_000))
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many, the last."
+)
+@pass_frame
+def agent_events(frame: Frame, limit: int) -> None:
+    """Show what the agent did, and what people asked for.
+
+    It has starts, exits, backoff and pages, and each command that changed what is served, with who ran it and why.
+    """
+    import json
+
+    path = frame.settings.home / "agent" / "events.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    older = path.with_name("events.jsonl.1")
+    if len(lines) < limit and older.exists():
+        lines = older.read_text().splitlines() + lines
+    lines = lines[-limit:]
+    events = [json.loads(line) for line in lines if line]
+    rows = [(item["at"], item["pipeline"], item["kind"], item["message"]) for item in events]
+    frame.emit(events, lambda: as_table(("at", "pipeline", "event", "message"), rows))

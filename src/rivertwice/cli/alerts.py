@@ -1,0 +1,250 @@
+"""alerts, acknowledge: what fires now, who was told, whether a route works; and runs that could compare nothing."""
+
+from __future__ import annotations
+
+import getpass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.cli import options as candidates
+from rivertwice.cli.asking import changes_unasked
+from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
+from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument, reason_option
+from rivertwice.core.errors import ConfigError, RequestError, ServiceError
+
+if TYPE_CHECKING:
+    from rivertwice.agent.alert_model import Alert, State
+    from rivertwice.agent.alert_routes import Route, Routes
+    from rivertwice.reconcile.acknowledge import Acknowledgement
+
+
+@click.group(
+    cls=FriendlyGroup,
+    invoke_without_command=True,
+    epilog=example("rivertwice alerts", "rivertwice alerts --check", "rivertwice alerts test --route ops"),
+)
+@click.option("--check", is_flag=True, help="Exit 3 while anything fires.")
+@click.pass_context
+def alerts(ctx: click.Context, check: bool) -> None:
+    """Show what fires now, and the next command.
+
+    It says since when, what it means, and how the routes do. Routes (webhook, Slack, e-mail, file) are configured in alerts.yaml of the project; docs/howto-alerts.md has all of it.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from rivertwice.agent.alert_kinds import body_of
+    from rivertwice.agent.alert_model import open_alerts
+    from rivertwice.agent.alert_routes import load_routes
+    from rivertwice.agent.alert_store import alerts_of
+
+    frame: Frame = ctx.obj
+    settings = frame.settings
+    config, state = load_routes(settings), alerts_of(settings).state()
+    firing = open_alerts(state)
+    bodies = [{**body_of(settings, alert), "told": sorted(alert.sent)} for alert in firing]
+    routes = _routes(config, state)
+    frame.emit({"firing": bodies, "routes": routes}, lambda: _text(firing, bodies, routes))
+    if check and firing:
+        raise SystemExit(DEFECT)
+
+
+@alerts.command("test", epilog=example("rivertwice alerts test", "rivertwice alerts test --route ops"))
+@click.option("--route", "name", metavar="NAME", shell_complete=candidates.routes, help="Only this one; default: all.")
+@changes_unasked("a message to people", because="that is what is asked for")
+@pass_frame
+def alerts_test(frame: Frame, name: str | None) -> None:
+    """Send a test message to the routes.
+
+    The result of each is shown. Exit 1 if a route did not take it.
+    """
+    import os
+
+    from rivertwice.agent.alert_model import WARNING, Alert, AlertCause
+    from rivertwice.agent.alert_routes import config_file, load_routes
+    from rivertwice.core.instants import utc_now
+
+    config = load_routes(frame.settings)
+    routes = {key: route for key, route in config.routes.items() if name in (None, key)}
+    if not routes:
+        configured = ", ".join(config.routes) or "none"
+        what = f"no route {name!r}" if name else "no route is configured"
+        message = f"{what} in {config_file(frame.settings)} (configured: {configured}); docs/howto-alerts.md shows how to write one"
+        raise RequestError(message)
+    now = utc_now()
+    text = "this is a test of a route of alerts, asked for by `rivertwice alerts test`; nothing is wrong"
+    alert = Alert(AlertCause("", "test"), WARNING, text, "test", now, now)
+    results = {key: _try_route(frame, route, alert, dict(os.environ)) for key, route in routes.items()}
+    rows = [(key, routes[key].to, "taken" if error is None else error) for key, error in results.items()]
+    value = [
+        {"route": key, "to": routes[key].to, "taken": error is None, "error": error} for key, error in results.items()
+    ]
+    frame.emit(value, lambda: as_table(("route", "to", "result"), rows))
+    failed = [key for key, error in results.items() if error is not None]
+    if failed:
+        message = f"{len(failed)} of {len(results)} routes did not take the test message: {', '.join(failed)}; the table says why"
+        raise ServiceError(message)
+
+
+@alerts.command(
+    "acknowledge",
+    epilog=example("rivertwice alerts acknowledge al-1f0c22d38b1a9e07 --reason 'the source is loaded again'"),
+)
+@click.argument("alert_id", metavar="ID")
+@reason_option()
+@changes_unasked("an acknowledgement", because="the alert still fires")
+@pass_frame
+def alerts_acknowledge(frame: Frame, alert_id: str, reason: str | None) -> None:
+    """Say that you know of an alert, and why.
+
+    It still fires; the cockpit shows your name and the reason. The first who does so stays.
+    """
+    import getpass
+
+    from rivertwice.agent.alert_kinds import body_of
+    from rivertwice.agent.alert_store import alerts_of
+    from rivertwice.core.instants import utc_now
+
+    if not reason:
+        message = "give --reason: it is recorded with your name"
+        raise click.UsageError(message)
+    noted = alerts_of(frame.settings).acknowledge(alert_id, getpass.getuser(), reason, utc_now())
+    frame.emit(
+        body_of(frame.settings, noted),
+        f"{noted.id} is acknowledged by {noted.acknowledged_by}: {noted.acknowledgement}",
+    )
+
+
+def _try_route(frame: Frame, route: Route, alert: Alert, env: dict[str, str]) -> str | None:
+    from rivertwice.agent.alert_routes import send_message
+
+    try:
+        outcome = send_message(frame.settings, route, alert, env, alert.since)
+    except ConfigError as error:
+        return str(error)
+    return None if outcome.taken and not outcome.error else outcome.error
+
+
+def _routes(config: Routes, state: State) -> list[dict[str, Any]]:
+    from rivertwice.agent.alert_model import RouteState, due
+
+    states = []
+    for name, route in config.routes.items():
+        known = state.routes.get(name, RouteState())
+        states.append(
+            {
+                "route": name,
+                "to": route.to,
+                "severities": list(route.severities),
+                "waiting": len(due(state.alerts, name, route.severities)),
+                "failures": known.failures,
+                "error": known.error,
+                "next_attempt": known.next_attempt,
+            }
+        )
+    return states
+
+
+def _known(alert: Alert) -> str:
+    if not alert.acknowledged_by:
+        return ""
+    return f"\n  acknowledged by {alert.acknowledged_by}: {alert.acknowledgement}"
+
+
+def _text(firing: list[Alert], bodies: list[dict[str, Any]], routes: list[dict[str, Any]]) -> str:
+    from rivertwice.agent.alert_kinds import title_of
+
+    parts = []
+    for alert, body in zip(firing, bodies, strict=True):
+        over = "" if alert.resolved_at is None else "\n  over, not yet for long enough to say so"
+        parts.append(
+            f"{title_of(alert)}, {alert.id}\n  since {body['since']}: {body['message']}\n  served numbers: {body['meaning']}\n"
+            f"  next: {body['next']}\n  told: {', '.join(body['told']) or 'nobody yet'}{_known(alert)}{over}"
+        )
+    headers = ("route", "to", "severities", "waiting", "failures", "error")
+    rows = [[", ".join(route[key]) if key == "severities" else route[key] for key in headers] for route in routes]
+    parts.append(
+        as_table(headers, rows) if routes else "no route is configured: alerts reach nobody; see docs/howto-alerts.md"
+    )
+    return "\n".join(parts if firing else ["nothing fires", *parts])
+
+
+# acknowledge: record why nothing of a pipeline can be compared, so that its gate passes meanwhile.
+
+
+@click.command(
+    epilog=example(
+        "rivertwice acknowledge flight_delays --reason 'upgrade of 24 November: its windows are mixed until tomorrow'",
+        "rivertwice acknowledge flight_delays --list",
+        "rivertwice acknowledge flight_delays --end ak-1f0c22d3",
+    )
+)
+@name_argument()
+@reason_option(was="--why")
+@click.option("--until", type=INSTANT, metavar="INSTANT", help=f"It ends here at the latest: {INSTANT_FORM}.")
+@click.option("--end", "ended", metavar="ID", help="End this one now.")
+@click.option("--list", "listed", is_flag=True, help="Show all, with what became of them.")
+@changes_unasked("an acknowledgement", because="--end takes it back")
+@pass_frame
+def acknowledge(
+    frame: Frame, name: str, reason: str | None, until: datetime | None, ended: str | None, listed: bool
+) -> None:
+    """Record why the newest reconcile could compare nothing.
+
+    That happens for instance after an upgrade or an accepted gap. Later runs pass their gate with a warning that names it, for as long as the head is the same and no other reason comes up.
+    A DEFECT, a finding or a gap that is new still fails the gate.
+    """
+    from rivertwice.core.instants import utc_now
+    from rivertwice.reconcile.acknowledge import acknowledge as record
+    from rivertwice.reconcile.acknowledge import end_acknowledgement, read_acknowledgements
+    from rivertwice.reconcile.results import newest_reconcile, verdict_rows
+
+    home, now = frame.settings.pipeline(frame.known_pipeline(name)), utc_now()
+    if sum((reason is not None, ended is not None, listed)) != 1:
+        message = "give one of --reason, --end and --list"
+        raise click.UsageError(message)
+    if listed:
+        known = [_row(entry) for entry in read_acknowledgements(home)]
+        headers = ("id", "timeline", "by", "at", "until", "ended_at", "why")
+        rows = [[entry[header] for header in headers] for entry in known]
+        frame.emit(known, lambda: as_table(headers, rows) if rows else f"{name}: nothing is acknowledged")
+        return
+    if ended is not None:
+        done = end_acknowledgement(home, ended, by=getpass.getuser(), now=now)
+        frame.emit(_row(done), f"{name}: {done.id} has ended; the next run fails its gate if it can compare nothing")
+        return
+    newest = newest_reconcile(home)
+    if newest is None:
+        message = f"{name} was never reconciled, so there is nothing to acknowledge; run `rivertwice reconcile {name}`"
+        raise RequestError(message)
+    made = record(
+        home,
+        newest,
+        verdict_rows(home, newest["run"]),
+        why=str(reason),
+        by=getpass.getuser(),
+        until=until,
+        now=now,
+    )
+    pairs = ", ".join(f"{pair} ({len(reasons)} reasons)" for pair, reasons in sorted(made.reasons.items()))
+    frame.emit(
+        _row(made),
+        f"{name}: {made.id} covers {pairs} on timeline {made.timeline}; it ends when the head is another or a reason is new, "
+        f"or by `rivertwice acknowledge {name} --end {made.id}`",
+    )
+
+
+def _row(acknowledgement: Acknowledgement) -> dict[str, Any]:
+    return {
+        "id": acknowledgement.id,
+        "timeline": acknowledgement.timeline,
+        "run": acknowledgement.run,
+        "reasons": {pair: sorted(reasons) for pair, reasons in acknowledgement.reasons.items()},
+        "why": acknowledgement.why,
+        "by": acknowledgement.by,
+        "at": acknowledgement.at,
+        "until": acknowledgement.until,
+        "ended_at": acknowledgement.ended_at,
+        "ended_by": acknowledgement.ended_by,
+    }

@@ -1,0 +1,140 @@
+"""archive, retention, topics: the log's topics, how long records are needed, and their longer copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from rivertwice.cli.asking import changes_unasked
+from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, to_plain
+from rivertwice.cli.options import name_argument
+from rivertwice.cli.warm import on_engine
+
+
+@click.command(epilog=example("rivertwice archive flight_delays"))
+@name_argument()
+@click.option(
+    "--accept-hole",
+    is_flag=True,
+    help="Continue after records that Kafka deleted before they were archived, or exchanged after that.",
+)
+@on_engine()
+@changes_unasked("the archive", because="records are added")
+@pass_frame
+def archive(frame: Frame, name: str, accept_hole: bool) -> None:
+    """Copy the records that the archive lacks from Kafka.
+
+    All topics of NAME are copied, by exact offset ranges; it is safe to repeat.
+    """
+    from rivertwice.definition.definition import load_definition
+    from rivertwice.engine.session import spark_on_demand
+    from rivertwice.log.archive import extend_archive
+    from rivertwice.log.reach import require_broker
+
+    settings = frame.settings
+    require_broker(settings)  # before Spark is started for nothing
+    definition = load_definition(settings.definition_folder(frame.known_pipeline(name)))
+    with spark_on_demand(settings, f"rivertwice-archive-{name}", quick=True) as spark:
+        reports = [
+            to_plain(extend_archive(spark(), settings, topic, progress=frame.progress, accept_hole=accept_hole))
+            for topic in definition.topics
+        ]
+    value = reports[0] if len(reports) == 1 else dict(zip(definition.topics, reports, strict=True))
+    frame.emit(value, lambda: "\n".join(as_fields(report) for report in reports))
+
+
+# retention: who needs which part of the log, and how long Kafka still keeps it.
+
+
+@click.command(epilog=example("rivertwice retention flight_delays", "rivertwice --output json retention flight_delays"))
+@name_argument()
+@click.option("--check", is_flag=True, help="Exit 3 if anything needed is lost, or is nearly lost and not archived.")
+@pass_frame
+def retention(frame: Frame, name: str, check: bool) -> None:
+    """Show who needs which records, and when Kafka deletes them.
+
+    It lists offsets of NAME's topics, who has them, and gaps.
+    """
+    from rivertwice.core.instants import utc_now
+    from rivertwice.retention.view import retention_to_plain, summary_of, view_retention
+
+    now = utc_now()
+    plain = retention_to_plain(view_retention(frame.settings, frame.known_pipeline(name), now), now)
+    summary = summary_of(plain)
+    frame.emit({**plain, "summary": summary}, lambda: _text(plain, summary))
+    bad = any(lease["level"] in {"critical", "lost"} for lease in plain["leases"])
+    if check and (bad or not plain["same_topic"]):
+        raise SystemExit(DEFECT)
+
+
+def _text(plain: dict[str, Any], summary: str | None) -> str:
+    from rivertwice.retention.view import topics_in
+
+    rows = [
+        (
+            lease["level"],
+            lease["holder"],
+            f"{lease['topic']}/{lease['partition']}" if "topic" in lease else lease["partition"],
+            f"[{lease['needs'][0]}, {lease['needs'][1]})",
+            lease["archived"],
+            lease["only_kafka"],
+            lease["lost"],
+            lease["deadline"],
+            lease["left_s"],
+            f"{lease['left_share']:.0%}",
+        )
+        for lease in plain["leases"]
+    ]
+    headers = ("level", "holder", "partition", "needs", "archived", "kafka", "lost", "deadline", "left s", "left")
+    lines = [line for topic in topics_in(plain) for line in _topic_lines(topic)]
+    lines.append(as_table(headers, rows))
+    for gap in plain["gaps"]:
+        accepted = gap["accepted"]
+        state = "NOT accepted" if accepted is None else f"accepted by {accepted['by']}, timeline {accepted['timeline']}"
+        lines.append(f"{gap['id']}: {gap['topic']} {gap['ranges']} {gap['cause']}, {gap['lost']} lost, {state}")
+    return "\n".join([*lines, *([summary] if summary else [])])
+
+
+def _topic_lines(topic: Mapping[str, Any]) -> list[str]:
+    retention_text = "for ever" if topic["retention_s"] is None else f"{topic['retention_s']:.0f} s"
+    if topic["retention_bytes"] is not None:
+        retention_text += f", {topic['retention_bytes']} bytes a partition"
+    clock = topic["unarchived"]
+    return [
+        f"topic    {topic['topic']}, kept {retention_text}" + ("" if topic["same_topic"] else ", created again since"),
+        f"archive  lacks {clock['records']} records" + _left(clock),
+    ]
+
+
+def _left(clock: dict[str, Any]) -> str:
+    if clock["deadline"] is None:
+        return ""
+    return f", the first deleted not before {clock['deadline']} ({clock['left_s']} s, {clock['left_share']:.0%} left)"
+
+
+# topics: what the pipelines read, on a Kafka that somebody else runs.
+
+
+@click.group(cls=FriendlyGroup, epilog=example("rivertwice topics create"))
+def topics() -> None:
+    """Create the topics that the pipelines read."""
+
+
+@topics.command("create", epilog=example("rivertwice topics create"))
+@changes_unasked("topics", because="those that exist stay as they are")
+@pass_frame
+def topics_create(frame: Frame) -> None:
+    """Wait for Kafka, then create the topics that are absent.
+
+    `rivertwice up` does the same; this is for a Kafka that is not the embedded one, once per deployment. A topic that exists
+    is left as it is; one whose number of partitions differs from its definition is refused.
+    """
+    from rivertwice.definition.definition import load_all
+    from rivertwice.definition.topics import create_topics
+    from rivertwice.log.send import await_kafka
+
+    await_kafka(frame.settings)
+    partitions = create_topics(frame.settings, load_all(frame.settings.definitions).values())
+    frame.emit(partitions, lambda: as_table(("topic", "partitions"), sorted(partitions.items())))

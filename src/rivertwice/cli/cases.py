@@ -1,0 +1,350 @@
+"""case from-log, try, advise: what a definition gives for records of the log."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.cli.asking import changes_unasked
+from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.cli.options import INSTANT, name_argument, range_of, range_options, renamed_option
+from rivertwice.cli.results import parse_key
+from rivertwice.cli.warm import on_engine
+from rivertwice.core.errors import RequestError
+
+if TYPE_CHECKING:
+    from rivertwice.versions.advise_model import Advice
+    from rivertwice.versions.try_model import Comparison, Example, SchemaChange, Trial
+
+
+@click.group(cls=FriendlyGroup, epilog=example("rivertwice case from-log flight_delays --window 2013-06-30T16:00:00Z"))
+def case() -> None:
+    """Make test cases from records of the log.
+
+    `rivertwice test` runs them.
+    """
+
+
+@case.command(
+    "from-log",
+    epilog=example(
+        'rivertwice case from-log flight_delays --window 2013-06-30T16:00:00Z --key \'{"origin": "JFK"}\'',
+        "rivertwice case from-log flight_delays --record flights/0@118 --record flights/2@97 --name two_late_flights",
+    ),
+)
+@name_argument()
+@click.option(
+    "--window",
+    type=INSTANT,
+    metavar="INSTANT",
+    help="Start of a window: its accepted records, and the first one that closes it.",
+)
+@click.option(
+    "--key", "key_text", metavar="JSON", help="Only records of this key, as a JSON object with all key columns."
+)
+@click.option(
+    "--record",
+    "addresses",
+    multiple=True,
+    metavar="TOPIC/PARTITION@OFFSET",
+    help="A record by its address; the topic may be left out if there is one.",
+)
+@click.option(
+    "--name", "case_name", metavar="CASE", help="Name of the case; default: made of the window or the address."
+)
+@on_engine()
+@changes_unasked("a file of a case", because="it is a new file")
+@pass_frame
+def from_log(
+    frame: Frame,
+    name: str,
+    window: datetime | None,
+    key_text: str | None,
+    addresses: tuple[str, ...],
+    case_name: str | None,
+) -> None:
+    """Cut records of NAME's log into a case.
+
+    It expects what the definition in the project gives for them now. The file is written to `cases/` of the pipeline's folder. It holds real records, byte by byte, in the micro-batches in which
+    the stream read them. `rivertwice test NAME` passes on it until the definition changes.
+    """
+    from rivertwice.core.instants import utc_now
+    from rivertwice.engine.session import FEW_RECORDS, spark_on_demand
+    from rivertwice.versions.case_from_log import CutRequest, cut_case
+
+    pipeline = frame.known_pipeline(name)
+    if (window is None) == (not addresses) or (addresses and key_text is not None):
+        message = "give either --window, with or without --key, or one --record after the other: they say what is cut"
+        raise RequestError(message)
+    request = CutRequest(
+        pipeline=pipeline,
+        name=case_name,
+        window=window,
+        key=parse_key(key_text),
+        records=addresses,
+    )
+    settings = frame.settings
+    with spark_on_demand(
+        settings.with_local_spark(), f"rivertwice-case-{name}", extra=FEW_RECORDS, quick=True
+    ) as spark:
+        cut = cut_case(settings, request, spark, utc_now(), frame.progress)
+    frame.emit(
+        cut,
+        f"{cut.path}: {cut.records} records in {cut.batches} micro-batches; it expects {cut.batch_rows} rows of a batch and "
+        f"{cut.stream_rows} of the stream; `rivertwice test {name}` runs it",
+    )
+
+
+# advise: what another watermark delay would have dropped, and how long results would have waited for it.
+
+
+class DurationType(click.ParamType[timedelta]):
+    """A duration as a definition writes it: `30 s`, `10 minutes`, `1 hour`."""
+
+    name = "duration"
+
+    def convert(self, value: str | timedelta, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Return the duration, or fail with the form to use."""
+        from rivertwice.definition.parts import parse_duration
+
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command(
+    epilog=example(
+        "rivertwice advise flight_delays",
+        'rivertwice advise flight_delays --delay "2 hours" --delay "3 hours" --by origin',
+        'rivertwice advise flight_delays --last "7 days"',
+    )
+)
+@name_argument()
+@click.option("--delay", "delays", type=DurationType(), multiple=True, help="Judge this delay; may be given again.")
+@click.option("--last", type=DurationType(), help="Only the newest batches: as far back as this much event time.")
+@click.option("--by", "column", metavar="FIELD", help="Also name the values of a field of the record that lose most.")
+@on_engine()
+@pass_frame
+def advise(frame: Frame, name: str, delays: tuple[timedelta, ...], last: timedelta | None, column: str | None) -> None:
+    """Show what other watermark delays would have dropped.
+
+    The log that NAME read is judged again. Each delay is judged by the exact late rule over the batches that the stream ran: how many pairs of record and window it
+    would have dropped, how long the rows of a window would have waited, and how many rows the state would have held at most.
+    Without --delay it judges parts and multiples of the present delay, and the smallest ones that drop at most 1 %, 0.1 %
+    and none. Nothing is changed. To apply a delay, write it as the source's watermark and run `rivertwice upgrade NAME`.
+    """
+    from rivertwice.engine.session import spark_on_demand
+    from rivertwice.timeline.lineage import head_definition, path_ledger
+    from rivertwice.versions.advise import AdviceRequest
+    from rivertwice.versions.advise import advise as measure
+
+    settings = frame.settings
+    home = settings.pipeline(frame.known_pipeline(name))
+    definition = head_definition(home)
+    if definition is None:
+        from rivertwice.core.errors import RequestError
+
+        message = f"{name} has no timeline yet, so its log was not read; run `rivertwice start {name} --wait`"
+        raise RequestError(message)
+    with spark_on_demand(settings, f"rivertwice-advise-{name}") as spark:
+        spark.expect(records=sum(row.read for row in path_ledger(home)))
+        advice = measure(spark(), settings, definition, AdviceRequest(delays, last, column), frame.progress)
+    frame.emit(advice, lambda: advice_text(advice))
+
+
+def advice_text(advice: Advice) -> str:
+    """Return the advice for people. Pure."""
+    from rivertwice.core.instants import to_iso
+
+    head = (
+        f"{advice.pipeline}: {advice.records} records of {advice.batches} batches, {advice.pairs} pairs of record and window, "
+        f"event times from {to_iso(advice.read.start)} to before {to_iso(advice.read.end)}"
+    )
+    rows = [
+        (
+            f"{_advice_text(outcome.delay)}{' (present)' if outcome.present else ''}",
+            outcome.dropped,
+            f"{outcome.dropped / advice.pairs:.3%}",
+            outcome.windows,
+            _measured(outcome.event_wait_p50),
+            _measured(outcome.event_wait_max),
+            _measured(outcome.clock_wait_p50),
+            outcome.most_state,
+        )
+        for outcome in advice.outcomes
+    ]
+    headers = ("delay", "dropped", "share", "windows", "event time waits: p50", "max", "clock: p50", "state at most")
+    lines = [head, as_table(headers, rows)]
+    partitions = sorted({partition for outcome in advice.outcomes for partition in outcome.by_partition})
+    if len(partitions) > 1:
+        table = [
+            (_advice_text(outcome.delay), *(outcome.by_partition.get(partition, 0) for partition in partitions))
+            for outcome in advice.outcomes
+        ]
+        lines += [as_table(("delay", *(f"partition {partition}" for partition in partitions)), table)]
+    if advice.values:
+        delays = [_advice_text(outcome.delay) for outcome in advice.outcomes]
+        table = [(value.value, value.pairs, *value.dropped) for value in advice.values]
+        lines += [as_table((str(advice.column), "pairs", *map(str, delays)), table)]
+    lines += [
+        f"to drop {'none' if suggestion.share == 0 else f'at most {suggestion.share:.1%}'}: watermark: {_advice_text(suggestion.delay)} "
+        f"({suggestion.dropped} dropped; in steps of {_advice_text(advice.step)})"
+        for suggestion in advice.suggestions
+    ]
+    if advice.kept is not None:
+        present = next(outcome for outcome in advice.outcomes if outcome.present)
+        lines.append(
+            f"the stream itself kept {advice.kept} late pairs in these batches; the rule gives {present.dropped}"
+        )
+    return "\n".join(lines)
+
+
+def _measured(value: timedelta | None) -> str | None:
+    """Return a time that was measured as hours, minutes and seconds; below ten seconds with tenths. Pure."""
+    if value is None:
+        return None
+    if value < timedelta(0):
+        return f"-{_measured(-value)}"
+    seconds = value.total_seconds()
+    return f"{seconds:.1f} s" if seconds < 10 else str(timedelta(seconds=round(seconds)))
+
+
+def _advice_text(value: timedelta | None) -> str | None:
+    from rivertwice.definition.parts import format_duration
+
+    if value is None:
+        return None
+    return f"-{format_duration(-value)}" if value < timedelta(0) else format_duration(value)
+
+
+# try: how the rows of a changed definition differ from those of the running one, over a part of the log.
+
+
+@click.command(
+    "try",
+    epilog=example(
+        "rivertwice try flight_delays",
+        'rivertwice try flight_delays --last "1 day" --limit 50',
+        "rivertwice try flight_delays --from 2013-06-30T04:00:00Z --to 2013-07-01T04:00:00Z --fail-on-difference",
+    ),
+)
+@name_argument()
+@click.option(
+    "--last", type=DurationType(), help="So much event time before the end of the newest closed window: 2 hours."
+)
+@range_options
+@renamed_option("--start", "--from", dest="start", type=INSTANT)
+@renamed_option("--end", "--to", dest="end", type=INSTANT)
+@click.option(
+    "--against",
+    type=click.Choice(["log", "served"]),
+    default="log",
+    show_default=True,
+    help="Compare with the rows that the running definition gives over the same records, or with what is served now.",
+)
+@click.option("--limit", type=click.IntRange(0, 1000), default=20, show_default=True, help="Rows shown at most.")
+@click.option(
+    "--fail-on-difference", is_flag=True, help="Exit 3 if a row or a column differs, or none could be compared."
+)
+@on_engine()
+@pass_frame
+def try_(
+    frame: Frame,
+    name: str,
+    last: timedelta | None,
+    start: datetime | None,
+    end: datetime | None,
+    against: str,
+    limit: int,
+    fail_on_difference: bool,
+) -> None:
+    """Show which rows a changed definition would change.
+
+    The definition of NAME, as it is in the project, is run over a part of the log. The definition that the stream runs and the changed one are run in batch over the same records: whole closed windows that
+    Kafka or the archive still holds. The rows are compared by window and key, and the columns first. Nothing is written, and a
+    running stream does not notice. Differences are no failure: the exit code is 0 unless --fail-on-difference is given. To
+    apply the change, run `rivertwice upgrade NAME`.
+    """
+    from rivertwice.engine.session import spark_on_demand
+    from rivertwice.versions.try_model import LAST, TrialRequest
+    from rivertwice.versions.try_run import try_definition
+
+    asked = range_of(start, end)
+    if asked is not None and last is not None:
+        message = "--last is given with --from and --to, but each of them says which event time; leave one of them out"
+        raise RequestError(message)
+    request = TrialRequest(frame.known_pipeline(name), asked, last or LAST, against, limit)
+    with spark_on_demand(frame.settings, f"rivertwice-try-{name}", quick=True) as spark:
+        trial = try_definition(frame.settings, request, spark, frame.progress)
+    frame.emit({**to_plain(trial), "differs": trial.differs}, lambda: trial_text(trial))
+    if fail_on_difference and trial.differs:
+        raise SystemExit(DEFECT)
+
+
+def trial_text(trial: Trial) -> str:
+    """Return a trial for people: which definitions, columns that differ, counts, examples. Pure."""
+    if trial.stretch is None or trial.schema is None or trial.rows is None:
+        return trial.reason
+    stretch, schema, rows = trial.stretch, trial.schema, trial.rows
+    old_side = (
+        "served" if trial.against == "served" else f"bundle {trial.old.bundle[:12]} (timeline {trial.old.timeline})"
+    )
+    lines = [
+        f"old      {old_side}",
+        f"new      bundle {trial.new.bundle[:12]} (project); changed: {', '.join(trial.changes)}",
+        f"stretch  [{to_plain(stretch.start)}, {to_plain(stretch.end)}): {stretch.windows} windows, {stretch.records} records read",
+        *(f"left out {part}" for part in stretch.left_out),
+        *schema_lines(schema),
+    ]
+    if trial.reason:
+        return "\n".join([*lines, f"rows     {rows.old_rows} old, {rows.new_rows} new; not compared: {trial.reason}"])
+    lines.append(f"rows     {_counts(rows)}; {rows.windows_differing} of {rows.windows} windows with rows differ")
+    if rows.columns:
+        table = [(column.name, column.rows, column.largest) for column in rows.columns]
+        lines.append(as_table(("column", "rows", "largest difference"), table))
+    return "\n".join([*lines, *examples_text(rows)])
+
+
+def schema_lines(schema: SchemaChange) -> list[str]:
+    """Return a line for each column that differs. Pure."""
+    return [
+        *(f"column   {column} {kind} is added" for column, kind in schema.added.items()),
+        *(f"column   {column} {kind} is gone" for column, kind in schema.gone.items()),
+        *(f"column   {column} was {change.old}, is {change.new}" for column, change in schema.retyped.items()),
+    ]
+
+
+def examples_text(rows: Comparison) -> list[str]:
+    """Return a table of the rows that differ, and how many there are besides; nothing if none does. Pure."""
+    if not rows.examples:
+        return []
+    shown = [_shown(each) for each in rows.examples]
+    table = as_table(("window", "key", "row", "old → new"), shown)
+    more = [f"{rows.differing - len(shown)} more rows differ; --limit shows more"]
+    return [table, *more] if rows.differing > len(shown) else [table]
+
+
+def _counts(rows: Comparison) -> str:
+    text = f"{rows.equal} equal, {rows.changed} changed, {rows.only_new} only new, {rows.only_old} only old"
+    return f"{text}, {rows.repeated} with several rows of one key (not compared)" if rows.repeated else text
+
+
+def _shown(row: Example) -> tuple[Any, ...]:
+    values = [_change(row.kind, name, each.old, each.new) for name, each in row.values.items()]
+    window = f"[{to_plain(row.window_start)}, {to_plain(row.window_end)})"
+    return window, ", ".join(f"{name}={_text(value)}" for name, value in row.key.items()), row.kind, ", ".join(values)
+
+
+def _change(kind: str, name: str, old: Any, new: Any) -> str:
+    if kind == "only new":
+        return f"{name} {_text(new)}"
+    return f"{name} {_text(old)}" if kind == "only old" else f"{name} {_text(old)} → {_text(new)}"
+
+
+def _text(value: Any) -> str:
+    plain = to_plain(value)
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)

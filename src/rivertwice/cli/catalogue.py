@@ -1,0 +1,173 @@
+"""Which commands there are, under which headings; each is imported when it is run, completed or listed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, MutableMapping
+from typing import TYPE_CHECKING
+
+import click
+
+from rivertwice.cli.anywhere import accept_anywhere
+from rivertwice.core.errors import ServiceError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+COMMAND_GROUP = "rivertwice.commands"
+ADDED = "Added by packages"
+SECTIONS: dict[str, dict[str, str]] = {
+    "Begin": {
+        "demo": "demo:demo",
+        "init": "init:init",
+        "setup": "demo:setup",
+        "doctor": "doctor:doctor",
+        "up": "services:up",
+        "status": "services:status",
+        "down": "services:down",
+    },
+    "Definitions": {
+        "pipelines": "definitions:pipelines",
+        "lint": "definitions:lint",
+        "test": "definitions:test_cases",
+        "case": "cases:case",
+        "schema": "schemas:schema",
+        "try": "cases:try_",
+        "advise": "cases:advise",
+    },
+    "Streams": {
+        "start": "streams:start",
+        "stop": "streams:stop",
+        "catch-up": "catch_up:catch_up",
+        "deliver": "delivery:deliver",
+        "fast": "fast:fast",
+    },
+    "Results": {
+        "show": "results:show",
+        "explain": "results:explain",
+        "query": "results:query",
+        "export": "results:export",
+        "view": "results:view",
+        "served": "served:served",
+    },
+    "Checks": {
+        "reconcile": "checks:reconcile",
+        "verdicts": "checks:verdicts",
+        "quality": "quality:quality",
+        "acknowledge": "alerts:acknowledge",
+        "late": "backfills:late",
+    },
+    "Repair": {
+        "backfill": "backfills:backfill",
+        "dead": "deadletters:dead",
+        "repair": "repair:repair",
+        "privacy": "privacy:privacy",
+    },
+    "Savepoints and versions": {
+        "savepoint": "savepoints:savepoint",
+        "upgrade": "operations:upgrade",
+        "version": "versions:version",
+    },
+    "Log and retention": {
+        "topics": "archive:topics",
+        "archive": "archive:archive",
+        "retention": "archive:retention",
+    },
+    "Operations": {
+        "agent": "agents:agent",
+        "alerts": "alerts:alerts",
+        "metrics": "metrics:metrics",
+        "diagnose": "metrics:diagnose",
+        "logs": "logs:logs",
+        "upkeep": "repair:upkeep",
+        "completion": "completion:completion",
+    },
+}
+"""Heading, verb, and the module and variable in `rivertwice.cli` that is its command."""
+
+
+class CommandCatalogue(MutableMapping[str, click.Command]):
+    """The commands of the root group by name, each imported at its first use.
+
+    What not every user needs (the example data, the fault lab) adds its commands by entry points of the group
+    `rivertwice.commands`; any installed package can add commands in the same way.
+    """
+
+    def __init__(self) -> None:
+        self._places = {verb: place for verbs in SECTIONS.values() for verb, place in verbs.items()}
+        self._loaded: dict[str, click.Command] = {}
+        self._added: dict[str, EntryPoint] | None = None
+
+    def __getitem__(self, name: str) -> click.Command:
+        """Return the command, imported now if it was not yet."""
+        if name not in self._loaded:
+            place = self._places.get(name)
+            (command,) = added_commands([self.added[name]]) if place is None else (_imported(place),)
+            self._loaded[name] = accept_anywhere(command)
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        """Add a command that is imported already."""
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        """Forget an added command."""
+        del self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names, in the order of the headings."""
+        yield from dict.fromkeys((*self._places, *self.added, *self._loaded))
+
+    def __len__(self) -> int:
+        """Return how many commands there are."""
+        return len(list(iter(self)))
+
+    @property
+    def added(self) -> dict[str, EntryPoint]:
+        """The entry points of other packages, by the name of their command."""
+        if self._added is None:
+            from importlib.metadata import entry_points  # and with it the parser of mails
+
+            entries = entry_points(group=COMMAND_GROUP)
+            self._added = {entry.name: entry for entry in entries if entry.name not in self._places}
+        return self._added
+
+    def sections(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield each heading with its verbs."""
+        for heading, verbs in SECTIONS.items():
+            yield heading, list(verbs)
+        if others := [name for name in self if name not in self._places]:
+            yield ADDED, others
+
+
+def _imported(place: str) -> click.Command:
+    module, _, variable = place.partition(":")
+    command = getattr(importlib.import_module(f"rivertwice.cli.{module}"), variable)
+    if not isinstance(command, click.Command):
+        message = f"{place} is no command; SECTIONS names it, so the verb cannot run"
+        raise TypeError(message)
+    return command
+
+
+def added_commands(entries: Iterable[EntryPoint]) -> Iterator[click.Command]:
+    """Return the command that each entry point names; for one that cannot be imported, a command that explains why."""
+    for entry in entries:
+        try:
+            command = entry.load()
+        except Exception as error:
+            command = _broken_command(entry, error)
+        yield command
+
+
+def _broken_command(entry: EntryPoint, error: Exception) -> click.Command:
+    owner = "rivertwice" if entry.dist is None else entry.dist.name
+    message = (
+        f"the command {entry.name} of the package {owner} cannot be imported ({type(error).__name__}: {error}), so it cannot "
+        f"run; install {owner} again with all that it needs"
+    )
+
+    def refuse() -> None:
+        raise ServiceError(message)
+
+    any_arguments = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(entry.name, context_settings=any_arguments, callback=refuse, help=f"Not usable: {message}.")

@@ -1,0 +1,442 @@
+"""catch-up, and the first load of `start`: the oldest part of a log left to batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.cli.asking import Consent, Preview, asks_first
+from rivertwice.cli.cases import DurationType
+from rivertwice.cli.frame import DEFECT, Frame, example, pass_frame, to_plain
+from rivertwice.cli.options import name_argument
+from rivertwice.core.errors import RequestError, ServiceError
+from rivertwice.core.waits import Deadline, Measured
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rivertwice.backfill.load_plan import LoadPlan
+    from rivertwice.backfill.stream_load import StreamLoadPlan
+    from rivertwice.definition.bundle import Bundle
+    from rivertwice.engine.session import SparkOnDemand
+    from rivertwice.log.addresses import Parts
+    from rivertwice.retention.backlog import Backlog, HandOver
+    from rivertwice.timeline.first_load import FirstLoad
+
+
+@click.command(
+    "catch-up",
+    epilog=example(
+        "rivertwice catch-up flight_delays",
+        "rivertwice catch-up flight_delays --by-batch",
+        "rivertwice catch-up flight_delays --by-batch --keep '2 hours' --yes",
+    ),
+)
+@name_argument()
+@click.option("--check", is_flag=True, help="Exit 3 if Kafka may delete records before the stream has read them.")
+@click.option("--by-batch", is_flag=True, help="Leave the oldest part of what waits to batch; asks first.")
+@click.option(
+    "--keep", type=DurationType(), help="What the stream reads itself: so much of the newest, for instance '2 hours'."
+)
+@click.option(
+    "--timeout", type=click.IntRange(1), default=300, show_default=True, help="Seconds to wait for the stream to stop."
+)
+@asks_first("with --by-batch the head moves to a timeline that skips records", confirm=True)
+@pass_frame
+def catch_up(
+    frame: Frame, name: str, check: bool, by_batch: bool, keep: timedelta | None, consent: Consent, timeout: int
+) -> None:
+    """Show what waits for a stream; leave the oldest to batch.
+
+    It shows how many records wait for NAME, when it has caught up, and whether Kafka deletes some before.
+
+    With --by-batch the stream continues with the newest records, and the others are left to batch: they are archived first,
+    a reconcile names the windows that they belong to, and a backfill publishes these. No record is lost.
+    """
+    from rivertwice.core.instants import utc_now
+    from rivertwice.retention.hand_over import plan_hand_over, view_backlog
+
+    settings, now = frame.settings, utc_now()
+    backlogs = view_backlog(settings, frame.known_pipeline(name), now)
+    if not by_batch:
+        frame.emit(_plain(backlogs), lambda: "\n".join(backlog_text(name, each) for each in backlogs))
+        if check and any(each.is_outrun for each in backlogs):
+            raise SystemExit(DEFECT)
+        return
+    plan = plan_hand_over(settings, name, backlogs[0], keep)
+    shown = Preview({**_plain(backlogs), "plan": to_plain(plan)}, lambda: plan_text(name, backlogs[0], plan))
+    if consent.given(name, f"Leave {plan.records} records of {name} to batch?", lambda: shown):
+        _hand_over(frame, name, plan, now, timeout)
+
+
+def _hand_over(frame: Frame, name: str, plan: HandOver, now: datetime, timeout: int) -> None:
+    from rivertwice.retention.hand_over import hand_over
+    from rivertwice.timeline.intent import read_intent, write_intent
+
+    home = frame.settings.pipeline(name)
+    intent = read_intent(home)
+    was_wanted = intent is not None and intent.desired == "running"
+    if was_wanted:
+        write_intent(home, "stopped", "catch-up", now)
+    try:
+        _wait_stopped(frame, name, timeout)
+        accepted = hand_over(frame.settings, name, plan, by="cli", now=now, progress=frame.progress)
+    finally:
+        if was_wanted:
+            write_intent(home, "running", "catch-up", now)
+    frame.emit(
+        {"gap": accepted.gap, "timeline": accepted.timeline, "records": plan.records},
+        f"{name} continues after {plan.records} records, on timeline {accepted.timeline}; next: `rivertwice savepoint take {name}`, and once the "
+        f"stream has closed their windows `rivertwice reconcile {name}`, `rivertwice backfill run {name}`",
+    )
+
+
+def _wait_stopped(frame: Frame, name: str, timeout: int) -> None:
+    from rivertwice.agent.launch import agent_status
+    from rivertwice.stream.lease import lease_owner
+
+    home = frame.settings.pipeline(name)
+    owner = lease_owner(home)
+    if owner is not None and agent_status(frame.settings) is None:
+        message = f"driver pid {owner.pid} of {name} runs and no agent lives that would stop it; nothing was done; `rivertwice agent start`"
+        raise ServiceError(message)
+    for _ in Deadline.after(timeout).polls(0.2):
+        if lease_owner(home) is None:
+            return
+    message = (
+        f"the driver of {name} still drains after {timeout} s; nothing was done; run it again, with a longer --timeout"
+    )
+    raise ServiceError(message)
+
+
+def _plain(backlogs: Sequence[Backlog]) -> dict[str, Any]:
+    topics = {}
+    for each in backlogs:
+        seconds = each.caught_up_s
+        topics[each.topic] = {
+            **to_plain(each),
+            "records": each.records,
+            "caught_up_s": None if seconds is None or math.isinf(seconds) else round(seconds, 1),
+            "is_outrun": each.is_outrun,
+        }
+    return {"topics": topics}
+
+
+def backlog_text(name: str, backlog: Backlog) -> str:
+    """Return what waits, for people. Pure."""
+    if not backlog.records:
+        return f"{backlog.topic}: nothing waits for {name}"
+    span = ""
+    if backlog.oldest_ms is not None and backlog.newest_ms is not None:
+        span = f", stamped over {timedelta(seconds=(backlog.newest_ms - backlog.oldest_ms) // 1000)}"
+    lines = [f"{backlog.topic}: {backlog.records} records wait for {name}{span}"]
+    seconds = backlog.caught_up_s
+    arriving = f"{backlog.arriving:.1f} a second arrive"
+    if backlog.pace is None or seconds is None:
+        lines.append(f"pace       not known before its next batches; {arriving}")
+    elif math.isinf(seconds):
+        lines.append(f"pace       {backlog.pace:.1f} records a second, {arriving}: it never catches up")
+    else:
+        lines.append(
+            f"pace       {backlog.pace:.1f} records a second, {arriving}: caught up in {timedelta(seconds=round(seconds))}"
+        )
+    if backlog.left is None:
+        lines.append("retention  Kafka deletes none of them by time")
+    else:
+        state = "records would be lost" if backlog.is_outrun else "after that"
+        lines.append(
+            f"retention  Kafka may delete the first of them in {timedelta(seconds=round(backlog.left.total_seconds()))}: {state}"
+        )
+    if backlog.is_outrun:
+        lines.append(f"remedy     raise the topic's retention, or `rivertwice catch-up {name} --by-batch`")
+    return "\n".join(lines)
+
+
+def plan_text(name: str, backlog: Backlog, plan: HandOver) -> str:
+    """Return what a hand-over would do, for people. Pure."""
+    parts = ", ".join(f"{partition}: [{start}, {end})" for partition, (start, end) in sorted(plan.ranges.items()))
+    return "\n".join(
+        [
+            backlog_text(name, backlog),
+            f"by batch   {plan.records} records, partition {parts}: archived, then skipped by the stream; nothing was done",
+            f"by stream  {backlog.records - plan.records} records; the state stays as it is, on a new timeline",
+            "after it   a reconcile names the windows of the skipped records, and a backfill publishes them; every later reconcile of this "
+            "timeline judges everything",
+            f"to do it: rivertwice catch-up {name} --by-batch --yes",
+        ]
+    )
+
+
+# What `rivertwice start NAME --from-batch` does: it loads the past by batch, and the stream begins where the open windows begin.
+
+
+def show_load(frame: Frame, name: str) -> None:
+    """Print what a first load of a pipeline would do; nothing is written."""
+    from rivertwice.backfill.load import look_at_log, require_first_start
+    from rivertwice.backfill.load_plan import explain_load, find_load_obstacle
+    from rivertwice.engine.session import spark_on_demand
+
+    bundle = _bundle(frame, name)
+    if find_load_obstacle(bundle.definition) is not None:
+        _show_stream_load(frame, name, bundle)
+        return
+    load = require_first_start(frame.settings.pipeline(name))
+    if load is not None:
+        text = f"{load.id} of {name} is recorded: timeline {load.timeline}; run it without --dry-run to continue"
+        frame.emit({"pipeline": name, "load": _plain_load(load)}, text)
+        return
+    with spark_on_demand(frame.settings, f"rivertwice-load-{name}") as spark:
+        plan = look_at_log(spark(), frame.settings, bundle)
+    if isinstance(plan, str):
+        frame.emit(
+            {"pipeline": name, "plan": None, "reason": plan},
+            f"nothing to load by batch: {plan}; {name} would be streamed whole",
+        )
+        return
+    frame.emit({"pipeline": name, "plan": _plain_plan(plan)}, lambda: explain_load(name, plan))
+
+
+def is_loaded_by_stream(frame: Frame, name: str) -> bool:
+    """Say whether the stream itself loads a pipeline's past, because no backfill can; or was asked to."""
+    from rivertwice.backfill.load_plan import find_load_obstacle
+    from rivertwice.timeline.stream_load import read_stream_load
+
+    recorded = read_stream_load(frame.settings.pipeline(name)) is not None
+    return recorded or find_load_obstacle(_bundle(frame, name).definition) is not None
+
+
+def begin_by_stream(frame: Frame, name: str, now: datetime) -> tuple[dict[str, Any], str]:
+    """Record a load by the stream, or say how far a recorded one is; return it for programs, and in words."""
+    from rivertwice.backfill.stream_load import begin_stream_load, explain_stream_load, plan_stream_load
+    from rivertwice.backfill.stream_unread import describe_unread, find_unread
+    from rivertwice.timeline.stream_load import read_stream_load
+
+    home = frame.settings.pipeline(name)
+    load = read_stream_load(home)
+    if load is None:
+        bundle = _bundle(frame, name)
+        plan = plan_stream_load(frame.settings, bundle.definition)
+        load = begin_stream_load(frame.settings, bundle, plan, by="cli", now=now)
+        frame.progress(explain_stream_load(name, plan))
+    unread = find_unread(home)
+    if unread is None:
+        return {"load": {"load": load.id, "records": load.records, "records_left": 0}}, f"{load.id}: all is read"
+    described = describe_unread(*unread)
+    return {"load": described}, str(described["message"])
+
+
+def _show_stream_load(frame: Frame, name: str, bundle: Bundle) -> None:
+    from rivertwice.backfill.stream_load import explain_stream_load, plan_stream_load, require_never_started
+    from rivertwice.backfill.stream_unread import describe_unread, find_unread
+    from rivertwice.timeline.stream_load import read_stream_load
+
+    home = frame.settings.pipeline(name)
+    load = read_stream_load(home)
+    if load is not None:
+        unread = find_unread(home)
+        described = (
+            {"load": load.id, "records_left": 0, "message": f"{load.id}: all is read"}
+            if unread is None
+            else describe_unread(*unread)
+        )
+        frame.emit({"pipeline": name, "load": described}, str(described["message"]))
+        return
+    require_never_started(home)
+    plan = plan_stream_load(frame.settings, bundle.definition)
+    frame.emit({"pipeline": name, "plan": plain_stream_plan(plan)}, lambda: explain_stream_load(name, plan))
+
+
+def plain_stream_plan(plan: StreamLoadPlan) -> dict[str, Any]:
+    """Return the plan of a load by the stream for programs."""
+    from rivertwice.log.addresses import name_parts
+
+    def plain(parts: Parts) -> dict[str, list[int]]:
+        return {name: list(parts[part]) for part, name in name_parts(parts).items()}
+
+    return {
+        "records": plan.records,
+        "batch": plan.batch,
+        "why": plan.why,
+        "archived": plain(plan.archived),
+        "nowhere": plain(plan.nowhere),
+    }
+
+
+@contextmanager
+def one_run(frame: Frame, name: str) -> Iterator[SparkOnDemand]:
+    """Give the session of Spark that all steps of one run of the command use, and keep another run of it away.
+
+    Raises:
+        LostRaceError: another process of this host loads the pipeline.
+    """
+    from rivertwice.backfill.load_state import hold_load
+    from rivertwice.engine.session import spark_on_demand
+
+    with hold_load(frame.settings.pipeline(name)), spark_on_demand(frame.settings, f"rivertwice-load-{name}") as spark:
+        yield spark
+
+
+def tell_unfinished(frame: Frame, name: str) -> dict[str, Any] | None:
+    """Say that a first load of a pipeline is not done, to somebody who starts its stream; return it for programs, or None.
+
+    Raises:
+        RequestError: a process reads the log for a load; the stream would begin at the log's beginning, and the load fail.
+    """
+    from rivertwice.backfill.load_state import describe_unfinished, find_unfinished_load
+
+    unfinished = find_unfinished_load(frame.settings.pipeline(name))
+    if unfinished is None:
+        return None
+    if unfinished.load is not None:
+        frame.progress(f"{unfinished.text}; until then the windows to load serve nothing")
+    elif unfinished.process is None:
+        frame.progress(f"{unfinished.text}, unless this start begins first: it streams the whole log")
+    else:
+        message = (
+            f"{unfinished.text}; a start now would stream the whole log, and the load would be refused; nothing was done; the load "
+            f"starts the stream itself; to stream the whole log, end it, then `rivertwice start {name}`"
+        )
+        raise RequestError(message)
+    return describe_unfinished(unfinished)
+
+
+def begin(frame: Frame, name: str, now: datetime, spark: SparkOnDemand) -> FirstLoad | None:
+    """Record the first load of a pipeline, or continue a recorded one; None if there is nothing to load by batch."""
+    from rivertwice.backfill.load import begin_load, continue_load, require_first_start
+    from rivertwice.backfill.load_plan import refuse_load
+
+    home = frame.settings.pipeline(name)
+    bundle = _bundle(frame, name)
+    load = require_first_start(home)
+    if load is not None:
+        frame.progress(f"{load.id} of {name} is recorded: it is continued")
+        continue_load(home, load, now)
+        return load
+    refuse_load(bundle.definition)
+    begun = begin_load(frame.settings, bundle, spark, by="cli", now=now, progress=frame.progress)
+    if isinstance(begun, str):
+        frame.progress(f"nothing to load by batch: {begun}; {name} is streamed whole")
+        return None
+    kept = sum(end - start for start, end in begun.ranges.values())
+    frame.progress(f"{begun.id}: timeline {begun.timeline} begins after {kept} records, which backfills read")
+    return begun
+
+
+def finish(
+    frame: Frame, load: FirstLoad, timeout: int, check_driver: Callable[[], None], spark: SparkOnDemand
+) -> list[dict[str, Any]]:
+    """Wait until the stream has closed the windows of a load, and publish them; return the backfills of this run.
+
+    Args:
+        frame: of the command.
+        load: that `begin` gave.
+        timeout: seconds without a new micro-batch after which it no longer waits.
+        check_driver: raises an error if no driver will ever run.
+        spark: the session of the run.
+
+    Raises:
+        ServiceError: the stream does not go on.
+    """
+    from rivertwice.backfill.load import publish_load
+    from rivertwice.backfill.load_state import has_closed, unloaded_windows
+
+    settings = frame.settings
+    home = settings.pipeline(load.pipeline)
+    if not has_closed(home, load):
+        if not settings.spark_is_local:
+            spark.release()  # the stream that is waited for may need the executors
+        _wait_closed(frame, load, timeout, check_driver)
+    if not unloaded_windows(home, load):
+        return []
+    pieces = publish_load(settings, load, spark, frame.progress)
+    return [{"backfill": piece.backfill, "windows": piece.windows, "sequence": piece.sequence} for piece in pieces]
+
+
+def describe(load: FirstLoad | None, published: list[dict[str, Any]]) -> tuple[dict[str, Any], str]:
+    """Return a finished load for programs, and in words."""
+    if load is None:
+        return {"load": None}, "nothing to load by batch"
+    windows = sum(piece["windows"] for piece in published)
+    text = f"{load.id}: {windows} windows published" if published else f"{load.id}: all windows were published before"
+    if load.rejected:
+        reasons = ", ".join(f"{reason} {number}" for reason, number in load.rejected.items())
+        text += f"; {sum(load.rejected.values())} records of the past are rejected, without a dead letter: {reasons}"
+    return {"load": {**_plain_load(load), "published": published}}, text
+
+
+def _wait_closed(frame: Frame, load: FirstLoad, timeout: int, check_driver: Callable[[], None]) -> None:
+    from rivertwice.backfill.load_state import has_closed
+    from rivertwice.core.instants import from_ms, to_iso
+    from rivertwice.core.waits import Deadline
+    from rivertwice.timeline.committed import newest_batch
+    from rivertwice.timeline.lineage import head_path
+
+    home = frame.settings.pipeline(load.pipeline)
+    seen: tuple[str, int] | None = None
+    began: int | None = None
+    while True:
+        for _ in Deadline.after(timeout).polls(0.5):
+            check_driver()
+            path = head_path(home)
+            last = newest_batch(home, path) if path else None
+            if last is not None and has_closed(home, load):
+                return
+            if last is not None and (last.timeline, last.batch) != seen:
+                seen = (last.timeline, last.batch)
+                began = last.batch_watermark_ms if began is None else began
+                line = (
+                    f"the stream is at batch {last.batch}, watermark {to_iso(from_ms(last.batch_watermark_ms))}; the windows to load "
+                    f"are closed at {to_iso(from_ms(load.closed_ms))}"
+                )
+                done, total = last.batch_watermark_ms - began, load.closed_ms - began
+                frame.progress(Measured(line, f"close {load.id}", done, total) if total > 0 else line)
+                break
+        else:
+            message = (
+                f"the stream of {load.pipeline} committed no batch for {timeout} s, and has not closed the windows to load; see "
+                f"`rivertwice agent status` and {home.logs / 'driver.log'}; `rivertwice start {load.pipeline} --from-batch` continues the load"
+            )
+            raise ServiceError(message)
+
+
+def _bundle(frame: Frame, name: str) -> Bundle:
+    from rivertwice.definition.bundle import build_bundle
+
+    return build_bundle(frame.settings.definition_folder(name))
+
+
+def _plain_plan(plan: LoadPlan) -> dict[str, Any]:
+    from rivertwice.core.instants import from_ms, to_iso
+
+    return {
+        "topic": plan.topic,
+        "windows": plan.windows,
+        "windows_from": to_iso(from_ms(plan.since_ms)),
+        "windows_before": to_iso(from_ms(plan.before_ms)),
+        "watermark": to_iso(from_ms(plan.closed_ms)),
+        "ranges": {str(p): list(pair) for p, pair in sorted(plan.ranges.items())},
+        "records": plan.records,
+        "accepted": plan.accepted,
+        "rejected": dict(plan.rejected),
+        "streamed": plan.streamed,
+    }
+
+
+def _plain_load(load: FirstLoad) -> dict[str, Any]:
+    from rivertwice.core.instants import from_ms, to_iso
+
+    return {
+        "id": load.id,
+        "timeline": load.timeline,
+        "topic": load.topic,
+        "windows_from": to_iso(from_ms(load.since_ms)),
+        "windows_before": to_iso(from_ms(load.before_ms)),
+        "ranges": {str(p): list(pair) for p, pair in sorted(load.ranges.items())},
+        "accepted": load.accepted,
+        "rejected": dict(load.rejected),
+    }

@@ -1,0 +1,159 @@
+"""reconcile, verdicts: compare what was served with what the log contains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import click
+
+from rivertwice.cli.asking import changes_unasked
+from rivertwice.cli.frame import DEFECT, OK, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.cli.options import name_argument, range_of, range_options, renamed_option
+from rivertwice.cli.warm import on_engine
+from rivertwice.core.errors import RequestError
+from rivertwice.timeline.verdicts import VERDICTS
+
+PAIRS = ("stream", "served")
+
+
+@click.command(
+    epilog=example(
+        "rivertwice reconcile flight_delays",
+        "rivertwice reconcile flight_delays --full",
+        "rivertwice reconcile flight_delays --from 2013-06-30T04:00:00Z --to 2013-07-01T04:00:00Z",
+    )
+)
+@name_argument()
+@range_options
+@click.option("--full", is_flag=True, help="Compare everything from the first batch on, and check all seals.")
+@on_engine()
+@changes_unasked("verdicts and seals", because="they are added, and what is served stays")
+@pass_frame
+def reconcile(frame: Frame, name: str, start: datetime | None, end: datetime | None, full: bool) -> None:
+    """Recompute from the log; name the cause of each difference.
+
+    A run that passes ends with a seal. The next run starts there: it computes what came since, and does nothing if nothing
+    came. --full computes everything again, and so does a run with a range.
+
+    Exit 3 if the gate did not pass: a DEFECT, a finding about a table, records without a cause, or nothing that could
+    be compared. Warnings do not change the exit code.
+    """
+    asked = range_of(start, end)
+    if full and asked is not None:
+        message = "--full compares all windows and --from and --to a range of them, so both cannot hold; leave one out"
+        raise RequestError(message)
+    frame.known_pipeline(name)
+    from rivertwice.core.instants import utc_now
+    from rivertwice.engine.session import spark_on_demand
+    from rivertwice.reconcile.results import reconcile_runs
+    from rivertwice.reconcile.run import reconcile as run_reconcile
+    from rivertwice.reconcile.unchanged import count_unsealed, reconcile_unchanged
+
+    settings, now = frame.settings, utc_now()
+    report = None if full or asked else reconcile_unchanged(settings, name, now=now, progress=frame.progress)
+    if report is None:
+        with spark_on_demand(settings, f"rivertwice-reconcile-{name}") as spark:
+            spark.expect(records=count_unsealed(settings.pipeline(name), full=full or asked is not None))
+            report = run_reconcile(spark(), settings, name, range=asked, full=full, now=now, progress=frame.progress)
+    own = next(run for run in reconcile_runs(settings.pipeline(name)) if run["run"] == report.run)
+    stored: dict[str, Any] = to_plain(own)
+    told = _alert(frame, name, stored, whole=asked is None)
+    frame.emit(stored, lambda: "\n".join([summary_text(stored), *told]))
+    if code := exit_code_of_gate(stored["gate"]):
+        raise SystemExit(code)
+
+
+def _alert(frame: Frame, name: str, stored: Mapping[str, Any], *, whole: bool) -> list[str]:
+    """Report what the gate found, or that it is over, as Airflow does; return what to say of it.
+
+    The agent sends; where none lives, this process does.
+    """
+    from rivertwice.agent.alert_gates import record_gate
+    from rivertwice.agent.alert_routes import load_routes
+    from rivertwice.agent.alert_sender import Sender
+    from rivertwice.agent.alert_store import alerts_of
+    from rivertwice.agent.launch import agent_status
+
+    settings, left = frame.settings, frozenset[str]()
+    if settings.pipeline(name).repairs.exists():
+        from rivertwice.upkeep.window_repairs import kinds_under_repair
+
+        left = kinds_under_repair(settings.pipeline(name))
+    details = {"run": str(stored["run"])}
+    found = record_gate(settings, name, stored, by="command", details=details, whole=whole, left=left)
+    if alerts_of(settings).state().alerts and agent_status(settings) is None:
+        Sender(settings).run_pass()
+    if not found:
+        return []
+    nobody = (
+        "" if load_routes(settings).routes else "; no route is configured, so nobody is told (docs/howto-alerts.md)"
+    )
+    return [f"{len(found)} alerts fire: `rivertwice alerts` shows them{nobody}"]
+
+
+def summary_text(stored: dict[str, Any]) -> str:
+    """Return a run's verdicts by pair, and its alerts, for people. Pure."""
+    counts, gate = stored.get("counts") or {}, stored.get("gate") or {}
+    rows = [(pair, *(counts[pair].get(verdict, 0) for verdict in VERDICTS)) for pair in PAIRS if pair in counts]
+    head = f"{stored.get('run')}: {stored.get('pipeline')} up to batch {stored.get('timeline')}/{stored.get('batch')}"
+    reason = [f"reason: {gate['reason']}"] if gate.get("reason") else []
+    alerts = [f"{alert['severity']}: {alert['message']}" for alert in gate.get("alerts", [])]
+    return "\n".join([head, *reason, as_table(("pair", *VERDICTS), rows), *alerts])
+
+
+def exit_code_of_gate(gate: Mapping[str, Any]) -> int:
+    """Return the exit code of a reconcile by its stored gate: DEFECT unless it passed. Pure."""
+    return OK if gate["passed"] else DEFECT
+
+
+@click.command(
+    epilog=example("rivertwice verdicts flight_delays --verdict LATE", "rivertwice verdicts flight_delays --causes")
+)
+@name_argument()
+@click.option("--run", "run_id", help="Verdicts of this reconcile run; default: the newest.")
+@click.option("--pair", type=click.Choice(PAIRS), help="Only of this pair.")
+@click.option("--verdict", type=click.Choice(VERDICTS), help="Only this verdict.")
+@click.option("--causes", is_flag=True, help="Show the causes, row by row, with partition and offset.")
+@renamed_option("--last", "--limit", type=click.IntRange(1))
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many rows.")
+@pass_frame
+def verdicts(
+    frame: Frame, name: str, run_id: str | None, pair: str | None, verdict: str | None, causes: bool, limit: int
+) -> None:
+    """Show the verdicts of a reconcile, or the causes.
+
+    Rows of a window that agree, or that are open, are shown as one without a key; `rows` says how many they are.
+    """
+    from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
+
+    home = frame.settings.pipeline(frame.known_pipeline(name))
+    if run_id is None:
+        newest = newest_reconcile(home)
+        if newest is None:
+            message = f"{name} was never reconciled, so there are no verdicts; run `rivertwice reconcile {name}`"
+            raise RequestError(message)
+        run_id = str(newest["run"])
+    rows = [to_plain(row) for row in _rows(cause_rows(home, run_id) if causes else verdict_rows(home, run_id))]
+    chosen = [
+        row for row in rows if pair in (None, row.get("pair")) and (causes or verdict in (None, row.get("verdict")))
+    ]
+    shown = chosen[:limit]
+    headers = (
+        ("pair", "window_start", "key", "cause", "topic", "partition", "offset", "event_time", "batch")
+        if causes
+        else ("pair", "window_start", "key", "rows", "verdict", "late", "dead", "reason")
+    )
+    frame.emit(
+        {"run": run_id, "rows": shown, "total": len(chosen)},
+        lambda: (
+            f"{as_table(headers, [[row.get(key) for key in headers] for row in shown])}\n{len(shown)} of {len(chosen)} rows"
+        ),
+    )
+
+
+def _rows(stored: Any) -> list[dict[str, Any]]:
+    if stored is None:
+        return []
+    return list(stored.to_pylist()) if hasattr(stored, "to_pylist") else [to_plain(row) for row in stored]

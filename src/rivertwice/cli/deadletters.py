@@ -1,0 +1,236 @@
+"""dead list, show, amend, discard: dead letters, each alone or by reason."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.cli.asking import changes_unasked
+from rivertwice.cli.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, say, to_plain
+from rivertwice.cli.options import name_argument, named_reason, reason_option, renamed_option
+from rivertwice.cli.warm import on_engine
+from rivertwice.core.errors import RequestError
+
+if TYPE_CHECKING:
+    from rivertwice.timeline.dead_letters import DeadLetter
+
+SHOWN = 120
+
+
+@click.group(
+    cls=FriendlyGroup,
+    epilog=example(
+        "rivertwice dead list flight_delays", "rivertwice dead discard flight_delays 2@117 --reason 'test record'"
+    ),
+)
+def dead() -> None:
+    """List, amend and discard dead letters.
+
+    Records that could not be accepted: look at them, enter what they should have been, or leave them out for good. They stay in the log as they are. An amendment names the address and the cure: the truth of a reconcile counts it, and a
+    backfill of its window brings it into what is served. The stream does not change.
+    """
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", errors="backslashreplace")
+
+
+def _row(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "place": letter.place,
+        "state": letter.state,
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "topic": letter.topic,
+        "timeline": letter.timeline,
+        "batch": letter.batch,
+        "record_time": letter.record_time,
+        "key": _text(letter.key),
+        "value": _text(letter.value),
+        "headers": None if letter.headers is None else {name: _text(value) for name, value in letter.headers},
+        "amendment": None
+        if letter.amendment is None
+        else {**to_plain(letter.amendment), "address": letter.place, "value": _text(letter.amendment.value)},
+    }
+
+
+def _letters(frame: Frame, name: str) -> list[DeadLetter]:
+    """Return the dead letters that count, without their bytes."""
+    from rivertwice.timeline.committed import committed_batches
+    from rivertwice.timeline.dead_summary import read_brief
+
+    home = frame.settings.pipeline(frame.known_pipeline(name))
+    return read_brief(home, committed_batches(home))
+
+
+def _with_bytes(frame: Frame, name: str, letters: list[DeadLetter]) -> list[DeadLetter]:
+    from rivertwice.timeline.dead_summary import with_bytes
+
+    return with_bytes(frame.settings.pipeline(name), letters)
+
+
+@dead.command("list", epilog=example("rivertwice dead list flight_delays --state open --kind schema"))
+@name_argument()
+@click.option("--state", type=click.Choice(["open", "amended", "discarded"]), help="Only those.")
+@renamed_option("--reason", "--kind")
+@click.option("--kind", help="Only those rejected for this: json, schema, rule, future and so on.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="At most so many letters; the counts are of all.",
+)
+@pass_frame
+def list_letters(frame: Frame, name: str, state: str | None, kind: str | None, limit: int) -> None:
+    """List and count the dead letters of NAME by place.
+
+    Each is shown with reason and state. A place is PARTITION@OFFSET, or TOPIC/PARTITION@OFFSET if there are several topics.
+    """
+    from rivertwice.timeline.dead_letters import count_states
+
+    chosen = [
+        letter for letter in _letters(frame, name) if state in (None, letter.state) and kind in (None, letter.reason)
+    ]
+    counts = count_states(chosen)
+    shown = _with_bytes(frame, name, chosen[:limit])
+    rows = [
+        (
+            letter.place,
+            letter.state,
+            letter.reason,
+            letter.detail,
+            letter.record_time,
+            (_text(letter.value) or "")[:SHOWN],
+        )
+        for letter in shown
+    ]
+    value = {"counts": counts, "total": len(chosen), "letters": [_row(letter) for letter in shown]}
+
+    def text() -> str:
+        if not chosen:
+            return f"{name}: no such dead letters"
+        totals = as_table(
+            ("reason", "open", "amended", "discarded"), [(key, *each.values()) for key, each in counts.items()]
+        )
+        table = as_table(("place", "state", "reason", "detail", "record time", "value"), rows)
+        more = f"\n... {len(chosen) - limit} more; --limit shows them" if len(chosen) > limit else ""
+        return f"{totals}\n{table}{more}"
+
+    frame.emit(value, text)
+
+
+@dead.command(epilog=example("rivertwice dead show flight_delays 2@117"))
+@name_argument()
+@click.argument("place")
+@pass_frame
+def show(frame: Frame, name: str, place: str) -> None:
+    """Show one dead letter whole.
+
+    It has bytes, headers, reason, and what was decided.
+    """
+    row = _row(_find(frame, name, place))
+    frame.emit(row, lambda: as_fields(row))
+
+
+def _find(frame: Frame, name: str, place: str) -> DeadLetter:
+    from rivertwice.timeline.dead_letters import parse_place
+    from rivertwice.timeline.dead_summary import find_letter
+
+    (letter,) = _with_bytes(frame, name, [find_letter(_letters(frame, name), parse_place(place), name)])
+    return letter
+
+
+@dead.command(
+    epilog=example(
+        """rivertwice dead amend flight_delays 2@117 --value '{"carrier": "UA"}' --reason 'field was missing'"""
+    )
+)
+@name_argument()
+@click.argument("place")
+@click.option("--value", help="The record's value as it should have been.")
+@click.option("--file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The same, from a file.")
+@reason_option(was="--why")
+@on_engine()
+@changes_unasked("a decision about a dead letter", because="what is served changes by a backfill, which asks")
+@pass_frame
+def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | None, reason: str | None) -> None:
+    """Enter what the record at PLACE should have been.
+
+    It is decoded at once, and refused if it is still not acceptable. Key, headers and timestamp stay the record's own. The stream is not touched; what is served changes with the next
+    backfill of the record's window, which the next reconcile finds stale.
+    """
+    from rivertwice.core.instants import utc_now
+    from rivertwice.definition.definition import load_definition
+    from rivertwice.engine.session import spark_on_demand
+    from rivertwice.timeline.dead_cure import problem_with
+    from rivertwice.timeline.dead_letters import cure_applies
+    from rivertwice.timeline.dead_summary import amend as decide
+
+    why = named_reason(reason)
+    if (value is None) == (file is None):
+        message = "give the amended record either with --value or with --file; nothing was done"
+        raise RequestError(message)
+    data = file.read_bytes() if file is not None else (value or "").encode()
+    letter = _find(frame, name, place)
+    definition = load_definition(frame.settings.definition_folder(name))
+    frame.progress("decoding ...")
+    with spark_on_demand(frame.settings.with_local_spark(), "rivertwice-dead", quick=True) as spark:
+        done = decide(
+            frame.settings.pipeline(name),
+            letter,
+            data,
+            lambda rejected, cure: problem_with(spark(), definition, rejected, cure),
+            why=why,
+            by=getpass.getuser(),
+            now=utc_now(),
+        )
+    if cure_applies(definition, letter.topic):
+        then = f"reconcile and backfill {name}, and what is served counts it"
+    else:
+        then = "recorded and counted only: no rule explains what it changes of sessions, folds and tables"
+    frame.emit(done, f"{place}: amended (number {done.seq}); {then}")
+
+
+@dead.command(
+    epilog=example(
+        "rivertwice dead discard flight_delays 2@117 --reason 'test record'",
+        "rivertwice dead discard flight_delays --kind tombstone --reason 'deletions mean nothing here'",
+    )
+)
+@name_argument()
+@click.argument("place", required=False)
+@click.option("--kind", help="All open ones rejected for this, instead of one PLACE.")
+@reason_option()
+@click.option("--why", hidden=True)
+@changes_unasked("a decision about dead letters", because="what is served stays, and the record stays in the log")
+@pass_frame
+def discard(frame: Frame, name: str, place: str | None, kind: str | None, reason: str | None, why: str | None) -> None:
+    """Leave the record at PLACE out for good.
+
+    With --kind all open ones of a kind. Each stays in the log and in the table.
+    """
+    from rivertwice.core.instants import utc_now
+    from rivertwice.timeline.dead_letters import OPEN
+    from rivertwice.timeline.dead_summary import discard as decide
+
+    if why is not None:  # as it was called before: --reason was the kind, and --why the reason
+        say("rivertwice: --reason and --why are now --kind and --reason; the next version accepts only these", err=True)
+        kind, reason = reason, why
+    why = named_reason(reason)
+    if (place is None) == (kind is None):
+        message = "name one record by its PLACE, or all open ones by --kind; nothing was done"
+        raise RequestError(message)
+    chosen = (
+        [_find(frame, name, place)]
+        if place is not None
+        else [letter for letter in _letters(frame, name) if letter.state == OPEN and letter.reason == kind]
+    )
+    if not chosen:
+        message = f"{name} has no open dead letter with reason {str(kind)[:80]!r}, so nothing was discarded; see `rivertwice dead list {name}`"
+        raise RequestError(message)
+    done = decide(frame.settings.pipeline(name), chosen, why=why, by=getpass.getuser(), now=utc_now())
+    frame.emit(done, f"{name}: {len(done)} discarded")

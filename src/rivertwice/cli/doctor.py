@@ -1,0 +1,168 @@
+"""doctor: what this machine lacks, and the exact remedy for each problem."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from rivertwice.cli.frame import REFUSED, Frame, as_table, example, pass_frame
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.installed import is_clone
+from rivertwice.core.settings import Settings
+
+FREE_BYTES = 4_000_000_000
+FREE_INODES = 50_000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        ok: whether it is as it must be.
+        remedy: what to do, empty if nothing.
+    """
+
+    name: str
+    ok: bool
+    found: str
+    remedy: str = ""
+
+
+def check_java(settings: Settings) -> Finding:
+    """Is there a Java that the broker and Spark run on?"""
+    from rivertwice.engine.java import find_java
+
+    java = find_java(settings.build)
+    if java is None:
+        return Finding("java", False, "no Java 17 or 21", "run `rivertwice setup`, or set JAVA_HOME to a Java 17 or 21")
+    return Finding("java", True, f"{java.version} in {java.home}")
+
+
+def check_packages(settings: Settings) -> Finding:
+    """Has every package that is needed a version that fits? In a clone the one that is pinned, else one of the accepted range."""
+    from rivertwice.local.install import direct_pins, normalized, select_mismatched, select_unfit
+
+    installed = {normalized(package.name): package.version for package in importlib.metadata.distributions()}
+    if is_clone(settings.project):
+        pins = direct_pins((settings.project / "requirements.txt").read_text())
+        wrong, said = select_mismatched(pins, installed), f"{len(pins)} pinned packages"
+        remedy = "run `rivertwice setup`, and use the .venv it makes"
+    else:
+        wanted = importlib.metadata.requires("rivertwice") or []
+        wrong, said = select_unfit(wanted, installed), "each in a version that fits"
+        remedy = "run `pip install --upgrade rivertwice`, with the extras that you use, for instance 'rivertwice[airflow,s3]'"
+    if wrong:
+        return Finding("packages", False, "; ".join(wrong), remedy)
+    return Finding("packages", True, f"{said}, pyspark {installed['pyspark']}")
+
+
+def check_jars(name: str, lock: str, folder: Callable[[Settings], Path]) -> Callable[[Settings], Finding]:
+    """Return a check that the folder has every locked jar with its hash, and no other jar."""
+
+    def check(settings: Settings) -> Finding:
+        from rivertwice.local.install import hash_jars, jar_lock, load_lock, select_strangers, select_wrong
+
+        jars, have = load_lock(jar_lock(settings, lock)), hash_jars(folder(settings))
+        wrong, strangers = select_wrong(jars, have), select_strangers(jars, have)
+        if wrong or strangers:
+            problem = f"{len(wrong)} of {len(jars)} missing or damaged, {len(strangers)} not in the lock"
+            return Finding(
+                name, False, problem, "run `rivertwice setup`; it fetches what is missing and checks the hashes"
+            )
+        return Finding(name, True, f"{len(jars)} jars, hashes as locked")
+
+    return check
+
+
+def check_definitions(settings: Settings) -> Finding:
+    """Can every definition be accepted?"""
+    from rivertwice.definition.definition import load_each
+
+    accepted, broken = load_each(settings.definitions)
+    if broken:
+        holds = f"; these can be: {', '.join(accepted)}" if accepted else ""
+        problems = "; ".join(f"{name}: {error}" for name, error in broken.items())
+        remedy = "correct what the message names; the others run meanwhile"
+        return Finding("pipelines", False, f"cannot be accepted: {problems}{holds}", remedy)
+    if not accepted:
+        remedy = "write one with `rivertwice init`; or run in the project, or give --project"
+        return Finding("pipelines", False, f"none in {settings.definitions}", remedy)
+    return Finding("pipelines", True, ", ".join(accepted))
+
+
+def check_home(settings: Settings) -> Finding:
+    """Can the home be written, on a local disk with room?"""
+    place = settings.home
+    while not place.exists():
+        place = place.parent
+    if not os.access(place, os.W_OK):
+        return Finding("home", False, f"{place} cannot be written", "give --home, or set RIVERTWICE_HOME")
+    free, inodes = shutil.disk_usage(place).free, os.statvfs(place).f_favail
+    space = f"{settings.home}: {free / 1e9:.1f} GB free"
+    if free < FREE_BYTES or 0 < inodes < FREE_INODES:
+        remedy = f"free space to at least {FREE_BYTES / 1e9:.0f} GB and {FREE_INODES} inodes, or move RIVERTWICE_HOME"
+        return Finding("home", False, f"{space}, {inodes} inodes", remedy)
+    return Finding("home", True, space)
+
+
+def check_engine(settings: Settings) -> Finding:
+    """Is there a warm engine, and what does it hold? Verbs start one when they need it."""
+    from rivertwice.engine.warm import engine_status
+
+    engine = engine_status(settings)
+    if engine is None:
+        return Finding("engine", True, "none runs" if settings.engine else "off")
+    work = "idle" if engine.running is None else f"runs `rivertwice {engine.running}`"
+    return Finding("engine", True, f"process {engine.pid}, {engine.memory_bytes / 1e6:.0f} MB, {work}")
+
+
+def check_project(settings: Settings) -> Finding:
+    """Is this a project, a folder with pipelines?"""
+    project, clone = settings.project, " (a clone of rivertwice)" if is_clone(settings.project) else ""
+    if settings.definitions.is_dir():
+        return Finding("project", True, f"{project}{clone}")
+    remedy = f"run `rivertwice --project {project} init` to make one, or name yours with --project PATH or RIVERTWICE_PROJECT"
+    return Finding("project", False, f"{project} has no folder pipelines, so it is no project", remedy)
+
+
+CHECKS: tuple[tuple[str, Callable[[Settings], Finding]], ...] = (
+    ("project", check_project),
+    ("java", check_java),
+    ("packages", check_packages),
+    ("broker jars", check_jars("broker jars", "kafka-broker.json", lambda settings: settings.broker_jars)),
+    ("connector jars", check_jars("connector jars", "spark-kafka.json", lambda settings: settings.spark_jars)),
+    ("pipelines", check_definitions),
+    ("home", check_home),
+    ("engine", check_engine),
+)
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Run all checks; one that fails is a finding, so that the others are still made."""
+    findings = []
+    for name, check in CHECKS:
+        try:
+            findings.append(check(settings))
+        except (RivertwiceError, OSError, ValueError) as error:
+            findings.append(
+                Finding(name, False, str(error), "correct what the message names, or run `rivertwice setup`")
+            )
+    return findings
+
+
+@click.command(epilog=example("rivertwice doctor"))
+@pass_frame
+def doctor(frame: Frame) -> None:
+    """Show what this machine lacks, with the exact remedy. Exit 1 if something is missing. Works offline."""
+    findings = examine(frame.settings)
+    rows = [("ok" if item.ok else "MISSING", item.name, item.found, item.remedy) for item in findings]
+    frame.emit(findings, lambda: as_table(("", "what", "found", "remedy"), rows))
+    if not all(item.ok for item in findings):
+        raise SystemExit(REFUSED)

@@ -1,0 +1,135 @@
+"""metrics, diagnose: figures of the streams, the alerts on them, and likely causes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.cli.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.cli.options import name_argument
+
+if TYPE_CHECKING:
+    from rivertwice.agent.metrics import Measures
+    from rivertwice.agent.prometheus import AlertState
+    from rivertwice.definition.definition import Definition
+
+
+def _measure(frame: Frame, name: str) -> Measures:
+    from rivertwice.agent.metrics import measure
+    from rivertwice.agent.view import view_pipeline
+    from rivertwice.core.instants import utc_now
+
+    now = utc_now()
+    return measure(frame.settings, name, view_pipeline(frame.settings, name, now), now)
+
+
+def _definitions(frame: Frame, name: str | None) -> tuple[dict[str, Definition], dict[str, str]]:
+    """Return the definitions asked for, and why others could not be loaded; a named one must be loadable."""
+    from rivertwice.definition.definition import load_definition, load_each
+
+    root = frame.settings.definitions
+    names = frame.chosen_pipelines(name)
+    return load_each(root) if name is None else ({name: load_definition(root / names[0])}, {})
+
+
+HIDDEN = ("pipeline", "at", "partition_lag", "delivery_lag", "delivery_failures")
+"""Not shown as one line of a table: the instant is its title, the others have one figure for each partition or sink."""
+
+
+@click.command(
+    epilog=example(
+        "rivertwice metrics flight_delays",
+        "rivertwice metrics --prometheus > /var/lib/node_exporter/rivertwice.prom",
+        "rivertwice metrics --rules > rivertwice.rules.yml",
+        "rivertwice metrics --dashboard > rivertwice.json",
+    )
+)
+@name_argument(required=False)
+@click.option("--prometheus", is_flag=True, help="Print Prometheus' text format (for a textfile collector).")
+@click.option("--rules", is_flag=True, help="Print the alerts as a Prometheus rules file instead.")
+@click.option("--dashboard", "board", is_flag=True, help="Print a Grafana dashboard of all metrics instead.")
+@pass_frame
+def metrics(frame: Frame, name: str | None, prometheus: bool, rules: bool, board: bool) -> None:
+    """Measure the streams; show the alerts on them.
+
+    It has throughput, lag, latency, backpressure, state, savepoints and lateness. Every figure carries its unit; one that is not known is left out, never guessed. The limits are in pipeline.yaml under
+    `alerts`. Exit 3 while an alert fires, 1 if a definition cannot be loaded.
+    """
+    from rivertwice.agent.prometheus import alerting_rules, dashboard, exposition, firing, judge_alerts
+
+    if board:
+        click.echo(dashboard(), nl=False)
+        return
+    definitions, broken = _definitions(frame, name)
+    frame.report_broken(broken)
+    limits = {each: definition.alerts for each, definition in definitions.items()}
+    if rules:
+        click.echo(alerting_rules(limits), nl=False)
+        _end(broken)
+        return
+    measured = [_measure(frame, each) for each in definitions]
+    alerts = {measures.pipeline: judge_alerts(measures, limits[measures.pipeline]) for measures in measured}
+    if prometheus:
+        click.echo(exposition(measured, alerts), nl=False)
+        _end(broken)
+        return
+    value: list[dict[str, Any]] = [
+        {
+            **to_plain(measures),
+            "alerts": [
+                {"name": each.rule.name, "state": each.state, "value": each.value, "limit": each.limit}
+                for each in alerts[measures.pipeline]
+            ],
+        }
+        for measures in measured
+    ]
+    value += [{"pipeline": each, "error": error} for each, error in broken.items()]
+    frame.emit(value, lambda: "\n".join(_text(measures, alerts[measures.pipeline]) for measures in measured))
+    if any(firing(states) for states in alerts.values()):
+        raise SystemExit(DEFECT)
+    _end(broken)
+
+
+def _end(broken: Mapping[str, str]) -> None:
+    """End as refused if a definition could not be loaded: its figures are missing."""
+    if broken:
+        raise SystemExit(REFUSED)
+
+
+def _text(measures: Measures, alerts: Sequence[AlertState]) -> str:
+    plain = to_plain(measures)
+    rows = [(key, value) for key, value in plain.items() if key not in HIDDEN]
+    rows += [(f"delivery_lag {sink}", f"{lag} batches") for sink, lag in measures.delivery_lag.items()]
+    shown = as_table(("figure", "value"), rows, title=f"{measures.pipeline} at {plain['at']}")
+    states = as_table(
+        ("alert", "state", "value", "limit"), [(each.rule.name, each.state, each.value, each.limit) for each in alerts]
+    )
+    messages = [f"{each.rule.severity}: {each.rule.name}: {each.message}" for each in alerts if each.state == "firing"]
+    return "\n".join([shown, states, *messages])
+
+
+@click.command(epilog=example("rivertwice diagnose", "rivertwice diagnose flight_delays"))
+@name_argument(required=False)
+@pass_frame
+def diagnose(frame: Frame, name: str | None) -> None:
+    """Name likely causes of lag, silence and late rows.
+
+    It looks at dead letters and stale savepoints too. Nothing is named that no figure supports. Exit 3 if something was found.
+    """
+    from rivertwice.agent.diagnose import diagnose as causes_of
+
+    definitions, broken = _definitions(frame, name)
+    frame.report_broken(broken)
+    causes = {each: causes_of(_measure(frame, each), definition) for each, definition in definitions.items()}
+    rows = [
+        (pipeline, cause.symptom, cause.evidence, cause.cause, cause.remedy)
+        for pipeline, pipeline_causes in causes.items()
+        for cause in pipeline_causes
+    ]
+    headers = ("pipeline", "symptom", "seen", "likely cause", "remedy")
+    frame.emit(causes, lambda: as_table(headers, rows) if rows else f"nothing hurts: {', '.join(causes)}")
+    if rows:
+        raise SystemExit(DEFECT)
+    _end(broken)

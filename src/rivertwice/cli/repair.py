@@ -1,0 +1,115 @@
+"""repair, upkeep: what tables lost, written again; small files merged, old ones removed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
+from rivertwice.cli.frame import DEFECT, OK, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.cli.options import name_argument
+from rivertwice.core.instants import utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@click.command(
+    epilog=example("rivertwice repair flight_delays", "rivertwice repair flight_delays --yes"),
+)
+@name_argument()
+@click.option(
+    "--accept-loss",
+    metavar="TABLE",
+    multiple=True,
+    help="Accept that the torn commits of this table are lost, though nothing can give back what they held.",
+)
+@asks_first("lost rows are written again, damaged files set aside")
+@pass_frame
+def repair(frame: Frame, name: str, consent: Consent, accept_loss: tuple[str, ...]) -> None:
+    """Find damaged tables and write again what was lost.
+
+    What the damage means for what NAME serves is shown first. Torn entries of a table's log, data files that are not whole, and batches whose rows are not those that the ledger counted
+    are named. With --yes the stream is drained, damaged files are set aside, and lost rows come back out of their own data
+    files where those are whole, else from the recorded ranges (Kafka, the archive), each proved before it is written. Exit 3
+    while anything is damaged.
+    """
+    from rivertwice.core.instants import utc_now
+    from rivertwice.upkeep.erasure_record import erased_topics
+    from rivertwice.upkeep.find_damage import find_damage, require_damage_on_s3
+    from rivertwice.upkeep.repair_archives import look_at_archives
+
+    home = frame.settings.pipeline(frame.known_pipeline(name))
+
+    def preview() -> Preview:
+        findings = find_damage(home, utc_now())
+        require_damage_on_s3(home, findings)
+        damages = [*findings.damages]
+        damages += look_at_archives(frame.settings, home, utc_now(), erased_topics(frame.settings))[1]
+        text = _damage_text(damages, f"nothing was done; `rivertwice repair {name} --yes` does it")
+        code = DEFECT if damages else OK
+        return Preview({"damages": to_plain(damages), "repaired": False}, text, nothing=not damages, code=code)
+
+    if not consent.given(name, f"Drain {name} and write again what its tables lost?", preview):
+        return
+    _repair(frame, name, accept_loss)
+
+
+def _repair(frame: Frame, name: str, accept_loss: Sequence[str]) -> None:
+    from rivertwice.core.instants import utc_now
+    from rivertwice.upkeep.erasure_record import erased_topics
+    from rivertwice.upkeep.repair import repair as act
+
+    erased = erased_topics(frame.settings)
+    report = act(frame.settings, name, now=utc_now(), accept_loss=accept_loss, erased=erased, progress=frame.progress)
+
+    def text() -> str:
+        lines = [_damage_text(report.found, "what was done:"), *(f"  {line}" for line in report.done or ["nothing"])]
+        lines += [f"not done: {line}" for line in report.failed]
+        lines += [f"damaged files lie in {report.aside}"] if report.aside else []
+        lines += ["still damaged:", _damage_text(report.left, "")] if report.left else ["nothing is damaged now"]
+        return "\n".join(line for line in lines if line)
+
+    frame.emit(to_plain(report), text)
+    if report.left:
+        raise SystemExit(DEFECT)
+
+
+def _damage_text(damages: Sequence[Any], last: str) -> str:
+    if not damages:
+        return (
+            "nothing is damaged: logs and data files are whole, every batch has the rows that the ledger counted, every backfill those that "
+            "its audit counted"
+        )
+    rows = [[damage.table, damage.what, damage.meaning, damage.cure] for damage in damages]
+    return "\n".join([as_table(("table", "damage", "what it means", "repair"), rows), last])
+
+
+# upkeep: merge small files of the tables and remove files that no commit names any more.
+
+
+@click.command(epilog=example("rivertwice upkeep flight_delays"))
+@name_argument()
+@changes_unasked("files of tables", because="their rows stay, and the agent does the same")
+@pass_frame
+def upkeep(frame: Frame, name: str) -> None:
+    """Merge small files and delete those no longer used.
+
+    It works on NAME's tables; a file is used if a commit of the last hours names it. Results never change. Verdicts and causes of reconciles older than RIVERTWICE_VERDICTS_KEPT (90 days) are removed, but for those that a newer run
+    builds on. The agent does the same after every 200 batches and every six hours; the stream may run meanwhile.
+    """
+    from rivertwice.timeline.upkeep import keep_up
+
+    settings = frame.settings
+    done = keep_up(settings.pipeline(frame.known_pipeline(name)), now=utc_now(), verdicts_kept=settings.verdicts_kept)
+
+    def text() -> str:
+        if not done:
+            return "upkeep runs already; nothing was done"
+        return "\n".join(
+            f"{upkeep_report.table:<12} {upkeep_report.files_before} to {upkeep_report.files_after} files, {upkeep_report.deleted} deleted ({upkeep_report.note})"
+            for upkeep_report in done
+        )
+
+    frame.emit(done, text)

@@ -1,0 +1,311 @@
+"""start, stop: whether a stream is wanted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rivertwice.cli import options as candidates
+from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
+from rivertwice.cli.catch_up import (
+    begin,
+    begin_by_stream,
+    describe,
+    finish,
+    is_loaded_by_stream,
+    one_run,
+    show_load,
+    tell_unfinished,
+)
+from rivertwice.cli.frame import Frame, example, pass_frame
+from rivertwice.cli.options import name_argument
+from rivertwice.cli.served import await_served
+from rivertwice.core.errors import RequestError, ServiceError
+from rivertwice.core.instants import iso_of_ms
+from rivertwice.core.waits import Deadline, Measured
+
+if TYPE_CHECKING:
+    from rivertwice.definition.definition import Definition
+    from rivertwice.stream.heartbeat import LogEnds
+    from rivertwice.timeline.intent import Heartbeat
+
+_SAY_EVERY_S = 5.0
+
+
+@click.command(
+    epilog=example("rivertwice start flight_delays --wait", "rivertwice start flight_delays --from-batch --dry-run")
+)
+@name_argument()
+@click.option("--wait", is_flag=True, help="Wait until the stream has read the log as far as it is now.")
+@click.option("--timeout", type=click.IntRange(1), default=600, show_default=True, help="Seconds to wait.")
+@click.option(
+    "--accept-gap",
+    metavar="ID",
+    shell_complete=candidates.gaps,
+    help="Continue after this gap (see `rivertwice retention`), for good.",
+)
+@click.option(
+    "--from-batch", is_flag=True, help="First start only: load closed windows by batch, stream the open ones."
+)
+@asks_first("with --accept-gap the head moves to a timeline that skips records")
+@pass_frame
+def start(
+    frame: Frame, name: str, wait: bool, timeout: int, accept_gap: str | None, from_batch: bool, consent: Consent
+) -> None:
+    """Start the stream of NAME, and keep it running.
+
+    The command records that it is to run; the agent starts it, now and after every crash. The very first start creates the first timeline. A stream that the agent gave up is tried again. With --accept-gap
+    it continues after records that Kafka deleted before they were read: on a new timeline, and recorded for ever.
+
+    With --wait the command ends when the stream has caught up: it has read all that was in the log when you asked, and closed the windows
+    that these records close, and readers see their rows. What you send afterwards is judged by their watermark. Exit 1 with the reason if the stream fails or
+    the time is over; the stream itself continues to run.
+
+    With --from-batch a long history is not streamed. The topic is archived, the stream begins where the oldest window
+    that is still open begins, and backfills publish the windows before it, once the stream has closed them. It waits
+    for that (--timeout is then the time without a new micro-batch); cut off anywhere, the same command continues.
+    Sessions, folds and several sources are loaded by the stream itself, in large batches (stream.load_batch), from the
+    archive where Kafka has deleted the log's beginning.
+    """
+    from rivertwice.core.instants import utc_now
+    from rivertwice.stream.begin import refuse_start
+
+    settings = frame.settings
+    refuse_start(settings, frame.known_pipeline(name))  # a definition that is known not to run is refused here
+    _refuse_together(accept_gap, from_batch=from_batch, dry_run=consent.dry_run)
+    if consent.dry_run and accept_gap is None:
+        show_load(frame, name)
+        return
+    frame.warn_of_copies(name)
+    asked_at = utc_now()
+    if accept_gap is not None and not consent.given(
+        name, f"Let {name} continue after it, for good?", partial(_show_gap, frame, name, accept_gap)
+    ):
+        return
+    if from_batch:
+        report, text = load_and_start(frame, name, asked_at, timeout, wait=wait)
+        frame.emit(report, text)
+        return
+    unfinished = tell_unfinished(frame, name)
+    accepted: dict[str, Any] = {}
+    if accept_gap is not None:
+        from rivertwice.retention.accept import accept_gap as go_past
+
+        gap = go_past(settings, name, accept_gap, by="cli", now=asked_at)
+        frame.progress(f"{accept_gap} is accepted: {name} continues after it on timeline {gap.timeline}")
+        accepted = {"accepted": {"gap": gap.gap, "timeline": gap.timeline}}
+    result = want_running(frame, name, asked_at, must_run=wait)
+    if wait:
+        result |= wait_caught_up(frame, name, asked_at, timeout)
+    loading = {} if unfinished is None else {"first_load": unfinished}
+    frame.emit(result | accepted | loading, _running_text(result))
+
+
+def load_and_start(
+    frame: Frame, name: str, asked_at: datetime, timeout: int, *, wait: bool
+) -> tuple[dict[str, Any], str]:
+    """Load the past of a pipeline by batch, and let its stream begin after it; return the report, for programs and in words.
+
+    What no backfill can load, the stream loads in large batches; that is recorded, and not waited for.
+    """
+    from rivertwice.backfill.load_state import hold_load
+
+    if is_loaded_by_stream(frame, name):
+        with hold_load(frame.settings.pipeline(name)):
+            plain, said = begin_by_stream(frame, name, asked_at)
+        result = want_running(frame, name, asked_at, must_run=wait)
+    else:
+        with one_run(frame, name) as spark:
+            load = begin(frame, name, asked_at, spark)
+            result = want_running(frame, name, asked_at, must_run=wait)
+            check_driver = partial(_require_driver, frame, name, asked_at)
+            published = [] if load is None else finish(frame, load, timeout, check_driver, spark)
+        plain, said = describe(load, published)
+    if wait:
+        result |= wait_caught_up(frame, name, asked_at, timeout)
+    return result | plain, f"{said}; {_running_text(result)}"
+
+
+def want_running(frame: Frame, name: str, asked_at: datetime, *, must_run: bool) -> dict[str, Any]:
+    """Record that the stream is wanted running.
+
+    Raises:
+        ServiceError: it must run, and no agent lives that would start it.
+    """
+    from rivertwice.agent.launch import agent_status
+    from rivertwice.timeline.intent import write_intent
+
+    settings = frame.settings
+    intent = write_intent(settings.pipeline(name), "running", "cli", asked_at)
+    agent = agent_status(settings)
+    if agent is None:
+        frame.progress("no agent lives, so nothing will start it yet; run `rivertwice up`")
+        if must_run:
+            message = f"no agent lives in {settings.home}, so {name} would never start; run `rivertwice up`"
+            raise ServiceError(message)
+    return {"pipeline": name, "desired": intent.desired, "agent": None if agent is None else agent.pid}
+
+
+def wait_caught_up(frame: Frame, name: str, asked_at: datetime, timeout: int) -> dict[str, Any]:
+    """Wait until the stream has read the log as far as it is now, and return what it has read meanwhile.
+
+    Raises:
+        ServiceError: the stream fails or is stopped, or the time is over.
+    """
+    from rivertwice.definition.definition import load_definition
+    from rivertwice.log.kafka import stable_ends
+    from rivertwice.timeline.lineage import path_ledger
+
+    settings = frame.settings
+    home = settings.pipeline(name)
+    definition = load_definition(settings.definition_folder(name))
+    log_ends = {topic: stable_ends(settings, topic) for topic in definition.topics}
+    known = {(row.timeline, row.batch) for row in path_ledger(home)}
+    beat = _await_ends(frame, definition, log_ends, asked_at, timeout)
+    served = beat.batch is None or await_served(frame, name, (beat.timeline, beat.batch))
+    rows = [row for row in path_ledger(home) if (row.timeline, row.batch) not in known]
+    return {
+        "pid": beat.pid,
+        "epoch": beat.epoch,
+        "timeline": beat.timeline,
+        "state": beat.state,
+        "watermark": None if beat.watermark_ms is None else iso_of_ms(beat.watermark_ms),
+        "read": sum(row.read for row in rows),
+        "dead": sum(row.bad for row in rows),
+        "emitted": sum(row.emitted for row in rows),
+        "batches": len(rows),
+        "served": served,
+    }
+
+
+def _await_ends(frame: Frame, definition: Definition, log_ends: LogEnds, asked_at: datetime, timeout: int) -> Heartbeat:
+    """Return the heartbeat of the driver that has read up to these ends."""
+    from rivertwice.agent.awaiting import CAUGHT_UP, FAILED, Wait, decide, last_failure, look
+    from rivertwice.stream.heartbeat import lag_of
+
+    settings, name = frame.settings, definition.name
+    log = settings.pipeline(name).logs / "driver.log"
+    wait = Wait({topic: {str(part): end for part, end in ends.items()} for topic, ends in log_ends.items()})
+    left = total = lag_of({}, log_ends)
+    said_at = time.monotonic()
+    for _ in Deadline.after(timeout).polls(0.25):
+        seen = look(settings, definition, wait, asked_at)
+        wait = decide(wait, seen)
+        if wait.state == CAUGHT_UP and seen.beat is not None:
+            return seen.beat
+        if wait.state == FAILED:
+            message = f"{name} has not caught up: {wait.reason}; see {log}"
+            raise ServiceError(message)
+        if seen.beat is not None and seen.beat.epoch == seen.epoch and seen.beat.end_offsets:
+            left = lag_of(seen.beat.end_offsets, log_ends)
+        if 0 < left < total and time.monotonic() - said_at > _SAY_EVERY_S:
+            said_at = time.monotonic()
+            frame.progress(Measured(f"{name}: {left} records to read", "records", total - left, total))
+    failure = last_failure(settings, name, asked_at)
+    why = "" if failure is None else f"; its driver ended with {failure.failure}: {failure.message}"
+    message = (
+        f"{name} has not caught up after {timeout} s: {left} records of the log are not read yet{why}; the same command waits "
+        f"on, and `rivertwice status` and {log} show what the stream does"
+    )
+    raise ServiceError(message)
+
+
+def _running_text(result: Mapping[str, Any]) -> str:
+    if "epoch" not in result:
+        return f"{result['pipeline']}: running is wanted"
+    dead = f", {result['dead']} of them dead letters" if result["dead"] else ""
+    read = (
+        f"read {result['read']} records in {result['batches']} batches{dead}"
+        if result["batches"]
+        else "nothing new to read"
+    )
+    watermark = f"; watermark {result['watermark']}" if result["watermark"] else ""
+    driver = f"; driver pid {result['pid']}, epoch {result['epoch']}"
+    return f"{result['pipeline']} has caught up: {read}, {result['emitted']} rows emitted{watermark}{driver}"
+
+
+def _show_gap(frame: Frame, name: str, gap_id: str) -> Preview:
+    from rivertwice.log.gaps import gap_to_plain, load_gap, read_acceptance
+
+    home = frame.settings.pipeline(name)
+    gap = load_gap(home, gap_id)
+    text = (
+        f"{gap.id}: {gap.describe()}; {name} would continue after them on a new timeline; {gap.lost} records are lost, and "
+        "windows that they belong to are never called equal"
+    )
+    return Preview(gap_to_plain(gap, read_acceptance(home, gap_id)), text)
+
+
+def _refuse_together(accept_gap: str | None, *, from_batch: bool, dry_run: bool) -> None:
+    if dry_run and not from_batch and accept_gap is None:
+        message = "--dry-run shows what --from-batch or --accept-gap would do; neither is given; add one, or leave --dry-run out"
+        raise RequestError(message)
+    if accept_gap is not None and from_batch:
+        message = "--from-batch is for a first start, and --accept-gap for a stream that stopped; leave one of them out"
+        raise RequestError(message)
+
+
+def _require_driver(frame: Frame, name: str, asked_at: datetime) -> None:
+    """Refuse to wait for a stream that nothing will start.
+
+    Raises:
+        ServiceError: no agent lives and no driver runs, or the agent has given up.
+    """
+    from rivertwice.agent.launch import agent_status
+    from rivertwice.agent.memory import load_memory
+    from rivertwice.stream.lease import lease_owner
+
+    if agent_status(frame.settings) is None and lease_owner(frame.settings.pipeline(name)) is None:
+        message = (
+            f"no agent lives in {frame.settings.home}, so nothing starts {name}, and the windows to load are not closed; run "
+            f"`rivertwice up`, then `rivertwice start {name} --from-batch` again: it continues"
+        )
+        raise ServiceError(message)
+    memory = load_memory(frame.settings, name)
+    if memory.broken_at is not None and memory.broken_at >= asked_at:
+        raise ServiceError(_given_up(frame, name, memory.broken_because))
+
+
+def _given_up(frame: Frame, name: str, why: str | None) -> str:
+    log = frame.settings.pipeline(name).logs / "driver.log"
+    return f"{name} did not start, and the agent has given up: {why}; see {log}"
+
+
+@click.command(epilog=example("rivertwice stop flight_delays --wait"))
+@name_argument()
+@click.option("--wait", is_flag=True, help="Wait until the driver has drained and gone.")
+@click.option("--timeout", type=click.IntRange(1), default=180, show_default=True, help="Seconds to wait.")
+@changes_unasked("the stream stops", because="it drains, and `rivertwice start` continues it")
+@pass_frame
+def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
+    """Stop the stream of NAME after its running batch.
+
+    The command records that it is to stop; the driver drains: the running batch is finished, nothing is cut off.
+    """
+    from rivertwice.agent.launch import agent_status
+    from rivertwice.core.instants import utc_now
+    from rivertwice.stream.lease import lease_owner
+    from rivertwice.timeline.intent import write_intent
+
+    home = frame.settings.pipeline(frame.known_pipeline(name))
+    write_intent(home, "stopped", "cli", utc_now())
+    if agent_status(frame.settings) is None and (owner := lease_owner(home)) is not None:
+        text = (
+            f"no agent lives, so nobody asks driver pid {owner.pid} of {name} to drain and it runs on; run `rivertwice agent "
+            "start`, which does it, or `rivertwice down`, which drains all"
+        )
+        if wait:
+            raise ServiceError(text)
+        frame.progress(text)
+    deadline = Deadline.after(timeout)
+    while wait and (owner := lease_owner(home)) is not None:
+        if deadline.is_over():
+            message = f"driver pid {owner.pid} of {name} still drains after {timeout} s; see `rivertwice agent status`"
+            raise ServiceError(message)
+        time.sleep(0.2)
+    frame.emit({"pipeline": name, "desired": "stopped"}, f"{name}: {'stopped' if wait else 'stopped is wanted'}")

@@ -1,0 +1,1 @@
+"""Settings, places, errors, time, locks, processes, retries: what every package needs."""

@@ -1,0 +1,1 @@
+"""What a pipeline says: its YAML, SQL and schemas, fingerprint, bundle, lint. It needs no Spark."""

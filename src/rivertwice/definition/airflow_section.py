@@ -1,0 +1,161 @@
+"""What a definition may contain under `airflow`: when its DAGs run, and with which resources. Pure.
+
+Nothing of it changes a row of the results, so it is in no fingerprint: who moves a schedule has the same pipeline as before.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
+
+from rivertwice.definition.parts import Duration, Strict, parse_duration, without_null
+
+NO_SCHEDULE = "none"
+PRESETS = ("@hourly", "@daily", "@weekly", "@monthly")
+SHORTEST = timedelta(minutes=1)
+_FIELDS = 5
+_MEMORY = r"^[1-9][0-9]{0,6}[kmgt]$"
+_WORD = r"^[A-Za-z0-9_.-]{1,200}$"
+_SECRET = re.compile(r"password|passwd|secret|token|credential|access\.?key|jaas", re.IGNORECASE)
+_OURS = (
+    "spark.master",
+    "spark.submit.",
+    "spark.jars",
+    "spark.app.name",
+    "spark.driver.extraJavaOptions",
+    "spark.driver.extraClassPath",
+    "spark.executor.extraJavaOptions",
+    "spark.sql.",
+    "spark.hadoop.fs.",
+)
+"""Settings, or how their names begin, that the jobs need as they are: another value gives other rows, or no job at all."""
+_FIELD_OF = {
+    "spark.driver.memory": "driver_memory",
+    "spark.executor.memory": "executor_memory",
+    "spark.executor.cores": "executor_cores",
+    "spark.executor.instances": "num_executors",
+    "spark.cores.max": "total_executor_cores",
+}
+
+
+def _schedule(value: str) -> str:
+    """Check a schedule: `none`, a cron expression in UTC, or a duration."""
+    if value == NO_SCHEDULE or value in PRESETS:
+        return value
+    if len(value.split()) == _FIELDS:
+        _check_cron(value)
+        return value
+    try:
+        every = parse_duration(value)
+    except ValueError:
+        message = (
+            f"{value[:80]!r} is no schedule; write five fields of cron ('5 * * * *', in UTC), a duration ('15 minutes'), one of "
+            f"{', '.join(PRESETS)}, or {NO_SCHEDULE}"
+        )
+        raise ValueError(message) from None
+    if every < SHORTEST:
+        message = f"{value[:80]!r} is shorter than a run takes; the shortest is 1 minute"
+        raise ValueError(message)
+    return value
+
+
+def _check_cron(value: str) -> None:
+    """Refuse an expression that Airflow's scheduler would refuse, by the library that it asks."""
+    from croniter import CroniterError, croniter
+
+    try:
+        croniter(value).get_next()
+    except (CroniterError, ValueError, KeyError) as error:
+        message = f"{value[:80]!r} is no cron expression, or never comes ({error}); write minute, hour, day, month, weekday: '5 * * * *'"
+        raise ValueError(message) from None
+
+
+Schedule = Annotated[
+    str,
+    AfterValidator(_schedule),
+    WithJsonSchema({"type": "string", "examples": ["5 * * * *", "15 minutes", "@daily", NO_SCHEDULE]}),
+]
+
+
+class Schedules(Strict):
+    """When each DAG of the pipeline starts by itself: cron in UTC, a duration, or none. `supervise` always watches."""
+
+    archive: Schedule = Field(default="35 * * * *", description="The archive takes what is new in the log.")
+    backfill: Schedule = Field(default="45 2 * * *", description="Stale windows are recomputed and published.")
+    correct: Schedule = Field(default="*/10 * * * *", description="With late.policy correct: due windows.")
+    reconcile: Schedule = Field(default="5 * * * *", description="Stream, served and truth are compared.")
+    reconcile_full: Schedule = Field(default="25 3 * * 0", description="The same from the first batch on.")
+    rotate: Schedule = Field(default="*/15 * * * *", description="A savepoint is taken and proved.")
+    switch: Schedule = Field(default="20 * * * *", description="Only while a version may switch by itself.")
+
+
+class SparkResources(Strict):
+    """How the pipeline's Spark jobs are submitted: those of its DAGs, not its stream, which the agent runs."""
+
+    conn_id: str = Field(default="spark_default", pattern=_WORD, description="Airflow's connection to Spark.")
+    driver_memory: str = Field(default="2g", pattern=_MEMORY, description="Heap of a job's driver: 512m, 4g.")
+    executor_memory: str | None = Field(
+        default=None, pattern=_MEMORY, description="Heap of an executor.", json_schema_extra=without_null
+    )
+    executor_cores: int | None = Field(
+        default=None, ge=1, le=1000, description="Cores of an executor.", json_schema_extra=without_null
+    )
+    num_executors: int | None = Field(
+        default=None, ge=1, le=10_000, description="Executors, on YARN and Kubernetes.", json_schema_extra=without_null
+    )
+    total_executor_cores: int | None = Field(
+        default=None, ge=1, le=100_000, description="Cores of a standalone cluster.", json_schema_extra=without_null
+    )
+    conf: dict[str, str] = Field(default_factory=dict, description="Other settings of Spark, as texts.")
+
+    @field_validator("conf")
+    @classmethod
+    def _allowed(cls, conf: dict[str, str]) -> dict[str, str]:
+        for name in conf:
+            if not name.startswith("spark."):
+                message = f"{name!r} is no setting of Spark; their names begin with 'spark.'"
+            elif name in _FIELD_OF:
+                message = f"{name!r} has a field of its own; write {_FIELD_OF[name]}"
+            elif _SECRET.search(name):
+                message = f"{name!r} is a secret, which the job's command line and log would show; give it by a connection (docs/howto-airflow-own.md)"
+            elif name.startswith(_OURS):
+                message = f"{name!r} is set by the jobs themselves, because their results depend on it; remove it"
+            else:
+                continue
+            raise ValueError(message)
+        return conf
+
+    @property
+    def confs(self) -> dict[str, str]:
+        """Return the settings of Spark that this says."""
+        named = {setting: getattr(self, field) for setting, field in _FIELD_OF.items()}
+        return {**self.conf, **{setting: str(value) for setting, value in named.items() if value is not None}}
+
+
+class AirflowSettings(Strict):
+    """How the pipeline's DAGs run."""
+
+    schedules: Schedules = Schedules()
+    retries: int = Field(default=2, ge=0, le=100, description="Tries after the first one that failed.")
+    retry_delay: Duration = Field(default=timedelta(seconds=5), description="Time before another try.")
+    pool: str = Field(default="spark_batch", pattern=_WORD, description="Pool of the tasks that submit Spark jobs.")
+    queue: str | None = Field(
+        default=None,
+        pattern=_WORD,
+        description="Queue of all tasks, for executors that have several.",
+        json_schema_extra=without_null,
+    )
+    owner: str = Field(default="rivertwice", min_length=1, max_length=100, description="Owner that Airflow shows.")
+    tags: list[str] = Field(default_factory=list, max_length=20, description="Tags beside rivertwice's own.")
+    spark: SparkResources = SparkResources()
+
+    @model_validator(mode="after")
+    def _short_tags(self) -> Self:
+        for tag in self.tags:
+            if not 0 < len(tag) <= 100:  # Airflow's own limit: a longer one would take the DAG file down
+                message = f"the tag {tag[:20]!r} has {len(tag)} characters; Airflow takes 1 to 100"
+                raise ValueError(message)
+        return self

@@ -1,0 +1,169 @@
+"""A definition as it ran, content-addressed and kept for ever under `bundles/ID/`."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rivertwice.core.errors import DefinitionError
+from rivertwice.core.homes import Place, below
+from rivertwice.core.installed import base_of
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import parse_files, parse_folder, read_files
+from rivertwice.definition.fingerprint import Fingerprint, fingerprint_of
+from rivertwice.definition.model import Definition
+from rivertwice.definition.parts import YAML_FILE
+from rivertwice.storage.local import replace_bytes
+from rivertwice.storage.places import open_store
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The files of one definition.
+
+    Attributes:
+        id: SHA-256 over the files' paths and bytes, in hex.
+        files: path relative to the definition's folder, to bytes.
+        fingerprint: decides resume, replay or refuse.
+        definition: the parsed files.
+    """
+
+    id: str
+    files: Mapping[str, bytes]
+    fingerprint: Fingerprint
+    definition: Definition
+
+
+def bundle_id(files: Mapping[str, bytes]) -> str:
+    """Return the id of `files`: SHA-256 over each path and content, each after its length, sorted by path."""
+    digest = hashlib.sha256(b"rivertwice bundle 1\n")
+    for path in sorted(files):
+        for part in (path.encode(), files[path]):
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def build_bundle(folder: Path) -> Bundle:
+    """Return the bundle of the definition in `folder`, of one read of its files; its cases are not part of it.
+
+    Whatever runs, is compared or is stored of a definition must come from one bundle: the files may change at any moment.
+
+    Raises:
+        DefinitionError: the definition cannot be accepted.
+    """
+    files = read_files(folder)
+    definition = parse_folder(files, folder)
+    return Bundle(bundle_id(files), files, fingerprint_of(definition), definition)
+
+
+def build_project_bundle(settings: Settings, name: str) -> Bundle:
+    """Return the bundle of the definition in the project now; for a version, under the version's name.
+
+    Raises:
+        DefinitionError: the definition cannot be accepted.
+    """
+    return rename(build_bundle(settings.definitions / base_of(name)), name)
+
+
+def rename(bundle: Bundle, name: str) -> Bundle:
+    """Return the bundle of the same definition under another name: only `name` of its `pipeline.yaml` is another one.
+
+    Raises:
+        DefinitionError: the name is not on a line of its own, so what else would change is not known.
+    """
+    old = bundle.definition.name
+    if old == name:
+        return bundle
+    line = re.compile(rf"^name[ \t]*:[ \t]*([\"']?){re.escape(old)}\1(?=[ \t]*(#.*)?\r?$)", re.MULTILINE)
+    text, count = line.subn(f"name: {name}", bundle.files[YAML_FILE].decode())
+    if count != 1:
+        message = (
+            f"{YAML_FILE} of {old} has its name on {count} lines of the form `name: {old}`, and one is needed to give the definition the name "
+            f"{name}; nothing was done; write `name: {old}` on a line of its own"
+        )
+        raise DefinitionError(message)
+    files = {**bundle.files, YAML_FILE: text.encode()}
+    definition = parse_files(files, name)
+    return Bundle(bundle_id(files), files, fingerprint_of(definition), definition)
+
+
+def save_bundle(bundle: Bundle, bundles: Place) -> Place:
+    """Store the bundle unless it exists already; return its place.
+
+    In a folder it appears completely or not at all. On S3 its files are written one by one: until the last one exists,
+    the id does not match, so the bundle cannot be loaded. Storing it again completes it.
+    """
+    if not isinstance(bundles, Path):
+        store = open_store(bundles)
+        for path, data in bundle.files.items():
+            store.put(f"{bundle.id}/{path}", data)
+        load_bundle(bundles, bundle.id)
+        return below(bundles, bundle.id)
+    folder = bundles / bundle.id
+    if not write_folder(bundle, folder):
+        load_bundle(bundles, bundle.id)
+    return folder
+
+
+def write_folder(bundle: Bundle, folder: Path) -> bool:
+    """Write a bundle's files as a folder, which appears completely or not at all; return False if it exists already."""
+    if folder.exists():
+        return False
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temp = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{bundle.id[:8]}."))
+    try:
+        for path, data in bundle.files.items():
+            replace_bytes(temp / path, data)
+        temp.chmod(0o755)
+        temp.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+        return False
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+    return True
+
+
+def load_bundle(bundles: Place, wanted: str) -> Bundle:
+    """Return a stored bundle after checking that its files match its id.
+
+    Raises:
+        DefinitionError: the bundle is missing, was altered or is no longer accepted.
+    """
+    files = _stored_files(bundles, wanted)
+    if not files:
+        message = (
+            f"bundle {wanted[:12]} is not in {bundles}; rows that name it cannot be recomputed without it: restore the "
+            "folder from a backup, or run from the definition it was made of"
+        )
+        raise DefinitionError(message)
+    actual_id = bundle_id(files)
+    if actual_id != wanted:
+        message = (
+            f"bundle {wanted[:12]} in {bundles} has the content of {actual_id[:12]}; it was altered, so what ran is not "
+            "known: restore the folder from a backup"
+        )
+        raise DefinitionError(message)
+    definition = parse_files(files, str(below(bundles, wanted)))
+    return Bundle(wanted, files, fingerprint_of(definition), definition)
+
+
+def _stored_files(bundles: Place, wanted: str) -> dict[str, bytes]:
+    if isinstance(bundles, Path):
+        folder = bundles / wanted
+        return read_files(folder) if folder.is_dir() else {}
+    store = open_store(bundles)
+    contents = {key.partition("/")[2]: store.get(key) for key in store.list(f"{wanted}/")}
+    return {path: data for path, data in contents.items() if data is not None}
+
+
+def load_bundle_definition(bundles: Place, wanted: str) -> Definition:
+    """Return the definition of a stored bundle, its hash checked."""
+    return load_bundle(bundles, wanted).definition

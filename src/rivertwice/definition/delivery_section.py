@@ -1,0 +1,294 @@
+"""What a definition may contain under `deliver`: where results go beyond the tables, and what is promised there. Pure.
+
+A sink declares what it can promise. A stronger claim is refused when the definition is read, with the reason and with the
+strongest possible promise. These settings change no result, so they are in no fingerprint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from rivertwice.core.homes import NAME
+from rivertwice.definition.parts import Column, Duration, Strict, Topic
+
+if TYPE_CHECKING:
+    from rivertwice.definition.model import DefinitionFile
+
+EXACTLY, EFFECTIVELY, AT_LEAST = "exactly_once", "effectively_once", "at_least_once"
+STRENGTH = {AT_LEAST: 0, EFFECTIVELY: 1, EXACTLY: 2}
+ALL, NEWEST = "all", "newest"
+Guarantee = Literal["exactly_once", "effectively_once", "at_least_once"]
+
+_VARIABLE = re.compile(r"^[A-Z][A-Z0-9_]{0,63}\Z")
+_ICEBERG = re.compile(r"^[a-z][a-z0-9_]{0,62}(\.[a-z][a-z0-9_]{0,62}){1,4}\Z")
+_TABLE = re.compile(r"^([a-z][a-z0-9_]{0,62}\.)?[a-z][a-z0-9_]{0,62}\Z")
+
+
+def _variable(value: str) -> str:
+    if not _VARIABLE.match(value):
+        message = (
+            "this names no environment variable (A-Z, 0-9 and _): addresses and secrets never stand in a definition; put "
+            "the value into the environment, and the variable's name here"
+        )
+        raise ValueError(message)
+    return value
+
+
+POSITIONS = "rivertwice_positions"
+"""The table, in the schema of each table that is delivered to, with the positions of deliveries."""
+
+
+def _table(value: str) -> str:
+    if not _TABLE.match(value):
+        message = (
+            f"{value[:80]!r} cannot name a table; write table or schema.table, each of a-z, 0-9 and _, a letter first"
+        )
+        raise ValueError(message)
+    return value
+
+
+def _iceberg_table(value: str) -> str:
+    if not _ICEBERG.match(value):
+        message = f"{value[:80]!r} cannot name an Iceberg table; write namespace.table, each of a-z, 0-9 and _, a letter first"
+        raise ValueError(message)
+    return value
+
+
+Variable = Annotated[str, AfterValidator(_variable)]
+TableName = Annotated[str, AfterValidator(_table)]
+IcebergTable = Annotated[str, AfterValidator(_iceberg_table)]
+
+
+class _Sink(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    guarantee: Guarantee = Field(description="What consumers may rely on; refused if the sink cannot keep it.")
+    rows: Literal["all", "newest"] = Field(
+        default="all",
+        description="For folds. newest: only the newest row of each key; it is replaced when the key changes, and removed when the key is deleted.",
+    )
+
+    @property
+    def promise(self) -> tuple[str, str]:
+        """The strongest guarantee this sink can keep, and why no stronger one."""
+        raise NotImplementedError
+
+    @property
+    def place(self) -> str:
+        """The target, as shown to people; never an address or a secret."""
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _can_be_kept(self) -> Self:
+        most, why = self.promise
+        if STRENGTH[self.guarantee] > STRENGTH[most]:
+            message = f"guarantee {self.guarantee} cannot be kept here: {why}; what can be promised is {most}"
+            raise ValueError(message)
+        return self
+
+
+class KafkaDelivery(_Sink):
+    """A topic of the pipeline's own cluster."""
+
+    to: Literal["kafka"]
+    topic: Topic
+    partitions: int = Field(default=4, ge=1, le=1000, description="Partitions the topic is created with.")
+    transactions: bool = Field(default=True, description="false: if the cluster allows no transactions.")
+
+    @property
+    def promise(self) -> tuple[str, str]:
+        """Exactly once with transactions that hold records and position; else at least once."""
+        if self.transactions:
+            return EXACTLY, "records and position are one transaction, and each transaction has its own producer epoch"
+        return AT_LEAST, "without transactions a crash between records and position delivers the records again"
+
+    @property
+    def place(self) -> str:
+        """The topic."""
+        return f"kafka topic {self.topic}"
+
+
+class PostgresDelivery(_Sink):
+    """A table of a PostgreSQL database, keyed by window and keys."""
+
+    to: Literal["postgres"]
+    table: TableName
+    dsn_env: Variable = Field(default="RIVERTWICE_POSTGRES", description="Variable with the connection string.")
+    write: Literal["upsert", "insert"] = Field(
+        default="upsert", description="Only upsert is built.", json_schema_extra={"enum": ["upsert"]}
+    )
+
+    @property
+    def promise(self) -> tuple[str, str]:
+        """Effectively once: rows are replaced by key, the position changes in the same transaction."""
+        return (
+            EFFECTIVELY,
+            "rows are replaced by key when a correction comes, so readers and triggers may see a row change",
+        )
+
+    @property
+    def place(self) -> str:
+        """The table."""
+        return f"postgres table {self.table}"
+
+    @model_validator(mode="after")
+    def _keyed(self) -> Self:
+        if self.write == "insert":
+            message = (
+                "a plain insert has no key: what is delivered again is there twice, and a correction cannot replace what it "
+                "corrects; write: upsert promises effectively_once"
+            )
+            raise ValueError(message)
+        return self
+
+
+class IcebergDelivery(_Sink):
+    """A table of an Iceberg catalog with the rows that are served, keyed by window and keys."""
+
+    to: Literal["iceberg"]
+    table: IcebergTable
+    catalog: str = Field(
+        default="default",
+        pattern=NAME.pattern.replace(r"\Z", "$"),
+        description="Catalog of pyiceberg's configuration: ~/.pyiceberg.yaml, or PYICEBERG_CATALOG__NAME__URI and so on.",
+    )
+    every_s: int = Field(
+        default=60, ge=1, le=3600, description="Seconds between two commits at least, while batches come."
+    )
+
+    @property
+    def promise(self) -> tuple[str, str]:
+        """Effectively once: rows are replaced by key, the position is in the same commit."""
+        return EFFECTIVELY, "rows are replaced by key when a correction comes, so readers may see a row change"
+
+    @property
+    def place(self) -> str:
+        """The table."""
+        return f"iceberg table {self.catalog}.{self.table}"
+
+
+class WebhookDelivery(_Sink):
+    """HTTP requests to a receiver that answers 2xx once it has them."""
+
+    to: Literal["webhook"]
+    url_env: Variable = Field(description="Variable with the address.")
+    suspect_after: int = Field(
+        default=25,
+        ge=1,
+        le=100_000,
+        description="Answers of 5xx in a row to one request before a record of it is suspected.",
+    )
+
+    @property
+    def promise(self) -> tuple[str, str]:
+        """At least once, with an idempotency key."""
+        return AT_LEAST, "an answer can be lost after the request took effect, and a request cannot be taken back"
+
+    @property
+    def place(self) -> str:
+        """The variable that names the address."""
+        return f"webhook at ${self.url_env}"
+
+
+class EmailDelivery(_Sink):
+    """Refused; the message names the alternative."""
+
+    to: Literal["email"]
+    built: ClassVar[bool] = False
+
+    @property
+    def promise(self) -> tuple[str, str]:
+        """At least once."""
+        return AT_LEAST, "an e-mail that was sent cannot be recognised as sent, nor taken back"
+
+    @property
+    def place(self) -> str:
+        """Nowhere."""
+        return "email"
+
+    @model_validator(mode="after")
+    def _not_built(self) -> Self:
+        message = "rivertwice sends no e-mail; deliver to a webhook (at_least_once) that sends one per idempotency key"
+        raise ValueError(message)
+
+
+Delivery = Annotated[
+    KafkaDelivery | PostgresDelivery | IcebergDelivery | WebhookDelivery | EmailDelivery, Field(discriminator="to")
+]
+
+
+def find_delivery_conflict(sinks: Mapping[str, Any], topics: Sequence[str], *, folds: bool) -> str | None:
+    """Return the conflict among all sinks together, with the remedy; None if there is none.
+
+    Args:
+        sinks: by name.
+        topics: the sources' topics.
+        folds: whether the pipeline is a fold.
+    """
+    places: dict[str, str] = {}
+    for name, sink in sinks.items():
+        if not NAME.match(name):
+            return f"deliver: {name[:80]!r} is no allowed name; use at most 64 of a-z, 0-9, _ and -"
+        if sink.rows == NEWEST and not folds:
+            return (
+                f"deliver.{name} has rows: newest, which is for folds: a fold emits every change of a key, and the newest row is what it "
+                "is now; a window has one row for each key anyway; remove rows"
+            )
+        if isinstance(sink, KafkaDelivery) and sink.topic in topics:
+            return f"deliver.{name} writes to {sink.topic}, which the pipeline reads: it would feed itself; name another topic"
+        first_name = places.setdefault(sink.place, name)
+        if first_name != name:
+            return f"deliver.{first_name} and deliver.{name} write to the same place, {sink.place}; keep one"
+    return None
+
+
+# What a definition may contain under `fast`: rows of single records that go to a topic within milliseconds. Pure.
+#
+# `fast.sql` reads one record at a time, so it needs no window and no state. It runs in a process of its own, beside the stream. It does
+# not change the stream's results, so it is in no fingerprint of the stream.
+
+SHORTEST = timedelta(seconds=5)
+"""Spark's shortest interval of real-time mode (`spark.sql.streaming.realTimeMode.minBatchDuration`)."""
+
+
+class FastPath(Strict):
+    """Where the rows of `fast.sql` go."""
+
+    topic: Topic = Field(description="Topic of the rows, as JSON; created if absent.")
+    partitions: int = Field(default=4, ge=1, le=1000, description="Partitions the topic is created with.")
+    key: Column = Field(description="The column of fast.sql whose text is the record's key.")
+    interval: Duration = Field(
+        default=SHORTEST,
+        description="How often the position is stored: after a crash at most so much is sent again, under the same `record`.",
+    )
+
+    @model_validator(mode="after")
+    def _long_enough(self) -> Self:
+        if self.interval < SHORTEST:
+            message = f"interval is {self.interval.total_seconds():g} s, and Spark's real-time mode has none below 5 s; rows do not wait for it"
+            raise ValueError(message)
+        return self
+
+
+def find_fast_conflict(definition: DefinitionFile) -> str | None:
+    """Return which part of the definition conflicts with `fast`, or None."""
+    if definition.fast is None:
+        return None
+    if len(definition.sources) != 1:
+        return f"fast reads the one source of a pipeline, but there are {list(definition.sources)}; give it a pipeline of its own"
+    _, source = definition.source
+    if source.tombstones == "delete" or source.envelope != "none":
+        return (
+            "fast takes plain records, but the source's are change events or may delete; give it a pipeline of its own"
+        )
+    if source.format == "protobuf":
+        return (
+            "fast runs without Python, which decodes Protobuf here; write the topic in Avro or JSON, or leave fast out"
+        )
+    if definition.fast.topic in definition.topics:
+        return f"fast.topic is {definition.fast.topic!r}, which the pipeline reads; its rows would come back as records: name another"
+    return None

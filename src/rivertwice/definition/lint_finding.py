@@ -1,0 +1,122 @@
+"""What lint and the checks of a definition find, and the facts about topics that they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from rivertwice.core.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from rivertwice.definition.bundle import Bundle
+
+HOLDS, BROKEN, NOT_CHECKED, WARNS = "holds", "broken", "not checked", "warns"
+
+
+@dataclass(frozen=True)
+class TopicFacts:
+    """What Kafka reports about a topic.
+
+    Attributes:
+        partitions: how many it has.
+        retention: how long it keeps records; None: for ever.
+        compacted: it drops superseded records.
+        compacted_after: how long it keeps them at least.
+        held: records that each partition holds now.
+        middles_ms: the timestamp of each partition's middle record, epoch ms.
+        span_ms: from the first record's timestamp to the last one's.
+    """
+
+    partitions: int
+    retention: timedelta | None
+    compacted: bool
+    held: Mapping[int, int] = field(default_factory=dict)
+    middles_ms: Mapping[int, int] = field(default_factory=dict)
+    span_ms: int = 0
+    compacted_after: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True)
+class LintFinding:
+    """One check.
+
+    Attributes:
+        check: short name of the pitfall.
+        state: `holds`, `broken`, `not checked`, or `warns`: nothing is wrong, but it costs something.
+        told: what was checked and what it means, or why it was not checked.
+        remedy: what to do, or which command checks it; empty when it holds.
+    """
+
+    check: str
+    state: str
+    told: str
+    remedy: str = ""
+
+
+def worst(findings: Sequence[LintFinding]) -> str:
+    """Return the worst state among findings."""
+    order = (BROKEN, WARNS, NOT_CHECKED, HOLDS)
+    return min((finding.state for finding in findings), key=order.index, default=HOLDS)
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What the checks found in a definition.
+
+    Attributes:
+        bundle: id of the definition's files.
+        findings: why it is refused, one sentence each; empty if it holds.
+        unchecked: what could not be checked, and why.
+        keys: key to why it does not divide the work between tasks.
+        risks: expressions that can throw on several records together, which stops the stream.
+        at: when it was checked.
+    """
+
+    bundle: str
+    findings: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    keys: Mapping[str, str]
+    at: datetime
+    risks: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether there are no findings."""
+        return not self.findings
+
+    def require(self) -> None:
+        """Refuse a definition that does not hold.
+
+        Raises:
+            DefinitionError: every finding with its remedy, one a line.
+        """
+        if self.findings:
+            raise DefinitionError("\n".join(self.findings))
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One definition of a project, also if it is refused.
+
+    Attributes:
+        name: name of its folder.
+        bundle: the definition; None if it cannot be loaded.
+        verdict: the result of the checks; None if it cannot be loaded or was not checked.
+        broken: why it is refused, one sentence each.
+        unchecked: why it, or a part of it, was not checked.
+    """
+
+    name: str
+    bundle: Bundle | None
+    verdict: CheckReport | None
+    broken: tuple[str, ...]
+    unchecked: tuple[str, ...]
+
+    @property
+    def state(self) -> str:
+        """One of `holds`, `broken`, `not checked`."""
+        if self.broken:
+            return BROKEN
+        return HOLDS if self.verdict is not None else NOT_CHECKED

@@ -1,0 +1,295 @@
+"""The definition of a pipeline: the checked content of `pipelines/NAME/pipeline.yaml` and the files beside it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from rivertwice.core.homes import PIPELINE
+from rivertwice.definition.airflow_section import AirflowSettings
+from rivertwice.definition.delivery_section import Delivery, FastPath, find_delivery_conflict, find_fast_conflict
+from rivertwice.definition.folds import StateType
+from rivertwice.definition.parts import Column, Duration, LatePolicy, OutputColumn, Strict, without_null
+from rivertwice.definition.source import Source, SqlType
+from rivertwice.definition.stream_pins import StreamPins, find_catch_up_conflict
+from rivertwice.definition.windows import Window
+
+# The limits that a pipeline promises to keep: above them its alerts fire.
+
+
+class AlertLimits(BaseModel):
+    """Limits of a pipeline's alerts. They change no result and no fingerprint."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    backpressure: Duration = Field(
+        default=timedelta(minutes=5), description="Every batch has been full to max_offsets_per_trigger for longer."
+    )
+    savepoint_age: Duration = Field(default=timedelta(hours=2), description="The newest proved savepoint is older.")
+    lag: int | None = Field(default=None, ge=1, description="More records wait; without it no alert.")
+    latency: Duration | None = Field(default=None, description="A record waits longer; without it no alert.")
+    dead_share: float = Field(default=0.01, ge=0, le=1, description="Share of dead letters among the newest records.")
+
+    dead_age: Duration = Field(
+        default=timedelta(days=1), description="A dead letter waits longer to be amended or discarded."
+    )
+    delivery: Duration = Field(
+        default=timedelta(minutes=15), description="Rows wait for a sink that has taken none for longer."
+    )
+
+    def number(self, name: str) -> float | None:
+        """Return a limit in records, as a share or in seconds; None if it is not set."""
+        value = getattr(self, name)
+        return value.total_seconds() if isinstance(value, timedelta) else None if value is None else float(value)
+
+
+# What a definition says about rows that are served and wrong: who decides on the backfill that cures them. Pure.
+#
+# It changes no row of the results, so it is in no fingerprint.
+
+ASK, AUTOMATIC, OFF = "ask", "automatic", "off"
+
+
+class RepairBudget(Strict):
+    """The largest repair that needs no person."""
+
+    windows: int = Field(default=48, ge=1, le=100_000, description="Windows that are recomputed.")
+    records: int = Field(default=1_000_000, ge=1, description="Records that are read for it.")
+
+
+class RepairPolicy(Strict):
+    """What happens when a reconcile finds a DEFECT in what is served, or a late share above late.alert_share."""
+
+    policy: Literal["ask", "automatic", "off"] = Field(
+        default="ask",
+        description="ask: a person approves the smallest backfill that cures it. automatic: LATE rows within the budget are repaired "
+        "without one; a DEFECT is asked for. off: the alert alone.",
+    )
+    budget: RepairBudget = RepairBudget()
+
+
+# Conflicts between the sources of one definition. Pure.
+
+
+def find_sources_conflict(definition: DefinitionFile) -> str | None:
+    """Return why a definition may not have so many sources, or None."""
+    if not definition.streams:
+        return "every source is a table, so there are no events to compute results from; add a stream"
+    if len(definition.sources) > 1 and not definition.window.kind.takes_several_sources:
+        return (
+            f"sources are {list(definition.sources)}, but windows and sessions take exactly one; keep one, or let the window have intervals "
+            "(every, lookback, lookahead, at), which join several, or a fold (fold, at), which follows keys through several"
+        )
+    return None
+
+
+def find_topics_conflict(definition: DefinitionFile) -> str | None:
+    """Return why the sources' topics conflict, or None: a record's topic identifies its source."""
+    topics = definition.topics
+    twice = [topic for topic in topics if topics.count(topic) > 1]
+    if twice:
+        views = [view for view, source in definition.sources.items() if source.topic == twice[0]]
+        return (
+            f"sources {' and '.join(views)} both read topic {twice[0]!r}, so a record's source would be unknown; give each "
+            "source a topic of its own, or read the topic by one source"
+        )
+    if "watermark_policy" not in definition.model_fields_set:
+        return None
+    if not definition.window.kind.has_watermark:
+        return f"watermark_policy is {definition.watermark_policy!r}, but a fold has no watermark; remove it"
+    if len(definition.streams) == 1:
+        return (
+            f"watermark_policy is {definition.watermark_policy!r}, but there is one stream, whose watermark needs no policy; "
+            "remove it"
+        )
+    return None
+
+
+def _optional_part(schema: dict[str, Any]) -> None:
+    """Publish an optional part without null."""
+    schema.update(next(each for each in schema.pop("anyOf") if "$ref" in each))
+    schema.pop("default", None)
+
+
+def _name(value: str) -> str:
+    if not PIPELINE.match(value):
+        message = (
+            f"{value[:80]!r} is no allowed name; names start with a lower-case letter or digit and hold at "
+            "most 64 of a-z, 0-9, _ and -"
+        )
+        raise ValueError(message)
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+
+
+class DefinitionFile(Strict):
+    """The fields of `pipeline.yaml`."""
+
+    name: Name
+    description: str = Field(min_length=1, max_length=2000)
+    sources: dict[Column, Source] = Field(min_length=1, description="View name (as the SQL uses it) to source.")
+    window: Window
+    keys: list[Column] = Field(default_factory=list, description="Result columns that identify a row in its window.")
+    columns: dict[Column, OutputColumn] = Field(min_length=1, description="The other result columns, in order.")
+    by: list[Column] | dict[Column, dict[Column, Column]] = Field(
+        default_factory=list,
+        description="For folds: fields whose values share a state, with the same name in every source; or key to view to field, "
+        "if a source uses another name.",
+    )
+    state: dict[Column, StateType] = Field(
+        default_factory=dict, description="For folds: field of the state to its type."
+    )
+    types: dict[Column, SqlType] = Field(default_factory=dict, description="For folds: key or column to its type.")
+    order: Literal["read", "any"] = Field(
+        default="read",
+        description="For folds: any: the newest row of a key does not depend on the order in which sources and partitions were "
+        "read (tables as one view); a reconcile checks it.",
+    )
+    deleted: Column | None = Field(
+        default=None,
+        description="For folds: the boolean column that marks a key as deleted, so that a view leaves it out.",
+        json_schema_extra=without_null,
+    )
+    count_column: Column | None = Field(
+        default=None,
+        description="The column that counts the input rows of a result row; required for all kinds except intervals and folds.",
+        json_schema_extra=without_null,
+    )
+    watermark_policy: Literal["min", "max"] = Field(
+        default="min",
+        description="For several sources: min: the slowest holds the watermark back, an idle one for ever; max: the fastest moves it.",
+    )
+    emit: Literal["final", "updates"] = Field(
+        default="final",
+        description="final: a window's rows are emitted once, when it closes. updates: with every batch that changes them.",
+    )
+    on_error: Literal["quarantine", "stop"] = Field(
+        default="quarantine",
+        description="What a record on which the SQL throws does: quarantine: it is a dead letter (reason transform); stop: the stream stops.",
+    )
+    late: LatePolicy = LatePolicy()
+    stream: StreamPins = StreamPins()
+    alerts: AlertLimits = AlertLimits()
+    deliver: dict[Name, Delivery] = Field(
+        default_factory=dict, description="Where results go beyond the tables, by name (docs/howto-delivery.md)."
+    )
+    fast: FastPath | None = Field(
+        default=None,
+        description="Where the rows of fast.sql go, record by record (docs/howto-fast.md).",
+        json_schema_extra=_optional_part,
+    )
+    repair: RepairPolicy = RepairPolicy()
+    airflow: AirflowSettings = Field(
+        default=AirflowSettings(), description="Schedules and resources of the pipeline's DAGs (docs/howto-airflow.md)."
+    )
+    compare: bool = Field(default=True, description="false: results are not reconciled; lifts the symmetry refusals.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        conflict = find_sources_conflict(self) or find_topics_conflict(self)
+        if conflict:
+            raise ValueError(conflict)
+        kind = self.window.kind
+        conflict = (
+            kind.find_key_conflict(self)
+            or find_delivery_conflict(self.deliver, self.topics, folds=kind.has_newest_rows)
+            or kind.find_late_conflict(self.late)
+            or (kind.find_updates_conflict(self.window) if self.has_updates else None)
+        )
+        if conflict:
+            raise ValueError(conflict)
+        names = self.result_columns
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            message = f"result column {twice[0]!r} is given twice among window, keys and columns; rename one"
+            raise ValueError(message)
+        wrong = find_catch_up_conflict(self) or find_fast_conflict(self) or kind.find_conflict(self)
+        if wrong:
+            raise ValueError(wrong)
+        return self
+
+    @property
+    def source(self) -> tuple[str, Source]:
+        """View name and source, for kinds with exactly one source: windows, sessions and their transform."""
+        return next(iter(self.sources.items()))
+
+    @property
+    def has_several_sources(self) -> bool:
+        """Whether records must be distinguished by their topic."""
+        return len(self.sources) > 1
+
+    def by_fields(self, view: str) -> dict[str, str]:
+        """Return column of a fold's key to the field of a source that holds it."""
+        named = self.by if isinstance(self.by, dict) else {}
+        return {column: named.get(column, {}).get(view, column) for column in self.by}
+
+    @property
+    def streams(self) -> dict[str, Source]:
+        """View name to source, for the sources whose records belong to windows."""
+        return {view: source for view, source in self.sources.items() if not source.is_table}
+
+    @property
+    def tables(self) -> dict[str, Source]:
+        """View name to source, for the sources whose records are versions of rows."""
+        return {view: source for view, source in self.sources.items() if source.is_table}
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of all sources, in the definition's order."""
+        return [source.topic for source in self.sources.values()]
+
+    @property
+    def by_topic(self) -> dict[str, tuple[str, Source]]:
+        """Topic to view name and source."""
+        return {source.topic: (view, source) for view, source in self.sources.items()}
+
+    @property
+    def has_updates(self) -> bool:
+        """Whether a window's rows are emitted with every batch that changes them; the newest version of each row counts."""
+        return self.emit == "updates"
+
+    @property
+    def has_windows_of_their_own(self) -> bool:
+        """Whether a window can be computed again alone; each row of a fold depends on all records of its key before it."""
+        kind = self.window.kind
+        return not kind.has_newest_rows
+
+    @property
+    def output_mode(self) -> Literal["append", "update"]:
+        """Spark's output mode."""
+        return "update" if self.has_updates else "append"
+
+    @property
+    def row_keys(self) -> list[str]:
+        """The result columns that identify a row in its window: the keys, and for a fold the place of its event."""
+        return self.window.kind.row_keys(self)
+
+    @property
+    def session_keys(self) -> list[str] | None:
+        """The key columns if windows are sessions, which are identified by key and time range; else None."""
+        return self.window.kind.session_keys(self)
+
+    @property
+    def row_types(self) -> dict[str, str]:
+        """Key or column of a fold to its type."""
+        view, source = self.source
+        given = {name: source.schema_.get(field, "") for name, field in self.by_fields(view).items()}
+        return {name: self.types.get(name, given.get(name, "")) for name in (*self.keys, *self.columns)}
+
+    @property
+    def result_columns(self) -> list[str]:
+        """Window columns, keys and the other columns, in the result's order."""
+        return [self.window.start_column, self.window.end_column, *self.row_keys, *self.columns]
+
+
+class Definition(DefinitionFile):
+    """A definition with its SQL or its fold: complete, immutable, independent of the folder that it was read from."""
+
+    transform_sql: str = ""
+    rows_sql: str | None = None
+    fold_py: str | None = None
+    fast_sql: str | None = None

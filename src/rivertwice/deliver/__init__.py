@@ -1,0 +1,1 @@
+"""Result rows in other systems: sinks, and the fast path."""

@@ -1,0 +1,491 @@
+"""Turn Kafka records (JSON, Avro, Protobuf) into typed rows, or into a reason for refusal. No expression can throw.
+
+Expressions run in the JVM; Protobuf and some patterns use Python functions.
+
+JSON is read strictly: one object, double quotes, no NaN, timestamps as ISO 8601 with a zone. Three leniencies of
+Spark's parser remain, the same in a stream and in a recompute: the last value of a repeated key wins, a `string` field
+takes the JSON text of a number, boolean, array or object, and a number with more digits after the point than its decimal type
+is rounded, unless the source says `decimals: exact`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from rivertwice.definition.avro import AvroSchema, wide_decimals
+from rivertwice.definition.parts import MICROS, TIMESTAMP, epoch_bounds
+from rivertwice.definition.patterns import JAVA, PatternError, match_whole, matcher_of
+from rivertwice.definition.protobuf_read import DETAIL, REASON, ProtoReader
+from rivertwice.definition.source import (
+    MOST_DIGITS,
+    InSet,
+    NotNull,
+    Pattern,
+    Range,
+    RecordRule,
+    Source,
+    decimal_digits,
+    json_path,
+    nested_type,
+    parts_of,
+)
+from rivertwice.engine.envelope import (
+    Case,
+    carries,
+    change_time,
+    envelope_cases,
+    envelope_schema,
+    field_text,
+    framing_cases,
+    is_delete,
+    open_envelope,
+    payload,
+    with_deletes,
+)
+from rivertwice.engine.row_errors import NO_CHECKS, RowChecks
+
+# Avro values to typed columns: each record by its own writer's schema, resolved into the pinned reader's.
+#
+# Spark's `from_avro` gives NULL for bytes it cannot read. But it ignores bytes after a record, and may read a record that was
+# cut off together with the bytes that follow. So every value is read inside a frame: the record, then its length in eight
+# bytes. Only a record that ends exactly at the end of the value is followed by its own length.
+
+_END = {"type": "fixed", "name": "rivertwice_end", "size": 8}
+_FRAME = "rivertwice_frame"
+# The same years that a timestamp in JSON may have: no offset can carry one out of 0001 to 9999.
+_FIRST, _LAST = "0002-01-01T00:00:00Z", "9999-01-01T00:00:00Z"
+
+
+def avro_columns(records: DataFrame, source: Source, fits: Column) -> DataFrame:
+    """Return `records` with the source's fields, NULL where a record cannot be read, and `_end`."""
+    inner = records.withColumn("_inner", F.when(fits, payload(source)))
+    parsed = inner.withColumn("_parsed", _parsed(source))
+    fields = source.schema_.items()
+    return parsed.select(
+        *records.columns,
+        F.octet_length("_inner").alias("_inner_bytes"),
+        F.col("_parsed.end").alias("_end"),
+        _named({name: ~F.is_valid_utf8(_raw(name)) for name, kind in fields if kind == "string"}).alias("_no_text"),
+        _named({name: _beyond(_raw(name), kind) for name, kind in fields}).alias("_beyond"),
+        *(_typed_avro(name, kind) for name, kind in fields),
+    )
+
+
+def avro_cases(source: Source) -> list[Case]:
+    """Return the reasons that only Avro records have, in the order they are judged."""
+    whole = F.coalesce(F.col("_end") == _length(F.col("_inner_bytes")), F.lit(False))
+    return [
+        *framing_cases(source, source.pins.writers),
+        (~whole, "avro", F.lit("the value is not one record of its schema")),
+        (F.col("_no_text") != "", "utf8", F.concat(F.col("_no_text"), F.lit(" is not UTF-8"))),
+        (F.col("_beyond") != "", "schema", F.concat(F.col("_beyond"), F.lit(" is beyond what its type can hold"))),
+    ]
+
+
+def _raw(name: str) -> Column:
+    return F.col("_parsed.value").getField(name)
+
+
+def _typed_avro(name: str, kind: str) -> Column:
+    # Avro accepts any bytes as text; bytes that are not UTF-8 must not reach Arrow, not even in a refused row.
+    return (F.try_validate_utf8(_raw(name)) if kind == "string" else _raw(name).try_cast(kind)).alias(name)
+
+
+def _beyond(value: Column, kind: str) -> Column:
+    if kind == "double":
+        return F.isnan(value) | (F.abs(value) == float("inf"))
+    if kind == "timestamp":
+        return (value < F.lit(_FIRST).cast("timestamp")) | (value >= F.lit(_LAST).cast("timestamp"))
+    return value.isNotNull() & value.try_cast(kind).isNull() if kind.startswith("decimal") else F.lit(False)
+
+
+def _parsed(source: Source) -> Column:
+    pins = source.pins
+    reader = wide_decimals(pins.reader)
+    framed = F.concat(F.col("_inner"), _length(F.octet_length("_inner")))
+    if not pins.writers:
+        return _resolved(framed, pins.writer, reader)
+    cases = F
+    for schema_id, writer in sorted(pins.writers.items()):
+        cases = cases.when(carries(schema_id), _resolved(framed, writer, reader))  # type: ignore[assignment]
+    return cases  # type: ignore[return-value]
+
+
+def _resolved(data: Column, writer: AvroSchema, reader: AvroSchema) -> Column:
+    return from_avro(
+        data, _frame(writer), {"avroSchema": _frame(reader), "mode": "PERMISSIVE", "datetimeRebaseMode": "CORRECTED"}
+    )
+
+
+def _frame(schema: AvroSchema) -> str:
+    fields = [{"name": "value", "type": json.loads(schema.text)}, {"name": "end", "type": _END}]
+    return json.dumps({"type": "record", "name": _FRAME, "fields": fields})
+
+
+def _length(count: Column) -> Column:
+    return F.unhex(F.lpad(F.hex(count.cast("bigint")), 16, "0"))
+
+
+def _named(conditions: dict[str, Column]) -> Column:
+    """Return the names whose condition holds, as text; a condition that is NULL does not hold."""
+    return F.concat_ws(", ", *(F.when(condition, F.lit(name)) for name, condition in conditions.items()))
+
+
+# Protobuf values to typed columns. Spark has no expression for them here, so Google's reader runs in a Python worker on Arrow batches.
+#
+# The same function decodes in a stream and in a recompute. It sees only a record's bytes, so place and time of the run do not matter.
+
+PROTOBUF_REASONS = ("framing", "protobuf", "utf8", "schema")
+
+
+def proto_columns(records: DataFrame, source: Source, fits: Column) -> DataFrame:
+    """Return `records` with the source's fields, NULL where a record cannot be read, and why it cannot."""
+    reader = ProtoReader(source.message_type, source.schema_, source.framing == "confluent")
+    kind = from_arrow_schema(pa.schema(list(reader.arrow_type))).simpleString()
+
+    def read(values: pa.Array) -> pa.Array:
+        return reader.read(values.to_pylist())
+
+    decoded = arrow_udf(read, kind)  # type: ignore[call-overload]  # its overloads ask for what has a default
+    parsed = records.withColumn("_parsed", decoded(F.when(fits, payload(source))))
+    fields = [F.col("_parsed").getField(name).alias(name) for name in (*source.schema_, REASON, DETAIL)]
+    return parsed.select(*records.columns, *fields)
+
+
+def proto_cases(source: Source) -> list[Case]:
+    """Return the reasons that only Protobuf records have, in the order they are judged."""
+    ids = [int(each) for each in source.schema_ids] if source.framing == "confluent" else []
+    why = [(F.coalesce(F.col(REASON) == reason, F.lit(False)), reason, F.col(DETAIL)) for reason in PROTOBUF_REASONS]
+    return [*framing_cases(source, ids), *why]
+
+
+REASONS = (
+    "tombstone",
+    "empty",
+    "size",
+    "framing",
+    "utf8",
+    "schema_id",
+    "json",
+    "envelope",
+    "avro",
+    "protobuf",
+    "schema",
+    "missing",
+    "rule",
+    "future",
+    "transform",
+)
+ADDRESS = ("_partition", "_offset", "_record_time")
+HASH = "_hash"
+"""Column with a hash of the record's address, timestamp, key and value."""
+DEAD_COLUMNS = ("_reason", "_detail", "_key", "_value", "_headers")
+SCHEMA_ID_HEADER = "schema-id"
+HEADERS_TYPE = "array<struct<key:string,value:binary>>"
+_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": "_corrupt",
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+    "allowComments": "false",
+    "allowUnquotedFieldNames": "false",
+}
+
+
+def decode(
+    raw: DataFrame, source: Source, checks: RowChecks = NO_CHECKS, *, details: bool = True, hashed: bool = False
+) -> DataFrame:
+    """Return one row per record: the schema's fields, the address, and `_reason` (NULL: accepted) with `_detail`.
+
+    Args:
+        raw: Kafka's columns key, value, topic, partition, offset, timestamp, and headers if the source reads them (`reads_headers`).
+        source: schema and rules.
+        checks: on which records the SQL throws (`compile.decode_view` knows them).
+        details: whether `_detail` is wanted; a stream that only counts reasons plans each batch again, and a smaller plan sooner.
+        hashed: whether `HASH` is wanted.
+    """
+    headers = F.col("headers") if "headers" in raw.columns else F.lit(None)
+    records = raw.select(
+        F.col("partition").alias("_partition"),
+        F.col("offset").alias("_offset"),
+        F.col("timestamp").alias("_record_time"),
+        F.col("key").alias("_key"),
+        F.col("value").alias("_value"),
+        headers.cast(HEADERS_TYPE).alias("_headers"),
+    )
+    fits = F.octet_length("_value") <= F.lit(source.max_record_bytes)
+    if source.format == "avro":
+        typed, broken = avro_columns(records, source, fits), [*_schema_id_case(source), *avro_cases(source)]
+    elif source.format == "protobuf":
+        typed, broken = proto_columns(records, source, fits), [*_schema_id_case(source), *proto_cases(source)]
+    else:
+        typed, broken = _json_columns(records, source, fits), _json_cases(source)
+    if source.tombstones == "delete":
+        typed = with_deletes(typed, source)
+    cases = _cases(source, fits, broken, checks)
+    judged = typed.withColumn("_case", _first_case(source, cases))
+    fields = [*source.schema_, *source.marks]
+    return judged.select(
+        *(_if_accepted(name) if checks.ways else F.col(name) for name in fields),
+        *ADDRESS,
+        _reason(cases).alias("_reason"),
+        *([_detail(cases).alias("_detail")] if details else []),
+        *([F.xxhash64(*ADDRESS, "_key", "_value").alias(HASH)] if hashed else []),
+        "_key",
+        "_value",
+        "_headers",
+    )
+
+
+def _if_accepted(name: str) -> Column:
+    """Return a field that is NULL in a rejected record.
+
+    Spark may evaluate a condition of the SQL before the filter that leaves rejected records out; it throws on what it throws on.
+    """
+    return F.when(F.col("_case").isNull(), F.col(name)).alias(name)
+
+
+def _json_columns(records: DataFrame, source: Source, fits: Column) -> DataFrame:
+    texts = records.withColumn("_text", F.when(fits, F.try_validate_utf8(payload(source).cast("string"))))
+    parsed = texts.withColumn("_parsed", F.from_json(_marked(F.col("_text")), _parse_schema(source), _OPTIONS))
+    if source.envelope == "debezium":
+        parsed = open_envelope(parsed)
+    return parsed.select(*parsed.columns, *(_typed(source, name, kind) for name, kind in source.schema_.items()))
+
+
+def _json_cases(source: Source) -> list[Case]:
+    text = F.col("_text")
+    framed = [int(each) for each in source.schema_ids] if source.framing == "confluent" else []
+    return [
+        *framing_cases(source, framed),
+        (text.isNull(), "utf8", F.lit("the value is not UTF-8")),
+        *_schema_id_case(source),
+        (_not_an_object(text), "json", F.lit("the value is not one JSON object")),
+        *(envelope_cases() if source.envelope == "debezium" else []),
+        (_wrong_type(source), "schema", _wrong_fields(source)),
+    ]
+
+
+def _marked(text: Column) -> Column:
+    # from_json stops after the first value; the mark after the text is read only if nothing else follows the text.
+    return F.concat(F.lit('{"_record":'), text, F.lit(',"_end":true}'))
+
+
+def _parse_schema(source: Source) -> str:
+    # Timestamps are parsed as text: from_json would also take numbers and Spark's own formats.
+    # Exact decimals are parsed with all digits that there is room for; as text they would pass through a double.
+    kinds = {
+        **source.schema_,
+        **dict.fromkeys(source.epochs, "bigint"),
+        **{name: _wide_decimal(source.schema_[name]) for name in source.exact_decimals},
+    }
+    fields = nested_type(source, {name: "string" if kind == "timestamp" else kind for name, kind in kinds.items()})
+    record_fields = envelope_schema(fields) if source.envelope == "debezium" else fields
+    return f"_record struct<{record_fields}>, _end boolean, _corrupt string"
+
+
+def _parsed_value(source: Source, name: str) -> Column:
+    return functools.reduce(Column.getField, parts_of(source, name), F.col("_parsed._record"))
+
+
+def _typed(source: Source, name: str, kind: str) -> Column:
+    value = _parsed_value(source, name)
+    if name in source.exact_decimals:
+        return _exact_decimal(value, kind, _json_text(source, name)).alias(name)
+    if name in source.epochs:
+        return _since_1970(value, source.epochs[name]).alias(name)
+    if kind == "timestamp":
+        parsed = F.when(is_plain_instant(value) | value.rlike(TIMESTAMP), F.try_to_timestamp(value))
+        filled = source.envelope == "debezium" and name == source.event_time
+        value = change_time(parsed, source) if filled else parsed
+    return value.alias(name)
+
+
+def _exact_decimal(wide: Column, kind: str, text: Column) -> Column:
+    """Return a number that was read with all digits that Spark has room for as its decimal type; NULL if that does not hold all of them.
+
+    The text tells a zero from a number that is too small for any of these digits.
+    """
+    narrow = wide.try_cast(kind)
+    is_seen = (narrow != 0) | (text.try_cast("double") == 0)
+    return F.when((narrow == wide) & is_seen, narrow)
+
+
+def _json_text(source: Source, name: str) -> Column:
+    """Return a field as text, NULL if the record has none; a number passes through a double."""
+    return field_text(name) if source.envelope == "debezium" else F.get_json_object("_text", json_path(source, name))
+
+
+def _wide_decimal(kind: str) -> str:
+    """Return the decimal type with the same digits before the point, and as many after it as there is room for."""
+    precision, scale = decimal_digits(kind)
+    return f"decimal({MOST_DIGITS},{MOST_DIGITS - (precision - scale)})"
+
+
+def _since_1970(number: Column, unit: str) -> Column:
+    # A number outside the years that a text may name is null, and so another type; within them nothing overflows.
+    first, end = epoch_bounds(unit)
+    return F.when((number >= first) & (number < end), F.timestamp_micros(number * F.lit(MICROS[unit])))
+
+
+def is_plain_instant(text: Column) -> Column:
+    """Return whether a text has the form of nearly all instants, `2013-06-30T04:00:00Z`; TIMESTAMP decides all others.
+
+    It costs a fifth of the regular expression. Digits are not looked at but for the last: Spark's parser refuses anything else
+    between these signs (read in its `parseTimestampString`), except white space before the zone.
+    """
+    signs = F.concat(*(text.substr(place, 1) for place in (5, 8, 11, 14, 17)), text.substr(20, 8))
+    last_digit = text.substr(19, 1)
+    return (
+        (F.octet_length(text) == 20)
+        & (signs == "--T::Z")
+        & last_digit.between("0", "9")
+        & (text >= "0002")
+        & (text < "9999")
+    )
+
+
+def _cases(source: Source, fits: Column, broken: list[Case], checks: RowChecks) -> list[Case]:
+    return [
+        (F.col("_value").isNull(), "tombstone", F.lit("the record has no value")),
+        (F.octet_length("_value") == 0, "empty", F.lit("the value has no bytes")),
+        (~fits, "size", F.concat(F.octet_length("_value").cast("string"), F.lit(" bytes"))),
+        *broken,
+        _missing_case(source),
+        *((_breaks(rule), "rule", F.lit(rule.name)) for rule in source.rules),
+        (_is_future(source), "future", _ahead(source)),
+        *([(checks.throws(), "transform", checks.detail())] if checks.ways else []),
+    ]
+
+
+def _first_case(source: Source, cases: list[Case]) -> Column:
+    """Return the index of the first case that fits, NULL if none does.
+
+    A number and not the verdict itself: a stream needs no detail, and what nothing uses is then not compiled.
+    """
+    first: Any = F
+    if source.tombstones == "delete":
+        first = F.when(is_delete(source), F.lit(None))
+    for index, (condition, _, _) in enumerate(cases):
+        first = first.when(condition, F.lit(index))
+    return cast(Column, first)
+
+
+def _reason(cases: list[Case]) -> Column:
+    return F.get(F.array(*(F.lit(reason) for _, reason, _ in cases)), F.col("_case"))
+
+
+def _detail(cases: list[Case]) -> Column:
+    found: Any = F
+    for index, (_, _, detail) in enumerate(cases):
+        found = found.when(F.col("_case") == index, detail)
+    return cast(Column, found)
+
+
+def _schema_id_case(source: Source) -> list[Case]:
+    if not source.reads_headers:
+        return []
+    schema_id = last_header(SCHEMA_ID_HEADER).cast("string")
+    absent = schema_id.isNull() if not source.schema_id_optional else F.lit(False)
+    unknown = F.coalesce(~schema_id.isin(source.schema_ids), F.lit(False))
+    detail = F.coalesce(F.substring(F.make_valid_utf8(schema_id), 1, 100), F.lit("no header schema-id"))
+    return [(absent | unknown, "schema_id", detail)]
+
+
+def last_header(key: str) -> Column:
+    """Return the value of the last header with this key; NULL if there is none.
+
+    Spark compiles this. With a lambda function (`filter`) it would interpret the lambda, and compile nothing of the
+    projection that has it.
+    """
+    from_end = F.array_position(F.reverse(F.col("_headers.key")), key)  # 1 is the last header, 0 is none
+    return F.get("_headers", F.when(from_end > 0, F.size("_headers") - from_end).cast("int"))["value"]
+
+
+def _not_an_object(text: Column) -> Column:
+    # A wrong type leaves the rest of the object readable, so the mark is missing only after an error of syntax.
+    # A text without white space around it, as nearly all are, is not searched by an expression.
+    begins = text.startswith("{") | text.rlike(r"\A\s*\{")
+    ends = text.endswith("}") | text.rlike(r"\}\s*\z")
+    return ~(begins & ends) | F.col("_parsed._end").isNull()
+
+
+def _wrong_type(source: Source) -> Column:
+    parts = [F.col("_parsed._corrupt").isNotNull()]
+    for name, kind in source.schema_.items():
+        if kind == "timestamp" or name in source.exact_decimals:
+            parts.append(_parsed_value(source, name).isNotNull() & F.col(name).isNull())
+        if kind == "double":
+            parts.append(F.coalesce(F.isnan(name) | (F.abs(name) == float("inf")), F.lit(False)))
+    return functools.reduce(operator.or_, parts)
+
+
+def _wrong_fields(source: Source) -> Column:
+    names = []
+    for name, kind in source.schema_.items():
+        wrong = F.col(name).isNull() & _json_text(source, name).isNotNull()
+        if len(parts_of(source, name)) > 1:
+            outer = F.get_json_object("_text", f"$['{parts_of(source, name)[0]}']")
+            wrong = wrong | (F.col(name).isNull() & outer.isNotNull() & ~outer.startswith("{"))
+        if kind == "double":
+            wrong = wrong | F.isnan(name) | (F.abs(name) == float("inf"))
+        names.append(F.when(wrong, F.lit(f"{name} is no {kind}")))
+    return F.concat_ws(", ", *names)
+
+
+def _missing_case(source: Source) -> Case:
+    required = source.required_fields
+    condition = functools.reduce(operator.or_, (F.col(name).isNull() for name in required))
+    return condition, "missing", F.concat_ws(", ", *(F.when(F.col(name).isNull(), F.lit(name)) for name in required))
+
+
+def _breaks(rule: RecordRule) -> Column:
+    value = F.col(rule.field)
+    if isinstance(rule, NotNull):
+        return value.isNull()
+    if isinstance(rule, InSet):
+        return ~value.isin(rule.values)
+    if isinstance(rule, Pattern):
+        return ~_matches(rule.pattern, value)
+    return _outside(rule, value)
+
+
+def _matches(pattern: str, value: Column) -> Column:
+    """Return whether the whole value matches, by an engine that cannot fail on any value (`patterns`)."""
+    try:
+        matcher = matcher_of(pattern)
+    except PatternError:  # in a bundle that ran before such patterns were refused; its meaning must not change
+        return value.rlike(rf"\A(?:{pattern})\z")
+    if matcher.engine == JAVA:
+        return value.rlike(matcher.text)
+
+    def match(values: pa.Array) -> pa.Array:
+        return match_whole(values, matcher.text)
+
+    return cast(Column, arrow_udf(match, "boolean")(value))  # type: ignore[call-overload]  # as in `decode_proto`
+
+
+def _outside(rule: Range, value: Column) -> Column:
+    below = value < rule.min if rule.min is not None else F.lit(False)
+    above = value > rule.max if rule.max is not None else F.lit(False)
+    return below | above
+
+
+def _is_future(source: Source) -> Column:
+    ahead = F.unix_micros(source.event_time) - F.unix_micros("_record_time")
+    return ahead > F.lit(int(source.max_future.total_seconds() * 1_000_000))
+
+
+def _ahead(source: Source) -> Column:
+    seconds = F.unix_seconds(source.event_time) - F.unix_seconds("_record_time")
+    return F.concat(seconds.cast("string"), F.lit(" s after the record's timestamp"))

@@ -1,0 +1,199 @@
+"""Checks of Spark's analysed plan of a transform. Walks the plan through py4j."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rivertwice.definition.refusals import CLOCK, DISTINCT, JAVA, ORDER, PLACE, RANDOM, SKETCH, WHO, FunctionRefusal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROW_NODES = frozenset({"Project", "Filter", "SubqueryAlias", "View", "WithCTE", "CTERelationDef", "CTERelationRef"})
+RESULT_NODES = ROW_NODES | {"Aggregate"}
+# Spark copies a row into each of its hopping windows. (Grouping sets do so too; they group by one expression more.)
+HOPPING_NODES = frozenset({"Expand"})
+_CLASSES: dict[str, FunctionRefusal] = {
+    **dict.fromkeys(
+        ("CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentBatchTimestamp"), CLOCK
+    ),
+    **dict.fromkeys(("CurrentUser", "CurrentDatabase", "CurrentCatalog", "CurrentTimeZone"), CLOCK),
+    "SparkVersion": WHO,
+    **dict.fromkeys(("Rand", "Randn", "RandStr", "Uniform", "Uuid", "Shuffle"), RANDOM),
+    **dict.fromkeys(
+        ("First", "Last", "AnyValue", "MaxBy", "MinBy", "CollectList", "CollectSet", "ListAgg", "Mode"), ORDER
+    ),
+    **dict.fromkeys(("ApproximatePercentile", "HyperLogLogPlusPlus", "CountMinSketchAgg"), SKETCH),
+    **dict.fromkeys(("MonotonicallyIncreasingID", "SparkPartitionID", "InputFileName"), PLACE),
+    **dict.fromkeys(("CallMethodViaReflection", "ScalaUDF", "PythonUDF", "PythonUDAF", "HiveSimpleUDF"), JAVA),
+}
+_WRITTEN = {"GlobalLimit": "LIMIT", "LocalLimit": "LIMIT", "Sort": "ORDER BY"}
+"""Nodes of a plan that a user knows by another word."""
+SUBQUERIES = frozenset({"ScalarSubquery", "Exists", "InSubquery", "ListQuery", "LateralSubquery"})
+# Their result depends on the order of the additions, whatever the input's type.
+_MOMENTS = frozenset(
+    {"StddevSamp", "StddevPop", "VarianceSamp", "VariancePop", "Skewness", "Kurtosis", "Corr", "CovPopulation"}
+    | {"CovSample", "RegrSlope", "RegrIntercept", "RegrR2", "RegrSXY", "RegrSXX", "RegrSYY"}
+)
+
+
+def find_plan_refusals(frame: DataFrame, allowed: frozenset[str], *, compared: bool) -> list[str]:
+    """Return a sentence for each part of the analysed plan of `frame` that is refused, with its line and column."""
+    root = plan_of(frame)
+    refusals: list[str] = []
+    for node in tree(root):
+        name = class_of(node)
+        if name not in allowed and node.children().size():
+            refusals.append(
+                f"{place_of(node)}the plan has {_WRITTEN.get(name, name)}, for which no exact rule exists; use SELECT with GROUP BY over the source"
+            )
+        for whole, expression in placed_expressions(node):
+            why = refusal_of_expression(expression)
+            kind = class_of(expression)
+            if why is not None and (compared or why.always):
+                refusals.append(f"{place_of(expression, whole)}{kind} {why.cause}; {why.remedy}")
+            if kind in SUBQUERIES:
+                refusals.append(
+                    f"{place_of(expression, whole)}the plan has a subquery ({kind}), for which no exact rule exists; "
+                    "use SELECT with GROUP BY over the source"
+                )
+    if sum(class_of(node) == "Aggregate" for node in tree(root)) > 1:
+        refusals.append("the plan aggregates twice, for which no exact late rule exists; write one GROUP BY")
+    return list(dict.fromkeys(refusals))
+
+
+def place_of(node: Any, whole: Any = None) -> str:
+    """Return the place of a node or an expression in the SQL, as the beginning of a sentence; empty if Spark has none.
+
+    Args:
+        node: a node of a plan or of an expression.
+        whole: the whole expression that contains it; its alias names the column.
+    """
+    origin = node.origin()
+    if origin.line().isEmpty() and whole is not None:
+        origin = whole.origin()
+    result = f"result column {whole.name()!r}: " if whole is not None and class_of(whole) == "Alias" else ""
+    if origin.line().isEmpty():
+        return result
+    start = origin.startPosition()
+    column = f", column {start.get() + 1}" if start.isDefined() else ""
+    return f"line {origin.line().get()}{column}: {result}"
+
+
+def leaf_columns(frame: DataFrame) -> list[list[str]]:
+    """Return the column names of each relation that the plan of `frame` reads."""
+    leaves = [
+        node for node in tree(plan_of(frame)) if not node.children().size() and class_of(node) != "CTERelationRef"
+    ]
+    return [[attribute.name() for attribute in items(node.output())] for node in leaves]
+
+
+def grouping_sizes(frame: DataFrame) -> list[int]:
+    """Return by how many expressions each aggregation in the plan of `frame` groups."""
+    return [node.groupingExpressions().size() for node in tree(plan_of(frame)) if class_of(node) == "Aggregate"]
+
+
+def computed_keys(frame: DataFrame, keys: Sequence[str]) -> list[str]:
+    """Return which of `keys` are not plain fields of the relation that the plan of `frame` reads."""
+    root = plan_of(frame)
+    fields: dict[int, str] = {}
+    for node in tree(root):
+        if not node.children().size():
+            fields |= {attribute.exprId().id(): attribute.name() for attribute in items(node.output())}
+    plain = {
+        attribute.name()
+        for attribute in items(root.output())
+        if fields.get(attribute.exprId().id()) == attribute.name()
+    }
+    return [key for key in keys if key not in plain]
+
+
+def inexact_columns(frame: DataFrame) -> dict[str, str]:
+    """Return the result columns whose value depends on the order in which floating-point numbers are added, with their place."""
+    root = plan_of(frame)
+    tainted: dict[int, str] = {}
+    for node in reversed(list(tree(root))):
+        for expression in items(node.expressions()):
+            parts = list(tree(expression))
+            refers = [attribute.exprId().id() for attribute in items(expression.references().toSeq())]
+            adding = next((part for part in parts if _adds_doubles(part)), None)
+            before = next((tainted[column_id] for column_id in refers if column_id in tainted), None)
+            if class_of(expression) == "Alias" and (adding is not None or before is not None):
+                place = before if adding is None else place_of(adding)
+                tainted[expression.exprId().id()] = place or place_of(expression)
+    outputs = ((attribute.name(), attribute.exprId().id()) for attribute in items(root.output()))
+    return {name: tainted[column_id] for name, column_id in outputs if column_id in tainted}
+
+
+def unfit_keys(frame: DataFrame, keys: Sequence[str], event_time: str) -> dict[str, str]:
+    """Return key to the reason why it does not divide the work: it has one value only, or is the event time itself."""
+    root = plan_of(frame)
+    means: dict[int, Any] = {}
+    for node in tree(root):
+        means |= {
+            alias.exprId().id(): alias.child() for alias in items(node.expressions()) if class_of(alias) == "Alias"
+        }
+    reasons = {}
+    for output in items(root.output()):
+        expression, name = output, output.name()
+        while class_of(expression) == "AttributeReference" and expression.exprId().id() in means:
+            expression = means[expression.exprId().id()]
+        if name in keys and expression.foldable():
+            reasons[name] = "it has the same value in every row, so all records meet in one task"
+        elif name in keys and class_of(expression) == "AttributeReference" and expression.name() == event_time:
+            reasons[name] = "it is the event time itself, so nearly every record is a group of its own"
+    return reasons
+
+
+def refusal_of_expression(expression: Any) -> FunctionRefusal | None:
+    """Return why an expression of a plan is refused, or None."""
+    name = class_of(expression)
+    if name == "AggregateExpression" and expression.isDistinct():
+        return DISTINCT
+    if name in _CLASSES:
+        return _CLASSES[name]
+    if name.startswith(("Hll", "Kll", "Theta", "Bitmap", "Approx")):
+        return SKETCH
+    leaf = expression.children().size() == 0
+    return RANDOM if leaf and not expression.deterministic() else None
+
+
+def _adds_doubles(expression: Any) -> bool:
+    name = class_of(expression)
+    if name in _MOMENTS:
+        return True
+    if name not in ("Sum", "Average"):
+        return False
+    kind = expression.children().apply(0).dataType().typeName()
+    return kind in ("double", "float") or (name == "Average" and kind == "long")
+
+
+def plan_of(frame: DataFrame) -> Any:
+    """Return the analysed plan of a frame."""
+    return frame._jdf.queryExecution().analyzed()
+
+
+def class_of(node: Any) -> str:
+    """Return the simple name of a Scala object's class."""
+    return str(node.getClass().getSimpleName()).rstrip("$")
+
+
+def items(sequence: Any) -> Iterator[Any]:
+    """Yield the items of a Scala sequence."""
+    for index in range(sequence.size()):
+        yield sequence.apply(index)
+
+
+def tree(node: Any) -> Iterator[Any]:
+    """Yield a plan's node, or an expression, and all below it."""
+    yield node
+    for child in items(node.children()):
+        yield from tree(child)
+
+
+def placed_expressions(plan_node: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every expression of a plan's node and all its parts, each after the whole expression that contains it."""
+    for whole in items(plan_node.expressions()):
+        for expression in tree(whole):
+            yield whole, expression

@@ -1,1 +1,0 @@
-"""Measurements of a stream: figures with their units, the alerts on them, and likely causes. Reads only."""

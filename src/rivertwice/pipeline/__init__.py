@@ -1,1 +1,0 @@
-"""The definition of a pipeline, and its compilation for stream and for batch."""

@@ -1,1 +1,0 @@
-"""Privacy: a person's key is replaced everywhere in the platform, so that counts by key stay comparable."""

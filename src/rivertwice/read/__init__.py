@@ -1,0 +1,1 @@
+"""What reads and changes nothing: results, explain, and everything the page shows."""

@@ -1,0 +1,207 @@
+"""The backfills of a pipeline: what each one is, how far it is, whether it serves, and which cannot be published any more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rivertwice.backfill.audit import read_audit
+from rivertwice.backfill.model import BackfillPlan
+from rivertwice.backfill.observe import stale_ranges
+from rivertwice.backfill.publish import find_refusal
+from rivertwice.backfill.store import METADATA_KEY, app_of, backfill_folder, list_backfills, load_plan
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import TimeRange, iso_of_ms, to_iso
+from rivertwice.core.locks import is_locked
+from rivertwice.core.settings import Settings
+from rivertwice.read.serving import open_serving
+from rivertwice.storage import delta
+from rivertwice.storage.delta_read import read_history
+from rivertwice.storage.remembered import Remembered
+from rivertwice.timeline.lineage import head_path, path_semantics
+from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence
+from rivertwice.timeline.served_rows import publications_of
+from rivertwice.timeline.serving import select_serving
+
+LISTED = 25
+_HISTORY = 500  # newest commits of `corrections` in which the times of chunks are looked for
+
+RUNNING, PLANNED, CUT_OFF, FAILED, AUDITED = "running", "planned", "cut off", "audit failed", "audited"
+PUBLISHED, REPLACED, OBSOLETE = "published", "replaced", "obsolete"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is stored of a backfill besides its plan.
+
+    Attributes:
+        done: chunks that are committed.
+        locked: whether a process computes it now.
+        passed: what its audit found; None: it has none.
+        published: number of its publication; None: it is not published.
+        serves: whether a window serves rows of it.
+        why_obsolete: why it cannot be published any more; None: it can.
+    """
+
+    done: int
+    locked: bool
+    passed: bool | None
+    published: int | None
+    serves: bool
+    why_obsolete: str | None
+
+
+def decide_state(facts: Facts) -> str:
+    """Return what a backfill is, in one word. Pure."""
+    if facts.published is not None:
+        return PUBLISHED if facts.serves else REPLACED
+    if facts.locked:
+        return RUNNING
+    if facts.passed is False:
+        return FAILED
+    if facts.why_obsolete is not None:
+        return OBSOLETE
+    if facts.passed:
+        return AUDITED
+    return CUT_OFF if facts.done else PLANNED
+
+
+def list_of_backfills(settings: Settings, name: str, skip: int = 0, limit: int = LISTED) -> dict[str, Any]:
+    """Return the stored backfills, newest first, as plain values, and the windows that are stale.
+
+    Args:
+        settings: where everything is stored.
+        name: the version that serves, or `NAME@v2`.
+        skip: leave out so many of the newest.
+        limit: at most so many.
+    """
+    home = open_serving(settings, name).home
+    ids = list_backfills(home)[::-1]
+    entries, path = read_sequence(home), head_path(home)
+    semantics, publications = path_semantics(home, path), publications_of(entries)
+    serving = {entry.backfill for entry in select_serving(publications, semantics)}
+    times = chunk_times(home)
+    corrections = delta.open_table(home.tables.corrections)
+    rows = []
+    for backfill in ids[skip : skip + limit]:
+        try:
+            plan = load_plan(home, backfill)
+        except RequestError as error:
+            rows.append({"id": backfill, "state": "unreadable", "why": str(error)})
+            continue
+        done = None if corrections is None else corrections.transaction_version(app_of(backfill))
+        audit = read_audit(home, backfill)
+        publication = next((entry for entry in publications if entry.backfill == backfill), None)
+        facts = Facts(
+            0 if done is None else done + 1,
+            is_locked(backfill_folder(home, backfill) / "lock"),
+            None if audit is None else bool(audit["passed"]),
+            None if publication is None else publication.seq,
+            backfill in serving,
+            str(find_refusal(home, plan, entries) or "") or None if publication is None else None,
+        )
+        rows.append(_row(home, plan, facts, audit, entries, times.get(backfill, {})))
+    stale = _stale(home)
+    return {
+        "name": home.root.name,
+        "total": len(ids),
+        "skip": skip,
+        "backfills": rows,
+        "stale": {
+            "total": len(stale),
+            "ranges": [{"from": to_iso(part.start), "to": to_iso(part.end)} for part in stale[:LISTED]],
+        },
+    }
+
+
+def _stale(home: PipelineHome) -> list[TimeRange]:
+    """Return the ranges of event time that the newest reconcile found stale and no publication repaired since."""
+    tables = (home.tables.verdicts, home.tables.reconciles, home.tables.sequence)
+    return _STALE.get(str(home.root), tables, lambda: stale_ranges(home))
+
+
+def _row(
+    home: PipelineHome,
+    plan: BackfillPlan,
+    facts: Facts,
+    audit: Mapping[str, Any] | None,
+    entries: Sequence[Entry],
+    times: Mapping[int, datetime],
+) -> dict[str, Any]:
+    state = decide_state(facts)
+    entry = next((each for each in entries if each.seq == facts.published), None)
+    failed = [] if audit is None else [check for check in audit["checks"] if not check["passed"]]
+    planned_at = planned_at_of(home, plan.id)
+    return {
+        "id": plan.id,
+        "state": state,
+        "why": _why(state, facts, failed),
+        "reason": plan.reason,
+        "from": iso_of_ms(plan.ranges[0][0]) if plan.ranges else None,
+        "to": iso_of_ms(plan.ranges[-1][1]) if plan.ranges else None,
+        "pieces": len(plan.ranges),
+        "windows": plan.windows,
+        "records": plan.records,
+        "late": plan.late,
+        "done": facts.done,
+        "chunks": len(plan.chunks),
+        "chunk_times": [to_iso(times[chunk]) for chunk in sorted(times)][-20:],
+        "rows": None if audit is None else audit["rows"],
+        "planned_at": to_iso(planned_at),
+        "published_at": None if entry is None else to_iso(entry.created_at),
+        "sequence": facts.published,
+        "replaces": list(plan.replaces),
+        "command": f"rivertwice backfill run {plan.pipeline} --id {plan.id}"
+        if state in (PLANNED, CUT_OFF, AUDITED, FAILED)
+        else None,
+    }
+
+
+def _why(state: str, facts: Facts, failed: Sequence[Mapping[str, Any]]) -> str | None:
+    if state == FAILED:
+        return "; ".join(f"{check['name']}: {check['detail']}" for check in failed)
+    if state == OBSOLETE:
+        return facts.why_obsolete
+    if state == CUT_OFF:
+        return f"no process computes it; run again, it continues after chunk {facts.done}"
+    return None
+
+
+def planned_at_of(home: PipelineHome, backfill: str) -> datetime:
+    """Return when a plan was stored."""
+    path: Path = backfill_folder(home, backfill) / "plan.json"
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+
+
+def chunk_times(home: PipelineHome) -> dict[str, dict[int, datetime]]:
+    """Return when the chunks of the newest backfills were committed, as far as the table's log still says so."""
+    table = delta.open_table(home.tables.corrections)
+    found: dict[str, dict[int, datetime]] = {}
+    for commit in [] if table is None else read_history(home.tables.corrections, table, _HISTORY):
+        if METADATA_KEY in commit:
+            about = json.loads(commit[METADATA_KEY])
+            at = datetime.fromtimestamp(int(commit["timestamp"]) / 1000, UTC)
+            found.setdefault(about["id"], {})[int(about["chunk"])] = at
+    return found
+
+
+def seconds_of_newest(home: PipelineHome) -> dict[str, Any] | None:
+    """Return how long the newest backfill that was published took from its plan to its publication, and of how many records."""
+    for entry in reversed(read_sequence(home)):
+        if entry.kind != PUBLICATION:
+            continue
+        try:
+            plan = load_plan(home, entry.payload["backfill"])
+            seconds = (entry.created_at - planned_at_of(home, plan.id)).total_seconds()
+        except (RequestError, FileNotFoundError):  # the plan was removed, or is of another release
+            continue
+        return {"id": plan.id, "seconds": round(max(0.0, seconds), 1), "records": plan.records, "windows": plan.windows}
+    return None
+
+
+_STALE: Remembered[list[TimeRange]] = Remembered(32)

@@ -1,0 +1,133 @@
+"""What is true of a pipeline now, each fact with its instant: what `now` decides on. Values alone; `read_facts` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rivertwice.agent.alert_model import Alert
+from rivertwice.agent.health import StreamObservation
+from rivertwice.core.instants import parse_iso
+from rivertwice.timeline.sequence import Entry
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the gate of a reconcile found; `repeats` is the kind of another one that says the same."""
+
+    severity: str
+    kind: str
+    message: str
+    pair: str = ""
+    repeats: str = ""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows in which served rows have one verdict: how many, and the first and last start."""
+
+    count: int
+    first: datetime
+    last: datetime
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the newest reconcile found.
+
+    Attributes:
+        at: when it ran. timeline, batch, sequence: what it looked at.
+        served, stream: verdict to rows.
+        windows: verdict to the windows of served rows that have it; only of those that differ.
+        late_share: late pairs of record and window among all; limit: above which it is an alert.
+        left_by: the head move that left its batch, so what is served now was not compared; None: the head's path has it.
+    """
+
+    run: str
+    at: datetime
+    timeline: str
+    batch: int
+    sequence: int
+    served: Mapping[str, int]
+    stream: Mapping[str, int]
+    late_share: float | None
+    limit: float
+    windows: Mapping[str, Windows] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    passed: bool = True
+    left_by: Entry | None = None
+
+
+@dataclass(frozen=True)
+class UnfinishedOperation:
+    """A restore, rewind or upgrade that is not done."""
+
+    id: str
+    noun: str
+    since: datetime
+    step: int
+    steps: int
+    name: str
+    finish: str
+
+
+@dataclass(frozen=True)
+class Savepoints:
+    """The newest proved savepoint.
+
+    Attributes:
+        proved_at: when it was taken; None: none is proved.
+        limit: age beyond which it is too old.
+        recovery_s: what a fall-back to it would take; over: whether that is longer than was promised.
+    """
+
+    proved_at: datetime | None
+    limit: timedelta
+    recovery_s: float | None = None
+    over: bool = False
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is true of one pipeline.
+
+    Attributes:
+        stream: what `agent.view.view_stream` returns.
+        alerts: those whose cause lasts, of the pipeline and of the whole home.
+        head_at: when the head last moved, its number in the sequence, and to which timeline.
+        published_at: the newest publication, and its number.
+        began_at: when the first batch of the head's path was committed.
+        reconcile_every: how often a reconcile starts by itself; None: nobody has scheduled one, or its rhythm is not a simple one.
+        compare: whether the definition asks for a comparison.
+        has_room: whether the home's disk has room.
+        dead: that too many of the newest records are dead letters, in words; empty: they are not.
+        unread: what cannot be read now, with the reason.
+    """
+
+    name: str
+    observation: StreamObservation
+    stream: Mapping[str, Any]
+    alerts: tuple[Alert, ...] = ()
+    verdict: Verdict | None = None
+    head: Entry | None = None
+    published: Entry | None = None
+    began_at: datetime | None = None
+    quality: Mapping[str, Any] | None = None
+    retention: Mapping[str, Any] | None = None
+    retention_at: datetime | None = None
+    savepoints: Savepoints | None = None
+    first_load: Mapping[str, Any] | None = None
+    stream_load: Mapping[str, Any] | None = None
+    operation: UnfinishedOperation | None = None
+    reconcile_every: timedelta | None = None
+    compare: bool = True
+    has_room: bool = True
+    dead: str = ""
+    unread: tuple[tuple[str, str], ...] = ()
+
+
+def instant_of(text: str | None) -> datetime | None:
+    """Return the instant of a text that a view contains."""
+    return None if text is None else parse_iso(text).astimezone(UTC)

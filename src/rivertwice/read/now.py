@@ -1,0 +1,739 @@
+"""The one sentence about a pipeline, from what is known of its stream and its data: what is wrong, since when, what to do. Pure.
+
+All that is wrong is found, the worst comes first. `rivertwice status` and the page print the same sentence. It contains instants and
+no ages, so it stays the same while nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from rivertwice.agent.alert_kinds import AGENT_DEAD, KINDS, PIPELINE, STREAM_KINDS, TASK_FAILED, meaning_of
+from rivertwice.agent.alert_model import CRITICAL, Alert
+from rivertwice.agent.backoff import REACTIONS, next_attempt
+from rivertwice.agent.decide import HUNG_AFTER
+from rivertwice.agent.health import AGENT_SILENT, UNRESPONSIVE, is_lag_fresh
+from rivertwice.core.text import counted
+from rivertwice.read.facts import Facts, Finding, Verdict, instant_of
+from rivertwice.read.problems import ALERTS, BAD, CALM, DATA, GOOD, LEVELS, NONE, STREAM, WARN, Problem, moment, share
+from rivertwice.reconcile.gate import DEAD_SHARE
+from rivertwice.timeline.verdicts import DEFECT, LATE, NOT_COMPARABLE
+
+# What is wrong with what a pipeline serves, by its newest reconcile, its own suite and its open alerts. Pure.
+
+UNSCHEDULED = timedelta(days=1)
+"""Where no reconcile is scheduled, a verdict that is older than this, with new batches since, is stale."""
+_OWN = frozenset({"defect", "late_share", "not_comparable", "quality", DEAD_SHARE})
+
+
+def find_data_problems(facts: Facts, now: datetime) -> Iterator[Problem]:
+    """Yield what is wrong with what is served, and the open alerts about anything else."""
+    if facts.verdict is None:
+        yield from _never(facts, now)
+    else:
+        yield from _defect(facts, facts.verdict)
+        yield from _late(facts, facts.verdict)
+        yield from _not_comparable(facts, facts.verdict)
+        yield from _findings(facts, facts.verdict)
+    yield from _dead(facts)
+    yield from _quality(facts)
+    yield from _stale(facts, now)
+    yield from (_alert(facts, alert) for alert in facts.alerts)
+
+
+def expected_every(facts: Facts) -> timedelta:
+    """Return how old a verdict may be while new batches come: two rounds of the reconcile's schedule."""
+    return UNSCHEDULED if facts.reconcile_every is None else 2 * facts.reconcile_every
+
+
+def why_stale(facts: Facts) -> str | None:
+    """Return why the newest verdict is not about what is served now; None if it is, whatever its age."""
+    verdict = facts.verdict
+    if verdict is None:
+        return None
+    if verdict.left_by is not None:
+        return f"it is from before the head moved to {verdict.left_by.payload['timeline']} at {moment(verdict.left_by.created_at)}"
+    if facts.published is not None and verdict.sequence < facts.published.seq:
+        return f"it is from before {facts.published.payload['backfill']} was published at {moment(facts.published.created_at)}"
+    return None
+
+
+def _reconcile(facts: Facts) -> str:
+    return f"`rivertwice reconcile {facts.name}`, or start the DAG reconcile"
+
+
+def _never(facts: Facts, now: datetime) -> Iterator[Problem]:
+    if not facts.compare or facts.began_at is None:
+        return
+    is_due = now - facts.began_at > expected_every(facts)
+    what = "no reconcile has compared anything yet, so it is not known whether what is served is right"
+    yield Problem(
+        "not_reconciled", WARN if is_due else NONE, DATA, what, facts.began_at, "", _reconcile(facts), "correctness"
+    )
+
+
+def _defect(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
+    served, stream = verdict.served.get(DEFECT, 0), verdict.stream.get(DEFECT, 0)
+    next_command = (
+        f"`rivertwice verdicts {facts.name} --verdict {DEFECT}` names them; a backfill of their windows replaces them"
+    )
+    covers = frozenset({"defect"})
+    if served:
+        what = f"{counted(served, 'served row is', 'served rows are')} not what the log gives ({DEFECT}){_where(verdict, DEFECT)}"
+        touches = f"{served:,} of {sum(verdict.served.values()):,} served rows are wrong"
+        then, tab = _waiting_repair(facts, covers) or (next_command, "correctness")
+        yield Problem("defect", BAD, DATA, what, verdict.at, touches, then, tab, covers)
+    elif stream:
+        what = f"the stream has emitted {counted(stream, 'row', 'rows')} that the log does not give ({DEFECT})"
+        yield Problem(
+            "defect",
+            BAD,
+            DATA,
+            what,
+            verdict.at,
+            "what is served was put right by backfills",
+            next_command,
+            "correctness",
+            covers,
+        )
+
+
+def _late(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
+    what = _too_late(verdict)
+    if what is None:
+        return
+    served, stream = verdict.served.get(LATE, 0), verdict.stream.get(LATE, 0)
+    covers = frozenset({"late_share"})
+    if served:
+        rows = sum(verdict.served.values())
+        touches = f"{counted(served, 'served row lacks', 'served rows lack')} late records, of {rows:,}{_where(verdict, LATE)}"
+        next_act = f"repair them by a backfill: `rivertwice backfill plan {facts.name}` shows it"
+        then, tab = _waiting_repair(facts, covers) or (next_act, "backfills")
+        yield Problem("served_late", BAD, DATA, what, verdict.at, touches, then, tab, covers)
+        return
+    touches = f"the stream missed them in {counted(stream, 'row', 'rows')}; backfills have put right all that is served"
+    next_act = "wait longer for late records: `rivertwice advise` measures what a longer watermark would cost"
+    yield Problem("late_share", WARN, DATA, what, verdict.at, touches, next_act, "correctness", covers)
+
+
+def _waiting_repair(facts: Facts, kinds: frozenset[str]) -> tuple[str, str] | None:
+    """Return what to do about alerts of some kinds whose repair waits for a person, and where; None if none does."""
+    if any(alert.cause.kind in kinds and alert.details.get("repair_run") for alert in facts.alerts):
+        return "a repair is proposed: look at it, then approve or decline it", "alerts"
+    return None
+
+
+def _too_late(verdict: Verdict) -> str | None:
+    """Return that more records came too late than the limit allows, in all or in one partition; None if they did not."""
+    if verdict.late_share is not None and verdict.late_share > verdict.limit:
+        return f"{share(verdict.late_share)} of the records came too late, above the limit of {share(verdict.limit)}"
+    return next((each.message for each in verdict.findings if each.kind == "late_share"), None)
+
+
+def _not_comparable(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
+    found = [each for each in verdict.findings if each.kind in ("not_comparable", "nothing_compared")]
+    if not found:
+        return
+    served = verdict.served.get(NOT_COMPARABLE, 0)
+    nothing = any(each.severity == CRITICAL for each in found)
+    rows = served or verdict.stream.get(NOT_COMPARABLE, 0)
+    which = "served rows" if served else "rows of the stream"
+    what = f"{rows:,} {which} cannot be compared, for reasons that are named{_where(verdict, NOT_COMPARABLE)}"
+    kind = "nothing_compared" if nothing else "not_comparable"
+    then = f"`rivertwice verdicts {facts.name} --verdict {NOT_COMPARABLE}` names the reasons"
+    covers = frozenset({"not_comparable", "nothing_compared"})
+    yield Problem(
+        kind, BAD if nothing else WARN, DATA, what, verdict.at, KINDS[kind].meaning, then, "correctness", covers
+    )
+
+
+def _findings(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
+    """Yield what the gate found beyond rows: of each kind one, the critical ones first."""
+    said = (*_OWN, "nothing_compared")
+    others = [each for each in verdict.findings if each.kind not in said and each.repeats not in said]
+    seen: set[str] = set()
+    for each in sorted(others, key=lambda one: one.severity != CRITICAL):
+        if each.kind in seen:
+            continue
+        seen.add(each.kind)
+        alike = sum(one.kind == each.kind for one in others)
+        yield _finding(facts, verdict, each, alike)
+
+
+def _finding(facts: Facts, verdict: Verdict, found: Finding, alike: int) -> Problem:
+    more = f" (and {alike - 1} more of this kind)" if alike > 1 else ""
+    kind = KINDS.get(found.kind)
+    return Problem(
+        "finding" if found.severity == CRITICAL else "noted", BAD if found.severity == CRITICAL else WARN, DATA, f"the reconcile found ({found.kind}): {found.message}{more}",
+        verdict.at, "" if kind is None else kind.meaning, "" if kind is None else f"`{_command(kind.verb, facts.name)}`", "correctness",
+        frozenset({found.kind}),
+    )  # fmt: skip
+
+
+def _dead(facts: Facts) -> Iterator[Problem]:
+    if facts.dead:
+        kind = KINDS[DEAD_SHARE]
+        then, covers = f"`{_command(kind.verb, facts.name)}`", frozenset({DEAD_SHARE})
+        yield Problem(DEAD_SHARE, WARN, DATA, facts.dead, None, kind.meaning, then, "letters", covers)
+
+
+def _quality(facts: Facts) -> Iterator[Problem]:
+    view = facts.quality
+    failing = {} if view is None else {word: number for word, number in view["failing"].items() if number}
+    if view is None or not failing:
+        return
+    is_critical = bool(failing.get(CRITICAL))
+    counts = ", ".join(f"{number} {word}" for word, number in failing.items())
+    what = f"{counts} of {view['expectations']} expectations of the pipeline's own suite fail: {view['found'][0]['message']}"
+    if not is_critical and not failing.get("warning"):
+        return
+    covers = frozenset({"quality"})
+    then = f"`rivertwice quality {facts.name}`"
+    yield Problem(
+        "quality", BAD if is_critical else WARN, DATA, what, None, KINDS["quality"].meaning, then, "correctness", covers
+    )
+
+
+def _stale(facts: Facts, now: datetime) -> Iterator[Problem]:
+    verdict = facts.verdict
+    if verdict is None:
+        return
+    why = why_stale(facts)
+    if why is not None and verdict.left_by is not None:
+        touches = "what is served now was not compared yet"
+        yield Problem(
+            "stale_verdict",
+            WARN,
+            DATA,
+            f"the verdict is stale: {why}",
+            verdict.left_by.created_at,
+            touches,
+            _reconcile(facts),
+            "correctness",
+        )
+        return
+    batch = facts.stream.get("batch")
+    has_news = batch is not None and (facts.stream.get("timeline"), batch) != (verdict.timeline, verdict.batch)
+    if (
+        facts.compare
+        and has_news
+        and facts.stream.get("desired") == "running"
+        and now - verdict.at > expected_every(facts)
+    ):
+        what = f"the verdict is older than it should be: it is of batch {verdict.batch}, and the stream is at batch {batch}"
+        touches = "windows that closed since were not compared yet"
+        yield Problem("stale_verdict", WARN, DATA, what, verdict.at, touches, _reconcile(facts), "correctness")
+
+
+def _alert(facts: Facts, alert: Alert) -> Problem:
+    kind = KINDS.get(alert.cause.kind)
+    command = "" if kind is None else f"`{_command(kind.verb, alert.cause.pipeline)}`"
+    about = f" ({alert.cause.subject})" if alert.cause.subject else ""
+    return Problem(
+        "table_damage" if alert.cause.kind == "table_damage" else "alert", _gravity(alert), ALERTS,
+        f"the alert {alert.cause.kind}{about} is open: {alert.message.rstrip('.')}", alert.since, meaning_of(alert.cause), command, "alerts",
+        alert=alert.cause.kind,
+    )  # fmt: skip
+
+
+def _gravity(alert: Alert) -> str:
+    """Return the level of an alert; no served number depends on a task that failed, so that one is less than a dead driver."""
+    return BAD if alert.severity == CRITICAL and alert.cause.kind != TASK_FAILED else WARN
+
+
+def _command(verb: tuple[str, ...], pipeline: str) -> str:
+    words = [pipeline if word == PIPELINE else word for word in verb if word != PIPELINE or pipeline]
+    return " ".join(("rivertwice", *words))
+
+
+def _where(verdict: Verdict, word: str) -> str:
+    """Return in which windows served rows have a verdict."""
+    windows = verdict.windows.get(word)
+    if windows is None:
+        return ""
+    if windows.count == 1:
+        return f", in the window of {moment(windows.first)}"
+    return f", in {windows.count:,} windows from {moment(windows.first)} to {moment(windows.last)}"
+
+
+# What is wrong with a pipeline's stream, or under way. Pure.
+
+CATCHES_UP_S = 60.0
+"""A lag that is gone sooner is no news."""
+ARRIVALS_S = 60.0
+"""A lag of fewer records than arrive in so many seconds is what any batch leaves, and its trend over a few batches is chance."""
+FULL = frozenset({"disk_full", "disk"})
+STREAM_ALERTS = frozenset(STREAM_KINDS)
+
+
+def find_stream_problems(facts: Facts, now: datetime) -> Iterator[Problem]:
+    """Yield what is wrong with the stream, and what is under way."""
+    yield from _disk(facts)
+    yield from _work(facts)
+    intent = facts.observation.intent
+    if intent is None:
+        yield Problem(
+            "not_asked",
+            NONE,
+            STREAM,
+            "nobody has asked for this stream to run",
+            None,
+            "",
+            f"`rivertwice start {facts.name}`",
+        )
+    elif intent.desired != "running":
+        what = f"the stream is stopped, as {intent.by} asked for"
+        yield Problem(
+            "stopped",
+            NONE,
+            STREAM,
+            what,
+            intent.updated_at,
+            _served_until(facts, now),
+            f"`rivertwice start {facts.name}`",
+        )
+    else:
+        yield from _running(facts, now)
+        yield from _safety(facts, now)
+    yield from _retention(facts)
+
+
+def _disk(facts: Facts) -> Iterator[Problem]:
+    alert = next((each for each in facts.alerts if each.cause.kind in FULL), None)
+    if alert is not None or not facts.has_room:
+        meaning = KINDS["disk_full"].meaning
+        what = "the disk of the home is full"
+        yield Problem(
+            "disk_full", BAD, STREAM, what, None if alert is None else alert.since, meaning,
+            "free space on it (`rivertwice doctor` shows what takes it); what was waiting continues by itself", covers=FULL,
+        )  # fmt: skip
+
+
+def _running(facts: Facts, now: datetime) -> Iterator[Problem]:
+    seen = facts.observation
+    if seen.given_up:
+        yield Problem(
+            "given_up", BAD, STREAM, f"the agent has given up the stream: {seen.given_up}", seen.memory.broken_at, _gets_older(facts, now),
+            f"cure the cause, then `rivertwice start {facts.name}`", "logs", covers=STREAM_ALERTS | {"retention"},
+        )  # fmt: skip
+        return
+    if not _agent_lives(facts, now):
+        driver = "the driver runs on" if seen.owner is not None else "no driver runs"
+        touches = KINDS[AGENT_DEAD].meaning if seen.owner is not None else _gets_older(facts, now)
+        yield Problem(
+            "agent_dead", BAD, STREAM, f"no agent lives; {driver}, and nobody would start it again", seen.agent_at, touches,
+            "`rivertwice agent start`", covers=STREAM_ALERTS | {AGENT_DEAD},
+        )  # fmt: skip
+        if seen.owner is None:
+            return
+    if seen.owner is None:
+        yield from _without_driver(facts, now)
+    else:
+        yield from _with_driver(facts, now)
+
+
+def _without_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
+    seen, memory = facts.observation, facts.observation.memory
+    if seen.state == "restoring":
+        since = None if memory.fall_back is None else memory.fall_back.since
+        yield Problem(
+            "restoring", WARN, STREAM, "the live checkpoint was damaged; the agent restores the newest proved savepoint", since,
+            _gets_older(facts, now), "nothing: the stream continues by itself after it", "timelines", covers=STREAM_ALERTS,
+        )  # fmt: skip
+        return
+    if seen.state == "starting":
+        yield from _starting(facts, now)
+        return
+    failure = memory.failures[-1] if memory.failures else None
+    if failure is not None:
+        why, since = f"the last one ended as {failure.failure}: {REACTIONS[failure.failure].because}", failure.at
+    elif seen.last_exit is not None:
+        why, since = f"the last one ended as {seen.last_exit.failure}: {seen.last_exit.message}", seen.last_exit.at
+    else:
+        why, since = "none was started yet", None if seen.intent is None else seen.intent.updated_at
+    if failure is None and seen.intent is not None and (since is None or seen.intent.updated_at > since):
+        why, since = "none was started yet", seen.intent.updated_at
+    attempt = next_attempt(memory.failures)
+    waits = attempt is not None and attempt > now
+    then = (
+        f"nothing: the agent starts it again at {moment(attempt)}"
+        if attempt is not None and waits
+        else "nothing: the agent starts it now"
+    )
+    if failure is not None and len(memory.failures) > 1 and waits:
+        then = f"look at the tab Logs (`rivertwice logs {facts.name}`); the agent tries again at {moment(attempt) if attempt else 'once'}"
+    yield Problem(
+        "driver_down",
+        BAD,
+        STREAM,
+        f"no driver runs; {why}",
+        since,
+        _gets_older(facts, now),
+        then,
+        "logs",
+        covers=STREAM_ALERTS,
+    )
+
+
+def _starting(facts: Facts, now: datetime) -> Iterator[Problem]:
+    seen, memory = facts.observation, facts.observation.memory
+    since = memory.last_start_at
+    if memory.failures:
+        failure = memory.failures[-1]
+        what = f"a driver starts again, after one that ended as {failure.failure}"
+        yield Problem(
+            "starts_again",
+            WARN,
+            STREAM,
+            what,
+            failure.at,
+            _gets_older(facts, now),
+            "nothing: it is starting",
+            "logs",
+            covers=STREAM_ALERTS,
+        )
+    elif facts.began_at is None:
+        yield Problem(
+            "first_start", CALM, STREAM, "the first driver of this stream starts", since, "nothing is served yet", ""
+        )
+    else:
+        yield Problem(
+            "starting",
+            CALM,
+            STREAM,
+            "a driver starts",
+            since or (seen.intent.updated_at if seen.intent else None),
+            "",
+            "",
+        )
+
+
+def _with_driver(facts: Facts, now: datetime) -> Iterator[Problem]:
+    seen, view = facts.observation, facts.stream
+    beat = seen.heartbeat
+    if seen.state == "starting":
+        yield from _starting(facts, now)
+        return
+    if seen.state == UNRESPONSIVE and beat is not None:
+        level = BAD if now - beat.at > HUNG_AFTER else WARN
+        what = f"the driver (pid {beat.pid}) lives and reports nothing"
+        then = f"look at its log (`rivertwice logs {facts.name}`); if it hangs, end process {beat.pid}: the agent starts it again"
+        yield Problem(
+            "unresponsive", level, STREAM, what, beat.at, _gets_older(facts, now), then, "logs", covers=STREAM_ALERTS
+        )
+        return
+    if seen.state == "draining":
+        yield Problem("draining", CALM, STREAM, "the driver ends its running batch, and then itself", None, "", "")
+        return
+    if not is_lag_fresh(view):
+        since = instant_of(view["lag_at"])
+        what = "the lag is not known: the driver gets no answer from Kafka"
+        yield Problem(
+            "lag_unknown",
+            WARN,
+            STREAM,
+            what,
+            since,
+            "",
+            f"`rivertwice metrics {facts.name}` asks Kafka; is the broker up?",
+            "health",
+        )
+        return
+    yield from _lag(facts)
+
+
+def _lag(facts: Facts) -> Iterator[Problem]:
+    view = facts.stream
+    lag, arriving, gone_in_s = view["lag"], view["arriving_per_s"], view["catch_up_s"]
+    is_long = bool(lag) and (arriving is None or lag > ARRIVALS_S * arriving)
+    if view["placed_until"] or (is_long and gone_in_s is not None and gone_in_s > CATCHES_UP_S):
+        gone = "" if gone_in_s is None else f", gone in about {_rough(gone_in_s)}"
+        what = f"the stream catches up: {counted(lag or 0, 'record waits', 'records wait')}{gone}"
+        yield Problem(
+            "catching_up", CALM, STREAM, what, None, "newer windows are served later than usual", "", "health"
+        )
+    elif is_long and arriving is not None and gone_in_s is None:
+        what = f"{counted(lag, 'record waits', 'records wait')} and the lag does not shrink, while {arriving:.0f} a second arrive"
+        touches = "what is served is right, and newer windows come later than usual"
+        covers = frozenset({"lag", "latency", "backpressure"})
+        yield Problem(
+            "lag_grows",
+            WARN,
+            STREAM,
+            what,
+            None,
+            touches,
+            f"`rivertwice diagnose {facts.name}`",
+            "health",
+            covers=covers,
+        )
+
+
+def _work(facts: Facts) -> Iterator[Problem]:
+    operation = facts.operation
+    if operation is not None:
+        what = f"the {operation.noun} {operation.id} is not done: step {operation.step} of {operation.steps} is ({operation.name})"
+        then = f"wait; if it was cut off, `{operation.finish}` finishes it"
+        yield Problem(
+            "operation",
+            CALM,
+            STREAM,
+            what,
+            operation.since,
+            "what is served stays the same until the head moves",
+            then,
+            "timelines",
+        )
+    if facts.first_load is not None:
+        touches = "windows of the past are served once a backfill has published them"
+        yield Problem("first_load", CALM, STREAM, str(facts.first_load["message"]), None, touches, "", "backfills")
+    if facts.stream_load is not None:
+        yield Problem("stream_load", CALM, STREAM, str(facts.stream_load["message"]), None, "", "", "health")
+
+
+def _safety(facts: Facts, now: datetime) -> Iterator[Problem]:
+    saved = facts.savepoints
+    if saved is None or facts.began_at is None:
+        return
+    taken = saved.proved_at or facts.began_at
+    if now - taken > saved.limit:
+        what = (
+            "the newest proved savepoint is too old" if saved.proved_at is not None else "no savepoint was ever proved"
+        )
+        then = f"`rivertwice savepoint take {facts.name}`, then prove it; the DAG rotate does both"
+        touches = KINDS["savepoint_stale"].meaning
+        covers = frozenset({"savepoint_stale"})
+        yield Problem("savepoint_stale", WARN, STREAM, what, taken, touches, then, "timelines", covers=covers)
+    if saved.over and saved.recovery_s is not None:
+        what = f"a fall-back would take about {_rough(saved.recovery_s)}, longer than was promised"
+        covers = frozenset({"recovery"})
+        then = f"`rivertwice savepoint list {facts.name}`"
+        yield Problem("recovery", WARN, STREAM, what, None, KINDS["recovery"].meaning, then, "timelines", covers=covers)
+
+
+def _retention(facts: Facts) -> Iterator[Problem]:
+    view = facts.retention
+    if view is None or not view.get("summary"):
+        return
+    worst = view.get("worst") or {}
+    is_lost = bool(view.get("gaps")) or worst.get("level") == "lost"
+    level = WARN if not is_lost and worst.get("level") == "warning" else BAD
+    meaning = KINDS["gap" if is_lost else "retention"].meaning
+    what = (
+        f"Kafka deletes records that are needed: {view['summary']}"
+        if not is_lost
+        else f"records are lost: {view['summary']}"
+    )
+    covers = frozenset({"retention", "archive"})
+    yield Problem(
+        "retention", level, STREAM, what, None, meaning, f"`rivertwice retention {facts.name}`", "alerts", covers=covers
+    )
+
+
+def _gets_older(facts: Facts, now: datetime) -> str:
+    head = "what is served stays right, and gets older"
+    served = _served(facts)
+    if served is None:
+        return head
+    if served["is_current"] or _agent_lives(facts, now):  # an agent adds what is closed, also while no driver runs
+        closed = instant_of(served["closed"])
+        return head if closed is None else f"{head}: no window that ends after {moment(closed)} is added"
+    return f"{head}: {_served_until(facts, now)}"
+
+
+def _served_until(facts: Facts, now: datetime) -> str:
+    """Return up to where windows are served; if more are closed, why they are not served yet, and what serves them."""
+    served = _served(facts)
+    if served is None:
+        return ""
+    until, closed = instant_of(served["until"]), instant_of(served["closed"])
+    shown = "" if until is None else f"windows that ended by {moment(until)} are served"
+    if served["is_current"]:
+        return shown
+    shown = shown or (
+        "nothing is served yet" if served["batch"] is None else f"rows up to batch {served['batch']} are served"
+    )
+    if closed is not None and closed != until:
+        shown += f"; those that ended by {moment(closed)} are closed and not served yet"
+    else:
+        shown += "; a newer batch or publication is not served yet"
+    if _agent_lives(facts, now):
+        return f"{shown}: the agent builds them next"
+    return (
+        f"{shown}, because no agent lives: `rivertwice agent start`, or once `rivertwice served rebuild {facts.name}`"
+    )
+
+
+def _served(facts: Facts) -> Mapping[str, Any] | None:
+    """Return up to where windows are served; None: it is not known, or nothing was ever committed."""
+    served = facts.stream.get("served")
+    if served is None or "error" in served or (served["batch"] is None and served["is_current"]):
+        return None
+    return dict(served)
+
+
+def _agent_lives(facts: Facts, now: datetime) -> bool:
+    seen = facts.observation.agent_at
+    return seen is not None and now - seen <= AGENT_SILENT
+
+
+def _rough(seconds: float) -> str:
+    """Return a duration of which only the size is meant, so that it does not change with each look."""
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{timedelta(seconds=seconds) / timedelta(seconds=size):.0f} {unit}"
+    return f"{max(10, round(seconds, -1)):.0f} s"
+
+
+ORDER = (
+    "disk_full", "given_up", "agent_dead", "table_damage", "defect", "served_late", "finding", "nothing_compared", "quality", "dead_share",
+    "unresponsive", "driver_down", "retention", "not_comparable", "noted", "starts_again", "alert", "lag_grows",
+    "lag_unknown", "stale_verdict", "savepoint_stale", "recovery", "unread", "late_share",
+    "restoring", "operation", "first_load", "stream_load", "first_start", "starting", "draining", "catching_up", "not_reconciled",
+    "stopped", "not_asked", "well",
+)  # fmt: skip
+"""Within one level the earlier kind is the worse one."""
+
+
+@dataclass(frozen=True)
+class Light:
+    """One of the three lights.
+
+    Attributes:
+        tone: one of `LEVELS`. word: its state in one or two words. rule: what makes it so, in words.
+    """
+
+    name: str
+    tone: str
+    word: str
+    rule: str
+
+
+@dataclass(frozen=True)
+class Now:
+    """The answer to "what is wrong now": the worst problem, and what else is wrong.
+
+    Attributes:
+        worst: with `GOOD`, nothing is wrong.
+        others: further problems, the worst first.
+    """
+
+    worst: Problem
+    others: tuple[Problem, ...]
+    lights: tuple[Light, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The sentence, as `rivertwice status` and the page print it."""
+        return self.worst.sentence
+
+
+NOT_SERVED = "no served number depends on it: another version of the pipeline serves"
+RULES = {
+    STREAM: "Red: no driver, a silent one, no agent, given up, or a full disk. Yellow: it starts again, its lag does not shrink or is not known, "
+    "or what a restart needs is too old. Green: a driver runs. Grey: the stream is not wanted.",
+    DATA: "Red: served rows that are a DEFECT or lack late records above the limit, a gate that did not pass, a critical expectation "
+    "that fails. Yellow: late records above the limit that backfills have put right, too many dead letters among the newest records, rows that cannot be "
+    "compared, a verdict that is stale. "
+    "Green: the newest verdict holds and agrees. Grey: nothing was compared yet.",
+    ALERTS: "Red: a critical alert is open. Yellow: a warning is open. Green: none is.",
+}
+
+
+def decide_now(facts: Facts, now: datetime) -> Now:
+    """Return what is wrong with a pipeline, the worst first, and its lights."""
+    found = [*find_stream_problems(facts, now), *find_data_problems(facts, now), *_unread(facts)]
+    if facts.stream.get("serves") is False:
+        found = [replace(each, touches=NOT_SERVED if each.touches else "") for each in found]
+    problems = sorted(
+        found,
+        key=lambda each: (LEVELS.index(each.level), ORDER.index(each.kind)),
+    )
+    covered = {kind for each in problems for kind in each.covers}
+    wrong = [
+        each
+        for each in problems
+        if each.level in (BAD, WARN, CALM) and not (each.kind == "alert" and each.alert in covered)
+    ]
+    rest = [each for each in problems if each.level == NONE]
+    lights = (_stream_light(facts, problems), _data_light(facts, problems), _alert_light(facts))
+    if wrong and wrong[0].level != CALM:
+        return Now(wrong[0], tuple(wrong[1:]), lights)
+    if rest or wrong:  # a stream that is not wanted says so before what is calm
+        first, *others = [*rest, *wrong]
+        return Now(first, tuple(others), lights)
+    return Now(_well(facts), (), lights)
+
+
+def _unread(facts: Facts) -> list[Problem]:
+    """Return a problem for each reason, however many parts cannot be read for it: most read several tables."""
+    parts: dict[str, list[str]] = {}
+    for what, why in facts.unread:
+        parts.setdefault(why, []).append(what)
+    return [
+        Problem(
+            "unread",
+            WARN,
+            DATA,
+            f"its {', '.join(dict.fromkeys(what))} cannot be read: {why}",
+            None,
+            "",
+            f"`rivertwice repair {facts.name}`",
+        )
+        for why, what in parts.items()
+    ]
+
+
+def _well(facts: Facts) -> Problem:
+    verdict, batch = facts.verdict, facts.stream.get("batch")
+    rows = 0 if verdict is None else sum(verdict.served.values())
+    running = f"the stream runs as wanted, at batch {batch}" if batch is not None else "the stream runs as wanted"
+    if verdict is None:
+        return Problem("well", GOOD, STREAM, running, None, "", "")
+    agree = verdict.served.get("AGREES", 0)
+    text = f"{running}; {agree} of {rows} served rows agree with the log, and nothing is wrong with the others"
+    return Problem("well", GOOD, STREAM, f"{text}, by the reconcile of {moment(verdict.at)}", None, "", "")
+
+
+def _worst(problems: Sequence[Problem], light: str) -> Problem | None:
+    return next((each for each in problems if each.light == light and each.level in (BAD, WARN, CALM, NONE)), None)
+
+
+def _stream_light(facts: Facts, problems: Sequence[Problem]) -> Light:
+    worst = _worst(problems, STREAM)
+    state = facts.observation.state
+    if worst is None:
+        return Light(STREAM, GOOD, "runs", RULES[STREAM])
+    words = {
+        "stopped": "stopped",
+        "not_asked": "not started",
+        "agent_dead": "no agent",
+        "savepoint_stale": "old savepoint",
+    }
+    word = words.get(worst.kind, worst.kind.replace("_", " ") if state != UNRESPONSIVE else UNRESPONSIVE)
+    return Light(STREAM, worst.level, word, RULES[STREAM])
+
+
+def _data_light(facts: Facts, problems: Sequence[Problem]) -> Light:
+    worst = _worst(problems, DATA)
+    if worst is not None:
+        words = {
+            "served_late": "late rows missing", "late_share": "late, put right", "defect": "DEFECT", "stale_verdict": "stale",
+            "not_reconciled": "not compared", "quality": "quality", "not_comparable": "not comparable", "dead_share": "dead letters",
+        }  # fmt: skip
+        return Light(DATA, worst.level, words.get(worst.kind, worst.kind.replace("_", " ")), RULES[DATA])
+    if facts.verdict is None:
+        return Light(DATA, NONE, "not compared", RULES[DATA])
+    return Light(DATA, GOOD, "agrees", RULES[DATA])
+
+
+def _alert_light(facts: Facts) -> Light:
+    critical = sum(alert.severity == "critical" for alert in facts.alerts)
+    total = len(facts.alerts)
+    if not total:
+        return Light(ALERTS, GOOD, "none", RULES[ALERTS])
+    word = f"{critical} critical" if critical else f"{total} open"
+    return Light(ALERTS, BAD if critical else WARN, word, RULES[ALERTS])

@@ -1,0 +1,268 @@
+"""Read what is true of a pipeline now; nothing is written.
+
+Reading is cheap while nothing changes: small files are read, tables are opened only after a commit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rivertwice.agent.alert_model import Alert
+from rivertwice.agent.alert_store import alerts_of
+from rivertwice.agent.archiver import last_retention, retention_file
+from rivertwice.agent.health import observe_stream
+from rivertwice.agent.view import view_first_load, view_quality, view_stream, view_stream_load
+from rivertwice.core.errors import RivertwiceError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import parse_iso
+from rivertwice.core.settings import Settings
+from rivertwice.definition.airflow_section import NO_SCHEDULE
+from rivertwice.definition.definition import Definition
+from rivertwice.definition.parts import parse_duration
+from rivertwice.read.facts import Facts, Finding, Savepoints, UnfinishedOperation, Verdict, Windows
+from rivertwice.reconcile.results import newest_reconcile
+from rivertwice.savepoint.catalogue import Savepoint, select_newest
+from rivertwice.savepoint.operations.record import ABANDONED, DONE, Operation, read_operations
+from rivertwice.savepoint.operations.steps import plan_of
+from rivertwice.savepoint.recovery import RecoveryView, view_recovery
+from rivertwice.storage.delta_read import version_of
+from rivertwice.storage.local import read_json
+from rivertwice.storage.places import has_room
+from rivertwice.timeline.committed import committed_batches
+from rivertwice.timeline.dead_summary import read_newest_dead
+from rivertwice.timeline.judgements import verdicts_of
+from rivertwice.timeline.lineage import find_move_off, head_path
+from rivertwice.timeline.sequence import HEAD, Entry, read_sequence
+from rivertwice.timeline.verdicts import DEFECT, LATE, NOT_COMPARABLE
+
+T = TypeVar("T")
+DIFFERING = (DEFECT, LATE, NOT_COMPARABLE)
+_SHOWN = ("served", "provisional", "verdicts", "causes")
+SAVEPOINTS_EVERY_S = 60.0
+"""Savepoints may lie on S3, where a look costs requests: they are looked at so often at most."""
+
+
+def read_facts(settings: Settings, definition: Definition, now: datetime) -> Facts:
+    """Return what is true of a pipeline. A part that cannot be read is named in `unread` and hides no other."""
+    name = definition.name
+    home = settings.pipeline(name)
+    unread: list[tuple[str, str]] = []
+
+    def read(what: str, ask: Callable[[], T], otherwise: T) -> T:
+        try:
+            return ask()
+        except (RivertwiceError, OSError, ValueError, KeyError) as error:
+            unread.append((what, str(error)))
+            return otherwise
+
+    observation = observe_stream(settings, name, now)
+    entries: list[Entry] = read("sequence", lambda: read_sequence(home), [])
+    retention_at, retention = read("retention", lambda: _retention(settings, name, now), _NO_RETENTION)
+    quality = view_quality(settings, home)
+    for table in _SHOWN:  # all of them are read elsewhere, and not at each look; on S3 an opening costs too much
+        place = getattr(home.tables, table)
+        read(table, lambda place=place: version_of(place) if isinstance(place, Path) else -1, -1)  # type: ignore[misc]
+    return Facts(
+        name=name,
+        observation=observation,
+        stream=view_stream(settings, name, now, observation),
+        alerts=read("alerts", lambda: lasting_alerts(settings, name), ()),
+        verdict=read("verdicts", lambda: _verdict(home, definition, entries), None),
+        head=_newest(entries, HEAD),
+        published=next((each for each in reversed(entries) if each.kind != HEAD), None),
+        began_at=read("ledger", lambda: _began_at(home, entries), None),
+        quality=quality if quality is None or "error" not in quality else None,
+        retention=retention,
+        retention_at=retention_at,
+        savepoints=read("savepoints", lambda: _savepoints(settings, definition), None),
+        first_load=_known(view_first_load(home), "first load", unread),
+        stream_load=_known(view_stream_load(home), "first load", unread),
+        operation=read("operations", lambda: _operation(home), None),
+        reconcile_every=reconcile_rhythm(definition),
+        compare=definition.compare,
+        has_room=has_room(home.root) if home.root.exists() else True,
+        dead=read(
+            "dead letters", lambda: read_newest_dead(home, definition).describe(definition.alerts.dead_share), ""
+        ),
+        unread=tuple(unread),
+    )
+
+
+def lasting_alerts(settings: Settings, name: str) -> tuple[Alert, ...]:
+    """Return the alerts whose cause lasts: of a pipeline, and of the whole home."""
+    alerts = alerts_of(settings).state().alerts
+    return tuple(
+        alert
+        for alert in alerts
+        if alert.cause.pipeline in ("", name) and not alert.closed and alert.resolved_at is None
+    )
+
+
+def reconcile_rhythm(definition: Definition) -> timedelta | None:
+    """Return how often a reconcile starts by itself; None if none does, or its cron expression is no plain rhythm. Pure."""
+    text = definition.airflow.schedules.reconcile
+    plain = {"@hourly": timedelta(hours=1), "@daily": timedelta(days=1), "@midnight": timedelta(days=1),
+             "@weekly": timedelta(days=7)}  # fmt: skip
+    if text in plain:
+        return plain[text]
+    fields = text.split()
+    if text == NO_SCHEDULE or text.startswith("@"):
+        return None
+    if len(fields) <= 2:
+        return parse_duration(text)
+    minute, hour, *others = fields
+    if others != ["*", "*", "*"]:
+        return timedelta(days=7)
+    if hour.isdigit():
+        return timedelta(days=1)
+    if hour != "*":
+        return timedelta(hours=int(hour[2:])) if hour.startswith("*/") and hour[2:].isdigit() else timedelta(days=1)
+    if minute.startswith("*/") and minute[2:].isdigit():
+        return timedelta(minutes=int(minute[2:]))
+    return timedelta(hours=1)
+
+
+def _newest(entries: list[Entry], kind: str) -> Entry | None:
+    return next((each for each in reversed(entries) if each.kind == kind), None)
+
+
+def _known(view: dict[str, Any] | None, what: str, unread: list[tuple[str, str]]) -> dict[str, Any] | None:
+    if view is not None and "error" in view:
+        unread.append((what, str(view["message"])))
+        return None
+    return view
+
+
+def _began_at(home: PipelineHome, entries: list[Entry]) -> datetime | None:
+    """Return when the first batch of the head's path was committed; once there is one it stays the same until the head moves."""
+    head = _newest(entries, HEAD)
+    if head is None:
+        return None
+    key = (home.root, head.seq, head.created_at)
+    known = _BEGAN.get(key)
+    if known is None:
+        known = committed_batches(home, head_path(home)).began_at
+        if known is not None:
+            _BEGAN[key] = known
+    return known
+
+
+def _retention(settings: Settings, name: str, now: datetime) -> tuple[datetime | None, Mapping[str, Any] | None]:
+    plain = read_json(retention_file(settings, name))
+    return (None, None) if plain is None else (parse_iso(plain["at"]), last_retention(settings, name, now))
+
+
+def _verdict(home: PipelineHome, definition: Definition, entries: list[Entry]) -> Verdict | None:
+    run = newest_reconcile(home)
+    if run is None:
+        return None
+    counts, gate = run["counts"], run["gate"]
+    served = counts.get("served", {})
+    differs = [verdict for verdict in DIFFERING if served.get(verdict)]
+    key = (home.root, str(run["run"]))
+    windows = _WINDOWS.get(key)  # the verdicts of a run do not change once it is stored
+    if windows is None:
+        windows = _windows(home, run["run"], differs) if differs else {}
+        _WINDOWS.pop(_NEWEST_RUN.get(home.root, key), None)
+        _NEWEST_RUN[home.root], _WINDOWS[key] = key, windows
+    return Verdict(
+        run=run["run"],
+        at=run["created_at"],
+        timeline=run["timeline"],
+        batch=run["batch"],
+        sequence=run["sequence"],
+        served=served,
+        stream=counts.get("stream", {}),
+        late_share=run["balance"]["total"].get("late_share"),
+        limit=definition.late.alert_share,
+        windows=windows,
+        findings=tuple(
+            Finding(each["severity"], each["kind"], each["message"], each.get("pair", ""), each.get("repeats", ""))
+            for each in gate["alerts"]
+        ),
+        passed=gate["passed"],
+        left_by=_left_by(home, entries, run),
+    )
+
+
+def _left_by(home: PipelineHome, entries: list[Entry], run: Mapping[str, Any]) -> Entry | None:
+    """Return the head move that left what a run saw; the path's records are read only if the head moved at all since."""
+    head = _newest(entries, HEAD)
+    if head is None or head.seq <= run["sequence"]:
+        return None
+    return find_move_off(entries, head_path(home), (run["timeline"], run["batch"]), run["sequence"])
+
+
+def _windows(home: PipelineHome, run: str, wanted: list[str]) -> dict[str, Windows]:
+    """Return the windows of served rows by verdict."""
+    starts: dict[str, set[datetime]] = {}
+    for row in verdicts_of(home, run, wanted=wanted):
+        if row["pair"] == "served" and row["window_start"] is not None:
+            starts.setdefault(row["verdict"], set()).add(row["window_start"])
+    return {verdict: Windows(len(own), min(own), max(own)) for verdict, own in starts.items()}
+
+
+def known_savepoints(settings: Settings, name: str) -> tuple[Savepoint, ...]:
+    """Return all savepoints, as they were within the last minute."""
+    return _recovery(settings, name).savepoints
+
+
+def _savepoints(settings: Settings, definition: Definition) -> Savepoints | None:
+    view = _recovery(settings, definition.name)
+    newest = select_newest(view.savepoints, proved=True)
+    return Savepoints(
+        proved_at=None if newest is None else newest.manifest.created_at,
+        limit=definition.alerts.savepoint_age,
+        recovery_s=None if view.estimate is None else view.estimate.seconds,
+        over=view.is_over,
+    )
+
+
+def _recovery(settings: Settings, name: str) -> RecoveryView:
+    """Return the savepoints; what a process has seen within a minute is not asked for again, unless one was taken here."""
+    home = settings.pipeline(name)
+    stamp = tuple(_changed(place) for place in (home.savepoints, home.operations))
+    kept = _RECOVERY.get(home.root)
+    if kept is not None and kept[0] == stamp and time.monotonic() - kept[1] < SAVEPOINTS_EVERY_S:
+        return kept[2]
+    view = view_recovery(settings, name)
+    _RECOVERY[home.root] = (stamp, time.monotonic(), view)
+    return view
+
+
+def _changed(place: object) -> int:
+    try:
+        return Path(str(place)).stat().st_mtime_ns
+    except OSError:
+        return -1
+
+
+def _operation(home: PipelineHome) -> UnfinishedOperation | None:
+    unfinished: list[Operation] = [
+        each for each in read_operations(home) if each.step < DONE and each.step != ABANDONED
+    ]
+    if not unfinished:
+        return None
+    record = unfinished[-1]
+    plan = plan_of(record)
+    done = [step.number for step in plan.steps if step.number <= record.step]
+    return UnfinishedOperation(
+        id=record.id,
+        noun=plan.noun,
+        since=record.started_at,
+        step=len(done),
+        steps=len(plan.steps),
+        name=plan.name_of(record.step),
+        finish=plan.finish.format(pipeline=home.root.name),
+    )
+
+
+_NO_RETENTION: tuple[datetime | None, Mapping[str, Any] | None] = (None, None)
+_BEGAN: dict[tuple[Path, int, datetime], datetime] = {}
+_WINDOWS: dict[tuple[Path, str], dict[str, Windows]] = {}
+_NEWEST_RUN: dict[Path, tuple[Path, str]] = {}
+_RECOVERY: dict[Path, tuple[tuple[int, ...], float, RecoveryView]] = {}

@@ -1,0 +1,329 @@
+"""The savepoints of a pipeline: what is known of each, its proof, what a restore would cost, and until when it is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from rivertwice.agent.archiver import retention_file
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import to_iso
+from rivertwice.core.settings import Settings
+from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints
+from rivertwice.savepoint.manifest import Manifest
+from rivertwice.savepoint.operations.record import DONE, Operation, read_operations
+from rivertwice.savepoint.operations.steps import plan_of
+from rivertwice.savepoint.plan import MARGIN, is_on_path
+from rivertwice.savepoint.proof import ProofBudget, last_attempt
+from rivertwice.savepoint.prune import protected_savepoints
+from rivertwice.savepoint.recovery import BATCH_S, START_S, measured_batch_s
+from rivertwice.savepoint.take import batches_in
+from rivertwice.storage.local import read_json
+from rivertwice.timeline.committed import CommittedBatches, committed_batches
+from rivertwice.timeline.lineage import Segment, head_path, load_timeline
+
+# The race clocks of a savepoint: until when its records exist, and until when it can be proved. Pure.
+#
+# What is needed lies in Kafka, which deletes, and in the archive, which keeps. The agent measures both; here its last measurement is
+# read. A measurement that does not name a savepoint was made before it was taken.
+
+KEPT, UNTIL, SOON, LOST, UNKNOWN = "kept", "until", "soon", "lost", "unknown"
+"""The records exist without end; until an instant; until one that is near; some are gone; nobody has measured it."""
+_SOON_LEVELS = ("warning", "critical")
+
+
+@dataclass(frozen=True)
+class Race:
+    """Until when a savepoint can be restored, by the records that its replay reads.
+
+    Attributes:
+        word: one of the words above.
+        deadline: earliest instant at which Kafka may delete a record that only Kafka has, ISO 8601; None: none is known.
+        lost: records that neither Kafka nor the archive has.
+        only_kafka: records that only Kafka has.
+        measured_at: when the agent looked, ISO 8601.
+        text: the same in a sentence.
+    """
+
+    word: str
+    deadline: str | None
+    lost: int
+    only_kafka: int
+    measured_at: str | None
+    text: str
+
+
+@dataclass(frozen=True)
+class ProofRace:
+    """Whether a savepoint that is not proved can still be proved.
+
+    Attributes:
+        left: how many more batches the stream may commit before it cannot; None: it is not known, for no checkpoint is here.
+        text: the same in a sentence.
+    """
+
+    left: int | None
+    text: str
+
+
+def decide_race(savepoint: str, measured: Mapping[str, Any] | None) -> Race:
+    """Return until when a savepoint's records exist.
+
+    Args:
+        savepoint: its id.
+        measured: the agent's last measurement of the log; None: there is none.
+    """
+    leases = [] if measured is None else _leases_of(savepoint, measured["leases"])
+    if measured is None or not leases:
+        text = "not measured yet: the agent looks at the log every two minutes, if it runs"
+        return Race(UNKNOWN, None, 0, 0, None, text)
+    lost, only = (sum(lease[name] for lease in leases) for name in ("lost", "only_kafka"))
+    deadline = min((lease["deadline"] for lease in leases if lease["deadline"] is not None), default=None)
+    if lost:
+        word = LOST
+        text = f"cannot be restored any more: {lost} records that its replay needs are gone from Kafka and from the archive"
+    elif deadline is None:
+        word = KEPT
+        text = (
+            f"no end: Kafka does not delete the {only} records that only it has"
+            if only
+            else "no end: the archive has its records"
+        )
+    else:
+        word = SOON if any(lease["level"] in _SOON_LEVELS for lease in leases) else UNTIL
+        text = f"then Kafka may delete some of the {only} records that only it has; the archive keeps what it copies before"
+    return Race(word, None if lost else deadline, lost, only, str(measured["at"]), text)
+
+
+def _leases_of(savepoint: str, leases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [lease for lease in leases if lease["holder"] == f"savepoint {savepoint}"]
+
+
+def lost_to_rewind(manifest: Manifest, measured: Mapping[str, Any] | None) -> int | None:
+    """Return how many records after a savepoint Kafka no longer has, which a rewind would read; None: it is not measured."""
+    if measured is None:
+        return None
+    topics = measured.get("topics", [measured])
+    lost = 0
+    for topic in topics:
+        starts = manifest.offsets.get(str(topic["topic"]), {})
+        lost += sum(max(0, int(begin) - int(starts.get(part, 0))) for part, (begin, _) in topic["kafka"].items())
+    return lost
+
+
+def decide_proof_race(batch: int, oldest: int | None, budget: ProofBudget) -> ProofRace:
+    """Return whether a savepoint at a batch can still be proved.
+
+    A proof compares the state with one that the running checkpoint still has, and may replay so many batches to reach it.
+
+    Args:
+        batch: the savepoint's.
+        oldest: the first batch whose state the running checkpoint still has; None: it is not here.
+        budget: what a proof may cost.
+    """
+    if oldest is None:
+        return ProofRace(None, "whether it can be proved is seen by the proof: the checkpoint is not on this host")
+    allowed = max(budget.batches, budget.max_batches)
+    nearest = oldest + MARGIN if oldest > 0 else 0
+    left = batch + allowed - nearest
+    if left < 0:
+        text = f"can no longer be proved: the nearest state that is left to compare with is {allowed - left} batches on"
+        return ProofRace(0, f"{text}, and a proof replays at most {allowed}")
+    return ProofRace(left, f"can be proved while the stream commits {left} more batches")
+
+
+MOST = 60
+"""Newest savepoints that are described; older ones are counted."""
+_ATTEMPTS = 5  # newest unproved savepoints of which the last attempt is read
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a restore would replay, from the savepoint up to the last committed batch.
+
+    Attributes:
+        seconds: about how long a restore takes, with the starts of Spark; measured: whether proofs have measured that pace.
+    """
+
+    batches: int
+    records: int
+    seconds: float
+    measured: bool
+
+
+@dataclass(frozen=True)
+class World:
+    """What is true around all savepoints.
+
+    Attributes:
+        path: the head's path; empty before the first start.
+        fingerprint: of the head's definition.
+        committed: the batches of the path.
+        measured: the agent's last measurement of the log.
+        oldest: the first batch whose state the running checkpoint still has; None: it is not on this host.
+        protected: savepoint id to the reason why a prune keeps it.
+        batch_s: seconds to replay a batch; None: no proof has measured it.
+    """
+
+    path: Sequence[Segment]
+    fingerprint: Mapping[str, str]
+    committed: CommittedBatches
+    measured: Mapping[str, Any] | None
+    oldest: int | None
+    protected: Mapping[str, str]
+    batch_s: float | None
+
+
+def describe_savepoints(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
+    """Return the savepoints of a pipeline, newest first, with counts, and the operation that was cut off.
+
+    Raises:
+        SavepointError: the store cannot be read.
+    """
+    home = settings.pipeline(name)
+    survey = survey_savepoints(home)
+    savepoints = survey.sound
+    world = _observe(settings, home, savepoints, now)
+    newest = list(reversed(savepoints))[:MOST]
+    attempts = _attempts(newest)
+    return {
+        "total": len(savepoints),
+        "proved": sum(savepoint.status == PROVED for savepoint in savepoints),
+        "rows": [describe_savepoint(savepoint, world, attempts.get(savepoint.id)) for savepoint in newest],
+        "damaged": [{"id": name, "why": why} for name, why in survey.damaged.items()],
+        "operation": describe_operation(read_operations(home), name),
+    }
+
+
+def describe_savepoint(savepoint: Savepoint, world: World, attempt: str | None) -> dict[str, Any]:
+    """Return what the page shows of a savepoint. Pure.
+
+    Args:
+        savepoint: the savepoint.
+        world: what is true around it.
+        attempt: why the last attempt gave no proof; None: there was none, or it was not looked at.
+    """
+    manifest = savepoint.manifest
+    on_path = is_on_path(manifest, world.path)
+    race = decide_race(savepoint.id, world.measured)
+    replay = _replay(savepoint, world) if on_path else None
+    proved = savepoint.status == PROVED
+    to_prove = None if proved or not on_path else decide_proof_race(manifest.batch, world.oldest, ProofBudget())
+    return {
+        "id": savepoint.id,
+        "status": savepoint.status,
+        "timeline": manifest.timeline,
+        "batch": manifest.batch,
+        "at": to_iso(manifest.created_at),
+        "bytes": manifest.size,
+        "files": len(manifest.files),
+        "pinned": savepoint.pinned,
+        "reason": manifest.reason,
+        "on_path": on_path,
+        "kept": world.protected.get(savepoint.id),
+        "proof": None if savepoint.proof is None else describe_proof(savepoint.proof),
+        "attempt": attempt,
+        "replay": None if replay is None else asdict(replay),
+        "race": asdict(race),
+        "to_prove": None if to_prove is None else asdict(to_prove),
+        "obstacles": find_obstacles(savepoint, world, race, to_prove),
+    }
+
+
+def describe_proof(proof: Mapping[str, Any]) -> dict[str, Any]:
+    """Return when a savepoint was proved, by what, and what was compared. Pure; a proof of an older version may lack parts."""
+    batches, rows = proof.get("batches"), proof.get("state_rows")
+    compared = []
+    if batches:
+        compared.append(f"the rows of {batches} recorded batches, up to batch {proof.get('last_batch')}")
+    if rows is not None:
+        compared.append(f"the state after it, {rows} rows")
+    return {
+        "at": proof.get("made_at"),
+        "batches": batches,
+        "last_batch": proof.get("last_batch"),
+        "state_rows": rows,
+        "source": proof.get("source"),
+        "seconds": proof.get("seconds"),
+        "compared": " and ".join(compared) or "no record says what was compared",
+        "text": proof.get("reason"),
+    }
+
+
+def find_obstacles(savepoint: Savepoint, world: World, race: Race, to_prove: ProofRace | None) -> dict[str, str | None]:
+    """Return for each act why it would be refused, as far as it is known here; the preview checks the rest. Pure."""
+    manifest = savepoint.manifest
+    other = manifest.fingerprint != world.fingerprint
+    definition = "it holds the state of another definition" if other else None
+    unproved = None if savepoint.status == PROVED else "it was taken and never proved"
+    lost = lost_to_rewind(manifest, world.measured)
+    gone = None if not lost else f"Kafka no longer has {lost} records after it, and a rewind reads Kafka"
+    off = None if is_on_path(manifest, world.path) else "it is not on the head's path: going back to it is a rewind"
+    cannot_prove = to_prove.text if to_prove is not None and to_prove.left == 0 else None
+    return {
+        "restore": off or definition or unproved or (race.text if race.word == LOST else None),
+        "rewind": definition or unproved or gone,
+        "prove": definition or cannot_prove,
+    }
+
+
+def describe_operation(operations: Sequence[Operation], pipeline: str) -> dict[str, Any] | None:
+    """Return the operation that was cut off and waits to be finished or given up, or that works now; None: there is none. Pure."""
+    unfinished = [operation for operation in operations if operation.step < DONE]
+    if not unfinished:
+        return None
+    newest = unfinished[-1]
+    plan = plan_of(newest)
+    return {
+        "id": newest.id,
+        "noun": plan.noun,
+        "savepoint": newest.savepoint,
+        "child": newest.child,
+        "after": plan.name_of(newest.step),
+        "began": to_iso(newest.started_at),
+        "finish": plan.finish.format(pipeline=pipeline),
+        "abandon": plan.abandon.format(pipeline=pipeline),
+    }
+
+
+def _replay(savepoint: Savepoint, world: World) -> Replay:
+    later = world.committed.numbers > savepoint.manifest.batch
+    batches = int(later.sum())
+    reads = world.committed.table["read"].to_numpy()
+    batch_s = BATCH_S if world.batch_s is None else world.batch_s
+    seconds = round(START_S + batches * batch_s, 1)
+    return Replay(batches, int(np.nansum(reads[later])), seconds, world.batch_s is not None)
+
+
+def _observe(settings: Settings, home: PipelineHome, savepoints: Sequence[Savepoint], now: datetime) -> World:
+    path = head_path(home)
+    fingerprint = load_timeline(home, path[-1].timeline).fingerprint if path else {}
+    return World(
+        path=path,
+        fingerprint=fingerprint,
+        committed=committed_batches(home, path),
+        measured=read_json(retention_file(settings, home.root.name)),
+        oldest=oldest_state(home, path[-1].timeline) if path else None,
+        protected=protected_savepoints(home, now=now, savepoints=savepoints),
+        batch_s=measured_batch_s(savepoints),
+    )
+
+
+def oldest_state(home: PipelineHome, timeline: str) -> int | None:
+    """Return the first batch whose state a timeline's running checkpoint still has; None if there is no checkpoint here."""
+    folder = home.checkpoint(timeline) / "commits"
+    try:
+        held = batches_in((f"commits/{entry.name}" for entry in folder.iterdir()), "commits")
+    except FileNotFoundError:
+        return None
+    return min(held, default=None)
+
+
+def _attempts(newest: Sequence[Savepoint]) -> dict[str, str]:
+    unproved = [savepoint for savepoint in newest if savepoint.status != PROVED][:_ATTEMPTS]
+    found = {savepoint.id: last_attempt(savepoint) for savepoint in unproved}
+    return {name: why for name, why in found.items() if why is not None}

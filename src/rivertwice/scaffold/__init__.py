@@ -1,1 +1,0 @@
-"""A project of one's own: a definition that is guessed from sample records, and the files around it."""

@@ -1,0 +1,1 @@
+"""Whole objects, leases and Delta tables, in a folder or on S3."""

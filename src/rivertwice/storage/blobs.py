@@ -1,0 +1,126 @@
+"""The protocol of an object store: whole objects under keys, and put-if-absent to decide races."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rivertwice.core.errors import RequestError
+
+_PART = re.compile(r"^[A-Za-z0-9._=+@-]{1,255}\Z")
+_LONGEST = 900  # bytes; S3 allows 1024 with the store's own prefix
+
+
+def require_key(key: str) -> str:
+    """Return `key` if it stays inside the store: relative, `/` between parts, no `.` or `..`, no odd characters.
+
+    Raises:
+        RequestError: the key could leave the store's folder or prefix.
+    """
+    parts = key.split("/")
+    if len(key) > _LONGEST or any(part in ("", ".", "..") or not _PART.match(part) for part in parts):
+        message = (
+            f"{key[:120]!r} is no key of a store: it could leave the store's folder or prefix; keys are parts of "
+            "letters, digits and ._=+@- joined by single slashes"
+        )
+        raise RequestError(message)
+    return key
+
+
+def is_temporary(name: str) -> bool:
+    """Say whether a file name marks a write in progress (`.x.tmp`, and the `.crc` beside it)."""
+    return name.startswith(".") and name.endswith((".tmp", ".tmp.crc"))
+
+
+@dataclass(frozen=True)
+class Versioned:
+    """An object with the store's own name for exactly this content (S3: ETag); equal content may share it."""
+
+    data: bytes
+    version: str
+
+
+class BlobStore(Protocol):
+    """Objects under keys. A reader sees a whole object or none; a later `put` of the same key replaces it."""
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Create an object; return False, and change nothing, if the key is taken. Exactly one of several writers wins.
+
+        Raises:
+            UnknownOutcomeError: the store did not answer, and the outcome of the request cannot be found out now.
+        """
+        ...
+
+    def put_if_version(self, key: str, data: bytes, version: str) -> bool:
+        """Replace an object that still has `version`; return False, and change nothing, if it has another or is gone.
+
+        Exactly one of several writers wins, if every writer's bytes differ from all earlier ones (by a nonce).
+
+        Raises:
+            UnknownOutcomeError: the store did not answer, and the outcome of the request cannot be found out now.
+        """
+        ...
+
+    def put(self, key: str, data: bytes) -> None:
+        """Create or replace an object."""
+        ...
+
+    def get(self, key: str) -> bytes | None:
+        """Return an object's bytes, or None if there is none."""
+        ...
+
+    def get_versioned(self, key: str) -> Versioned | None:
+        """Return an object's bytes and version, or None if there is none."""
+        ...
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Return all keys that start with `prefix`, sorted, without writes in progress."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove an object; an absent one is no error."""
+        ...
+
+    def put_file(self, key: str, path: Path) -> None:
+        """Create or replace an object from a local file."""
+        ...
+
+    def get_file(self, key: str, path: Path) -> None:
+        """Write an object to a local file, whose folder is created.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        ...
+
+    def copy(self, source: str, target: str) -> None:
+        """Create or replace `target` with the content of `source`, without sending bytes through the client.
+
+        Raises:
+            FileNotFoundError: there is no such source.
+        """
+        ...
+
+
+# Files of a folder that other processes change.
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield every file below a folder; files that vanish meanwhile, or a missing folder, are skipped (`Path.rglob` fails)."""
+    for place, _, names in os.walk(folder):
+        yield from (Path(place) / name for name in names)
+
+
+def sizes_below(folder: Path) -> dict[Path, int]:
+    """Return path relative to the folder to bytes, for every file below it that still exists."""
+    sizes = {}
+    for path in files_below(folder):
+        try:
+            sizes[path.relative_to(folder)] = path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return sizes

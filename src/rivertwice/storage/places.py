@@ -1,0 +1,161 @@
+"""The store at a place (a local folder or `s3://bucket/prefix`), its free space, and small records kept there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from rivertwice.core.errors import ConfigError
+from rivertwice.core.homes import Place, below, is_s3
+from rivertwice.storage.blobs import BlobStore
+from rivertwice.storage.local import LocalStore, parse_json, put_json_if_absent, read_json
+
+
+def open_store(place: str | Path, *parts: str, answer_s: float | None = None) -> BlobStore:
+    """Return the store at `place`, a folder or `s3://bucket/prefix`; `parts` go below it.
+
+    Args:
+        place: the folder or address.
+        parts: names below it.
+        answer_s: for S3, give a request up after so many seconds and one repetition; None: the default patience.
+
+    Raises:
+        ConfigError: the scheme is unknown, or the endpoint cannot decide races.
+        ServiceError: the endpoint does not answer or refuses the credentials.
+    """
+    url = urlsplit(str(place))
+    if url.scheme in ("", "file"):
+        return LocalStore(Path(url.path).joinpath(*parts))
+    if is_s3(place) and url.netloc:
+        prefix = "/".join([*filter(None, [url.path.strip("/")]), *parts])
+        return _open_s3(url.netloc, prefix, _endpoint(), answer_s)
+    message = (
+        f"{str(place)!r} names no store; write a folder or s3://bucket/prefix in RIVERTWICE_SHARED, RIVERTWICE_SAVEPOINTS "
+        "or RIVERTWICE_LEASES"
+    )
+    raise ConfigError(message)
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+@lru_cache(maxsize=32)
+def _open_s3(bucket: str, prefix: str, endpoint: str | None, answer_s: float | None) -> BlobStore:
+    from rivertwice.storage.s3 import (
+        Patience,
+        S3Store,  # boto3 takes half a second to load; a local home never needs it
+        s3_client,
+    )
+
+    patience = Patience() if answer_s is None else Patience(answer_s, answer_s, 2)
+    return S3Store(bucket, prefix, client=s3_client(endpoint, patience))
+
+
+def remove_place(place: str | Path) -> None:
+    """Remove all that is stored at a place; an absent one is no error."""
+    if isinstance(place, Path):
+        shutil.rmtree(place, ignore_errors=True)
+        return
+    store = open_store(place)
+    for key in store.list():
+        store.delete(key)
+
+
+# Whether a disk has free space.
+
+RESERVE = 1 << 20
+"""Bytes that the agent reserves for a message about a full disk."""
+
+
+def has_room(folder: Path) -> bool:
+    """Say whether the disk of a folder has free space; a released reserve alone does not count as space.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+    """
+    return free_bytes(folder) > 2 * RESERVE
+
+
+def free_bytes(folder: Path) -> int:
+    """Return how many bytes the disk of a folder has free.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+    """
+    return shutil.disk_usage(folder).free
+
+
+# Files of tables on S3 as local files, for readers without S3. A table's data files never change once written.
+
+_WORKERS = 8
+
+
+def local_files(uris: Sequence[str], cache: Path) -> list[str]:
+    """Return a local path for each file; files on S3 are downloaded into `cache` once. The cache may be deleted at any time."""
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        return list(pool.map(lambda uri: _local(uri, cache), uris))
+
+
+def _local(uri: str, cache: Path) -> str:
+    if not is_s3(uri):
+        return unquote(uri)  # Delta writes a space in a folder's name as %20; our partitions are days
+    url = urlsplit(uri)
+    folder, _, name = unquote(url.path).strip("/").rpartition("/")
+    place, _, part = folder.rpartition("/")
+    path = cache / url.netloc / folder / name
+    if not path.is_file():
+        open_store(f"s3://{url.netloc}/{place}".rstrip("/")).get_file(f"{part}/{name}", path)
+    return str(path)
+
+
+# Small JSON records in a place (a folder or S3): written once, read whole, listed by name.
+
+
+def put_record_if_absent(place: Place, key: str, value: Any) -> bool:
+    """Create a record; return False if it exists already."""
+    if isinstance(place, Path):
+        return put_json_if_absent(place / key, value)
+    return open_store(place).put_if_absent(key, json.dumps(value, sort_keys=True, indent=1).encode() + b"\n")
+
+
+def read_record(place: Place, key: str) -> Any | None:
+    """Return a record's content, or None if there is none.
+
+    Raises:
+        DamagedFileError: the record cannot be decoded.
+    """
+    if isinstance(place, Path):
+        return read_json(place / key)
+    data = open_store(place).get(key)
+    return None if data is None else parse_json(data, str(below(place, key)))
+
+
+def delete_record(place: Place, key: str) -> None:
+    """Remove a record; an absent one is no error."""
+    if isinstance(place, Path):
+        (place / key).unlink(missing_ok=True)
+    else:
+        open_store(place).delete(key)
+
+
+def list_records(place: Place, name: str) -> list[str]:
+    """Return the folders directly below `place` that have a record called `name`, sorted."""
+    if isinstance(place, Path):
+        return sorted(path.parent.name for path in place.glob(f"*/{name}"))
+    keys = open_store(place).list()
+    return sorted(key.partition("/")[0] for key in keys if key.partition("/")[2] == name)
+
+
+def list_keys(place: Place) -> list[str]:
+    """Return the keys of the records directly in `place`, sorted."""
+    if isinstance(place, Path):
+        return sorted(path.name for path in place.glob("*.json"))
+    return sorted(key for key in open_store(place).list() if "/" not in key and key.endswith(".json"))

@@ -1,1 +1,0 @@
-"""Storage: local folders, S3, Delta tables."""

@@ -1,1 +1,0 @@
-"""The agent: observe, decide, act."""

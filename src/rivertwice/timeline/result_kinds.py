@@ -1,0 +1,208 @@
+"""The tables whose rows can be shown, queried and exported, and their columns. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types
+
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome, Place
+from rivertwice.core.instants import parse_instant
+from rivertwice.timeline.digest import key_text
+
+
+class Scope(StrEnum):
+    """Which of a table's rows count."""
+
+    ALL = "all"
+    PATH = "path"
+    """Rows of the batches on the head's path."""
+    NEWEST_RUN = "newest run"
+    """Rows that hold for the newest reconcile."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A table of every pipeline.
+
+    Attributes:
+        name: as it is written on the command line, `dead-letters`.
+        what: a row is this; for people.
+        place: of the table.
+        time: the column of instants by which rows are ordered and chosen; None: the start of the definition's windows.
+        scope: which rows count.
+        batch: the columns with a row's timeline and batch, where the scope is the path.
+        hidden: columns that people are not shown unless they name them.
+    """
+
+    name: str
+    what: str
+    place: Callable[[PipelineHome], Place]
+    time: str | None = None
+    scope: Scope = Scope.ALL
+    batch: tuple[str, str] = ("_timeline", "_batch")
+    hidden: tuple[str, ...] = ()
+
+    @property
+    def view(self) -> str:
+        """What follows the pipeline's name in the name of a view: `__dead_letters`, nothing for `served`."""
+        return "" if self.name == SERVED else f"__{self.name.replace('-', '_')}"
+
+
+SERVED = "served"
+PROVISIONAL = "provisional"
+_STAMPS = ("_timeline", "_batch", "_backfill")
+_OF_RUN = ("run", "as_of", "sequence", "timeline", "batch", "bundle", "created_at")
+_OF_RECORD = ("_timeline", "_batch", "cluster_id", "topic_id", "headers")
+_OF_BATCH = (
+    "pipeline", "epoch", "bundle", "cluster_id", "topic_ids", "start_offsets", "offsets_text", "batch_timestamp_ms", "digest",
+    "references", "by_topic", "marks",
+)  # fmt: skip
+KINDS = (
+    Kind(SERVED, "what a closed window serves", lambda home: home.tables.served, hidden=_STAMPS),
+    Kind(
+        PROVISIONAL,
+        "the newest row of a window that is open (emit: updates)",
+        lambda home: home.tables.provisional,
+        hidden=_STAMPS,
+    ),
+    Kind(
+        "verdicts",
+        "what the newest reconcile says of a row, or of all rows of a window that agree",
+        lambda home: home.tables.verdicts,
+        "window_start",
+        Scope.NEWEST_RUN,
+        hidden=_OF_RUN,
+    ),
+    Kind(
+        "causes",
+        "why a row differs, by the record's address",
+        lambda home: home.tables.causes,
+        "window_start",
+        Scope.NEWEST_RUN,
+        hidden=("run", "late_watermark_ms"),
+    ),
+    Kind(
+        "reconciles",
+        "a reconcile run, with its counts",
+        lambda home: home.tables.reconciles,
+        "created_at",
+        hidden=("pipeline", "as_of", "balance", "late_by_partition", "gate", "increment"),
+    ),
+    Kind(
+        "quality",
+        "what an expectation of a suite found in one run",
+        lambda home: home.tables.quality,
+        "created_at",
+        hidden=("suite", "engine", "failing", "since", "column"),
+    ),
+    Kind(
+        "ledger",
+        "a committed micro-batch on the head's path",
+        lambda home: home.tables.ledger,
+        "committed_at",
+        Scope.PATH,
+        ("timeline", "batch"),
+        _OF_BATCH,
+    ),
+    Kind("changelog", "a row that the stream emitted", lambda home: home.tables.changelog, None, Scope.PATH),
+    Kind(
+        "dead-letters",
+        "a record that was refused",
+        lambda home: home.tables.dead_letters,
+        "record_time",
+        Scope.PATH,
+        hidden=_OF_RECORD,
+    ),
+    Kind(
+        "late-rows",
+        "a record that missed a window, where the late policy keeps it",
+        lambda home: home.tables.late_rows,
+        "window_start",
+        Scope.PATH,
+        hidden=_OF_RECORD,
+    ),
+    Kind("sequence", "a head move or a publication", lambda home: home.tables.sequence, "created_at"),
+    Kind("amendments", "a decision about a dead letter", lambda home: home.tables.amendments, "created_at"),
+)
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+def kind_named(name: str) -> Kind:
+    """Return a table by its name.
+
+    Raises:
+        RequestError: there is none; close names are given.
+    """
+    wanted = name.replace("_", "-")
+    if wanted not in BY_NAME:
+        close = difflib.get_close_matches(wanted, BY_NAME, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(BY_NAME)}"
+        message = f"there is no table {name!r}; {hint}"
+        raise RequestError(message)
+    return BY_NAME[wanted]
+
+
+# Columns and values that people name, checked against a table's schema. Pure.
+
+
+def require_columns(schema: pa.Schema, names: Sequence[str], table: str) -> None:
+    """Check that a table has some columns.
+
+    Raises:
+        RequestError: it lacks one; the closest name, or all, are given.
+    """
+    for name in names:
+        if name not in schema.names:
+            close = difflib.get_close_matches(name, schema.names, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(schema.names)}"
+            message = f"{table} has no column {name!r}; {hint}"
+            raise RequestError(message)
+
+
+def condition_of_key(schema: pa.Schema, key: Mapping[str, Any], keys: Sequence[str] = ()) -> pc.Expression | None:
+    """Return the condition that a row has some values; None if none are given.
+
+    Args:
+        schema: of the table.
+        key: column to value. A table that stores keys as one text, as verdicts do, is asked for that text.
+        keys: the definition's key columns.
+
+    Raises:
+        RequestError: there is no such column, or a value does not fit its column.
+    """
+    if not key:
+        return None
+    if "key" in schema.names and types.is_string(schema.field("key").type) and not set(key) <= set(schema.names):
+        missing = sorted(set(keys) - set(key))
+        if missing or set(key) - set(keys):
+            message = f"a row is found here by its whole key, which is {', '.join(keys)}; the key that is given has {', '.join(key)}"
+            raise RequestError(message)
+        return pc.field("key") == key_text(list(key), key.values())
+    require_columns(schema, list(key), "the table")
+    parts = [_equals(schema.field(name), value) for name, value in key.items()]
+    return reduce(and_, parts)
+
+
+def _equals(field: pa.Field, value: Any) -> pc.Expression:
+    if value is None:
+        return pc.field(field.name).is_null()
+    try:
+        if types.is_timestamp(field.type) and isinstance(value, str):
+            value = parse_instant(value)
+        scalar = (
+            pa.scalar(value, pa.string()).cast(field.type) if isinstance(value, str) else pa.scalar(value, field.type)
+        )
+    except (pa.ArrowException, TypeError, ValueError, RequestError) as error:
+        message = f"{value!r} is no value of the column {field.name}, which is {field.type} ({error})"
+        raise RequestError(message) from None
+    return pc.field(field.name) == scalar

@@ -1,0 +1,240 @@
+"""Rows of one table, chosen by a range and a key and read only when somebody asks: as pandas, Arrow, Polars, Spark or SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from rivertwice.core.errors import RequestError, ServiceError
+from rivertwice.storage.delta_dataset import DataFile, TableFiles, batches_of
+from rivertwice.storage.delta_handle import Table as Handle
+from rivertwice.storage.delta_handle import explained
+from rivertwice.storage.spark_scan import live_files, scan
+from rivertwice.timeline.result_kinds import Kind, condition_of_key, require_columns
+from rivertwice.timeline.result_status import Status
+from rivertwice.timeline.served_rows import OWN_COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow.dataset as ds
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a pipeline at one version.
+
+    Attributes:
+        pipeline: its name, as it was asked for.
+        kind: which table.
+        handle: the open table.
+        files: of that version.
+        time: the column of instants by which rows are ordered and chosen.
+        keys: the definition's key columns.
+        status: what the version shows.
+        scope: which of the stored rows count; None: all.
+    """
+
+    pipeline: str
+    kind: Kind
+    handle: Handle
+    files: TableFiles
+    time: str
+    keys: tuple[str, ...]
+    status: Status
+    scope: pc.Expression | None = None
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are shown if none are named."""
+        return [name for name in self.files.schema.names if name not in OWN_COLUMNS]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that were chosen and not read yet. Every way of reading gives the rows of the same version of the table.
+
+    Attributes:
+        table: where they are.
+        start, end: only rows whose time is in `[start, end)`; None: without that end.
+        key: only rows with these values; empty: all.
+        columns: the columns that are read; empty: all but `_format` and `_day`.
+    """
+
+    table: Table
+    start: datetime | None = None
+    end: datetime | None = None
+    key: tuple[tuple[str, Any], ...] = ()
+    columns: tuple[str, ...] = ()
+
+    def choose(
+        self,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        key: Mapping[str, Any] | None = None,
+        columns: Sequence[str] = (),
+    ) -> Rows:
+        """Return some of the rows.
+
+        Args:
+            start: only rows whose time is at or after this aware instant.
+            end: only rows whose time is before it.
+            key: column to value; a row must have all of them.
+            columns: columns to read.
+
+        Raises:
+            RequestError: there is no such column, a value does not fit its column, or an instant has no zone.
+        """
+        for instant in (start, end):
+            if instant is not None and instant.tzinfo is None:
+                message = f"{instant.isoformat()} has no time zone, so it names no instant; give it one, for instance datetime.UTC"
+                raise RequestError(message)
+        chosen = replace(self, start=start, end=end, key=tuple((key or {}).items()), columns=tuple(columns))
+        require_columns(self.table.files.schema, chosen.columns, str(self.table.kind.name))
+        _ = chosen.where
+        return chosen
+
+    @property
+    def status(self) -> Status:
+        """What the rows show: batch, sequence, when it was built, and whether more is committed."""
+        return self.table.status
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that are read."""
+        return list(self.columns) or self.table.columns
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that are read, with their types; instants are in UTC."""
+        return pa.schema([self.table.files.schema.field(name) for name in self.names])
+
+    @property
+    def time_condition(self) -> pc.Expression | None:
+        """The condition of the range alone."""
+        kind = self.table.files.schema.field(self.table.time).type
+        time = pc.field(self.table.time)
+        parts = [] if self.start is None else [time >= pa.scalar(self.start, kind)]
+        parts += [] if self.end is None else [time < pa.scalar(self.end, kind)]
+        return reduce(and_, parts) if parts else None
+
+    @property
+    def where(self) -> pc.Expression | None:
+        """The condition for a stored row to be one of these; None: all are."""
+        asked = condition_of_key(self.table.files.schema, dict(self.key), self.table.keys)
+        parts = [part for part in (self.table.scope, self.time_condition, asked) if part is not None]
+        return reduce(and_, parts) if parts else None
+
+    def dataset(self, files: Sequence[DataFile] | None = None) -> ds.Dataset:
+        """Return the rows as a pyarrow dataset, which DuckDB and Polars read with filters; it has all columns of the table."""
+        rows, where = self.table.files.dataset(files), self.where
+        return rows if where is None else rows.filter(where)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches, in no order; only a few are in memory.
+
+        Raises:
+            ServiceError: a file cannot be read.
+        """
+        yield from self.batches_where(None)
+
+    def batches_where(self, further: pc.Expression | None) -> Iterator[pa.RecordBatch]:
+        """Yield those rows for which a further condition is true."""
+        with _explained(self.table, "reading it"):
+            yield from batches_of(self.dataset(), further, self.names)
+
+    def count(self) -> int | None:
+        """Return how many rows there are if the log of the table or the files of the range say so cheaply; None: not known."""
+        where, files = self.where, self.table.files
+        if where is None:
+            return files.rows
+        if self.key or (self.table.scope is not None and self.time_condition is None):
+            return None
+        with _explained(self.table, "counting its rows"):
+            return int(self.dataset().count_rows())
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table, in memory, in no order."""
+        return pa.Table.from_batches(list(self.batches()), self.schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a pandas frame, in memory; instants are `datetime64[us, UTC]`."""
+        frame: pd.DataFrame = self.to_arrow().to_pandas()
+        return frame
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the rows as a Polars frame, in memory.
+
+        Raises:
+            ServiceError: Polars is not installed.
+        """
+        frame: pl.DataFrame = _polars().from_arrow(self.to_arrow())
+        return frame
+
+    def scan(self) -> pl.LazyFrame:
+        """Return the rows as a lazy frame of Polars, which reads only the files and columns that its filters leave.
+
+        Raises:
+            ServiceError: Polars is not installed.
+        """
+        frame: pl.LazyFrame = _polars().scan_pyarrow_dataset(self.dataset()).select(self.names)
+        return frame
+
+    def to_spark(self, session: SparkSession) -> DataFrame:
+        """Return the rows as a frame of Spark, read by its executors; they must reach the table under the same name."""
+        return spark_frame(session, self)
+
+    def __repr__(self) -> str:
+        """Return what the rows are, for a notebook."""
+        return f"<{self.status.describe()}; {self.table.files.rows} rows stored>"
+
+
+@contextmanager
+def _explained(table: Table, doing: str) -> Iterator[None]:
+    """Explain a data file that is gone: upkeep removed it hours after the table was opened, or it was lost."""
+    with explained(table.files.place, doing):
+        try:
+            yield
+        except FileNotFoundError as error:
+            message = (
+                f"a file of {table.kind.name} of {table.pipeline} is gone: {error}; if the rows were opened hours ago, open them "
+                f"again; else `rivertwice repair {table.pipeline}` says what was lost"
+            )
+            raise ServiceError(message) from error
+
+
+def _polars() -> Any:
+    try:
+        import polars
+    except ImportError:
+        message = "Polars is not installed, so the rows cannot be given as its frame; run `pip install polars`, or use to_arrow()"
+        raise ServiceError(message) from None
+    return polars
+
+
+# Rows as a frame of Spark: its executors read the files, so that the driver holds none of them.
+
+
+def spark_frame(session: SparkSession, rows: Rows) -> DataFrame:
+    """Return rows as a frame; files that cannot have one of them, by the table's log, are not read."""
+    names, where = rows.names, rows.where
+    wanted = {fragment.path for fragment in rows.table.files.dataset().get_fragments(where)}
+    files = [file for file in live_files(rows.table.handle) if file.path in wanted]
+
+    def choose(piece: pa.Table) -> pa.Table:
+        chosen = piece if where is None else ds.dataset(piece).to_table(filter=where)
+        return chosen.select(names)
+
+    schema = from_arrow_schema(rows.schema)
+    return scan(session, rows.table.files.place, rows.table.handle, schema, choose, files=files)

@@ -1,0 +1,1 @@
+"""What is damaged or must go: repair of tables and of windows, erasure."""

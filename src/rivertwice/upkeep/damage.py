@@ -1,0 +1,110 @@
+"""Plain values: what is damaged, and what can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from rivertwice.backfill.model import BackfillPlan
+from rivertwice.storage.delta_log import TornEntry
+from rivertwice.timeline.intact import CHANGELOG, DEAD, LATE
+from rivertwice.timeline.ledger import LedgerRow
+
+OWN_FILE, LOG, AGAIN, WAY_OUT = "its own data file", "the changelog's commits", "recorded ranges", "cannot be repaired"
+"""Where lost rows come from."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One thing that is damaged.
+
+    Attributes:
+        table: its name.
+        what: version, file or batch, and how it is damaged.
+        meaning: what that means for what is served, or for a person.
+        cure: what a repair does about it, or what a person can do if a repair does nothing.
+        curable: whether a repair does anything.
+    """
+
+    table: str
+    what: str
+    meaning: str
+    cure: str
+    curable: bool = True
+
+
+@dataclass(frozen=True)
+class LostRows:
+    """A batch whose rows in a table are not those that were committed.
+
+    Attributes:
+        row: the batch, as the ledger has it.
+        late_ms: the watermark its rows were late by (epoch ms).
+        found: number of its rows in the table; they are replaced.
+        rows: what was committed, proved by the ledger's digest or number, if an own data file still has it; else None.
+    """
+
+    table: str
+    row: LedgerRow
+    late_ms: int
+    expected: int
+    found: int
+    rows: pa.Table | None = None
+
+
+@dataclass(frozen=True)
+class LostCorrections:
+    """A backfill that has fewer rows in the table than were computed.
+
+    Attributes:
+        seq: its publication's number; None: it is not published.
+        gone: chunks without any row. partial: chunks that may have lost a part; they are replaced.
+        plan: as it is stored; None: it is not stored here.
+        rows: those of the chunks that are gone, if own data files still have them.
+    """
+
+    backfill: str
+    seq: int | None
+    expected: int
+    found: int
+    gone: Sequence[int]
+    partial: Sequence[int]
+    plan: BackfillPlan | None
+    rows: pa.Table | None = None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The damages of one pipeline.
+
+    Attributes:
+        torn: table to its torn log entries. broken: table to data files that are gone or not whole, and how.
+        lost: batches whose rows are to be written again.
+        holes: timeline to batches that have no ledger row left. copied: batches that only the ledger's table lost.
+        corrections: backfills that lost rows.
+        adopted: table to the rows of its torn commits that their data files still have, if they cannot be computed again.
+        damages: all damages in words.
+    """
+
+    torn: Mapping[str, Sequence[TornEntry]] = field(default_factory=dict)
+    broken: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+    lost: Sequence[LostRows] = ()
+    holes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    copied: Sequence[LedgerRow] = ()
+    adopted: Mapping[str, pa.Table] = field(default_factory=dict)
+    corrections: Sequence[LostCorrections] = ()
+    damages: Sequence[Damage] = ()
+
+    @property
+    def anything(self) -> bool:
+        """Whether anything is damaged."""
+        return bool(self.damages)
+
+
+PROOF = {
+    CHANGELOG: "proved by the ledger's digest",
+    DEAD: "proved by the ledger's number and their addresses",
+    LATE: "proved by the ledger's number",
+}

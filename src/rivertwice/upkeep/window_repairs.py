@@ -1,0 +1,360 @@
+"""Repairs of windows: which is due, who decides on it, what became of it, and the plan that would do it.
+
+A reconcile's gate finds rows that are served and wrong: DEFECT, or so many LATE ones that the pipeline's limit is passed. The
+smallest backfill that cures them has the windows of these rows and no other, without those that were published since. `backfill`
+plans and runs it as any other; here is only what a repair adds: the choice, the question to a person, the budget, the outcome.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from rivertwice.backfill.model import BackfillPlan, BackfillRequest
+from rivertwice.backfill.observe import explain_plan, observe_backfill
+from rivertwice.backfill.plan import plan_backfill
+from rivertwice.backfill.ranges import HalfOpenRange, coalesce, intersect, merge, subtract
+from rivertwice.backfill.session_plan import MOST_RANGES, stale_within
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.instants import iso_of_ms, parse_iso, to_iso, to_ms
+from rivertwice.core.locks import lock
+from rivertwice.core.settings import Settings
+from rivertwice.core.text import counted
+from rivertwice.definition.model import AUTOMATIC, OFF, RepairPolicy
+from rivertwice.reconcile.model import SERVED
+from rivertwice.reconcile.results import newest_reconcile
+from rivertwice.storage.local import read_json, replace_json
+from rivertwice.timeline.judgements import rows_of, verdicts_of
+from rivertwice.timeline.verdicts import DEFECT, LATE
+
+DECLINED_FOR = timedelta(days=7)
+"""A repair that a person declined is not proposed again for so long. If other windows differ too, a person is asked for all."""
+VERDICT_OF = {"defect": DEFECT, "late_share": LATE}
+"""Kind of a gate's alert to the verdict of the rows that it is about."""
+WAITING, RUNNING, DONE, DECLINED, UNANSWERED, UNNEEDED, FAILED = (
+    "waiting",
+    "running",
+    "done",
+    "declined",
+    "unanswered",
+    "unneeded",
+    "failed",
+)
+SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The smallest backfill that cures what a reconcile found.
+
+    Attributes:
+        reconcile: the run that found it.
+        kinds: of the alerts that it cures.
+        ranges: where its windows start (epoch ms, half-open); for sessions, the stretches of time of those that differ.
+        windows: number of windows, or of sessions.
+        rows: verdict to rows that are served now and differ.
+        records: records that it reads; None if that is only known once it is planned, as for sessions.
+    """
+
+    reconcile: str
+    kinds: tuple[str, ...]
+    ranges: tuple[HalfOpenRange, ...]
+    windows: int
+    rows: Mapping[str, int] = field(default_factory=dict)
+    records: int | None = None
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """The verdicts of the rows that it cures."""
+        return tuple(VERDICT_OF[kind] for kind in self.kinds)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Proposal:
+        """Read what `to_json` returned, also after JSON."""
+        ranges = tuple((int(start), int(end)) for start, end in values["ranges"])
+        return cls(**{**values, "kinds": tuple(values["kinds"]), "ranges": ranges})
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a repair is made, and who decides.
+
+    Attributes:
+        wanted: whether anything is to be done at all.
+        asks: whether a person has to approve.
+        why: the reason, in a sentence.
+    """
+
+    wanted: bool
+    asks: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class RepairRecord:
+    """One repair, from its proposal to its end, as it is stored.
+
+    Attributes:
+        id: of the DAG run.
+        outcome: one of the words above.
+        by: who approved or declined it. reason: why it was begun. answer: why it was approved or declined.
+        after: verdict to rows that are served in the same windows when it ended; None before that.
+        note: how it ended, in a sentence.
+    """
+
+    id: str
+    proposal: Proposal
+    at: datetime
+    outcome: str = WAITING
+    by: str = ""
+    reason: str = ""
+    answer: str = ""
+    backfill: str = ""
+    after: Mapping[str, int] | None = None
+    ended_at: datetime | None = None
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, instants as text."""
+        ended = None if self.ended_at is None else to_iso(self.ended_at)
+        return {**asdict(self), "at": to_iso(self.at), "ended_at": ended}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> RepairRecord:
+        """Read what `to_json` returned."""
+        ended = values["ended_at"]
+        return cls(
+            **{
+                **values,
+                "proposal": Proposal.from_json(values["proposal"]),
+                "at": parse_iso(values["at"]),
+                "ended_at": None if ended is None else parse_iso(ended),
+            }
+        )
+
+
+def curable(kinds: Collection[str]) -> tuple[str, ...]:
+    """Return which of a gate's kinds of alerts a repair is about, the graver first."""
+    return tuple(kind for kind in VERDICT_OF if kind in kinds)
+
+
+def decide(policy: RepairPolicy, proposal: Proposal | None, earlier: Sequence[RepairRecord], now: datetime) -> Decision:
+    """Decide whether a repair is made, and whether a person has to approve it.
+
+    A DEFECT is asked for under every policy: a row that no rule explains is looked at before it is replaced. So are windows of
+    which a person declined the repair a short time ago: no policy overrules that person.
+    """
+    if policy.policy == OFF:
+        return Decision(False, False, "the definition says repair: {policy: off}")
+    if proposal is None or not proposal.windows:
+        return Decision(
+            False, False, "no served row is DEFECT, and no late share is above its limit; or it was published since"
+        )
+    declined = _declined(proposal, earlier, now)
+    if not subtract(proposal.ranges, declined):
+        return Decision(
+            False, False, f"a person declined the repair of these windows less than {DECLINED_FOR.days} days ago"
+        )
+    if DEFECT in proposal.verdicts:
+        return Decision(True, True, "a DEFECT is looked at by a person before it is replaced")
+    if policy.policy != AUTOMATIC:
+        return Decision(True, True, "the definition says repair: {policy: ask}")
+    if intersect(proposal.ranges, declined):
+        return Decision(
+            True, True, f"a person declined the repair of some of these windows less than {DECLINED_FOR.days} days ago"
+        )
+    if proposal.records is None:
+        return Decision(True, True, "how many records it reads is only known once it is planned")
+    over = [
+        f"{cost} {what}, more than the {limit} of the budget"
+        for what, cost, limit in (
+            ("windows", proposal.windows, policy.budget.windows),
+            ("records", proposal.records, policy.budget.records),
+        )
+        if cost > limit
+    ]
+    if over:
+        return Decision(True, True, "it costs " + " and ".join(over))
+    return Decision(True, False, "LATE rows within the budget, as the definition allows")
+
+
+def _declined(proposal: Proposal, earlier: Sequence[RepairRecord], now: datetime) -> tuple[HalfOpenRange, ...]:
+    """Return the windows of which a person declined such a repair a short time ago, and that were not repaired since."""
+    declined: tuple[HalfOpenRange, ...] = ()
+    for record in earlier:
+        ranges = record.proposal.ranges
+        if record.outcome == DONE:
+            declined = subtract(declined, ranges)
+        elif record.outcome == DECLINED and record.ended_at is not None and now - record.ended_at < DECLINED_FOR:
+            declined = merge([*declined, *ranges]) if set(proposal.kinds) <= set(record.proposal.kinds) else declined
+    return declined
+
+
+def headline(pipeline: str, proposal: Proposal) -> str:
+    """Return what is asked of a person, in a line."""
+    return f"Repair {counted(proposal.windows, 'window', 'windows')} of {pipeline}?"
+
+
+def describe(proposal: Proposal) -> str:
+    """Return the smallest backfill in a line."""
+    shown = ", ".join(f"[{iso_of_ms(start)}, {iso_of_ms(end)})" for start, end in proposal.ranges[:SHOWN])
+    more = f" and {len(proposal.ranges) - SHOWN} more" if len(proposal.ranges) > SHOWN else ""
+    cost = "" if proposal.records is None else f", reads {counted(proposal.records, 'record', 'records')}"
+    is_one = sum(proposal.rows.values()) == 1
+    where = counted(proposal.windows, "window", "windows")
+    return f"{count_rows(proposal.rows)} {'is' if is_one else 'are'} served in {where}: {shown}{more}{cost}"
+
+
+def count_rows(rows: Mapping[str, int]) -> str:
+    """Return verdicts and their numbers of rows, the graver first."""
+    parts = [f"{counted(rows[verdict], 'row', 'rows')} {verdict}" for verdict in (DEFECT, LATE) if rows.get(verdict)]
+    return " and ".join(parts) or "no row DEFECT or LATE"
+
+
+def before_and_after(record: RepairRecord) -> str:
+    """Return what a finished repair changed."""
+    return (
+        f"backfill {record.backfill} repaired it, approved by {record.by}; before: {count_rows(record.proposal.rows)} served in "
+        f"{counted(record.proposal.windows, 'window', 'windows')}; after: {count_rows(record.after or {})}"
+    )
+
+
+def ask(pipeline: str, proposal: Proposal, decision: Decision, plan: str, reason: str) -> str:
+    """Return what a person reads before they approve, as Markdown."""
+    parts = [
+        f"Asked for: {reason or 'the newest reconcile found it'}. {decision.why[0].upper()}{decision.why[1:]}.",
+        f"Served now: {describe(proposal)}, as reconcile `{proposal.reconcile}` of {pipeline} found.",
+        f"```\n{plan}\n```" if plan else "The sessions are looked up, and planned, once this is approved.",
+        "Approved, it is computed, audited and published; then a reconcile looks at these windows again, and the alert ends with "
+        "the numbers of before and after. What was repaired meanwhile is left out.",
+    ]
+    return "\n\n".join(parts)
+
+
+# Find the smallest backfill that cures what the newest reconcile found, count rows again, and keep what became of repairs.
+
+FORMAT = 1
+KEPT = 50
+"""Repairs that are kept; older ones are in Airflow's own runs."""
+
+
+def find_proposal(
+    settings: Settings, pipeline: str, kinds: Collection[str]
+) -> tuple[Proposal, BackfillPlan | None] | None:
+    """Return the smallest backfill that cures the newest reconcile's alerts of some kinds, and its plan; None: nothing differs.
+
+    Sessions are only planned from their records, which takes Spark: then there is no plan.
+
+    Raises:
+        RequestError: the windows cannot be recomputed: the pipeline is a fold, or they are not closed on the head's path.
+        LogGapError: neither the archive nor Kafka has a record that is needed.
+        ServiceError: Kafka does not answer.
+    """
+    home, wanted = settings.pipeline(pipeline), curable(kinds)
+    newest = newest_reconcile(home)
+    if newest is None or not wanted:
+        return None
+    verdicts = tuple(VERDICT_OF[kind] for kind in wanted)
+    view = observe_backfill(settings, pipeline, verdicts)
+    if view.sessions is not None:
+        seeds = view.sessions.stale
+        if not seeds:
+            return None
+        ranges = coalesce(((seed.start_ms, seed.start_ms + 1) for seed in seeds), view.window_ms, MOST_RANGES)
+        rows = count_rows_in(home, newest["run"], ranges, verdicts)
+        return Proposal(newest["run"], wanted, ranges, len(seeds), rows), None
+    if not view.stale:
+        return None
+    plan = plan_backfill(BackfillRequest(pipeline, None, "repair", verdicts=verdicts), view)
+    rows = count_rows_in(home, newest["run"], plan.ranges, verdicts)
+    return Proposal(newest["run"], wanted, plan.ranges, plan.windows, rows, plan.records), plan
+
+
+def plan_approved(settings: Settings, pipeline: str, proposal: Proposal, reason: str) -> BackfillPlan | None:
+    """Return the plan of what was approved and still differs; None: nothing does any more. Sessions are not planned here."""
+    view = observe_backfill(settings, pipeline, proposal.verdicts)
+    if not still_differs(view.stale, proposal.ranges):
+        return None
+    request = BackfillRequest(pipeline, None, reason, verdicts=proposal.verdicts, within=proposal.ranges)
+    return plan_backfill(request, view)
+
+
+def sessions_still_differ(settings: Settings, pipeline: str, proposal: Proposal) -> bool:
+    """Say whether any of the sessions that were approved still differs."""
+    view = observe_backfill(settings, pipeline, proposal.verdicts)
+    return view.sessions is not None and bool(stale_within(view.sessions.stale, proposal.ranges))
+
+
+def still_differs(stale: Sequence[HalfOpenRange], approved: Sequence[HalfOpenRange]) -> bool:
+    """Say whether any window of some ranges is still stale. Pure."""
+    return any(start < high and low < end for start, end in stale for low, high in approved)
+
+
+def count_rows_in(
+    home: PipelineHome, run: str, ranges: Sequence[HalfOpenRange], verdicts: Sequence[str] = (DEFECT, LATE)
+) -> dict[str, int]:
+    """Return verdict to served rows that a reconcile found so, in windows that start in some ranges."""
+    counted: Counter[str] = Counter()
+    for row in verdicts_of(home, run, ranges=list(ranges), wanted=list(verdicts)):
+        start = to_ms(row["window_start"])
+        if row["pair"] == SERVED and any(low <= start < high for low, high in ranges):
+            counted[row["verdict"]] += rows_of(row)
+    return dict(counted)
+
+
+def explain(plan: BackfillPlan | None) -> str:
+    """Return a plan in words; none: no words."""
+    return "" if plan is None else explain_plan(plan)
+
+
+def read_repairs(home: PipelineHome) -> list[RepairRecord]:
+    """Return the repairs of a pipeline, oldest first.
+
+    Raises:
+        RequestError: the file is of a format that this version does not read.
+    """
+    stored = read_json(home.repairs)
+    if stored is None:
+        return []
+    if stored.get("format") != FORMAT:
+        message = f"{home.repairs} has format {stored.get('format')!r}, this version reads {FORMAT}; use the version that wrote it"
+        raise RequestError(message)
+    return [RepairRecord.from_json(record) for record in stored["repairs"]]
+
+
+def kinds_under_repair(home: PipelineHome) -> frozenset[str]:
+    """Return the kinds of alerts that a repair is at work on, which will end them with the numbers of before and after."""
+    running = (record for record in read_repairs(home) if record.outcome == RUNNING)
+    return frozenset(kind for record in running for kind in record.proposal.kinds)
+
+
+def keep_answer(home: PipelineHome, run: str, reason: str) -> None:
+    """Keep why a person approved or declined the repair of a run; nothing is kept of a run that has none."""
+    stored = next((record for record in read_repairs(home) if record.id == run), None)
+    if stored is not None:
+        write_repair(home, run, lambda newer: replace(newer or stored, answer=reason))
+
+
+def write_repair(home: PipelineHome, run: str, change: Callable[[RepairRecord | None], RepairRecord]) -> RepairRecord:
+    """Store a repair and return it; one of the same run is replaced, so a task that is tried again leaves one.
+
+    Args:
+        home: of the pipeline.
+        run: id of the DAG run.
+        change: gives the record from the one that is stored.
+    """
+    with lock(home.repairs.with_suffix(".lock"), mode=0o600):
+        known = read_repairs(home)
+        changed = change(next((record for record in known if record.id == run), None))
+        kept = [record for record in known if record.id != run]
+        records = sorted([*kept, changed], key=lambda record: (record.at, record.id))[-KEPT:]
+        replace_json(home.repairs, {"format": FORMAT, "repairs": [record.to_json() for record in records]})
+    return changed
