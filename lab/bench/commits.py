@@ -24,7 +24,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.storage import delta
 from rivertwice.stream.result_rows import changelog_rows
 from rivertwice.timeline import ledger
-from rivertwice.timeline.ledger import BatchCounts
+from rivertwice.timeline.counts import BatchCounts
 
 WARM = 5
 BEGIN = datetime(2013, 1, 1, tzinfo=UTC)

@@ -15,7 +15,7 @@ from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.settings import Settings
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.feed import session_of
-from rivertwice.savepoint.manifest import load_state_definition
+from rivertwice.savepoint.plan import load_state_definition
 from rivertwice.savepoint.prove import prove_savepoint
 
 _ALL = 100_000

@@ -16,8 +16,9 @@ from rivertwice.storage.leases import Held, Terms
 from rivertwice.stream.checkpoint import PlannedBatch, covers
 from rivertwice.stream.failures import DRAINED, classify_failure
 from rivertwice.stream.side import encode_ranges
+from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.intent import Exit, Heartbeat
-from rivertwice.timeline.ledger import BatchCounts, LedgerRow
+from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.watermarks import WatermarkRule
 

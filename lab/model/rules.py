@@ -19,8 +19,7 @@ from rivertwice.log.archive import check_unmoved, plan_extension
 from rivertwice.reconcile.seals import look, merge, model, scope, settle, touched
 from rivertwice.reconcile.seals import look as fit
 from rivertwice.reconcile.seals import settle as check
-from rivertwice.savepoint import awaiting, plan, prune
-from rivertwice.savepoint import take as trim
+from rivertwice.savepoint import awaiting, plan, prune, trim
 from rivertwice.savepoint.operations import fork, rewind_plan
 from rivertwice.storage import leases as lease_terms
 from rivertwice.stream import begin, damage, seal, side, sink

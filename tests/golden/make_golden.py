@@ -26,7 +26,7 @@ from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.savepoint.feed import session_of
-from rivertwice.savepoint.manifest import load_state_definition
+from rivertwice.savepoint.plan import load_state_definition
 from rivertwice.savepoint.proof import read_state
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage import delta

@@ -46,7 +46,8 @@ from rivertwice.reconcile.recorded import check_late_rows, check_order, check_up
 from rivertwice.reconcile.rederive import derive_chain, derive_chain_of_many
 from rivertwice.reconcile.view import DefinitionVersion, HeadView
 from rivertwice.stream.late import late_rows, select_suspects
-from rivertwice.timeline.ledger import BatchCounts, LedgerRow, total_of
+from rivertwice.timeline.counts import BatchCounts, total_of
+from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.watermarks import rule_of
 
 PARTITIONS = 2

@@ -19,8 +19,7 @@ from homes.ledger import NOW, ledger_row
 from homes.project import make_project
 from rivertwice.cli.main import cli
 from rivertwice.definition.bundle import build_bundle, load_bundle_definition, save_bundle
-from rivertwice.log import archive, kafka
-from rivertwice.log import marks as forks
+from rivertwice.log import archive, forks, kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.archive_table import SCHEMA
 from rivertwice.storage import delta

@@ -17,8 +17,9 @@ from rivertwice.local.broker import BrokerInfo
 from rivertwice.savepoint.catalogue import hash_tree, list_savepoints, load_savepoint
 from rivertwice.savepoint.feed import session_of
 from rivertwice.savepoint.keep_up import keep_up
-from rivertwice.savepoint.manifest import RESTING, load_state_definition
+from rivertwice.savepoint.manifest import RESTING
 from rivertwice.savepoint.operations.restore import restore_savepoint
+from rivertwice.savepoint.plan import load_state_definition
 from rivertwice.savepoint.proof import last_attempt, read_state
 from rivertwice.savepoint.prove import prove_savepoint
 from rivertwice.savepoint.prune import prune_savepoints

@@ -17,7 +17,7 @@ import yaml
 
 from homes.project import REPOSITORY
 from rivertwice.agent.alerting import Look
-from rivertwice.agent.metrics import Measures
+from rivertwice.agent.figures import Measures
 from rivertwice.agent.metrics_http import serve_metrics
 from rivertwice.agent.prometheus import dashboard, judge_alerts
 from rivertwice.core.ports import held_ports

@@ -19,8 +19,8 @@ from rivertwice.definition.definition import load_definition
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.feed import session_of
-from rivertwice.savepoint.manifest import load_state_definition
 from rivertwice.savepoint.operations.upgrade import show_upgrade, upgrade_stream
+from rivertwice.savepoint.plan import load_state_definition
 from rivertwice.savepoint.proof import canonical_state, read_state
 from rivertwice.savepoint.replay import repartition_state
 from rivertwice.savepoint.take import take_savepoint

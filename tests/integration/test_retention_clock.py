@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.agent.archiver import RetentionKeeper, last_retention
+from rivertwice.agent.archiver import RetentionKeeper
 from rivertwice.core.errors import LogGapError
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.archive_table import ABSENT, archived_ranges, archived_segments
+from rivertwice.log.leases import Level
 from rivertwice.log.reader import absent_runs, find_holes
 from rivertwice.log.records import observe_read
-from rivertwice.log.retention import Level
+from rivertwice.retention.summary import last_retention
 from rivertwice.retention.view import view_retention
 from rivertwice.storage import delta
 from rivertwice.timeline.lineage import Timeline, create_timeline

@@ -26,8 +26,8 @@ from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.savepoint.catalogue import download, list_savepoints, load_savepoint, verify_files
 from rivertwice.savepoint.feed import session_of
-from rivertwice.savepoint.manifest import load_state_definition
 from rivertwice.savepoint.operations.restore import restore_savepoint
+from rivertwice.savepoint.plan import load_state_definition
 from rivertwice.savepoint.proof import read_state
 from rivertwice.savepoint.prove import prove_savepoint
 from rivertwice.savepoint.replay import replay_recorded

@@ -39,13 +39,15 @@ from rivertwice.retention.accept import accept_gap
 from rivertwice.retention.view import view_retention
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.feed import session_of
-from rivertwice.savepoint.manifest import BEGINNING, load_state_definition
+from rivertwice.savepoint.manifest import BEGINNING
 from rivertwice.savepoint.operations.restore import restore_savepoint
+from rivertwice.savepoint.plan import load_state_definition
 from rivertwice.savepoint.proof import describe_difference, read_state
 from rivertwice.savepoint.prove import prove_savepoint
 from rivertwice.savepoint.take import take_savepoint
+from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.dead_summary import read_letters
-from rivertwice.timeline.ledger import LedgerRow, total_of
+from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from running.warm_spark import own_session, run_driver_warm

@@ -19,7 +19,8 @@ from rivertwice.definition.avro import parse_avro
 from rivertwice.definition.definition import load_definition
 from rivertwice.definition.pinned_files import file_name, split_name
 from rivertwice.definition.schema_folder import FORMAT, INDEX, FolderRegistry
-from rivertwice.definition.schema_pins import field_findings, plan_refresh
+from rivertwice.definition.schema_pins import field_findings
+from rivertwice.definition.schema_refresh import plan_refresh
 from rivertwice.definition.schema_registry import SchemaVersion, require_subject
 
 NASTY = st.sampled_from(

@@ -17,8 +17,9 @@ from pyspark.sql import SparkSession
 from histories.kinds import KINDS, make_definition
 from histories.random_histories import SPREAD, Batch, Run, keyed, order_dependent, random_batches, run_histories
 from rivertwice.reconcile.evidence import Evidence, IntervalEvidence, ServedEvidence, SessionEvidence
-from rivertwice.reconcile.kinds.sessions import PublishedSession, PublishedSessions, SessionJudge
+from rivertwice.reconcile.kinds.sessions import SessionJudge
 from rivertwice.reconcile.model import RowId, ServedRow, StreamRow
+from rivertwice.reconcile.sessions import PublishedSession, PublishedSessions
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.timeline.digest import key_text
 from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN

@@ -31,7 +31,8 @@ from rivertwice.engine.session import watermark_confs
 from rivertwice.reconcile.rederive import derive_chain_of_many
 from rivertwice.savepoint.replay import steer_watermark
 from rivertwice.stream.driver import observed_counts
-from rivertwice.timeline.ledger import BatchCounts, LedgerRow
+from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.watermarks import rule_of, watermarks_after
 
 pytestmark = pytest.mark.spark

@@ -12,8 +12,9 @@ from rivertwice.agent.alert_kinds import is_about_stream
 from rivertwice.agent.alert_model import Alert
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.agent.decide import Action
+from rivertwice.agent.figures import Measures
 from rivertwice.agent.keeper import Keeper
-from rivertwice.agent.metrics import Measures, measure
+from rivertwice.agent.metrics import measure
 from rivertwice.agent.prometheus import FIRING, OK, AlertState, firing, judge_alerts
 from rivertwice.agent.view import view_pipeline
 from rivertwice.core.settings import Settings

@@ -15,58 +15,23 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from typing import Any
 
 from rivertwice.agent.act import page, page_over, record_event
 from rivertwice.agent.keeper import Keeper
 from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import require_pipeline
-from rivertwice.core.instants import parse_iso
 from rivertwice.core.processes import start_detached
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.log import kafka
 from rivertwice.log.archive import is_archiving
-from rivertwice.log.retention import Level, parse_limit
-from rivertwice.retention.view import (
-    ArchiveMemory,
-    RetentionView,
-    TopicView,
-    decide_archive,
-    retention_to_plain,
-    summary_of,
-    topics_in,
-    view_retention,
-)
+from rivertwice.log.leases import Level
+from rivertwice.log.retention import parse_limit
+from rivertwice.retention.summary import FORMAT, ArchiveMemory, decide_archive, retention_file, summary_of, topics_in
+from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, view_retention
 from rivertwice.storage.local import read_json, replace_json
 from rivertwice.storage.log_files import open_log
 from rivertwice.stream.begin import added_since, describe_added, has_effect
 from rivertwice.timeline.lineage import head_path, load_timeline
-
-# What the agent last saw of a pipeline's retention: a small file, which `status` reads without Kafka or Spark.
-
-FORMAT = 1
-
-
-def retention_file(settings: Settings, name: str) -> Path:
-    """Return where the agent writes a pipeline's retention view."""
-    return settings.home / "agent" / "retention" / f"{require_pipeline(name)}.json"
-
-
-def last_retention(settings: Settings, name: str, now: datetime) -> dict[str, Any] | None:
-    """Return what the agent last saw of a pipeline's retention, in short, with its age; None if it never looked."""
-    plain = read_json(retention_file(settings, name))
-    if plain is None or plain.get("format") != FORMAT:
-        return None
-    return {
-        "age_s": round((now - parse_iso(plain["at"])).total_seconds(), 1),
-        "worst": plain["worst"],
-        "unarchived": plain["unarchived"],
-        "gaps": [gap["id"] for gap in plain["gaps"] if gap["accepted"] is None],
-        "summary": summary_of(plain),
-    }
-
 
 ADDED = "partitions_added"
 EVERY_S = 10.0

@@ -21,9 +21,10 @@ from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
 from rivertwice.definition.delivery_section import Delivery
 from rivertwice.deliver.aside import read_aside
-from rivertwice.deliver.deliver import Deliverer, sinks_of
+from rivertwice.deliver.deliver import Deliverer
 from rivertwice.deliver.note import Note, read_note, write_note
 from rivertwice.deliver.refusals import describe_open
+from rivertwice.deliver.status import sinks_of
 from rivertwice.timeline.intent import read_intent
 
 LOG = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rivertwice.agent.metrics import Measures
+from rivertwice.agent.figures import Measures
 from rivertwice.definition.model import DefinitionFile
 
 SLOW_START_S = 120.0

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from rivertwice.agent.metrics import Measures
+from rivertwice.agent.figures import Measures
 from rivertwice.definition.model import AlertLimits
 
 # The alerts on a stream and when they fire. Pure: figures and limits in, a state per rule out.

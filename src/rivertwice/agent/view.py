@@ -7,7 +7,6 @@ from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from rivertwice.agent.archiver import last_retention
 from rivertwice.agent.backoff import consecutive_failures, next_attempt
 from rivertwice.agent.health import UNRESPONSIVE, StreamObservation, classify_health, observe_stream
 from rivertwice.agent.launch import agent_status
@@ -17,6 +16,7 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.quality.table import failing_by_severity, standing
+from rivertwice.retention.summary import last_retention
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.intent import Heartbeat
 from rivertwice.timeline.lineage import path_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rivertwice.backfill.observe import explain_plan
+from rivertwice.backfill.plan import explain_plan
 from rivertwice.backfill.store import load_plan
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import require_name

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rivertwice.backfill.late_queue import DUE, describe_queue
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, Span
-from rivertwice.backfill.observe import explain_plan, observe_backfill, observe_late_queue, stale_ranges
-from rivertwice.backfill.plan import CHUNK_RECORDS, plan_backfill
+from rivertwice.backfill.observe import observe_backfill, observe_late_queue, stale_ranges
+from rivertwice.backfill.plan import CHUNK_RECORDS, explain_plan, plan_backfill
 from rivertwice.backfill.reading import truth_reader
 from rivertwice.backfill.session_observe import ReadServed, Zone, overlapping, spans_of, survey_sessions
 from rivertwice.backfill.session_plan import asked_sessions, has_settled

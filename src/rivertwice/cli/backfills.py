@@ -94,7 +94,7 @@ def plan(
 
     Without a range: for the windows that the newest reconcile found stale. Sessions are looked up in the log, so they need a Spark job.
     """
-    from rivertwice.backfill.observe import explain_plan
+    from rivertwice.backfill.plan import explain_plan
     from rivertwice.backfill.store import save_plan
     from rivertwice.engine.session import spark_on_demand
 
@@ -147,7 +147,7 @@ def run(
     """
     from rivertwice.backfill.audit import audit_backfill
     from rivertwice.backfill.compute import compute_backfill
-    from rivertwice.backfill.observe import explain_plan
+    from rivertwice.backfill.plan import explain_plan
     from rivertwice.backfill.publish import publish_backfill
     from rivertwice.backfill.store import load_plan, save_plan
     from rivertwice.engine.session import spark_on_demand

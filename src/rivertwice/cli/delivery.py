@@ -187,7 +187,7 @@ def check(frame: Frame, name: str, sink: str | None) -> None:
 
     from rivertwice.cli.frame import DEFECT
     from rivertwice.core.errors import RivertwiceError
-    from rivertwice.deliver.status import DIFFERS, Checked, check_sink
+    from rivertwice.deliver.check import DIFFERS, Checked, check_sink
 
     found: list[Checked] = []
     failed: list[RivertwiceError] = []
@@ -315,7 +315,7 @@ def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str
 def _sinks(frame: Frame, name: str) -> dict[str, Delivery]:
     from rivertwice.core.errors import RequestError
     from rivertwice.core.installed import base_of
-    from rivertwice.deliver.deliver import sinks_of
+    from rivertwice.deliver.status import sinks_of
 
     if base_of(frame.known_pipeline(name)) != name:
         message = f"{name} is a version, and sinks belong to its pipeline: they have the rows of whichever version serves; name {base_of(name)}"

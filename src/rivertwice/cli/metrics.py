@@ -11,7 +11,7 @@ from rivertwice.cli.frame import DEFECT, REFUSED, Frame, as_table, example, pass
 from rivertwice.cli.options import name_argument
 
 if TYPE_CHECKING:
-    from rivertwice.agent.metrics import Measures
+    from rivertwice.agent.figures import Measures
     from rivertwice.agent.prometheus import AlertState
     from rivertwice.definition.definition import Definition
 

@@ -16,7 +16,7 @@ from rivertwice.core.errors import RequestError
 
 if TYPE_CHECKING:
     from rivertwice.definition.definition import DefinitionFile, Source
-    from rivertwice.definition.schema_pins import RefreshPlan
+    from rivertwice.definition.schema_refresh import RefreshPlan
     from rivertwice.definition.schema_registry import SchemaFormat, SchemaVersion
 
 RULE = click.Choice(["none", "backward", "forward", "full"])
@@ -168,7 +168,7 @@ def refresh(
     """
     from rivertwice.definition.definition import load_draft
     from rivertwice.definition.pinned_files import read_pinned, split_name
-    from rivertwice.definition.schema_pins import plan_refresh
+    from rivertwice.definition.schema_refresh import plan_refresh
     from rivertwice.definition.schema_registry import open_registry
     from rivertwice.storage.local import replace_bytes
 

@@ -18,7 +18,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -31,7 +31,6 @@ from rivertwice.core.errors import LedgerError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
-from rivertwice.definition.definition import load_definition
 from rivertwice.definition.delivery_section import (
     NEWEST,
     Delivery,
@@ -365,18 +364,3 @@ class Deliverer:
         if last or time.monotonic() - self._noted_at >= NOTE_EVERY_S:
             write_note(self._home, self._name, self._note)
             self._noted_at = time.monotonic()
-
-
-# Which sinks a pipeline has: those of the definition that serves. They belong to the pipeline, not to one of its versions.
-
-
-def sinks_of(settings: Settings, name: str) -> Mapping[str, Delivery]:
-    """Return name to sink; a later version has none: while it serves, it fills those of the pipeline.
-
-    Raises:
-        DefinitionError: the definition that serves cannot be loaded.
-    """
-    home = settings.pipeline(name)
-    if not home.is_first_version:
-        return {}
-    return load_definition(settings.definition_folder(home.serving_version)).deliver

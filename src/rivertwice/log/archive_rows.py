@@ -29,7 +29,8 @@ from rivertwice.log.archive_table import (
     turn_name,
     version_of,
 )
-from rivertwice.log.marks import Fork, Mark, hash_of, mark_of, observe_forks
+from rivertwice.log.forks import observe_forks
+from rivertwice.log.marks import Fork, Mark, hash_of, mark_of
 from rivertwice.log.reader import Runs, absent_runs, count_runs, read_exactly
 from rivertwice.log.records import KAFKA_COLUMNS, read_kafka
 from rivertwice.storage.delta import open_table, read, replace_rows

@@ -32,7 +32,7 @@ from rivertwice.quality.model import (
 )
 from rivertwice.quality.suites import ROWS_IN_WINDOW, Suite, columns_in
 from rivertwice.timeline.result_rows import Rows
-from rivertwice.timeline.serving import joined, merged
+from rivertwice.timeline.served_ranges import joined, merged
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rivertwice.core.instants import iso_of_ms
-from rivertwice.timeline.serving import Ranges, joined, merged
+from rivertwice.timeline.served_ranges import Ranges, joined, merged
 
 WINDOWS, CORRECTIONS = "windows", "corrections"
 SUBJECTS = (WINDOWS, CORRECTIONS)

@@ -38,7 +38,8 @@ from rivertwice.timeline.digest import key_text
 from rivertwice.timeline.judgements import Chain, read_verdicts
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import find_move_off, head_path
-from rivertwice.timeline.result_kinds import SERVED, condition_of_key, require_columns
+from rivertwice.timeline.result_kinds import SERVED
+from rivertwice.timeline.result_rows import condition_of_key, require_columns
 from rivertwice.timeline.sequence import HEAD, Entry
 from rivertwice.timeline.served_rows import publications_of
 from rivertwice.timeline.serving import WITHDRAWN, Publication, to_epoch_ms

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from rivertwice.agent.alert_model import Alert
 from rivertwice.agent.alert_store import alerts_of
-from rivertwice.agent.archiver import last_retention, retention_file
 from rivertwice.agent.health import observe_stream
 from rivertwice.agent.view import view_first_load, view_quality, view_stream, view_stream_load
 from rivertwice.core.errors import RivertwiceError
@@ -25,6 +24,7 @@ from rivertwice.definition.definition import Definition
 from rivertwice.definition.parts import parse_duration
 from rivertwice.read.facts import Facts, Finding, Savepoints, UnfinishedOperation, Verdict, Windows
 from rivertwice.reconcile.results import newest_reconcile
+from rivertwice.retention.summary import last_retention, retention_file
 from rivertwice.savepoint.catalogue import Savepoint, select_newest
 from rivertwice.savepoint.operations.record import ABANDONED, DONE, Operation, read_operations
 from rivertwice.savepoint.operations.steps import plan_of

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from rivertwice.agent.archiver import retention_file
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import to_iso
 from rivertwice.core.settings import Settings
+from rivertwice.retention.summary import retention_file
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations.record import DONE, Operation, read_operations
@@ -21,7 +21,7 @@ from rivertwice.savepoint.plan import MARGIN, is_on_path
 from rivertwice.savepoint.proof import ProofBudget, last_attempt
 from rivertwice.savepoint.prune import protected_savepoints
 from rivertwice.savepoint.recovery import BATCH_S, START_S, measured_batch_s
-from rivertwice.savepoint.take import batches_in
+from rivertwice.savepoint.trim import batches_in
 from rivertwice.storage.local import read_json
 from rivertwice.timeline.committed import CommittedBatches, committed_batches
 from rivertwice.timeline.lineage import Segment, head_path, load_timeline

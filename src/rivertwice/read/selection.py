@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from rivertwice.backfill.audit import read_audit
 from rivertwice.backfill.kinds import find_planner
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView
-from rivertwice.backfill.observe import explain_plan, observe_backfill
-from rivertwice.backfill.plan import plan_backfill
+from rivertwice.backfill.observe import observe_backfill
+from rivertwice.backfill.plan import explain_plan, plan_backfill
 from rivertwice.backfill.ranges import HalfOpenRange, merge
 from rivertwice.backfill.store import load_plan
 from rivertwice.core.errors import ConfigError, LogGapError, RequestError, ServiceError

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import Part, Parts, StoredOffsets, describe_parts
-from rivertwice.log.marks import Fork, fork_message, marks_from_plain, observe_forks
+from rivertwice.log.forks import observe_forks
+from rivertwice.log.marks import Fork, fork_message, marks_from_plain
 from rivertwice.reconcile.copies import check_served_rows, choose_again, wrong_rows
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import addresses, late_by_row, unique_rows, values
@@ -58,7 +59,7 @@ from rivertwice.reconcile.rederive import (
     select_touching,
 )
 from rivertwice.reconcile.view import HeadView, Served, counted_publications, shape_of
-from rivertwice.timeline.ledger import total_of
+from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.served_rows import newest_rows
 from rivertwice.timeline.serving import select_winners, to_epoch_ms
 from rivertwice.timeline.watermarks import rule_of

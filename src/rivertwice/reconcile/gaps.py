@@ -21,8 +21,9 @@ from rivertwice.log.addresses import Part, Parts, StoredOffsets, count, describe
 from rivertwice.log.gaps import REPAIRABLE, Gap
 from rivertwice.log.marks import Fork
 from rivertwice.reconcile.rederive import BatchCounts, Chain, Ranges
+from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.ledger import LedgerRow, total_of
+from rivertwice.timeline.ledger import LedgerRow
 
 FORKED = "fork: "
 """Start of a verdict's reason if the log has other records now than the stream read."""

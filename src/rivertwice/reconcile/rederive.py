@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rivertwice.log.addresses import Part, Parts, key_parts
-from rivertwice.timeline.ledger import BatchCounts, LedgerRow
+from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.watermarks import WatermarkRule, next_watermarks
 
 __all__ = ["BatchCounts", "Chain", "LedgerDefect", "Ranges"]

@@ -15,8 +15,16 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import count
 from rivertwice.log.records import read_ranges
 from rivertwice.log.send import feed_replay_topic, replay_topic
-from rivertwice.savepoint.manifest import Manifest, equivalent_bundles
-from rivertwice.savepoint.plan import KAFKA, ReplayPlan, ReplayTopic, ReplayTopics, absent_until, plan_replay
+from rivertwice.savepoint.manifest import Manifest
+from rivertwice.savepoint.plan import (
+    KAFKA,
+    ReplayPlan,
+    ReplayTopic,
+    ReplayTopics,
+    absent_until,
+    equivalent_bundles,
+    plan_replay,
+)
 from rivertwice.timeline.ledger import LedgerRow
 
 if TYPE_CHECKING:

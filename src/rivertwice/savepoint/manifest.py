@@ -9,22 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
 from rivertwice.core.errors import RequestError, SavepointError
-from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.core.settings import Settings
-from rivertwice.definition.bundle import build_bundle, load_bundle, load_bundle_definition
-from rivertwice.definition.model import Definition
-from rivertwice.engine.fold_buckets import with_buckets
 from rivertwice.storage.blobs import require_key
 from rivertwice.storage.local import encode_json
-from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import load_timeline
 
 FORMAT = 2
 READABLE = (1, FORMAT)
@@ -138,28 +131,6 @@ def frozen_pins(offsets_text: str) -> dict[str, Any]:
     """Return the Spark settings that `offsets/N` carries and that override the session on a restart."""
     pins: dict[str, Any] = json.loads(offsets_text.split("\n")[1]).get("conf", {})
     return pins
-
-
-# The definitions that savepoints and recorded batches were made by.
-
-
-def current_fingerprint(settings: Settings, pipeline: str) -> dict[str, str]:
-    """Return the hashes of a pipeline's definition as it is in the project now."""
-    return build_bundle(settings.definition_folder(pipeline)).fingerprint.hashes()
-
-
-def load_state_definition(home: PipelineHome, manifest: Manifest) -> Definition:
-    """Return the definition whose state a savepoint holds, from its bundle, with what its timeline froze of the state's layout."""
-    frozen = load_timeline(home, manifest.timeline).fold_buckets
-    return with_buckets(load_bundle_definition(home.bundles, manifest.bundle), frozen)
-
-
-def equivalent_bundles(home: PipelineHome, manifest: Manifest, rows: Sequence[LedgerRow]) -> set[str]:
-    """Return the savepoint's bundle and those bundles of `rows` that have its fingerprint."""
-    ids = {row.bundle for row in rows if row.batch > manifest.batch} - {manifest.bundle}
-    same: Mapping[str, str] = manifest.fingerprint
-    fitting = {name for name in ids if load_bundle(home.bundles, name).fingerprint.hashes() == same}
-    return fitting | {manifest.bundle}
 
 
 # What an operation may be based on where no savepoint exists. Used in the place of a savepoint's id; those begin with `sp-`.

@@ -8,11 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rivertwice.core.errors import FingerprintError, LedgerError, LogGapError, SavepointError
+from rivertwice.core.homes import PipelineHome
+from rivertwice.core.settings import Settings
+from rivertwice.definition.bundle import build_bundle, load_bundle, load_bundle_definition
+from rivertwice.definition.model import Definition
+from rivertwice.engine.fold_buckets import with_buckets
 from rivertwice.log.addresses import OffsetRanges, StoredOffsets, encode_offsets
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.stream.checkpoint import with_source_line
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Segment
+from rivertwice.timeline.lineage import Segment, load_timeline
 from rivertwice.timeline.watermarks import WatermarkRule, watermarks_after
 
 # The recorded batches of a replay as checkpoint files. Pure text work; the layout is Spark's offset log v1.
@@ -322,3 +327,25 @@ def require_on_path(manifest: Manifest, path: Sequence[Segment]) -> None:
             f"{manifest.savepoint}` would change"
         )
         raise SavepointError(message)
+
+
+# The definitions that savepoints and recorded batches were made by.
+
+
+def current_fingerprint(settings: Settings, pipeline: str) -> dict[str, str]:
+    """Return the hashes of a pipeline's definition as it is in the project now."""
+    return build_bundle(settings.definition_folder(pipeline)).fingerprint.hashes()
+
+
+def load_state_definition(home: PipelineHome, manifest: Manifest) -> Definition:
+    """Return the definition whose state a savepoint holds, from its bundle, with what its timeline froze of the state's layout."""
+    frozen = load_timeline(home, manifest.timeline).fold_buckets
+    return with_buckets(load_bundle_definition(home.bundles, manifest.bundle), frozen)
+
+
+def equivalent_bundles(home: PipelineHome, manifest: Manifest, rows: Sequence[LedgerRow]) -> set[str]:
+    """Return the savepoint's bundle and those bundles of `rows` that have its fingerprint."""
+    ids = {row.bundle for row in rows if row.batch > manifest.batch} - {manifest.bundle}
+    same: Mapping[str, str] = manifest.fingerprint
+    fitting = {name for name in ids if load_bundle(home.bundles, name).fingerprint.hashes() == same}
+    return fitting | {manifest.bundle}

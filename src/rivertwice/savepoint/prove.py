@@ -42,9 +42,17 @@ from rivertwice.savepoint.catalogue import (
     release_savepoint,
 )
 from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
-from rivertwice.savepoint.manifest import Manifest, current_fingerprint, load_state_definition
+from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations.record import read_operations
-from rivertwice.savepoint.plan import ReplayPlan, is_on_path, require_fingerprint, require_recorded, select_proof_end
+from rivertwice.savepoint.plan import (
+    ReplayPlan,
+    current_fingerprint,
+    is_on_path,
+    load_state_definition,
+    require_fingerprint,
+    require_recorded,
+    select_proof_end,
+)
 from rivertwice.savepoint.proof import (
     Proof,
     ProofBudget,
@@ -63,7 +71,8 @@ from rivertwice.savepoint.proof import (
 )
 from rivertwice.savepoint.prove_origin import find_awaiting, prove_from_origin
 from rivertwice.savepoint.replay import ReplayedBatch, replay_recorded
-from rivertwice.savepoint.take import batches_in, copy_committed
+from rivertwice.savepoint.take import copy_committed
+from rivertwice.savepoint.trim import batches_in
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.ledger import LedgerRow, read_ledger

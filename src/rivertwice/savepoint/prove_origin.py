@@ -26,9 +26,8 @@ from rivertwice.core.waits import Progress
 from rivertwice.savepoint.awaiting import select_awaiting, select_origin
 from rivertwice.savepoint.catalogue import Savepoint, download, lease_savepoint, list_savepoints, release_savepoint
 from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
-from rivertwice.savepoint.manifest import load_state_definition
 from rivertwice.savepoint.operations.record import Restore, read_operations
-from rivertwice.savepoint.plan import require_recorded
+from rivertwice.savepoint.plan import load_state_definition, require_recorded
 from rivertwice.savepoint.proof import (
     Proof,
     StateDigest,

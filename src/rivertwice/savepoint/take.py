@@ -14,7 +14,7 @@ import logging
 import secrets
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
@@ -37,69 +37,13 @@ from rivertwice.savepoint.catalogue import (
     savepoint_store,
 )
 from rivertwice.savepoint.manifest import BEGINNING, FileEntry, Manifest, frozen_pins
+from rivertwice.savepoint.trim import select_batch, select_surplus
 from rivertwice.storage.blobs import BlobStore
 from rivertwice.stream.gaps import continued_rows
 from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, load_timeline, path_of, select_on_path
 from rivertwice.timeline.sequence import head
-
-# Which batch of a copied checkpoint a savepoint can use, and which files must be removed from the copy. Pure.
-
-_LOGS = ("offsets", "commits")
-
-
-def batch_of(path: str) -> int | None:
-    """Return the batch N of a path `offsets/N` or `commits/N` (or of the `.N.crc` beside it), else None."""
-    folder, _, name = path.partition("/")
-    if folder not in _LOGS:
-        return None
-    number = name.removeprefix(".").removesuffix(".crc")
-    return int(number) if number.isdigit() else None
-
-
-def batches_in(paths: Iterable[str], log: str) -> set[int]:
-    """Return the batches whose `offsets/N` or `commits/N` a copy contains."""
-    return {
-        int(path.partition("/")[2]) for path in paths if path.startswith(f"{log}/") and path[len(log) + 1 :].isdigit()
-    }
-
-
-def select_batch(paths: Collection[str], committed: Collection[int]) -> int:
-    """Return the newest batch that the copy finished and the changelog committed.
-
-    Args:
-        paths: files of the copy, relative, with slashes.
-        committed: batches on the timeline's path that are in the ledger.
-
-    Raises:
-        SavepointError: there is none, or the copy lacks the offsets that such a batch needs.
-    """
-    finished = batches_in(paths, "commits")
-    usable = finished & set(committed)
-    if not usable:
-        message = (
-            f"no batch is both finished in the checkpoint ({len(finished)} found) and committed in the changelog "
-            f"({len(committed)} found), so there is nothing a savepoint could stand at; start the stream and take it "
-            "after its first batch"
-        )
-        raise SavepointError(message)
-    batch = max(usable)
-    planned = batches_in(paths, "offsets")
-    wanted = {batch} | ({batch - 1} if batch > 0 else set())
-    if not wanted <= planned:
-        message = (
-            f"the copy finished batch {batch} but holds no offsets of {sorted(wanted - planned)}: the checkpoint changed "
-            "faster than it was copied; take the savepoint again"
-        )
-        raise SavepointError(message)
-    return batch
-
-
-def select_surplus(paths: Iterable[str], batch: int) -> list[str]:
-    """Return the files of `offsets` and `commits` after `batch`; later state does no harm and is overwritten."""
-    return sorted(path for path in paths if (batch_of(path) or 0) > batch)
-
 
 _log = logging.getLogger(__name__)
 

@@ -49,9 +49,10 @@ from rivertwice.stream.source import kafka_stream
 from rivertwice.stream.throwing import explain_throw
 from rivertwice.stream.versions import KnownVersions
 from rivertwice.timeline.committed import committed_batches, newest_batches
+from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.intact import require_rows, require_whole_logs
 from rivertwice.timeline.intent import Exit, Heartbeat, write_exit
-from rivertwice.timeline.ledger import BatchCounts, LedgerRow, by_table, heal_ledger
+from rivertwice.timeline.ledger import LedgerRow, by_table, heal_ledger
 from rivertwice.timeline.lineage import Timeline, load_timeline, path_of
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.stream_load import read_stream_load

@@ -20,7 +20,7 @@ from rivertwice.log.addresses import Parts
 from rivertwice.stream.pieces import read_topics
 from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.side import SideTable, origin, read_again, stamps
-from rivertwice.timeline.ledger import BatchCounts
+from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.lineage import Timeline
 
 FORMAT = 1

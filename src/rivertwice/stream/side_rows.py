@@ -13,7 +13,7 @@ from rivertwice.stream.dead import dead_table, write_dead_letters
 from rivertwice.stream.late import write_late_rows
 from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.versions import write_versions
-from rivertwice.timeline.ledger import BatchCounts
+from rivertwice.timeline.counts import BatchCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -49,7 +49,8 @@ from rivertwice.definition.definition import Definition
 from rivertwice.engine.interval_rows import RowsOf
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part, Parts
-from rivertwice.log.marks import LastRecords, Mark, Marks, StoredMarks, marks_to_plain, observe_forks, require_no_fork
+from rivertwice.log.forks import LastRecords, observe_forks
+from rivertwice.log.marks import Mark, Marks, StoredMarks, marks_to_plain, require_no_fork
 from rivertwice.log.reader import absent_runs, count_runs, explain_holes
 from rivertwice.storage import delta
 from rivertwice.storage.delta import NewFile
@@ -62,17 +63,9 @@ from rivertwice.stream.result_rows import DriverContext, changelog_rows, check_w
 from rivertwice.stream.seal import check_sealed
 from rivertwice.stream.side_rows import SideRows
 from rivertwice.timeline import ledger as skipping
+from rivertwice.timeline.counts import BatchCounts, total_of
 from rivertwice.timeline.digest import add_digests, digest_rows
-from rivertwice.timeline.ledger import (
-    METADATA_KEY,
-    BatchCounts,
-    LedgerRow,
-    append_ledger,
-    heal_ledger,
-    parts_between,
-    read_ledger,
-    total_of,
-)
+from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, heal_ledger, parts_between, read_ledger
 from rivertwice.timeline.lineage import Timeline
 
 if TYPE_CHECKING:

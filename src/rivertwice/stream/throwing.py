@@ -28,7 +28,7 @@ from rivertwice.stream.failures import ANEW, CARRY_ON, VERSION, condition_of, de
 from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.side import read_again
 from rivertwice.timeline.ledger import parts_between
-from rivertwice.timeline.serving import merged
+from rivertwice.timeline.served_ranges import merged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

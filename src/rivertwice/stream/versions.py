@@ -28,7 +28,7 @@ from rivertwice.storage.spark_scan import read_files
 from rivertwice.stream.pieces import read_pieces
 from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.side import SideTable, stamps
-from rivertwice.timeline.ledger import BatchCounts
+from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.lineage import Segment, path_of
 
 FORMAT = 1

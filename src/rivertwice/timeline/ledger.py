@@ -7,7 +7,6 @@ is missing after a crash between the two. Rows of format 1, which have no `by_to
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,6 +22,7 @@ from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import Part, Parts, StoredOffsets
 from rivertwice.log.marks import StoredMarks
 from rivertwice.storage import delta
+from rivertwice.timeline.counts import BatchCounts
 
 # By which columns readers skip files of the tables that grow by a commit a batch: only these columns have statistics in their logs.
 #
@@ -44,56 +44,6 @@ def by_table(home: PipelineHome, definition: Definition) -> dict[Place, tuple[st
     tables = home.tables
     side = (tables.dead_letters, tables.late_rows, *(tables.versions(view) for view in definition.tables))
     return {tables.changelog: of_changelog(definition), tables.ledger: LEDGER, **dict.fromkeys(side, SIDE)}
-
-
-# Counts of a batch for one topic, or for all: records read, accepted and rejected, the span of event times, and a digest.
-
-
-@dataclass(frozen=True)
-class BatchCounts:
-    """Records of one batch.
-
-    Attributes:
-        read: records in the range; bad: dead letters among them; accepted: rows under the watermark.
-        min_event_ms, max_event_ms: event times of the accepted rows, epoch ms, both inclusive; None without any.
-        digest: exclusive-or of a hash of each record read (`pipeline.decode.HASH`), which does not depend on their order; None without
-            any, or if it is not known. No two records of a log have one address, so none cancels another. It is not a count, so it
-            does not make two counts differ.
-    """
-
-    read: int = 0
-    bad: int = 0
-    accepted: int = 0
-    min_event_ms: int | None = None
-    max_event_ms: int | None = None
-    digest: int | None = field(default=None, compare=False)
-
-    @property
-    def known_digest(self) -> int | None:
-        """The digest, 0 for no records; None if it is not known."""
-        return self.digest if self.read else 0
-
-    def plus(self, other: BatchCounts) -> BatchCounts:
-        """Return the sum of both counts."""
-        lows = [ms for ms in (self.min_event_ms, other.min_event_ms) if ms is not None]
-        highs = [ms for ms in (self.max_event_ms, other.max_event_ms) if ms is not None]
-        return BatchCounts(
-            self.read + other.read,
-            self.bad + other.bad,
-            self.accepted + other.accepted,
-            min(lows, default=None),
-            max(highs, default=None),
-            _both(self.known_digest, other.known_digest),
-        )
-
-
-def _both(first: int | None, second: int | None) -> int | None:
-    return None if first is None or second is None else first ^ second
-
-
-def total_of(counts: Iterable[BatchCounts]) -> BatchCounts:
-    """Return the sum of all counts."""
-    return functools.reduce(BatchCounts.plus, counts, BatchCounts())
 
 
 FORMAT = 5

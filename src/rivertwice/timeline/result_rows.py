@@ -1,7 +1,8 @@
-"""Rows of one table, chosen by a range and a key and read only when somebody asks: as pandas, Arrow, Polars, Spark or SQL."""
+"""Rows of one table and their columns, chosen by a range and a key and read only when asked for: pandas, Arrow, Polars, Spark, SQL."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-from pyspark.sql.pandas.types import from_arrow_schema
+import pyarrow.types as types
 
 from rivertwice.core.errors import RequestError, ServiceError
+from rivertwice.core.instants import parse_instant
 from rivertwice.storage.delta_dataset import DataFile, TableFiles, batches_of
 from rivertwice.storage.delta_handle import Table as Handle
 from rivertwice.storage.delta_handle import explained
-from rivertwice.storage.spark_scan import live_files, scan
-from rivertwice.timeline.result_kinds import Kind, condition_of_key, require_columns
+from rivertwice.timeline.digest import key_text
+from rivertwice.timeline.result_kinds import Kind
 from rivertwice.timeline.result_status import Status
 from rivertwice.timeline.served_rows import OWN_COLUMNS
 
@@ -29,6 +30,62 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
+
+
+# Columns and values that people name, checked against a table's schema. Pure.
+
+
+def require_columns(schema: pa.Schema, names: Sequence[str], table: str) -> None:
+    """Check that a table has some columns.
+
+    Raises:
+        RequestError: it lacks one; the closest name, or all, are given.
+    """
+    for name in names:
+        if name not in schema.names:
+            close = difflib.get_close_matches(name, schema.names, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(schema.names)}"
+            message = f"{table} has no column {name!r}; {hint}"
+            raise RequestError(message)
+
+
+def condition_of_key(schema: pa.Schema, key: Mapping[str, Any], keys: Sequence[str] = ()) -> pc.Expression | None:
+    """Return the condition that a row has some values; None if none are given.
+
+    Args:
+        schema: of the table.
+        key: column to value. A table that stores keys as one text, as verdicts do, is asked for that text.
+        keys: the definition's key columns.
+
+    Raises:
+        RequestError: there is no such column, or a value does not fit its column.
+    """
+    if not key:
+        return None
+    if "key" in schema.names and types.is_string(schema.field("key").type) and not set(key) <= set(schema.names):
+        missing = sorted(set(keys) - set(key))
+        if missing or set(key) - set(keys):
+            message = f"a row is found here by its whole key, which is {', '.join(keys)}; the key that is given has {', '.join(key)}"
+            raise RequestError(message)
+        return pc.field("key") == key_text(list(key), key.values())
+    require_columns(schema, list(key), "the table")
+    parts = [_equals(schema.field(name), value) for name, value in key.items()]
+    return reduce(and_, parts)
+
+
+def _equals(field: pa.Field, value: Any) -> pc.Expression:
+    if value is None:
+        return pc.field(field.name).is_null()
+    try:
+        if types.is_timestamp(field.type) and isinstance(value, str):
+            value = parse_instant(value)
+        scalar = (
+            pa.scalar(value, pa.string()).cast(field.type) if isinstance(value, str) else pa.scalar(value, field.type)
+        )
+    except (pa.ArrowException, TypeError, ValueError, RequestError) as error:
+        message = f"{value!r} is no value of the column {field.name}, which is {field.type} ({error})"
+        raise RequestError(message) from None
+    return pc.field(field.name) == scalar
 
 
 @dataclass(frozen=True)
@@ -193,6 +250,8 @@ class Rows:
 
     def to_spark(self, session: SparkSession) -> DataFrame:
         """Return the rows as a frame of Spark, read by its executors; they must reach the table under the same name."""
+        from rivertwice.timeline.result_spark import spark_frame
+
         return spark_frame(session, self)
 
     def __repr__(self) -> str:
@@ -221,20 +280,3 @@ def _polars() -> Any:
         message = "Polars is not installed, so the rows cannot be given as its frame; run `pip install polars`, or use to_arrow()"
         raise ServiceError(message) from None
     return polars
-
-
-# Rows as a frame of Spark: its executors read the files, so that the driver holds none of them.
-
-
-def spark_frame(session: SparkSession, rows: Rows) -> DataFrame:
-    """Return rows as a frame; files that cannot have one of them, by the table's log, are not read."""
-    names, where = rows.names, rows.where
-    wanted = {fragment.path for fragment in rows.table.files.dataset().get_fragments(where)}
-    files = [file for file in live_files(rows.table.handle) if file.path in wanted]
-
-    def choose(piece: pa.Table) -> pa.Table:
-        chosen = piece if where is None else ds.dataset(piece).to_table(filter=where)
-        return chosen.select(names)
-
-    schema = from_arrow_schema(rows.schema)
-    return scan(session, rows.table.files.place, rows.table.handle, schema, choose, files=files)

@@ -34,6 +34,7 @@ from rivertwice.timeline.intact import check_correction_counts, check_correction
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import Segment, last_in_common, path_of, path_semantics, path_until, select_on_path
 from rivertwice.timeline.sequence import Entry, read_sequence, select_head
+from rivertwice.timeline.served_ranges import Ranges, has_start, is_inside, joined, merged, overlaps
 from rivertwice.timeline.served_rows import (
     OWN_COLUMNS,
     is_on_path,
@@ -53,18 +54,7 @@ from rivertwice.timeline.served_stamp import (
     served_stamp,
     stamp_of,
 )
-from rivertwice.timeline.serving import (
-    Publication,
-    Ranges,
-    has_start,
-    is_inside,
-    joined,
-    merged,
-    overlaps,
-    select_served,
-    select_serving,
-    to_epoch_ms,
-)
+from rivertwice.timeline.serving import Publication, select_served, select_serving, to_epoch_ms
 
 # The batches and publications between what the served table shows and what it is to show.
 

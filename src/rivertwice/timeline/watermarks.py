@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rivertwice.definition.model import Definition
-from rivertwice.timeline.ledger import BatchCounts, LedgerRow
+from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline.ledger import LedgerRow
 
 
 @dataclass(frozen=True)

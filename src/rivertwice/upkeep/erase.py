@@ -48,10 +48,16 @@ from rivertwice.log.archive_table import note_sums, require_sound
 from rivertwice.log.retention import kept_for
 from rivertwice.reconcile.seals.model import forget_seals
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints
-from rivertwice.savepoint.manifest import BEGINNING, current_fingerprint, equivalent_bundles
+from rivertwice.savepoint.manifest import BEGINNING
 from rivertwice.savepoint.operations.record import DONE, Restore, read_operations, read_restores
 from rivertwice.savepoint.operations.restore import restore_savepoint
-from rivertwice.savepoint.plan import check_chain, require_fingerprint, require_one_definition
+from rivertwice.savepoint.plan import (
+    check_chain,
+    current_fingerprint,
+    equivalent_bundles,
+    require_fingerprint,
+    require_one_definition,
+)
 from rivertwice.savepoint.prune import held_savepoints, protected_savepoints, remove_savepoints
 from rivertwice.savepoint.take import beginning_of
 from rivertwice.storage import delta

@@ -31,10 +31,9 @@ from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.definition.definition import Definition
 from rivertwice.savepoint.catalogue import Savepoint, download, survey_savepoints
 from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
-from rivertwice.savepoint.manifest import load_state_definition
 from rivertwice.savepoint.operations.fork import DRAIN_S, drain_stream
 from rivertwice.savepoint.operations.record import only_operation
-from rivertwice.savepoint.plan import is_on_path, require_recorded
+from rivertwice.savepoint.plan import is_on_path, load_state_definition, require_recorded
 from rivertwice.savepoint.replay import replay_recorded
 from rivertwice.savepoint.take import beginning_of, make_empty_checkpoint
 from rivertwice.storage import delta

@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest
-from rivertwice.backfill.observe import explain_plan, observe_backfill
-from rivertwice.backfill.plan import plan_backfill
+from rivertwice.backfill.observe import observe_backfill
+from rivertwice.backfill.plan import explain_plan, plan_backfill
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, intersect, merge, subtract
 from rivertwice.backfill.session_plan import MOST_RANGES, stale_within
 from rivertwice.core.errors import RequestError

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from homes.backfill import HOUR, asked, view
-from rivertwice.backfill.observe import explain_plan
-from rivertwice.backfill.plan import plan_backfill
+from rivertwice.backfill.plan import explain_plan, plan_backfill
 from rivertwice.backfill.ranges import covering, reach, windows
 from rivertwice.backfill.store import plan_from_json, plan_to_json
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from homes.backfill import HOUR, asked, hours, view, zone
 from rivertwice.backfill import plan as plan_module
 from rivertwice.backfill.model import BackfillRequest
-from rivertwice.backfill.observe import explain_plan
-from rivertwice.backfill.plan import plan_backfill, select_ranges
+from rivertwice.backfill.plan import explain_plan, plan_backfill, select_ranges
 from rivertwice.backfill.ranges import length, merge, windows
 from rivertwice.core.errors import LogGapError, RequestError
 from rivertwice.timeline.serving import Publication

@@ -12,8 +12,8 @@ from homes.sessions import extend, make_session_home, served_rows, write_reconci
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.kinds import planner_of
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, DoubtfulWindows, Seed, SessionsView
-from rivertwice.backfill.observe import explain_plan, observe_backfill, stale_ranges
-from rivertwice.backfill.plan import plan_backfill
+from rivertwice.backfill.observe import observe_backfill, stale_ranges
+from rivertwice.backfill.plan import explain_plan, plan_backfill
 from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.session_plan import sessions_of
 from rivertwice.backfill.store import save_plan

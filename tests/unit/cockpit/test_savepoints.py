@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from homes.savepoint import FINGERPRINT, NOW, add_timeline, commit_batches, make_home, row, savepoint
-from rivertwice.agent.archiver import retention_file
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
@@ -28,6 +27,7 @@ from rivertwice.read.savepoints import (
     describe_savepoints,
     lost_to_rewind,
 )
+from rivertwice.retention.summary import retention_file
 from rivertwice.savepoint.catalogue import encode_record
 from rivertwice.savepoint.operations.record import DONE, DRAINED, Restore
 from rivertwice.savepoint.proof import ProofBudget

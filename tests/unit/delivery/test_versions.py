@@ -15,10 +15,10 @@ from homes.delivered_versions import AT, SecondVersion, serve
 from homes.delivery import DeliveryHome
 from rivertwice.core.errors import RequestError
 from rivertwice.core.settings import Settings
-from rivertwice.deliver.deliver import Delivered, Deliverer, sinks_of
+from rivertwice.deliver.deliver import Delivered, Deliverer
 from rivertwice.deliver.model import WITHDRAW, DeliveredRecord, Parcel, Position
 from rivertwice.deliver.note import read_note
-from rivertwice.deliver.status import view_delivery
+from rivertwice.deliver.status import sinks_of, view_delivery
 from rivertwice.deliver.wire import position_from_json, position_to_json, value_text
 from rivertwice.versions.begin import drop_version
 

@@ -10,8 +10,8 @@ from rivertwice.log.addresses import Part
 from rivertwice.read.explain_model import OffsetRange, Published
 from rivertwice.read.explain_records import Late, describe_dead, describe_late, gather_reads, late_of_causes
 from rivertwice.timeline.committed import CommittedBatches
+from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.dead_letters import Amendment, DeadLetter, RecordAddress
-from rivertwice.timeline.ledger import BatchCounts
 
 END = datetime(2026, 1, 1, 1, tzinfo=UTC)
 PART = Part("flights", 0)

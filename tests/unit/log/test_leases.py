@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rivertwice.core.instants import from_ms
-from rivertwice.log.retention import (
+from rivertwice.log.leases import (
     NO_CLOCK,
     Clock,
     Level,

@@ -15,7 +15,7 @@ import yaml
 from click.testing import CliRunner
 
 from homes.project import REPOSITORY
-from rivertwice.agent.metrics import Measures
+from rivertwice.agent.figures import Measures
 from rivertwice.agent.prometheus import JOB, alerting_rules, dashboard, described, exposition, judge_alerts
 from rivertwice.cli.main import cli
 from rivertwice.definition.definition import load_all

@@ -10,7 +10,7 @@ import pytest
 
 from lab.faults.lab_project import DEFINITION
 from rivertwice.agent.diagnose import Diagnosis, diagnose
-from rivertwice.agent.metrics import Measures
+from rivertwice.agent.figures import Measures
 from rivertwice.definition.definition import load_definition
 
 LAB = load_definition(DEFINITION)

@@ -6,14 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rivertwice.agent.metrics import (
-    BatchFigures,
-    backpressure_seconds,
-    batch_quantiles,
-    newest_event_ms,
-    quantile,
-    read_per_second,
-)
+from rivertwice.agent.figures import BatchFigures
+from rivertwice.agent.metrics import backpressure_seconds, batch_quantiles, newest_event_ms, quantile, read_per_second
 from rivertwice.timeline.dead_summary import dead_share
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rivertwice.agent.alerting import select_edges
-from rivertwice.agent.metrics import Measures
+from rivertwice.agent.figures import Measures
 from rivertwice.agent.prometheus import (
     GAUGES,
     OFF,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from homes.ledger import ledger_row
 from rivertwice.log.addresses import Part
-from rivertwice.timeline.ledger import BatchCounts
+from rivertwice.timeline.counts import BatchCounts
 from rivertwice.upkeep.rewrite import without_records
 
 ROW = ledger_row(

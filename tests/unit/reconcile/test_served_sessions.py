@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import from_ms
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
-from rivertwice.reconcile.kinds.sessions import (
+from rivertwice.reconcile.model import LateRow, RowColumns, RowId, ServedRow, ServedSession, Verdict
+from rivertwice.reconcile.sessions import (
     ExpectedServed,
     Followed,
     Known,
@@ -27,7 +28,6 @@ from rivertwice.reconcile.kinds.sessions import (
     expected_served_sessions,
     follow_key,
 )
-from rivertwice.reconcile.model import LateRow, RowColumns, RowId, ServedRow, ServedSession, Verdict
 from rivertwice.reconcile.verdict import judge_served
 from simulated.sessions import GAP, Row, World, random_batches
 

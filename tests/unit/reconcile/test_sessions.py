@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from rivertwice.reconcile.kinds.sessions import Followed, follow_key
+from rivertwice.reconcile.sessions import Followed, follow_key
 
 GAP = 10
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from rivertwice.core.instants import from_ms
-from rivertwice.log.retention import Clock
-from rivertwice.retention.view import ArchiveMemory, decide_archive, next_archive_attempt
+from rivertwice.log.leases import Clock
+from rivertwice.retention.summary import ArchiveMemory, decide_archive, next_archive_attempt
 
 NOW = from_ms(1_000_000_000)
 

@@ -19,9 +19,10 @@ from rivertwice.backfill.store import save_plan
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import from_ms
 from rivertwice.log.gaps import BACKWARDS, EXPIRED, Gap
-from rivertwice.log.retention import LogState, RetentionClaim, view_leases
+from rivertwice.log.leases import LogState, RetentionClaim, view_leases
 from rivertwice.retention import view as claims
 from rivertwice.retention.accept import decide_acceptance
+from rivertwice.retention.summary import summary_of
 from rivertwice.retention.view import (
     RetentionView,
     TopicView,
@@ -32,7 +33,6 @@ from rivertwice.retention.view import (
     claim_truth,
     observe_claims,
     retention_to_plain,
-    summary_of,
     unarchived_clock,
 )
 from rivertwice.timeline.dead_letters import Amendment, DeadLetter, RecordAddress

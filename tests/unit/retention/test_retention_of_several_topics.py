@@ -12,16 +12,15 @@ from rivertwice.agent import archiver
 from rivertwice.cli.archive import _text
 from rivertwice.core.settings import Settings
 from rivertwice.log.gaps import EXPIRED, Gap
-from rivertwice.log.retention import LogState, view_leases
+from rivertwice.log.leases import LogState, view_leases
 from rivertwice.retention import accept
+from rivertwice.retention.summary import summary_of, topics_in
 from rivertwice.retention.view import (
     RetentionView,
     TopicView,
     claim_stream,
     observe_claims,
     retention_to_plain,
-    summary_of,
-    topics_in,
     unarchived_clock,
 )
 from rivertwice.timeline.ledger import append_ledger

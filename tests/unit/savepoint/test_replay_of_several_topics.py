@@ -17,7 +17,7 @@ from rivertwice.savepoint.plan import (
     plan_watermarks,
 )
 from rivertwice.stream.checkpoint import parse_offsets
-from rivertwice.timeline.ledger import BatchCounts
+from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.watermarks import WatermarkRule
 
 IDS = {"flights": "id", "weather": "iw"}

@@ -9,7 +9,7 @@ import pytest
 from homes.ledger import NOW
 from homes.project import make_project
 from rivertwice.definition.bundle import build_bundle, save_bundle
-from rivertwice.savepoint.manifest import load_state_definition
+from rivertwice.savepoint.plan import load_state_definition
 from rivertwice.savepoint.take import beginning_of
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
 

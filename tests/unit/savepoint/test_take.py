@@ -11,7 +11,8 @@ from rivertwice.savepoint import catalogue
 from rivertwice.savepoint import catalogue as hotcopy
 from rivertwice.savepoint.catalogue import download, hot_copy, list_savepoints, load_savepoint, verify_files
 from rivertwice.savepoint.manifest import require_savepoint_id
-from rivertwice.savepoint.take import select_batch, select_surplus, take_savepoint
+from rivertwice.savepoint.take import take_savepoint
+from rivertwice.savepoint.trim import select_batch, select_surplus
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
 

@@ -15,7 +15,7 @@ from rivertwice.definition.definition import load_definition
 from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
 from rivertwice.definition.pinned_files import read_pinned
 from rivertwice.definition.schema_folder import FolderRegistry
-from rivertwice.definition.schema_pins import plan_refresh
+from rivertwice.definition.schema_refresh import plan_refresh
 from rivertwice.definition.schema_registry import SchemaVersion
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "savepoint-v1" / "home" / "pipelines"

@@ -6,7 +6,7 @@ import pytest
 
 from histories.kinds import make_definition
 from rivertwice.stream.late import select_suspects
-from rivertwice.timeline.ledger import BatchCounts
+from rivertwice.timeline.counts import BatchCounts
 
 
 def counts(min_event_s: int | None) -> BatchCounts:

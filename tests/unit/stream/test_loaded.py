@@ -17,7 +17,7 @@ from rivertwice.core.errors import FingerprintError, LostRaceError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
-from rivertwice.log.retention import RetentionClaim
+from rivertwice.log.leases import RetentionClaim
 from rivertwice.retention.view import observe_claims
 from rivertwice.storage import delta
 from rivertwice.stream import begin, loaded

@@ -14,7 +14,7 @@ from rivertwice.log.marks import Fork, Mark, Marks
 from rivertwice.stream import sink as batch_log
 from rivertwice.stream.failures import FORK, classify_failure
 from rivertwice.stream.sink import CHECK_EVERY_S, ReadMarks, check_same_records
-from rivertwice.timeline.ledger import BatchCounts
+from rivertwice.timeline.counts import BatchCounts
 
 P0, P1 = Part("flights", 0), Part("flights", 1)
 OLD = {P0: Mark(9, 0, 1, 4), P1: Mark(9, 0, 2, 4)}

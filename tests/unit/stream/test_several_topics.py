@@ -18,7 +18,7 @@ from rivertwice.stream.checkpoint import moved_to, parse_offsets
 from rivertwice.stream.damage import CheckpointView, find_damage
 from rivertwice.stream.heartbeat import lag_of
 from rivertwice.stream.side import check_same_range, encode_ranges
-from rivertwice.timeline.ledger import BatchCounts
+from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.watermarks import WatermarkRule
 

@@ -17,7 +17,8 @@ from rivertwice.stream.begin import is_first_run
 from rivertwice.stream.damage import newest_rows_of_run
 from rivertwice.stream.gaps import _last_finished
 from rivertwice.timeline.committed import bundles_of, committed_batches
-from rivertwice.timeline.ledger import BatchCounts, append_ledger
+from rivertwice.timeline.counts import BatchCounts
+from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, load_timeline, path_of, timeline_ledger
 from rivertwice.timeline.watermarks import WatermarkRule, watermarks_after
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from rivertwice.agent.alerting import Look
-from rivertwice.agent.metrics import Measures
+from rivertwice.agent.figures import Measures
 from rivertwice.agent.metrics_http import serve_metrics
 from rivertwice.core.errors import ConfigError
 from rivertwice.core.settings import Settings

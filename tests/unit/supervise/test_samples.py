@@ -11,8 +11,8 @@ from pathlib import Path
 from homes.ledger import ledger_row
 from homes.project import make_project
 from rivertwice.agent.alerting import Look
+from rivertwice.agent.figures import Measures
 from rivertwice.agent.health import StreamObservation
-from rivertwice.agent.metrics import Measures
 from rivertwice.agent.ring import CURVES, LEVELS, read_level, ring_file
 from rivertwice.agent.samples import Before, SampleKeeper, note_of, take_sample
 from rivertwice.core.homes import PipelineHome

@@ -12,16 +12,8 @@ from rivertwice.core.errors import LedgerError
 from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import Part
 from rivertwice.storage import delta
-from rivertwice.timeline.ledger import (
-    METADATA_KEY,
-    BatchCounts,
-    LedgerRow,
-    append_ledger,
-    from_table,
-    read_ledger,
-    to_table,
-    total_of,
-)
+from rivertwice.timeline.counts import BatchCounts, total_of
+from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, from_table, read_ledger, to_table
 
 SHARES = {"a": BatchCounts(3, 1, 2, 5, 9), "b": BatchCounts(4)}
 

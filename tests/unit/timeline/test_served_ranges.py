@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rivertwice.timeline.lineage import Segment, last_in_common, path_until
-from rivertwice.timeline.serving import has_start, is_inside, joined, merged, overlaps
+from rivertwice.timeline.served_ranges import has_start, is_inside, joined, merged, overlaps
 
 
 def members(ranges: list[tuple[int, int]]) -> set[int]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from homes.ledger import ledger_row
 from rivertwice.reconcile.rederive import check_ledger, derive_chain, derive_chain_of_many
-from rivertwice.timeline.ledger import BatchCounts
+from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.watermarks import WatermarkRule, next_watermarks, run_starts, watermarks_after
 
 MIN = WatermarkRule({"a": 100, "b": 200})

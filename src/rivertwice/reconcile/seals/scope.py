@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rivertwice.timeline.judgements import Increment, Range
 from rivertwice.timeline.sequence import Entry
-from rivertwice.timeline.serving import merged
+from rivertwice.timeline.served_ranges import merged
 
 Column = npt.NDArray[np.int64]
 MOST_RUNS = 16

@@ -60,7 +60,8 @@ from rivertwice.reconcile.spread.compare import (
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.reconcile.view import HeadView, counted_publications
 from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.serving import is_inside, select_winners
+from rivertwice.timeline.served_ranges import is_inside
+from rivertwice.timeline.serving import select_winners
 from rivertwice.timeline.verdicts import AGREES, OPEN
 
 # What an executor makes of rows that are not clean: verdicts and causes, by the rules that judge every row. Pure.

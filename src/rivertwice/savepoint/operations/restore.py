@@ -29,7 +29,7 @@ from rivertwice.savepoint.catalogue import (
     verify_files,
 )
 from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
-from rivertwice.savepoint.manifest import BEGINNING, RESTING, load_state_definition
+from rivertwice.savepoint.manifest import BEGINNING, RESTING
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.effects import LEASE, OperationEffects, finish, load
 from rivertwice.savepoint.operations.fork import (
@@ -61,7 +61,7 @@ from rivertwice.savepoint.operations.restore_checks import (
     take_at_rest,
 )
 from rivertwice.savepoint.operations.steps import Plan, select_plan
-from rivertwice.savepoint.plan import ReplayPlan
+from rivertwice.savepoint.plan import ReplayPlan, load_state_definition
 from rivertwice.savepoint.replay import repartition_state, replay_recorded
 from rivertwice.savepoint.take import make_empty_checkpoint
 from rivertwice.stream.checkpoint import partitions_of

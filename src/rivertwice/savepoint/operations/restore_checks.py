@@ -30,10 +30,12 @@ from rivertwice.savepoint.catalogue import (
     load_savepoint,
     select_newest,
 )
-from rivertwice.savepoint.manifest import BEGINNING, Manifest, current_fingerprint, equivalent_bundles
+from rivertwice.savepoint.manifest import BEGINNING, Manifest
 from rivertwice.savepoint.operations.fork import ParentBatches, last_in_changelog, path_in_changelog, read_parent
 from rivertwice.savepoint.operations.record import Restore
 from rivertwice.savepoint.plan import (
+    current_fingerprint,
+    equivalent_bundles,
     is_on_path,
     require_fingerprint,
     require_on_path,

@@ -28,10 +28,11 @@ from rivertwice.definition.model import Definition
 from rivertwice.engine.java import java_env
 from rivertwice.log import kafka
 from rivertwice.log.addresses import StoredOffsets
+from rivertwice.log.forks import observe_forks
 from rivertwice.log.marks import Fork as LogFork
-from rivertwice.log.marks import marks_from_plain, observe_forks
+from rivertwice.log.marks import marks_from_plain
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, download, load_savepoint, verify_files
-from rivertwice.savepoint.manifest import BEGINNING, Manifest, current_fingerprint
+from rivertwice.savepoint.manifest import BEGINNING, Manifest
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.effects import OperationEffects, finish
 from rivertwice.savepoint.operations.fork import DRAIN_S, hold_stream
@@ -59,6 +60,7 @@ from rivertwice.savepoint.operations.rewind_plan import (
     read_emitted,
 )
 from rivertwice.savepoint.operations.steps import REWIND
+from rivertwice.savepoint.plan import current_fingerprint
 from rivertwice.savepoint.take import beginning_of, fork_before_all, make_empty_checkpoint
 from rivertwice.storage import delta
 from rivertwice.storage.log_files import open_log
