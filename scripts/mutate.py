@@ -48,14 +48,14 @@ SLOW_S = 240
 """A test run that takes longer is taken as a loop without an end: the change is noticed."""
 
 MODULES: dict[str, tuple[str, ...]] = {
-    "supervise/decide": (
+    "agent/decide": (
         "supervise/test_decide_running.py",
         "supervise/test_decide_restart.py",
         "supervise/test_decide_fall_back.py",
         "supervise/test_contended_lease.py",
         "supervise/test_decide_histories.py",
     ),
-    "supervise/backoff": (
+    "agent/backoff": (
         "supervise/test_backoff.py",
         "supervise/test_contended_lease.py",
         "supervise/test_full_disk.py",
@@ -65,8 +65,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "backfill/ranges": ("backfill/test_ranges.py", "backfill/test_hopping_plan.py"),
     "savepoint/prune": ("savepoint/test_prune.py",),
     "savepoint/plan": ("savepoint/test_plan.py", "savepoint/test_fallback.py"),
-    "store/lease_terms": ("store/test_lease_terms.py",),
-    "retention/claims": ("retention/test_claims_and_view.py", "retention/test_retention_of_several_topics.py"),
+    "storage/lease_terms": ("store/test_lease_terms.py",),
     "retention/view": ("retention/test_claims_and_view.py", "retention/test_retention_of_several_topics.py"),
     "log/leases": ("log/test_leases.py",),
     "timeline/lineage": ("timeline/test_lineage.py",),
@@ -79,13 +78,13 @@ MODULES: dict[str, tuple[str, ...]] = {
         "reconcile/test_updates.py",
         "reconcile/test_dead_letters.py",
     ),
-    "reconcile/balance": (
+    "reconcile/model": (
         "reconcile/test_balance_edges.py",
         "reconcile/test_balance_and_gate.py",
         "reconcile/test_dead_letters.py",
     ),
     "reconcile/gate": ("reconcile/test_balance_and_gate.py",),
-    "metrics/rules": ("metrics/test_rules.py",),
+    "agent/prometheus": ("metrics/test_rules.py", "metrics/test_figures.py"),
 }
 """Module to the files of `tests/unit` that prove it."""
 

@@ -16,9 +16,9 @@ from homes.operations import patch_effect
 from homes.savepoint import FINGERPRINT, NOW, catch_checkpoint_up, commit_batches, make_home, row
 from rivertwice.core.instants import utc_now
 from rivertwice.log import kafka
-from rivertwice.savepoint.catalogue import encode_record
 from rivertwice.savepoint.manifest import RESTING
 from rivertwice.savepoint.operations.restore import restore_savepoint
+from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.ledger import append_ledger

@@ -22,9 +22,10 @@ from lab.faults.savepoint_runs import (
     take,
 )
 from rivertwice.core.errors import FingerprintError
-from rivertwice.savepoint.catalogue import MANIFEST, load_savepoint
+from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.operations.record import read_fall_back, read_restores
 from rivertwice.savepoint.operations.restore import restore_savepoint
+from rivertwice.savepoint.records import MANIFEST
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.sequence import head
 

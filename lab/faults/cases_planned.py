@@ -22,7 +22,7 @@ from lab.faults.strikes import BEFORE, Strike, strike_command
 from rivertwice.core.instants import utc_now
 from rivertwice.definition.bundle import build_bundle
 from rivertwice.savepoint.catalogue import PROVED, load_savepoint
-from rivertwice.savepoint.operations import record as steps
+from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import Restore, read_restores
 from rivertwice.savepoint.operations.steps import PLANNED_RESTORE
 from rivertwice.timeline.intent import write_intent
@@ -38,19 +38,19 @@ def _recorded(step: int) -> Strike:
 
 
 STRIKES = (
-    _recorded(steps.RECORDED),
-    _recorded(steps.CHECKED),
-    _recorded(steps.DRAINED),
+    _recorded(record.RECORDED),
+    _recorded(record.CHECKED),
+    _recorded(record.DRAINED),
     Strike("the savepoint's files put, not its manifest", "rivertwice.savepoint.manifest:Manifest.to_bytes", BEFORE),
     Strike("the savepoint taken, not recorded", "rivertwice.savepoint.operations.restore_checks:save_checkpoint"),
-    _recorded(steps.FORKED),
+    _recorded(record.FORKED),
     Strike("the savepoint fetched, not recorded", "rivertwice.savepoint.operations.restore:download"),
-    _recorded(steps.REPLAYED),
-    _recorded(steps.CREATED),
+    _recorded(record.REPLAYED),
+    _recorded(record.CREATED),
     Strike("the parent sealed", f"{_EFFECTS}:seal_timeline"),
     Strike("the head moved, not recorded", f"{_EFFECTS}:move_head"),
-    _recorded(steps.MOVED),
-    _recorded(steps.DONE),
+    _recorded(record.MOVED),
+    _recorded(record.DONE),
 )
 """Every step of a planned operation, in order; each run continues the one that was killed before."""
 
@@ -97,7 +97,7 @@ def killed_in_a_planned_restore(lab: Lab) -> None:
         after = [(row.timeline, row.batch, row.digest) for row in path_ledger(lab.home)]
         require(after == before, f"killed at '{strike.name}', it changed what counts")
     done = newest_restore(lab)
-    require(done.step == steps.DONE, f"after all kills it stands at '{PLANNED_RESTORE.name_of(done.step)}'")
+    require(done.step == record.DONE, f"after all kills it stands at '{PLANNED_RESTORE.name_of(done.step)}'")
     require(
         (head(lab.home), done.replayed) == (done.child, 0), f"the head is {head(lab.home)}, {done.replayed} replayed"
     )

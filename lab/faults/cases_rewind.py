@@ -7,7 +7,7 @@ from collections.abc import Callable
 from lab.faults.cases import case, require
 from lab.faults.lab import PIPELINE, Lab
 from lab.faults.savepoint_runs import Moment, kill_at, kill_owned, prove_listed, run_command, take
-from rivertwice.savepoint.operations import record as steps
+from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import Rewind, read_rewinds
 from rivertwice.savepoint.operations.rewind import show_rewind
 from rivertwice.savepoint.operations.steps import REWIND
@@ -21,7 +21,7 @@ CATCHING_UP = "catching up"
 
 
 def _under_way(lab: Lab, what: Callable[[Rewind], bool]) -> bool:
-    return any(what(rewind) for rewind in read_rewinds(lab.home) if rewind.step < steps.DONE)
+    return any(what(rewind) for rewind in read_rewinds(lab.home) if rewind.step < record.DONE)
 
 
 def moments_of(lab: Lab) -> list[Moment]:
@@ -30,12 +30,12 @@ def moments_of(lab: Lab) -> list[Moment]:
     def reached(step: int) -> Moment:
         return Moment(REWIND.name_of(step), lambda: _under_way(lab, lambda operation: operation.step >= step))
 
-    before = lab.random.randrange(steps.RECORDED, steps.BRANCHED + 1)
-    after = lab.random.choice([steps.COMPARED, steps.MOVED])
+    before = lab.random.randrange(record.RECORDED, record.BRANCHED + 1)
+    after = lab.random.choice([record.COMPARED, record.MOVED])
 
     def catching_up() -> bool:
         rows = [row for row in read_ledger(lab.home) if row.timeline != "t1"]
-        return len(rows) >= 2 and _under_way(lab, lambda operation: operation.step == steps.BRANCHED)
+        return len(rows) >= 2 and _under_way(lab, lambda operation: operation.step == record.BRANCHED)
 
     return [reached(before), Moment(CATCHING_UP, catching_up), reached(after)]
 
@@ -84,7 +84,7 @@ def killed_in_a_rewind(lab: Lab) -> None:
         run_command(lab, *COMMAND)
     (done,) = read_rewinds(lab.home)
     require(
-        done.step == steps.DONE and head(lab.home) == done.child, f"the rewind ended at {REWIND.name_of(done.step)}"
+        done.step == record.DONE and head(lab.home) == done.child, f"the rewind ended at {REWIND.name_of(done.step)}"
     )
     own = [row for row in path_ledger(lab.home) if row.timeline == done.child]
     comparison = done.comparison or {}

@@ -23,10 +23,11 @@ from lab.faults.savepoint_runs import (
     take,
 )
 from rivertwice.core.instants import utc_now
-from rivertwice.savepoint.catalogue import DELETING, MANIFEST, TAKING, list_savepoints, load_savepoint, verify_files
-from rivertwice.savepoint.operations import record as steps
+from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint, verify_files
+from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import read_restores
 from rivertwice.savepoint.operations.steps import RESTORE
+from rivertwice.savepoint.records import DELETING, MANIFEST, TAKING
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 
@@ -181,17 +182,17 @@ def killed_in_a_restore(lab: Lab) -> None:
     lab.run_to_end()
     prove_listed(lab)
     before = [(row.timeline, row.batch, row.digest) for row in path_ledger(lab.home)]
-    chosen = sorted(lab.random.sample(range(steps.RECORDED, steps.MOVED + 1), KILLS))
+    chosen = sorted(lab.random.sample(range(record.RECORDED, record.MOVED + 1), KILLS))
     struck = 0
     for step in chosen:
 
         def is_reached(step: int = step) -> bool:
-            return any(step <= operation.step < steps.DONE for operation in read_restores(lab.home))
+            return any(step <= operation.step < record.DONE for operation in read_restores(lab.home))
 
         struck += kill_at(lab, ("savepoint", "restore", PIPELINE, "--yes"), Moment(RESTORE.name_of(step), is_reached))
     lab.fact("steps", ", ".join(RESTORE.name_of(step) for step in chosen))
     lab.fact("struck", f"{struck}/{KILLS}")
-    if any(operation.step < steps.DONE for operation in read_restores(lab.home)):
+    if any(operation.step < record.DONE for operation in read_restores(lab.home)):
         run_command(lab, "savepoint", "restore", PIPELINE, "--yes")
     require(head(lab.home) != "t1", "the head has not moved")
     after = [(row.timeline, row.batch, row.digest) for row in path_ledger(lab.home)]

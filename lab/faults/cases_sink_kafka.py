@@ -52,7 +52,7 @@ SINKS = ("killed", "late", "slow", "raced", "overtaken")
     "F57",
     "a Kafka sink: deliverers killed at every step, two at once, one stopped; the answer to EndTxn late, lost, repeated: each row once",
     kills=1 + len(STRIKES) + 2,
-    proves=("guarantees.md#kafka-sink", "failure-modes.md#delivery-deliverydeliverpy-logoutboxpy"),
+    proves=("guarantees.md#kafka-sink", "failure-modes.md#delivery"),
 )
 def kafka_sink(lab: Lab) -> None:
     """A reader of committed records gets every row that is served exactly once, whatever became of the deliverers."""

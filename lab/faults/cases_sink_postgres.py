@@ -58,7 +58,7 @@ CREATE EVENT TRIGGER watched ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXE
     "F58",
     "a PostgreSQL sink: deliverers killed at every step, two at once, one stopped; no answer to COMMIT: each row changed once",
     kills=1 + len(STRIKES) + 2,
-    proves=("guarantees.md#postgresql-sink", "failure-modes.md#delivery-deliverydeliverpy-logoutboxpy"),
+    proves=("guarantees.md#postgresql-sink", "failure-modes.md#delivery"),
 )
 def postgres_sink(lab: Lab) -> None:
     """The table has every row that is served, and each was inserted once and never changed."""

@@ -88,7 +88,7 @@ def receiver() -> Iterator[Receiver]:
     "F58/webhook",
     "a webhook: deliverers killed at every step, answers lost or 503: every row at least once; repeats are counted",
     kills=len(STRIKES) + 1,
-    proves=("guarantees.md#webhook-sink", "failure-modes.md#delivery-deliverydeliverpy-logoutboxpy"),
+    proves=("guarantees.md#webhook-sink", "failure-modes.md#delivery"),
 )
 def webhook_sink(lab: Lab) -> None:
     """What a receiver folds that leaves out repeats is what is served; a repeated request has its first one's key."""

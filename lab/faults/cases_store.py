@@ -131,7 +131,7 @@ def s3_answers_wrongly(lab: Lab) -> None:
 @case(
     "F22",
     "credentials refused on the tables' prefix in the middle of the stream, then allowed again",
-    proves=("failure-modes.md#a-write-to-s3-stores3py-storedeltapy",),
+    proves=("failure-modes.md#a-write-to-s3",),
 )
 def s3_refuses(lab: Lab) -> None:
     """The driver stops with a message that names what is refused; nothing is committed meanwhile; then it continues."""

@@ -12,7 +12,7 @@ from lab.model.process import Process, Steps, point
 from lab.model.stream import DELAY_MS, TOPIC, Computed, split_rate
 from lab.model.world import KEPT, World
 from rivertwice.core.errors import CheckpointError, LeaseLostError, LedgerError, LogGapError, RivertwiceError
-from rivertwice.storage.leases import Held, Terms
+from rivertwice.storage.lease_terms import Held, Terms
 from rivertwice.stream.checkpoint import PlannedBatch, covers
 from rivertwice.stream.failures import DRAINED, classify_failure
 from rivertwice.stream.side import encode_ranges

@@ -19,7 +19,7 @@ from lab.model.stream import (
 )
 from lab.model.violations import fail
 from rivertwice.agent.memory import Memory
-from rivertwice.storage.leases import Held
+from rivertwice.storage.lease_terms import Held
 from rivertwice.stream.checkpoint import covers
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.sequence import HEAD, Entry

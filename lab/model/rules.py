@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.model.verdicts import true_meaning
-from rivertwice.agent import backoff as classify
-from rivertwice.agent import decide, memory
-from rivertwice.backfill import load_plan
-from rivertwice.backfill import publish as publishing
+from rivertwice.agent import backoff, decide, memory
+from rivertwice.backfill import load_plan, publish
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.core.homes import PipelineHome
 from rivertwice.deliver.plan import plan_next
@@ -21,9 +19,8 @@ from rivertwice.reconcile.seals import look as fit
 from rivertwice.reconcile.seals import settle as check
 from rivertwice.savepoint import awaiting, plan, prune, trim
 from rivertwice.savepoint.operations import fork, rewind_plan
-from rivertwice.storage import leases as lease_terms
-from rivertwice.stream import begin, damage, seal, side, sink
-from rivertwice.stream import checkpoint as catch_up
+from rivertwice.storage import lease_terms
+from rivertwice.stream import begin, checkpoint, damage, seal, side, sink
 from rivertwice.timeline import lineage, sequence, served_stamp, serving, version_records, watermarks
 from rivertwice.versions import begin as begin_version
 from rivertwice.versions import comparisons, parity, proof, serve
@@ -74,18 +71,18 @@ class Rules:
     plan_fork: Rule = fork.plan_fork
     is_same_fork: Rule = fork.is_same_fork
     find_refusals: Rule = rewind_plan.find_refusals
-    has_caught_up: Rule = catch_up.has_caught_up
+    has_caught_up: Rule = checkpoint.has_caught_up
     plan_backfill: Rule = plan_backfill
     plan_load: Rule = load_plan.plan_load
     find_unloaded: Rule = load_plan.find_unloaded
-    check_head: Rule = publishing.check_head
-    check_not_older: Rule = publishing.check_not_older
+    check_head: Rule = publish.check_head
+    check_not_older: Rule = publish.check_not_older
     plan_extension: Rule = plan_extension
     plan_chunks: Rule = plan_chunks
     check_unmoved: Rule = check_unmoved
     decide: Rule = decide.decide
     remember_end: Rule = memory.remember_end
-    classify_exit: Rule = classify.classify_exit
+    classify_exit: Rule = backoff.classify_exit
     decide_mode: Rule = look.decide_mode
     new_publications: Rule = look.new_publications
     require_same_table: Rule = look.require_same_table

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from rivertwice.savepoint.catalogue import Savepoint, SavepointLease
+from rivertwice.savepoint.catalogue import Savepoint
 from rivertwice.savepoint.manifest import Manifest
+from rivertwice.savepoint.records import SavepointLease
 from rivertwice.storage.blobs import BlobStore
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from rivertwice.core.errors import LostRaceError
 from rivertwice.core.homes import Place
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations.record import DONE, Operation, Restore
-from rivertwice.storage.leases import Held
+from rivertwice.storage.lease_terms import Held
 from rivertwice.timeline.first_load import FirstLoad, LogZone
 from rivertwice.timeline.intent import Exit, Heartbeat, Intent
 from rivertwice.timeline.ledger import LedgerRow

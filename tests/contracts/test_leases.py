@@ -13,7 +13,8 @@ from rivertwice.agent.launch import agent_status
 from rivertwice.core.errors import ConfigError, LeaseLostError, RivertwiceError, ServiceError
 from rivertwice.core.homes import PipelineHome, parse_place
 from rivertwice.core.settings import Settings
-from rivertwice.storage.leases import KEY, Terms, decode_held
+from rivertwice.storage.lease_terms import Terms
+from rivertwice.storage.leases import KEY, decode_held
 from rivertwice.storage.places import open_store
 from rivertwice.stream.lease import acquire_lease, last_epoch, read_owner, require_no_other_host
 from running.waiting import wait_for
@@ -72,7 +73,7 @@ def test_a_start_on_another_host_is_refused_while_the_holder_renews(homes):
     lease.release()
 
 
-@pytest.mark.proves("failure-modes.md#a-lease-in-a-store-storelease_storepy", "howto-s3.md#the-lease")
+@pytest.mark.proves("failure-modes.md#a-lease-in-a-store", "howto-s3.md#the-lease")
 def test_a_dead_holders_lease_is_taken_at_once_only_on_its_own_host(homes):
     die(acquire_lease(homes[0], "t1", NOW, terms=QUICK))
     again = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
@@ -86,7 +87,7 @@ def test_a_dead_holders_lease_is_taken_at_once_only_on_its_own_host(homes):
     elsewhere.release()
 
 
-@pytest.mark.proves("failure-modes.md#a-lease-in-a-store-storelease_storepy")
+@pytest.mark.proves("failure-modes.md#a-lease-in-a-store")
 def test_of_many_hosts_that_want_a_released_lease_one_gets_it(place, tmp_path, racers, on_moto):
     if on_moto:
         pytest.skip("moto's If-Match lets two of racing writers win now and then; it is for single writers")

@@ -33,7 +33,7 @@ def store(proxy):
     return S3Store(BUCKET, f"faults/{uuid.uuid4().hex[:12]}", client=s3_client(proxy.endpoint, Patience(2.0, 1.0, 3)))
 
 
-@pytest.mark.proves("failure-modes.md#a-write-to-s3-stores3py-storedeltapy")
+@pytest.mark.proves("failure-modes.md#a-write-to-s3")
 @pytest.mark.parametrize("kind", ["error_500", "slow_down", "reset_request", "drop_after", "hang_after"])
 def test_a_creation_whose_first_answer_is_lost_is_ours(store, proxy, kind):
     proxy.fail(Fault(kind, "PUT", "manifest"))
@@ -49,7 +49,7 @@ def test_a_creation_that_lost_is_not_ours_although_its_answer_was_lost(store, pr
     assert not store.put_if_absent("manifest", b"equal bytes")
 
 
-@pytest.mark.proves("failure-modes.md#a-write-to-s3-stores3py-storedeltapy")
+@pytest.mark.proves("failure-modes.md#a-write-to-s3")
 def test_a_replacement_whose_first_answer_is_lost_is_ours(store, proxy):
     store.put("lease", b"one")
     seen = store.get_versioned("lease")
@@ -130,7 +130,7 @@ def test_a_copy_that_says_200_and_means_500_is_not_believed(store, proxy):
     assert len(proxy.met("ok_with_error")) == 1
 
 
-@pytest.mark.proves("failure-modes.md#a-write-to-s3-stores3py-storedeltapy")
+@pytest.mark.proves("failure-modes.md#a-write-to-s3")
 @pytest.mark.parametrize("kind", ["forbidden", "expired"])
 def test_a_refusal_names_object_place_and_remedy_and_is_not_repeated(store, proxy, kind):
     proxy.fail(Fault(kind, "PUT", "sp-1/", times=None))

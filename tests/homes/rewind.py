@@ -20,7 +20,8 @@ from homes.savepoint import NOW, TOPIC, make_home, row, write_checkpoint
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import EPOCH, utc_now
 from rivertwice.core.settings import Settings
-from rivertwice.savepoint.catalogue import encode_record, list_savepoints
+from rivertwice.savepoint.catalogue import list_savepoints
+from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage import delta
 from rivertwice.stream.checkpoint import Goal

@@ -14,8 +14,9 @@ import pyarrow as pa
 from homes.ledger import ledger_row
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
-from rivertwice.savepoint.catalogue import Savepoint, SavepointLease
+from rivertwice.savepoint.catalogue import Savepoint
 from rivertwice.savepoint.manifest import FileEntry, Manifest
+from rivertwice.savepoint.records import SavepointLease
 from rivertwice.storage import delta
 from rivertwice.storage.local import LocalStore
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger

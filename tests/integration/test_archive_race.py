@@ -83,7 +83,7 @@ def meet_before_commits(monkeypatch: pytest.MonkeyPatch, meetings: int) -> None:
     monkeypatch.setattr(archive, "_commit", commit)
 
 
-@pytest.mark.proves("failure-modes.md#the-archive-logarchivepy", "guarantees.md#archive")
+@pytest.mark.proves("failure-modes.md#the-archive", "guarantees.md#archive")
 @pytest.mark.parametrize("begun", [False, True], ids=["no table yet", "a table"])
 def test_two_hosts_that_read_overlapping_chunks_archive_each_offset_once(
     hosts: list[Settings],
@@ -119,7 +119,7 @@ def test_with_the_lock_one_host_archives_all_and_the_other_is_told(
     assert extend_archive(None, hosts[0], topic).records == 0
 
 
-@pytest.mark.proves("failure-modes.md#the-archive-logarchivepy")
+@pytest.mark.proves("failure-modes.md#the-archive")
 def test_a_chunk_that_overlaps_another_commit_is_refused(
     hosts: list[Settings], make_topic: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,7 +141,7 @@ def test_a_chunk_that_overlaps_another_commit_is_refused(
     assert offsets(hosts[0], topic) == [(0, offset) for offset in range(30)]
 
 
-@pytest.mark.proves("failure-modes.md#the-archive-logarchivepy")
+@pytest.mark.proves("failure-modes.md#the-archive")
 def test_the_number_of_commits_decides_where_the_ranges_would_not() -> None:
     archive_plan.check_unmoved({0: (0, 5)}, {0: (0, 5)}, "t")
     archive_plan.check_turn(4, 4, "t")

@@ -13,7 +13,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from rivertwice.core.instants import utc_now
 from rivertwice.log.reader import read_exactly
-from rivertwice.savepoint.catalogue import encode_record, load_savepoint
+from rivertwice.savepoint.catalogue import load_savepoint
+from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage import delta
 from rivertwice.timeline.dead_summary import read_amendments

@@ -197,7 +197,7 @@ def test_a_record_too_large_for_the_topic_is_set_aside(world: DeliveryHome, topi
     assert "max.message.bytes" in one["reason"]
 
 
-@pytest.mark.proves("failure-modes.md#delivery-deliverydeliverpy-logoutboxpy", "guarantees.md#kafka-sink")
+@pytest.mark.proves("failure-modes.md#delivery", "guarantees.md#kafka-sink")
 def test_a_second_deliverer_of_the_same_home_is_turned_away_at_once(world: DeliveryHome, topic: str) -> None:
     from rivertwice.deliver.note import only_deliverer
 

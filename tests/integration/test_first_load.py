@@ -19,7 +19,7 @@ from rivertwice.backfill import compute, load, load_plan
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
-from rivertwice.engine import session as engine
+from rivertwice.engine import session
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.reconcile import observe
 from rivertwice.savepoint.take import take_savepoint
@@ -238,13 +238,13 @@ def test_where_an_agent_lives_one_command_does_all(
 ) -> None:
     topic, expected = never_killed
     settings = make(tmp_path, broker, topic)
-    real, sessions = engine.spark_session, []
+    real, sessions = session.spark_session, []
 
     def counted(settings: Settings, name: str, **options: Any) -> Any:
         sessions.append(name)
         return real(settings, name, **options)
 
-    monkeypatch.setattr(engine, "spark_session", counted)
+    monkeypatch.setattr(session, "spark_session", counted)
     start_agent(settings)
     try:
         done = from_batch(settings, "--timeout", "300")

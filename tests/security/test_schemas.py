@@ -174,7 +174,7 @@ def test_an_index_that_names_another_place_is_refused(tmp_path: Path, line: dict
         FolderRegistry(tmp_path).subjects()
 
 
-@pytest.mark.proves("failure-modes.md#schemas-schemasfolderpy-commandsschemaspy")
+@pytest.mark.proves("failure-modes.md#schemas")
 def test_an_index_of_another_format_is_not_guessed_at(tmp_path: Path) -> None:
     (tmp_path / INDEX).write_text(json.dumps({"format": FORMAT + 1, "subject": "s", "rule": "none"}))
     with pytest.raises(ConfigError, match="restore the file"):

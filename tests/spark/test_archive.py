@@ -14,12 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rivertwice.core.errors import LogGapError
 from rivertwice.core.settings import Settings
-from rivertwice.log import archive, kafka
-from rivertwice.log import records as archive_read
+from rivertwice.log import archive, kafka, records
 from rivertwice.log.archive import archived_ends, archived_starts, extend_archive
 from rivertwice.log.records import KAFKA_COLUMNS, read_ranges
-from rivertwice.storage import delta
-from rivertwice.storage import spark_scan as spark_files
+from rivertwice.storage import delta, spark_scan
 from rivertwice.storage.delta import append
 from running.waiting import wait_for
 
@@ -52,7 +50,7 @@ def contents(frame: DataFrame) -> list[tuple[object, ...]]:
 @pytest.fixture(params=[False, True], ids=["by spark's reader", "by executors"])
 def by_executors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether the archive's files are read as on a cluster: by our own client, where the executors are."""
-    for module in (archive_read, spark_files):
+    for module in (records, spark_scan):
         monkeypatch.setattr(module, "read_by_executors", lambda *_: request.param)
     return bool(request.param)
 

@@ -11,7 +11,7 @@ import pytest
 
 from homes.backfill import HOUR, asked, emitted, make_home
 from homes.ledger import ledger_row
-from rivertwice.backfill import compute as compute_module
+from rivertwice.backfill import compute
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill
 from rivertwice.backfill.observe import observe_backfill
@@ -179,7 +179,7 @@ def test_chunks_read_one_by_one_give_the_rows_of_a_backfill_read_at_once(spark, 
     one_by_one = planned(settings, home, 0, 8, chunk_records=10)
     assert len(at_once.chunks) == 1
     compute_backfill(spark, settings, at_once)
-    monkeypatch.setattr(compute_module, "READ_ONCE", 0)
+    monkeypatch.setattr(compute, "READ_ONCE", 0)
     compute_backfill(spark, settings, one_by_one)
     left, right = (corrections(home, plan) for plan in (at_once, one_by_one))
     assert digest_rows(left, COLUMNS) == digest_rows(right, COLUMNS)

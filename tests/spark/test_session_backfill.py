@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from homes.sessions import SQL, YAML, make_session_home, served_rows, write_reconcile
-from rivertwice.backfill import compute as compute_module
+from rivertwice.backfill import compute
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.compute import compute_backfill
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest
@@ -125,7 +125,7 @@ def test_a_killed_session_backfill_resumes_and_any_chunks_give_the_same(
     plan = save_plan(home, make_plan(settings, request, lambda: spark, chunk_records=25))
     total = len(plan.chunks)
     assert total > 2
-    monkeypatch.setattr(compute_module, "READ_ONCE", 0)
+    monkeypatch.setattr(compute, "READ_ONCE", 0)
 
     def die(_line: str) -> None:
         raise KeyboardInterrupt

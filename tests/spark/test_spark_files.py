@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from rivertwice.storage import delta
-from rivertwice.storage import spark_scan as spark_files
+from rivertwice.storage import delta, spark_scan
 from rivertwice.storage.spark_scan import files_of, read_by_executors, read_files
 
 pytestmark = pytest.mark.spark
@@ -40,7 +39,7 @@ def test_a_file_is_read_alike_and_what_it_lacks_is_null(
     uris = sorted(table.file_uris())[:2]
     read: dict[tuple[bool, int], Any] = {}
     for by_executors in (False, True):
-        monkeypatch.setattr(spark_files, "read_by_executors", lambda *_, answer=by_executors: answer)
+        monkeypatch.setattr(spark_scan, "read_by_executors", lambda *_, answer=by_executors: answer)
         for number, names in enumerate((None, uris, [])):
             frame = read_files(spark, place, table, SCHEMA, tmp_path / "cache", uris=names)
             assert frame.schema == SCHEMA

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from homes.project import REPOSITORY, make_project
 from rivertwice.agent.act import page, record_event
-from rivertwice.cli import frame as frame_module
+from rivertwice.cli import frame
 from rivertwice.cli.catalogue import COMMAND_GROUP, added_commands
 from rivertwice.cli.checks import exit_code_of_gate, summary_text
 from rivertwice.cli.frame import as_table, as_unexpected, exit_code_of, to_plain
@@ -352,7 +352,7 @@ def test_importing_the_command_line_imports_no_engine() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
-    assert frame_module.OK == 0
+    assert frame.OK == 0
 
 
 def test_an_agent_that_lives_but_is_silent_fails_its_health_check(run: Any, tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from homes.savepoint import NOW, make_home
 from rivertwice.cli.main import cli
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
-from rivertwice.savepoint.catalogue import encode_record, list_savepoints, savepoint_store
+from rivertwice.savepoint.catalogue import list_savepoints, savepoint_store
+from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent
 

@@ -18,8 +18,7 @@ from homes.project import REPOSITORY
 from rivertwice.cli import engine_server
 from rivertwice.cli.engine_server import Basis, look_at_basis
 from rivertwice.core.settings import Settings
-from rivertwice.engine import session as spark_engine
-from rivertwice.engine import warm as engine
+from rivertwice.engine import session, warm
 from rivertwice.engine.jvm import QUICK_BATCHES, QUICK_RECORDS, is_quick
 from rivertwice.engine.warm import address_of, engine_folder, is_served, run_in_engine, run_program_in_engine
 
@@ -161,7 +160,7 @@ def test_an_engine_that_ends_during_the_run_is_said(settings: Settings) -> None:
 
 
 def test_a_busy_engine_is_waited_for_and_then_left(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "WAIT_S", 0.1)
+    monkeypatch.setattr(warm, "WAIT_S", 0.1)
     free = threading.Event()
     said: list[str] = []
     with served(settings, lambda _: free.wait(30.0)):
@@ -187,7 +186,7 @@ def test_a_home_that_cannot_be_written_is_said(settings: Settings, monkeypatch: 
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(engine, "start_detached", refuse)
+    monkeypatch.setattr(warm, "start_detached", refuse)
     settings.home.mkdir(parents=True)
     said: list[str] = []
     assert run_in_engine(settings, "test", ["test"], said.append) is None
@@ -215,7 +214,7 @@ def test_each_line_of_a_program_is_passed_on(settings: Settings, tmp_path: Path)
 
 
 def test_a_long_run_leaves_the_engine_before_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_engine, "_RESIDENT", [object()])
+    monkeypatch.setattr(session, "_RESIDENT", [object()])
     monkeypatch.setattr("rivertwice.reconcile.unchanged.count_unsealed", lambda *_, **__: QUICK_RECORDS + 1)
     words = ["--project", str(REPOSITORY), "--home", str(tmp_path), "reconcile", "flight_delays", "--full"]
     answer = engine_server._run({"program": None, "words": words})

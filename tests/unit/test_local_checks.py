@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from homes.project import REPOSITORY
 from rivertwice.cli.main import cli
 from rivertwice.core.settings import Settings
-from rivertwice.engine import session as engine
+from rivertwice.engine import session
 
 CLUSTER = "spark://spark-master:7077"
 
@@ -28,7 +28,7 @@ def test_a_check_of_a_definition_takes_no_slot_of_the_cluster(
         raise SparkAskedForError(settings.spark_master)
 
     monkeypatch.setenv("RIVERTWICE_SPARK_MASTER", CLUSTER)
-    monkeypatch.setattr(engine, "spark_on_demand", ask)
+    monkeypatch.setattr(session, "spark_on_demand", ask)
     options = ["--project", str(REPOSITORY), "--home", str(tmp_path / "home")]
     answer = CliRunner().invoke(cli, [*options, *words])
     assert "SparkAskedForError: local[2];" in answer.output

@@ -18,7 +18,7 @@ from rivertwice.core.ports import FIRST, held_ports, is_free
 
 OTHER_PROCESS = """
 import sys
-from rivertwice import ports
+from rivertwice.core import ports
 ports._TRIES = 50
 ports.FIRST = ports.LAST = int(sys.argv[1])
 try:

@@ -64,7 +64,7 @@ def test_the_nearest_tests_of_a_change_are_found(monkeypatch: pytest.MonkeyPatch
     ("path", "module"),
     [
         ("src/rivertwice/backfill/plan.py", "rivertwice.backfill.plan"),
-        ("src/rivertwice/store/__init__.py", "rivertwice.storage"),
+        ("src/rivertwice/storage/__init__.py", "rivertwice.storage"),
         ("tests/homes/project.py", "homes.project"),
         ("lab/model/schedule.py", "lab.model.schedule"),
         ("tests/unit/test_cli.py", None),

@@ -18,7 +18,7 @@ from lab.model.stream import TOPIC, Record
 from lab.model.violations import fail
 from lab.model.world import World
 from rivertwice.core.errors import RivertwiceError
-from rivertwice.storage.leases import decide_takeover
+from rivertwice.storage.lease_terms import decide_takeover
 
 LOG = [[Record("ok", 21), Record("ok", 2)], [Record("bad", 3), Record("ok", 40)]]
 """Two batches of two records, with a bad record and one that is late by the second batch's own watermark; a third one without any."""

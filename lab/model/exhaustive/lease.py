@@ -15,7 +15,7 @@ from lab.model.process import Process, Steps, point
 from lab.model.rules import Rules
 from lab.model.violations import fail
 from rivertwice.core.errors import LeaseLostError, UnknownOutcomeError
-from rivertwice.storage.leases import VALID_SHARE, Held, Takeover, Terms, decide_takeover
+from rivertwice.storage.lease_terms import VALID_SHARE, Held, Takeover, Terms, decide_takeover
 
 LOOKED = point("lease: read by a start")
 ASKED = point("lease: take sent")

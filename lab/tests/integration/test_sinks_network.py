@@ -145,7 +145,7 @@ def rows_in(server: str) -> dict[tuple[int, str], int]:
 @pytest.mark.parametrize("lose", [False, True], ids=["the answer is lost", "the request is lost"])
 @pytest.mark.proves(
     "howto-delivery.md#postgresql",
-    "failure-modes.md#delivery-deliverydeliverpy-logoutboxpy",
+    "failure-modes.md#delivery",
     "guarantees.md#postgresql-sink",
 )
 def test_a_commit_without_an_answer_ends_in_time_and_the_position_says_what_became_of_it(
@@ -193,7 +193,7 @@ def test_sigterm_ends_a_deliverer_whose_database_does_not_answer(
 
 
 @needs_postgres
-@pytest.mark.proves("failure-modes.md#delivery-deliverydeliverpy-logoutboxpy", "guarantees.md#postgresql-sink")
+@pytest.mark.proves("failure-modes.md#delivery", "guarantees.md#postgresql-sink")
 def test_a_deliverer_that_stands_still_inside_copy_holds_the_next_one_up_for_a_minute_at_most(
     table: DeliveryHome, far: FaultProxy, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from rivertwice import __version__
 
 NAME = "rivertwice"
-_ROOM = "rivertwice.airflow"
+_PACKAGE = "rivertwice.airflow"
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -18,8 +18,8 @@ def get_provider_info() -> dict[str, Any]:
         "description": "One pipeline definition, streamed and recomputed; every differing row has a named cause.",
         "versions": [__version__],
         "integrations": [{"integration-name": NAME, "external-doc-url": "", "tags": ["software"]}],
-        "operators": [{"integration-name": NAME, "python-modules": [f"{_ROOM}.operators"]}],
-        "triggers": [{"integration-name": NAME, "python-modules": [f"{_ROOM}.triggers"]}],
-        "extra-links": [f"{_ROOM}.links.PipelineLink", f"{_ROOM}.links.ReportLink"],
-        "notifications": [f"{_ROOM}.notifiers.AlertNotifier", f"{_ROOM}.notifiers.RecoveryNotifier"],
+        "operators": [{"integration-name": NAME, "python-modules": [f"{_PACKAGE}.operators"]}],
+        "triggers": [{"integration-name": NAME, "python-modules": [f"{_PACKAGE}.triggers"]}],
+        "extra-links": [f"{_PACKAGE}.operators.PipelineLink", f"{_PACKAGE}.operators.ReportLink"],
+        "notifications": [f"{_PACKAGE}.alerts.AlertNotifier", f"{_PACKAGE}.alerts.RecoveryNotifier"],
     }

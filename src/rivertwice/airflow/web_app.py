@@ -8,12 +8,7 @@ from fastapi import APIRouter, FastAPI, HTTPException, Request
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from rivertwice.airflow import web_acts as acts
-from rivertwice.airflow import web_alerts as alerts
-from rivertwice.airflow import web_correctness as correctness
-from rivertwice.airflow import web_health as health
-from rivertwice.airflow import web_overview as overview
-from rivertwice.airflow import web_timelines as timelines
+from rivertwice.airflow import web_acts, web_alerts, web_correctness, web_health, web_overview, web_timelines
 from rivertwice.airflow.web_access import PipelineDep, SecureHeaders, SettingsDep, answer
 from rivertwice.core.errors import ConfigError, RequestError
 
@@ -33,14 +28,14 @@ def report(request: Request, one: PipelineDep, settings: SettingsDep, run: str) 
         raise HTTPException(404, str(error)) from None
 
 
-WEB = Path(__file__).parent.parent / "web"
+WEB = Path(__file__).parent / "web"
 _ROUTERS = (
-    overview.router,
-    health.router,
-    correctness.router,
-    timelines.router,
-    acts.router,
-    alerts.router,
+    web_overview.router,
+    web_health.router,
+    web_correctness.router,
+    web_timelines.router,
+    web_acts.router,
+    web_alerts.router,
     router,
 )
 

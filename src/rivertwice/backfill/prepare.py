@@ -11,8 +11,9 @@ from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillVie
 from rivertwice.backfill.observe import observe_backfill, observe_late_queue, stale_ranges
 from rivertwice.backfill.plan import CHUNK_RECORDS, explain_plan, plan_backfill
 from rivertwice.backfill.reading import truth_reader
-from rivertwice.backfill.session_observe import ReadServed, Zone, overlapping, spans_of, survey_sessions
+from rivertwice.backfill.session_observe import overlapping, spans_of
 from rivertwice.backfill.session_plan import asked_sessions, has_settled
+from rivertwice.backfill.survey import ReadServed, Zone, survey_sessions
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Progress

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from rivertwice.backfill.model import BackfillView, Component, OffsetRuns, Span
-from rivertwice.backfill.session_observe import Asked, ReadTruth, Zone, survey_sessions
+from rivertwice.backfill.survey import Asked, ReadTruth, Zone, survey_sessions
 from rivertwice.backfill.zones import plan_offsets, plan_sources, without
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome

@@ -20,7 +20,7 @@ from rivertwice.backfill.model import (
     Span,
 )
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, merge
-from rivertwice.backfill.session_observe import Asked
+from rivertwice.backfill.survey import Asked
 from rivertwice.backfill.zones import draft_plan, plan_offsets, without
 from rivertwice.core.errors import LogGapError, NothingStaleError, RequestError
 from rivertwice.core.instants import from_ms, to_iso, to_ms

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.cli import options as candidates
+from rivertwice.cli import options
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
 from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument, reason_option
@@ -51,7 +51,7 @@ def alerts(ctx: click.Context, check: bool) -> None:
 
 
 @alerts.command("test", epilog=example("rivertwice alerts test", "rivertwice alerts test --route ops"))
-@click.option("--route", "name", metavar="NAME", shell_complete=candidates.routes, help="Only this one; default: all.")
+@click.option("--route", "name", metavar="NAME", shell_complete=options.routes, help="Only this one; default: all.")
 @changes_unasked("a message to people", because="that is what is asked for")
 @pass_frame
 def alerts_test(frame: Frame, name: str | None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.cli import options as candidates
+from rivertwice.cli import options
 from rivertwice.cli.asking import Consent, Preview, asks_first
 from rivertwice.cli.frame import Frame, as_fields, as_table, example, pass_frame, to_plain
 from rivertwice.cli.options import name_argument, savepoint_argument
@@ -210,7 +210,7 @@ _WAYS = {
     "--savepoint",
     "savepoint_id",
     metavar="ID",
-    shell_complete=candidates.savepoints,
+    shell_complete=options.savepoints,
     help="Build on this proved savepoint and replay what followed, instead of taking one now.",
 )
 @unproved_option

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.cli import options as candidates
+from rivertwice.cli import options
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.cli.catch_up import (
     begin,
@@ -46,7 +46,7 @@ _SAY_EVERY_S = 5.0
 @click.option(
     "--accept-gap",
     metavar="ID",
-    shell_complete=candidates.gaps,
+    shell_complete=options.gaps,
     help="Continue after this gap (see `rivertwice retention`), for good.",
 )
 @click.option(

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from rivertwice.core.instants import to_iso, utc_now
 from rivertwice.core.waits import Progress
-from rivertwice.savepoint.catalogue import ATTEMPTS, PROOF, PROVED, Savepoint, encode_record, read_record
+from rivertwice.savepoint.catalogue import PROVED, Savepoint
+from rivertwice.savepoint.records import ATTEMPTS, PROOF, encode_record, read_record
 from rivertwice.timeline.digest import canonical_value, digest_values
 
 if TYPE_CHECKING:

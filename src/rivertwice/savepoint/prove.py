@@ -33,14 +33,7 @@ from rivertwice.definition.model import Definition
 from rivertwice.log import kafka
 from rivertwice.log.addresses import StoredOffsets
 from rivertwice.savepoint.awaiting import select_awaiting
-from rivertwice.savepoint.catalogue import (
-    Savepoint,
-    download,
-    lease_savepoint,
-    list_savepoints,
-    load_savepoint,
-    release_savepoint,
-)
+from rivertwice.savepoint.catalogue import Savepoint, download, list_savepoints, load_savepoint
 from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations.record import read_operations
@@ -70,6 +63,7 @@ from rivertwice.savepoint.proof import (
     unproved,
 )
 from rivertwice.savepoint.prove_origin import find_awaiting, prove_from_origin
+from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.replay import ReplayedBatch, replay_recorded
 from rivertwice.savepoint.take import copy_committed
 from rivertwice.savepoint.trim import batches_in

@@ -24,7 +24,7 @@ from rivertwice.core.instants import to_iso, utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Progress
 from rivertwice.savepoint.awaiting import select_awaiting, select_origin
-from rivertwice.savepoint.catalogue import Savepoint, download, lease_savepoint, list_savepoints, release_savepoint
+from rivertwice.savepoint.catalogue import Savepoint, download, list_savepoints
 from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
 from rivertwice.savepoint.operations.record import Restore, read_operations
 from rivertwice.savepoint.plan import load_state_definition, require_recorded
@@ -37,6 +37,7 @@ from rivertwice.savepoint.proof import (
     read_state,
     record_attempt,
 )
+from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.replay import replay_recorded
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.lineage import head_path, path_of, select_on_path

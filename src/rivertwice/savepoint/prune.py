@@ -23,25 +23,27 @@ from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.locks import lock
 from rivertwice.savepoint.awaiting import protect_awaiting, select_awaiting
 from rivertwice.savepoint.catalogue import (
-    DELETING,
-    MANIFEST,
-    PIN,
-    PROOF,
     PROVED,
-    TAKING,
     Savepoint,
-    SavepointLease,
-    decode_record,
-    encode_record,
     list_savepoints,
     load_savepoint,
-    read_leases,
     savepoint_place,
     savepoint_store,
     verify_files,
 )
 from rivertwice.savepoint.operations.record import DONE, read_operations
 from rivertwice.savepoint.plan import is_on_path
+from rivertwice.savepoint.records import (
+    DELETING,
+    MANIFEST,
+    PIN,
+    PROOF,
+    TAKING,
+    SavepointLease,
+    decode_record,
+    encode_record,
+    read_leases,
+)
 from rivertwice.storage.blobs import BlobStore
 from rivertwice.timeline.lineage import Segment, head_path
 

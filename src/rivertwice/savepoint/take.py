@@ -24,19 +24,9 @@ from rivertwice.core.errors import LedgerError, LostRaceError, SavepointError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import to_iso
 from rivertwice.core.settings import Settings
-from rivertwice.savepoint.catalogue import (
-    CHECKPOINT,
-    MANIFEST,
-    TAKING,
-    WORKERS,
-    Savepoint,
-    encode_record,
-    hash_tree,
-    hot_copy,
-    load_savepoint,
-    savepoint_store,
-)
+from rivertwice.savepoint.catalogue import WORKERS, Savepoint, hash_tree, hot_copy, load_savepoint, savepoint_store
 from rivertwice.savepoint.manifest import BEGINNING, FileEntry, Manifest, frozen_pins
+from rivertwice.savepoint.records import CHECKPOINT, MANIFEST, TAKING, encode_record
 from rivertwice.savepoint.trim import select_batch, select_surplus
 from rivertwice.storage.blobs import BlobStore
 from rivertwice.stream.gaps import continued_rows

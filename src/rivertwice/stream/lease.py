@@ -28,7 +28,8 @@ from rivertwice.core.locks import open_locked
 from rivertwice.core.processes import Started, is_alive, may_live, own_start, started_of
 from rivertwice.core.waits import Deadline
 from rivertwice.storage.home_identity import describe_copy, home_id
-from rivertwice.storage.leases import StoreClaim, Terms, Watch, forward_clock, take_claim
+from rivertwice.storage.lease_terms import Terms
+from rivertwice.storage.leases import StoreClaim, Watch, forward_clock, take_claim
 from rivertwice.storage.local import put_json_if_absent, read_json, replace_json
 from rivertwice.storage.places import open_store
 

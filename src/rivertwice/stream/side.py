@@ -23,7 +23,7 @@ from rivertwice.log.addresses import Parts, name_parts, of_topic
 from rivertwice.log.records import read_ranges
 from rivertwice.storage import delta
 from rivertwice.storage.delta_counts import rows_by
-from rivertwice.timeline import ledger as skipping
+from rivertwice.timeline import ledger
 from rivertwice.timeline.lineage import Timeline
 
 _PIECES = 1_000_000
@@ -167,7 +167,7 @@ class SideTable:
 
     def _append(self, batch: int, ranges: Parts, rows: pa.Table, transactions: Mapping[str, int]) -> None:
         note = {"app": self.app, "batch": batch, "ranges": encode_ranges(ranges)}
-        delta.append(self.place, rows, transactions=transactions, metadata={self.key: note}, skip_by=skipping.SIDE)
+        delta.append(self.place, rows, transactions=transactions, metadata={self.key: note}, skip_by=ledger.SIDE)
 
 
 def _addresses(rows: pa.Table, address: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -62,7 +62,7 @@ from rivertwice.stream.late import select_suspects
 from rivertwice.stream.result_rows import DriverContext, changelog_rows, check_windows
 from rivertwice.stream.seal import check_sealed
 from rivertwice.stream.side_rows import SideRows
-from rivertwice.timeline import ledger as skipping
+from rivertwice.timeline import ledger
 from rivertwice.timeline.counts import BatchCounts, total_of
 from rivertwice.timeline.digest import add_digests, digest_rows
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, heal_ledger, parts_between, read_ledger
@@ -477,7 +477,7 @@ class Sink:
         context = self._context
         changelog, start_column = context.home.tables.changelog, context.definition.window.start_column
         transactions, metadata = {context.app: row.batch}, {METADATA_KEY: row.to_json()}
-        skip_by = skipping.of_changelog(context.definition)
+        skip_by = ledger.of_changelog(context.definition)
         if isinstance(rows, WrittenRows):
             delta.append_files(
                 changelog,

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from rivertwice.backfill.model import BackfillRequest, BackfillView, Component
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, intersect, merge, subtract
 from rivertwice.backfill.reading import stretches_frame, with_sessions
-from rivertwice.backfill.session_observe import Asked
+from rivertwice.backfill.survey import Asked
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import TimeRange, from_ms

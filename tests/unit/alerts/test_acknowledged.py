@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.agent import alert_store as store_module
+from rivertwice.agent import alert_store
 from rivertwice.agent.alert_kinds import body_of, lines_of
 from rivertwice.agent.alert_model import WARNING, AlertCause, Report, State, acknowledge, amend, close, report, resolve
 from rivertwice.agent.alert_store import AlertStore
@@ -99,7 +99,7 @@ def test_an_acknowledgement_that_cannot_be_written_is_refused(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store_module, "replace_json", full)
+    monkeypatch.setattr(alert_store, "replace_json", full)
     with pytest.raises(RequestError, match="the acknowledgement is not kept"):
         store.acknowledge(alert.id, "ada", "known", NOW)
     assert store.state().alerts[0].acknowledged_by == ""

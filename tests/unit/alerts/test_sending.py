@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from rivertwice.agent import alert_store as store_module
+from rivertwice.agent import alert_store
 from rivertwice.agent.act import page, page_over
 from rivertwice.agent.alert_model import AlertCause
 from rivertwice.agent.alert_sender import Sender
@@ -42,7 +42,7 @@ class World:
         self.restart()
 
     def restart(self) -> None:
-        store_module._STORES.clear()
+        alert_store._STORES.clear()
         self.sender = Sender(self.settings, self.env, lambda: self.now)
 
     def turn(self, seconds: float = 0.0) -> int:
@@ -304,8 +304,8 @@ def test_a_disk_without_room_neither_stops_an_alert_nor_repeats_it(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "replace_json", full)
-        patch.setattr(store_module.os, "write", full)
+        patch.setattr(alert_store, "replace_json", full)
+        patch.setattr(alert_store.os, "write", full)
         for _ in range(5):
             world.begin("disk")
             world.turn(2)

@@ -4,7 +4,7 @@ import pytest
 
 from homes.backfill import HOUR, add_timeline, asked, hours, make_home, write_chunk
 from homes.ledger import NOW, ledger_row
-from rivertwice.backfill import publish as publish_module
+from rivertwice.backfill import publish
 from rivertwice.backfill.audit import audit_backfill
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
@@ -98,16 +98,14 @@ def test_a_writer_that_always_loses_gives_up_and_publishes_nothing(made, monkeyp
     def lose(*_, **__):
         raise LostRaceError("lost")
 
-    monkeypatch.setattr(publish_module, "publish", lose)
-    monkeypatch.setattr(publish_module, "ATTEMPTS", 3)
+    monkeypatch.setattr(publish, "publish", lose)
+    monkeypatch.setattr(publish, "ATTEMPTS", 3)
     with pytest.raises(LostRaceError, match="lost 3 races for the sequence of p, the last one with: lost; nothing was"):
         publish_backfill(settings, plan)
     assert len(read_sequence(home)) == 1
 
 
-@pytest.mark.proves(
-    "failure-modes.md#a-backfill-backfill", "howto-backfill.md#write-audit-publish", "guarantees.md#served"
-)
+@pytest.mark.proves("failure-modes.md#a-backfill", "howto-backfill.md#write-audit-publish", "guarantees.md#served")
 def test_a_backfill_without_a_passed_audit_is_not_published(made):
     settings, home, _ = made
     plan = save_plan(home, plan_backfill(asked(1, 3), observe_backfill(settings, "p")))

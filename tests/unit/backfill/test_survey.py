@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from rivertwice.backfill.model import Span, gather_components
-from rivertwice.backfill.session_observe import MOST_RANGES, Asked, Zone, survey_sessions
+from rivertwice.backfill.survey import MOST_RANGES, Asked, Zone, survey_sessions
 
 GAP = 15
 

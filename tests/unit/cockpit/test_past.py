@@ -171,17 +171,7 @@ def test_a_pipeline_that_never_ran_has_an_empty_tab(tmp_path: Path) -> None:
 
 def test_the_library_of_the_page_starts_no_spark() -> None:
     modules = ", ".join(
-        f"rivertwice.read.{name}"
-        for name in (
-            "heatmap",
-            "trouble",
-            "lateness",
-            "cell_rows",
-            "explained",
-            "selection",
-            "backfills",
-            "one_backfill",
-        )
+        f"rivertwice.read.{name}" for name in ("heatmap", "trouble", "lateness", "cell_rows", "selection", "backfills")
     )
     script = (
         f"import sys, {modules}; print([name for name in sys.modules if name.split('.')[0] in ('pyspark', 'py4j')])"

@@ -28,9 +28,9 @@ from rivertwice.read.savepoints import (
     lost_to_rewind,
 )
 from rivertwice.retention.summary import retention_file
-from rivertwice.savepoint.catalogue import encode_record
 from rivertwice.savepoint.operations.record import DONE, DRAINED, Restore
 from rivertwice.savepoint.proof import ProofBudget
+from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage.local import replace_json
 from rivertwice.timeline.committed import CommittedBatches

@@ -189,7 +189,7 @@ def test_a_destination_that_refuses_all_stops_the_sink_at_its_position(
     assert len(output(capsys, "deliver", "refused", "p")) == 1
 
 
-@pytest.mark.proves("failure-modes.md#delivery-deliverydeliverpy-logoutboxpy")
+@pytest.mark.proves("failure-modes.md#delivery")
 @pytest.mark.parametrize("healed", [False, True])
 def test_killed_between_the_record_of_a_refusal_and_the_position(
     world: DeliveryHome, sink: Picky, capsys: pytest.CaptureFixture[str], healed: bool

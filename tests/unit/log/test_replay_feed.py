@@ -9,7 +9,7 @@ import pytest
 
 from rivertwice.core.errors import LogGapError
 from rivertwice.core.settings import Settings
-from rivertwice.log import send as replay_topic
+from rivertwice.log import send
 from rivertwice.log.send import feed_replay_topic
 
 
@@ -33,7 +33,7 @@ class Producer:
 @pytest.fixture
 def producer(monkeypatch: pytest.MonkeyPatch) -> Producer:
     made = Producer()
-    monkeypatch.setattr(replay_topic.kafka, "producer", lambda _: made)
+    monkeypatch.setattr(send.kafka, "producer", lambda _: made)
     return made
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rivertwice.airflow import web_access as csrf
-from rivertwice.airflow import web_registry as registry
+from rivertwice.airflow import web_access, web_registry
 from rivertwice.airflow.web_registry import (
     CHOICE,
     FLAG,
@@ -98,16 +97,16 @@ def test_an_act_that_changes_nothing_served_needs_no_confirmation() -> None:
 
 
 def test_two_acts_cannot_have_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_ACTS", {})
-    registry.register(ACT, ACT)
-    assert list(registry.registered()) == ["backfill"]
+    monkeypatch.setattr(web_registry, "_ACTS", {})
+    web_registry.register(ACT, ACT)
+    assert list(web_registry.registered()) == ["backfill"]
     with pytest.raises(ValueError, match="two acts are named 'backfill'"):
-        registry.register(replace(ACT, title="Another"))
+        web_registry.register(replace(ACT, title="Another"))
 
 
 def test_a_token_is_of_one_person_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    token = csrf.make_token("secret", "ada")
-    csrf.check_token("secret", "ada", token)
+    token = web_access.make_token("secret", "ada")
+    web_access.check_token("secret", "ada", token)
     for secret, user, given, says in (
         ("secret", "bob", token, "another login"),
         ("other", "ada", token, "was not made by this server"),
@@ -116,11 +115,11 @@ def test_a_token_is_of_one_person_and_ends(monkeypatch: pytest.MonkeyPatch) -> N
         ("secret", "ada", "", "has no header"),
     ):
         with pytest.raises(RequestError, match=says):
-            csrf.check_token(secret, user, given)
-    later = time.time() + csrf.LIFE_S + 2
+            web_access.check_token(secret, user, given)
+    later = time.time() + web_access.LIFE_S + 2
     monkeypatch.setattr(time, "time", lambda: later)
     with pytest.raises(RequestError, match="older than 8 hours"):
-        csrf.check_token("secret", "ada", token)
+        web_access.check_token("secret", "ada", token)
 
 
 HEADERS = {"host": "airflow.example", "content-type": "application/json"}
@@ -140,7 +139,7 @@ HEADERS = {"host": "airflow.example", "content-type": "application/json"}
     ],
 )
 def test_the_page_itself_and_a_program_may_ask(own: dict[str, str]) -> None:
-    csrf.check_origin({**HEADERS, **own})
+    web_access.check_origin({**HEADERS, **own})
 
 
 @pytest.mark.parametrize(
@@ -158,4 +157,4 @@ def test_the_page_itself_and_a_program_may_ask(own: dict[str, str]) -> None:
 )
 def test_another_page_and_a_plain_form_may_not(foreign: dict[str, str]) -> None:
     with pytest.raises(RequestError, match="nothing was started"):
-        csrf.check_origin({**HEADERS, **foreign})
+        web_access.check_origin({**HEADERS, **foreign})

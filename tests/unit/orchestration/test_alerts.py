@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rivertwice.agent import alert_store as store_module
+from rivertwice.agent import alert_store
 from rivertwice.agent.act import page, page_over
 from rivertwice.agent.alert_gates import judge_gate
 from rivertwice.agent.alert_routes import WEBHOOK
@@ -68,7 +68,7 @@ def fail(task: str, error: BaseException, **changes: Any) -> None:
     from rivertwice.airflow.alerts import AlertNotifier
 
     AlertNotifier(pipeline=P).notify(context(task, error, **changes))
-    store_module._STORES.clear()  # the next task is another process
+    alert_store._STORES.clear()  # the next task is another process
 
 
 def end_well(settings: Settings, task: str, *, dag: str = "backfill", watched: bool = False) -> None:

@@ -157,7 +157,7 @@ def test_the_page_says_that_the_newest_records_are_dead_letters(
     """The route of what is true now, asked by a user who may read the pipeline."""
     from airflow.api_fastapi.core_api.security import get_user
 
-    from rivertwice.airflow import web_overview as overview
+    from rivertwice.airflow import web_overview
     from rivertwice.airflow.web_access import get_settings, readable_definition
     from rivertwice.airflow.web_app import app
 
@@ -170,7 +170,7 @@ def test_the_page_says_that_the_newest_records_are_dead_letters(
     letter |= {"topic_id": "id", "partition": 0, "record_time": NOW, "key": None, "headers": None}
     rows = [{**letter, "offset": 10 + number, "value": b'{"customer": "a"}'} for number in range(count)]
     delta.append(home.tables.dead_letters, pa.Table.from_pylist(rows))
-    monkeypatch.setattr(overview, "runs_at_work", lambda *_: {})
+    monkeypatch.setattr(web_overview, "runs_at_work", lambda *_: {})
     allowed = {get_user: lambda: None, readable_definition: lambda: bundle.definition, get_settings: lambda: settings}
     for dependency, answer in allowed.items():
         monkeypatch.setitem(app.dependency_overrides, dependency, answer)

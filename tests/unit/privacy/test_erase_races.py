@@ -82,7 +82,7 @@ def test_the_archive_job_of_another_host_is_kept_away_and_says_by_what(
     assert "try again when it is done" in refused[0]
 
 
-@pytest.mark.proves("failure-modes.md#an-erasure-privacyerasepy")
+@pytest.mark.proves("failure-modes.md#an-erasure")
 def test_an_append_that_no_lock_keeps_away_makes_the_rewrite_begin_again(
     world: ErasureWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,7 +260,7 @@ def test_the_locks_are_given_back(world: ErasureWorld) -> None:
         check()
 
 
-@pytest.mark.proves("failure-modes.md#an-erasure-privacyerasepy")
+@pytest.mark.proves("failure-modes.md#an-erasure")
 def test_a_writer_from_before_a_purge_cannot_commit_a_deleted_file(
     tmp_path: Path,
 ) -> None:

@@ -29,7 +29,7 @@ from rivertwice.log.archive_table import (
 from rivertwice.log.records import archive_files
 from rivertwice.storage import delta
 from rivertwice.storage.delta_log import EMPTY, entry_path
-from rivertwice.upkeep import repair_archives as archives
+from rivertwice.upkeep import repair_archives
 from rivertwice.upkeep.repair_archives import held_runs, passes
 
 pytestmark = pytest.mark.long
@@ -62,11 +62,11 @@ def made(tmp_path, monkeypatch):
         delta.append(place, rows, transactions=turns, partition_by=PARTITION_BY)
         note_sums(settings, TOPIC)
     held = {"begin": 0}
-    monkeypatch.setattr(archives.kafka, "topic_exists", lambda *_: True)
-    monkeypatch.setattr(archives.kafka, "topic_id", lambda *_: ID)
-    monkeypatch.setattr(archives.kafka, "cluster_id", lambda *_: "c")
-    monkeypatch.setattr(archives.kafka, "begin_offsets", lambda *_: {0: held["begin"]})
-    monkeypatch.setattr(archives.kafka, "end_offsets", lambda *_: {0: 30})
+    monkeypatch.setattr(repair_archives.kafka, "topic_exists", lambda *_: True)
+    monkeypatch.setattr(repair_archives.kafka, "topic_id", lambda *_: ID)
+    monkeypatch.setattr(repair_archives.kafka, "cluster_id", lambda *_: "c")
+    monkeypatch.setattr(repair_archives.kafka, "begin_offsets", lambda *_: {0: held["begin"]})
+    monkeypatch.setattr(repair_archives.kafka, "end_offsets", lambda *_: {0: 30})
     read = []
 
     def collect(spark, settings, origin, chunk):
@@ -74,7 +74,7 @@ def made(tmp_path, monkeypatch):
         read.append(describe(chunk))
         return records(*chunk[0])
 
-    monkeypatch.setattr(archives, "collect_chunk", collect)
+    monkeypatch.setattr(repair_archives, "collect_chunk", collect)
     return settings, home, held, read
 
 

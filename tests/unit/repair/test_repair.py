@@ -209,15 +209,15 @@ def test_a_torn_table_of_results_is_readable_again(made):
 
 
 def test_a_repair_leaves_what_is_wanted_as_it_was_and_holds_the_agent_off(made, monkeypatch):
-    from rivertwice.upkeep import repair as act
+    from rivertwice.upkeep import repair
 
     settings, home, _ = made
     write_intent(home, "running", "somebody", utc_now())
     tear_commit(home.tables.dead_letters, "dead", 3, EMPTY)
     seen = []
-    mend = act.mend_log
+    mend = repair.mend_log
     monkeypatch.setattr(
-        act, "mend_log", lambda *a: (seen.append((read_intent(home).desired, home.drain.exists())), mend(*a))[1]
+        repair, "mend_log", lambda *a: (seen.append((read_intent(home).desired, home.drain.exists())), mend(*a))[1]
     )
     assert ask(settings, "--yes")[0] == 0
     assert seen == [("stopped", True)]

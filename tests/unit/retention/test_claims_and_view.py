@@ -20,7 +20,7 @@ from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import from_ms
 from rivertwice.log.gaps import BACKWARDS, EXPIRED, Gap
 from rivertwice.log.leases import LogState, RetentionClaim, view_leases
-from rivertwice.retention import view as claims
+from rivertwice.retention import view
 from rivertwice.retention.accept import decide_acceptance
 from rivertwice.retention.summary import summary_of
 from rivertwice.retention.view import (
@@ -53,9 +53,9 @@ def test_each_claims_what_it_will_read() -> None:
 
 def test_the_claims_of_a_home_are_read_without_asking_kafka(tmp_path) -> None:  # type: ignore[no-untyped-def]
     settings, _, _ = make_home(tmp_path, batches=10)
-    ((topic, topic_id, claims),) = observe_claims(settings, "p")
+    ((topic, topic_id, view),) = observe_claims(settings, "p")
     assert (topic, topic_id) == ("flights", "id")
-    assert [(claim.kind, claim.ranges) for claim in claims] == [("stream", {0: (0, None)}), ("truth", {0: (0, 100)})]
+    assert [(claim.kind, claim.ranges) for claim in view] == [("stream", {0: (0, None)}), ("truth", {0: (0, 100)})]
 
 
 def test_a_stream_that_loads_from_the_archive_needs_kafka_for_no_record_of_it(tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -98,13 +98,13 @@ def test_what_is_finished_or_of_another_topic_claims_nothing(tmp_path, monkeypat
         replace(savepoint(2), manifest=replace(savepoint(2).manifest, savepoint=name, topic_ids={"flights": topic_id}))
         for name, topic_id in (("sp-here", "id"), ("sp-gone", "deleted"))
     )
-    monkeypatch.setattr(claims, "list_savepoints", lambda _: [here, gone])
+    monkeypatch.setattr(view, "list_savepoints", lambda _: [here, gone])
     letters = [
         LETTER,
         replace(LETTER, address=RecordAddress("id", 0, 7), amendment=DECISION),
         replace(LETTER, address=RecordAddress("deleted", 0, 3)),
     ]
-    monkeypatch.setattr(claims, "read_brief", lambda *_: letters)
+    monkeypatch.setattr(view, "read_brief", lambda *_: letters)
     ((_, _, found),) = observe_claims(settings, "p")
     assert {one.holder: one.ranges for one in found} == {
         "stream t1": {0: (0, None)},

@@ -10,9 +10,9 @@ from homes.operations import World, patch_effect
 from homes.rewind import DEFINITION, RewindWorld, make_template
 from homes.savepoint import FINGERPRINT, NOW, catch_checkpoint_up, commit_batches, make_home, row
 from rivertwice.core.instants import utc_now
-from rivertwice.savepoint.catalogue import encode_record
 from rivertwice.savepoint.operations import restore_checks, rewind
 from rivertwice.savepoint.operations import rewind as rewind_observe
+from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.replay import ReplayedBatch
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 from homes.savepoint import FINGERPRINT, NOW, make_home, savepoint
 from rivertwice.savepoint import prove as prove_module
-from rivertwice.savepoint.catalogue import encode_record, load_savepoint
+from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.proof import ProofBudget, decide_over_batches, decide_over_bytes, select_retry
 from rivertwice.savepoint.prove import prove_rotation, prove_savepoint
+from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 
 BUDGET = ProofBudget(batches=3, max_batches=10, max_bytes=100)

@@ -9,12 +9,12 @@ from homes.operations import Crash, die_around, patch_effect
 from homes.savepoint import FINGERPRINT, savepoint, write_checkpoint
 from rivertwice.core.errors import FingerprintError, ReplayMismatchError, SavepointError, ServiceError, TableDamageError
 from rivertwice.core.instants import utc_now
-from rivertwice.savepoint.catalogue import encode_record, list_savepoints
+from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.operations import fall_back as fall_back_module
-from rivertwice.savepoint.operations import record as steps
-from rivertwice.savepoint.operations import restore
+from rivertwice.savepoint.operations import record, restore
 from rivertwice.savepoint.operations.fall_back import describe_fallen, fall_back, select_candidates
 from rivertwice.savepoint.operations.record import FallBackReport, read_fall_back, read_operations, write_fall_back
+from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage.delta_log import entry_path
 from rivertwice.stream.lease import Owner
@@ -96,7 +96,7 @@ def test_a_disagreeing_replay_ends_its_restore_and_the_older_is_taken(world, mon
     fallen = fall_back(settings, "p", progress=print)
     assert (fallen.report.savepoint, head(home)) == (taken.id, fallen.report.timeline)
     assert fallen.passed_over == {newer.id: "batch 6 gave another result"}
-    assert sorted(operation.step for operation in read_operations(home)) == [steps.DONE, steps.ABANDONED]
+    assert sorted(operation.step for operation in read_operations(home)) == [record.DONE, record.ABANDONED]
 
 
 @pytest.mark.proves("guarantees.md#restore-fall-back-rewind")
@@ -158,7 +158,7 @@ def be_alive(_world, patch):
     patch.setattr(fall_back_module, "lease_owner", lambda _: Owner(1, 1, 0.0, "t1"))
 
 
-@pytest.mark.proves("failure-modes.md#a-power-loss-storedurablepy-storedelta_logpy", "howto-upgrade.md#afterwards")
+@pytest.mark.proves("failure-modes.md#a-power-loss", "howto-upgrade.md#afterwards")
 @pytest.mark.parametrize(
     ("spoil", "error", "match"),
     [

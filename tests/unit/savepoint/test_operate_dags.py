@@ -19,7 +19,7 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.savepoint.catalogue import list_savepoints
-from rivertwice.savepoint.operations import record as steps
+from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import read_restores, read_rewinds
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.sequence import HEAD, head, read_sequence
@@ -144,7 +144,7 @@ def test_a_restore_that_was_given_up_is_not_begun_by_a_retry(
     assert operate_steps.act("p", asked)["given_up"]
     assert operate_steps.act("p", asked)["given_up"]  # the retry of that
     assert job("restore").main(arguments) == 1
-    assert (head(home), read_restores(home)[-1].step) == ("t1", steps.ABANDONED)
+    assert (head(home), read_restores(home)[-1].step) == ("t1", record.ABANDONED)
 
 
 @pytest.mark.parametrize(

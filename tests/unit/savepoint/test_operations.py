@@ -26,7 +26,7 @@ from rivertwice.core.errors import (
 from rivertwice.core.instants import utc_now
 from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint, verify_files
 from rivertwice.savepoint.manifest import BEGINNING, RESTING
-from rivertwice.savepoint.operations import record as steps
+from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.effects import abandon_operation
 from rivertwice.savepoint.operations.fork import last_in_changelog
 from rivertwice.savepoint.operations.record import only_operation, read_operations
@@ -139,7 +139,7 @@ class Operation:
         assert (report.running, read_intent(home).desired) == (True, "running")
         assert not home.drain.exists()
         assert list(home.scratch.glob("*")) == []
-        assert [one.step for one in read_operations(home)] == [steps.DONE]
+        assert [one.step for one in read_operations(home)] == [record.DONE]
         assert load_savepoint(home, world.taken.id).leases == ()
         assert is_sealed(delta.applied_version(home.tables.changelog, app_of("p", "t1")))
         self.check_own(world, report, self)
@@ -258,7 +258,7 @@ def test_killed_around_any_effect_and_run_again_the_result_is_the_same(ground, m
     operation.kill(ground, monkeypatch, effect, after=after)
     assert last_in_changelog(ground.home, "t1") == 6  # sealed or not
     if effect == "release_savepoint":  # it is done; its leases run out
-        assert (head(ground.home), read_operations(ground.home)[-1].step) == ("t2", steps.DONE)
+        assert (head(ground.home), read_operations(ground.home)[-1].step) == ("t2", record.DONE)
         return
     report = operation.run(ground) if after else operation.go_on(ground)
     assert report.resumed
@@ -337,7 +337,7 @@ def test_given_up_the_parent_goes_on_and_what_is_left_is_named(ground, monkeypat
     assert report.left[0].startswith(f"operations/{operation.plan.noun}-")
     assert len(report.left) == 1 + left
     assert all((home.root / name.partition(" ")[0]).exists() for name in report.left)
-    assert [one.step for one in read_operations(home)] == [steps.ABANDONED]
+    assert [one.step for one in read_operations(home)] == [record.ABANDONED]
     assert all(one.leases == () for one in list_savepoints(home))
     assert list(home.scratch.glob("*-*")) == []
     assert (read_intent(home).desired, results(home)) == ("running", before)

@@ -13,7 +13,7 @@ from rivertwice.cli.main import cli
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import utc_now
 from rivertwice.savepoint.manifest import RESTING
-from rivertwice.savepoint.operations import record as steps
+from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import Restore, read_operations, write_operation
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.storage.local import replace_json
@@ -133,7 +133,7 @@ def test_an_upgrade_that_was_cut_off_is_given_up(world, run):
     write_intent(home, "stopped", "restore-1", utc_now())
     given = json.loads(run("upgrade", "p", "--abandon", "--yes", output="json").stdout)
     assert (given["operation"], given["stopped_after"], given["running"]) == ("restore-1", "parent drained", True)
-    assert [found.step for found in read_operations(home)] == [steps.ABANDONED]
+    assert [found.step for found in read_operations(home)] == [record.ABANDONED]
 
 
 @pytest.mark.parametrize(
@@ -174,12 +174,12 @@ STORED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("step", [steps.RECORDED, steps.CHECKED, steps.DRAINED, steps.FORKED, steps.REPLAYED])
+@pytest.mark.parametrize("step", [record.RECORDED, record.CHECKED, record.DRAINED, record.FORKED, record.REPLAYED])
 def test_what_0_1_stored_of_a_restore_is_resumed_by_replaying(planned_world, step):
     """The file as 0.1.0 wrote it, before upgrades, erasures and planned restores had fields of their own."""
     settings, home, taken, _ = planned_world
     write_intent(home, "stopped", STORED["id"], utc_now())
-    stored = {**STORED, "savepoint": taken.id, "step": step, "forked_at": 6 if step >= steps.FORKED else None}
+    stored = {**STORED, "savepoint": taken.id, "step": step, "forked_at": 6 if step >= record.FORKED else None}
     replace_json(home.operations / "restore-0a1b2c3d.json", stored)
     with pytest.raises(RequestError, match="was cut off"):
         restore_savepoint(settings, "p", RESTING)

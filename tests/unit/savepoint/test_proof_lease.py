@@ -9,9 +9,10 @@ import pytest
 from homes.savepoint import FINGERPRINT, NOW, make_home
 from rivertwice.core.errors import SavepointError
 from rivertwice.savepoint import prove as prove_module
-from rivertwice.savepoint.catalogue import encode_record, load_savepoint, read_leases
+from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.proof import unproved
 from rivertwice.savepoint.prove import prove_savepoint
+from rivertwice.savepoint.records import encode_record, read_leases
 from rivertwice.savepoint.take import take_savepoint
 
 

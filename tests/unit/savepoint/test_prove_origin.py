@@ -11,14 +11,15 @@ from homes.savepoint import add_timeline, catch_checkpoint_up, commit_batches, r
 from rivertwice.core.errors import ReplayMismatchError, SavepointError
 from rivertwice.core.instants import utc_now
 from rivertwice.savepoint.awaiting import select_awaiting
-from rivertwice.savepoint.catalogue import encode_record, list_savepoints, load_savepoint
+from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint
 from rivertwice.savepoint.manifest import RESTING
-from rivertwice.savepoint.operations import record as steps
+from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import Restore, read_operations
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.proof import StateDigest, last_attempt
 from rivertwice.savepoint.prove import prove_savepoint
 from rivertwice.savepoint.prune import prune_savepoints
+from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.lineage import Fork, Segment
 
@@ -103,7 +104,7 @@ def test_a_planned_operation_awaits_its_proof_once_it_is_done_and_counts(restore
     savepoints = list_savepoints(home)
     assert select_awaiting([done], savepoints, path) == [done]
     assert select_awaiting([done], savepoints, path[:1]) == []
-    for other in ({"step": steps.MOVED}, {"step": steps.ABANDONED}, {"planned": False}):
+    for other in ({"step": record.MOVED}, {"step": record.ABANDONED}, {"planned": False}):
         assert select_awaiting([type(done)(**{**vars(done), **other})], savepoints, path) == []
     base.store.put(f"{base.id}/proof.json", encode_record({"proved": True}))
     assert select_awaiting([done], list_savepoints(home), path) == []

@@ -13,15 +13,7 @@ from homes.savepoint import NOW, add_timeline, make_home, row, savepoint, write_
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import RequestError, SavepointError
 from rivertwice.savepoint import prune
-from rivertwice.savepoint.catalogue import (
-    encode_record,
-    lease_savepoint,
-    list_savepoints,
-    release_savepoint,
-    savepoint_store,
-    select_newest,
-    verify_files,
-)
+from rivertwice.savepoint.catalogue import list_savepoints, savepoint_store, select_newest, verify_files
 from rivertwice.savepoint.operations.record import DONE, Restore, write_operation
 from rivertwice.savepoint.prune import (
     delete_savepoint,
@@ -33,6 +25,7 @@ from rivertwice.savepoint.prune import (
     select_prunable,
     unpin_savepoint,
 )
+from rivertwice.savepoint.records import encode_record, lease_savepoint, release_savepoint
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.ledger import append_ledger

@@ -13,8 +13,9 @@ from click.testing import CliRunner
 from homes.savepoint import NOW, make_home
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import SavepointError
-from rivertwice.savepoint.catalogue import encode_record, list_savepoints, load_savepoint, savepoint_store
+from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint, savepoint_store
 from rivertwice.savepoint.prune import describe_damaged_mark
+from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent
 

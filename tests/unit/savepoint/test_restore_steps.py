@@ -10,7 +10,7 @@ from homes.operations import Crash, die_around, patch_effect
 from homes.savepoint import add_timeline, catch_checkpoint_up, commit_batches, row
 from rivertwice.core.errors import FingerprintError, SavepointError
 from rivertwice.core.instants import utc_now
-from rivertwice.savepoint.catalogue import encode_record, list_savepoints, load_savepoint
+from rivertwice.savepoint.catalogue import list_savepoints, load_savepoint
 from rivertwice.savepoint.manifest import BEGINNING, RESTING
 from rivertwice.savepoint.operations.effects import abandon_operation
 from rivertwice.savepoint.operations.fall_back import fall_back
@@ -19,6 +19,7 @@ from rivertwice.savepoint.operations.record import Restore, read_operations, wri
 from rivertwice.savepoint.operations.restore import restore_savepoint, show_restore
 from rivertwice.savepoint.operations.steps import RESTORE
 from rivertwice.savepoint.prune import remove_savepoints
+from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.resting import require_own_state
 from rivertwice.storage import delta
 from rivertwice.storage.delta_log import entry_path

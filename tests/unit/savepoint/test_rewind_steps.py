@@ -11,13 +11,13 @@ from rivertwice.core.errors import ServiceError
 from rivertwice.core.instants import utc_now
 from rivertwice.reconcile.model import RowId
 from rivertwice.reconcile.results import ReconcileCause, Stamp, store_run
-from rivertwice.savepoint.catalogue import encode_record
 from rivertwice.savepoint.operations import effects
 from rivertwice.savepoint.operations.fork import hold_stream, let_go_of_stream
 from rivertwice.savepoint.operations.record import read_restores
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.operations.rewind import choose_savepoint, rewind_stream, run_to_goal, show_rewind
 from rivertwice.savepoint.prune import prune_savepoints
+from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage.local import read_json, replace_json
 from rivertwice.stream.checkpoint import Goal

@@ -134,7 +134,7 @@ def test_a_registry_without_schemas_says_so(run: Any, project: Path) -> None:
     assert "has no version" in run("refresh", ORDERS.name).stderr
 
 
-@pytest.mark.proves("failure-modes.md#schemas-schemasfolderpy-commandsschemaspy")
+@pytest.mark.proves("failure-modes.md#schemas")
 def test_registrations_at_the_same_time_get_versions_of_their_own(run: Any, project: Path, tmp_path: Path) -> None:
     count, files = 8, []
     for number in range(count):

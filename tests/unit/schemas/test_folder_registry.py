@@ -58,7 +58,7 @@ def test_a_version_that_breaks_the_rule_is_refused_and_leaves_nothing(registry: 
     assert sorted(path.name for path in (tmp_path / "schemas").rglob("*")) == before
 
 
-@pytest.mark.proves("failure-modes.md#schemas-schemasfolderpy-commandsschemaspy", "howto-schemas.md#stored-format-1")
+@pytest.mark.proves("failure-modes.md#schemas", "howto-schemas.md#stored-format-1")
 def test_a_changed_or_missing_version_is_not_believed(registry: FolderRegistry, tmp_path: Path) -> None:
     registry.register("s", "avro", FIRST, None)
     path = tmp_path / "schemas" / "s" / "1.avsc"

@@ -9,7 +9,7 @@ import pyspark
 import pytest
 
 from rivertwice.core.errors import ServiceError
-from rivertwice.local import install as jars_module
+from rivertwice.local import install
 from rivertwice.local.install import Jar, fetch_jars, load_lock, select_strangers, select_wrong
 
 GOOD = Jar("g", "good", "1", hashlib.sha256(b"good").hexdigest())
@@ -52,18 +52,18 @@ def test_a_jar_that_came_with_another_hash_is_not_kept(tmp_path: Path, monkeypat
     lock = tmp_path / "lock.json"
     lock.write_text('[{"g": "g", "a": "good", "v": "1", "sha256": "%s"}]' % ("0" * 64))
     folder = tmp_path / "jars"
-    monkeypatch.setattr(jars_module, "_run_ivy", lambda *_: (folder / "good-1.jar").write_bytes(b"other"))
+    monkeypatch.setattr(install, "_run_ivy", lambda *_: (folder / "good-1.jar").write_bytes(b"other"))
     with pytest.raises(ServiceError, match=r"good-1\.jar"):
         fetch_jars(lock, folder, {"JAVA_HOME": "/nowhere"}, cache=tmp_path / "ivy")
     assert list(folder.iterdir()) == []
 
 
 def test_jars_that_arrive_are_counted_while_ivy_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jars_module, "_POLL_S", 0.05)
+    monkeypatch.setattr(install, "_POLL_S", 0.05)
     jars = [Jar("g", name, "1", "0" * 64) for name in ("one", "two")]
     code = f"import time, pathlib; pathlib.Path({str(tmp_path / 'one-1.jar')!r}).touch(); time.sleep(1)"
     process = subprocess.Popen([sys.executable, "-c", code])
     lines: list[str] = []
-    jars_module._await(process, jars, tmp_path, lines.append)
+    install._await(process, jars, tmp_path, lines.append)
     assert process.returncode == 0
     assert lines[-1] == "1 of 2 jars"

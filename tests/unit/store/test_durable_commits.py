@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from rivertwice.core.errors import LedgerError, TableDamageError
-from rivertwice.storage import delta
-from rivertwice.storage import local as durable
+from rivertwice.storage import delta, local
 from rivertwice.storage.delta_log import CUT, EMPTY, GONE, entry_path, find_torn
 from rivertwice.storage.table_upkeep import compact, sweep
 
@@ -22,7 +21,7 @@ def rows(number):
 @pytest.fixture
 def synced(monkeypatch):
     """Note what is brought onto the disk, in order."""
-    monkeypatch.setenv(durable.VARIABLE, "on")
+    monkeypatch.setenv(local.VARIABLE, "on")
     done: list[str] = []
     fsync = os.fsync
     monkeypatch.setattr(
@@ -36,9 +35,7 @@ def told(done, root):
     return [re.sub(r"part-[^/]*parquet", "DATA", re.sub(r"/0{15}(\d{5})", r"/\1", name)) for name in names]
 
 
-@pytest.mark.proves(
-    "failure-modes.md#a-power-loss-storedurablepy-storedelta_logpy", "guarantees.md#what-everything-needs"
-)
+@pytest.mark.proves("failure-modes.md#a-power-loss", "guarantees.md#what-everything-needs")
 def test_a_commit_is_on_the_disk_data_first_when_append_returns(tmp_path, synced):
     table = tmp_path / "tables" / "changelog"
     delta.append(table, rows(0), transactions={"a": 0}, partition_by=["_day"])
@@ -79,7 +76,7 @@ def test_what_replaces_files_is_on_the_disk_before_the_old_ones_can_go(tmp_path,
 
 
 def test_the_setting_turns_it_off(tmp_path, synced, monkeypatch):
-    monkeypatch.setenv(durable.VARIABLE, "off")
+    monkeypatch.setenv(local.VARIABLE, "off")
     delta.append(tmp_path / "t", rows(0), transactions={"a": 0})
     assert synced == []
 

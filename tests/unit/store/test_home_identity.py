@@ -14,7 +14,7 @@ from rivertwice.core.errors import LeaseLostError
 from rivertwice.core.settings import Settings
 from rivertwice.storage import home_identity
 from rivertwice.storage.home_identity import home_id
-from rivertwice.storage.leases import Terms
+from rivertwice.storage.lease_terms import Terms
 from rivertwice.storage.local import put_json_if_absent, read_json
 from rivertwice.stream.lease import acquire_lease
 
@@ -75,7 +75,7 @@ def test_what_0_1_recorded_is_read_and_replaced(tmp_path: Path, caplog: pytest.L
     assert caplog.text == ""
 
 
-@pytest.mark.proves("failure-modes.md#a-lease-in-a-store-storelease_storepy", "howto-s3.md#the-lease")
+@pytest.mark.proves("failure-modes.md#a-lease-in-a-store", "howto-s3.md#the-lease")
 def test_a_driver_in_a_cloned_home_is_refused_while_the_first_lives(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     here = Settings(project=tmp_path, home=tmp_path / "here", shared=shared).pipeline("p")

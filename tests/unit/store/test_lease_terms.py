@@ -17,19 +17,8 @@ from hypothesis import strategies as st
 
 from rivertwice.core.errors import LeaseLostError, ServiceError, UnknownOutcomeError
 from rivertwice.storage.blobs import Versioned
-from rivertwice.storage.leases import (
-    KEY,
-    Held,
-    StoreClaim,
-    Terms,
-    Watch,
-    decide_takeover,
-    decode_held,
-    encode_held,
-    is_lost,
-    must_stop,
-    take_claim,
-)
+from rivertwice.storage.lease_terms import Held, Terms, decide_takeover, is_lost, must_stop
+from rivertwice.storage.leases import KEY, StoreClaim, Watch, decode_held, encode_held, take_claim
 
 TERMS = Terms(renew_s=2.0, missed=6)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,14 +12,14 @@ from click.testing import CliRunner
 from homes.backfill import make_home
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import ConfigError, DamagedFileError
-from rivertwice.storage import local as durable
+from rivertwice.storage import local
 from rivertwice.storage.local import LocalStore, put_json_if_absent, read_json, replace_json
 
 
 @pytest.fixture
 def synced(monkeypatch):
     """Note, in order, what is brought onto the disk (by inode) and what is renamed."""
-    monkeypatch.setenv(durable.VARIABLE, "on")
+    monkeypatch.setenv(local.VARIABLE, "on")
     done: list[str] = []
     fsync, replace, link = os.fsync, os.replace, os.link
 
@@ -37,7 +37,7 @@ def shape(done: list[str], root: Path) -> list[str]:
     return [one.replace(str(root), "").replace("rename /", "rename ").partition(".tmp")[0] for one in done]
 
 
-@pytest.mark.proves("failure-modes.md#a-power-loss-storedurablepy-storedelta_logpy")
+@pytest.mark.proves("failure-modes.md#a-power-loss")
 def test_a_file_is_on_disk_before_its_name_and_both_before_the_return(tmp_path, synced):
     replace_json(tmp_path / "new" / "a.json", {"x": 1})
     told = shape(synced, tmp_path)
@@ -53,10 +53,10 @@ def test_a_file_is_on_disk_before_its_name_and_both_before_the_return(tmp_path, 
 
 
 def test_a_setting_leaves_it_to_the_system(tmp_path, synced, monkeypatch):
-    monkeypatch.setenv(durable.VARIABLE, "off")
+    monkeypatch.setenv(local.VARIABLE, "off")
     replace_json(tmp_path / "a.json", {"x": 1})
     assert shape(synced, tmp_path) == ["rename a.json"]
-    monkeypatch.setenv(durable.VARIABLE, "perhaps")
+    monkeypatch.setenv(local.VARIABLE, "perhaps")
     with pytest.raises(ConfigError, match="only on and off are known"):
         replace_json(tmp_path / "a.json", {"x": 2})
     assert read_json(tmp_path / "a.json") == {"x": 1}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rivertwice.storage import blobs as trees
+from rivertwice.storage import blobs
 from rivertwice.storage.blobs import files_below, sizes_below
 
 
@@ -32,5 +32,5 @@ def test_what_vanishes_meanwhile_is_left_out(tmp_path: Path, monkeypatch: pytest
             shutil.rmtree(tmp_path / name)
     assert list(found) == []
     real = os.walk
-    monkeypatch.setattr(trees.os, "walk", lambda folder: [*real(folder), (str(tmp_path), [], ["gone"])])
+    monkeypatch.setattr(blobs.os, "walk", lambda folder: [*real(folder), (str(tmp_path), [], ["gone"])])
     assert sizes_below(tmp_path) == {first.relative_to(tmp_path): 1}

@@ -11,7 +11,7 @@ from rivertwice.core.errors import LogForkError, ServiceError
 from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import Part
 from rivertwice.log.marks import Fork, Mark, Marks
-from rivertwice.stream import sink as batch_log
+from rivertwice.stream import sink
 from rivertwice.stream.failures import FORK, classify_failure
 from rivertwice.stream.sink import CHECK_EVERY_S, ReadMarks, check_same_records
 from rivertwice.timeline.counts import BatchCounts
@@ -28,8 +28,8 @@ class Kafka:
         self.answers = True
         self.compared: list[Marks] = []
         self.clock = 0.0
-        monkeypatch.setattr(batch_log, "observe_forks", self._observe)
-        monkeypatch.setattr(batch_log.time, "monotonic", lambda: self.clock)
+        monkeypatch.setattr(sink, "observe_forks", self._observe)
+        monkeypatch.setattr(sink.time, "monotonic", lambda: self.clock)
 
     def _observe(self, _settings: Settings, _ids: object, marks: Marks) -> list[Fork]:
         if not self.answers:

@@ -16,13 +16,13 @@ from typing import TypeVar
 import pytest
 
 from homes.project import make_project
-from rivertwice.agent import act, agent
-from rivertwice.agent import alert_store as store
+from rivertwice.agent import act, agent, alert_store
 from rivertwice.agent.decide import ActionKind
 from rivertwice.agent.memory import load_memory
 from rivertwice.core.instants import utc_now
 from rivertwice.storage import log_files
-from rivertwice.storage.leases import Terms, take_claim
+from rivertwice.storage.lease_terms import Terms
+from rivertwice.storage.leases import take_claim
 from rivertwice.storage.places import open_store
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.timeline.intent import read_exit, write_intent
@@ -336,7 +336,7 @@ def test_the_agents_own_loop_sends_each_message_once_over_a_restart(
     with caplog.at_level("INFO"):
         with looping(world):
             world.until("the messages", lambda: len(hook.taken) == len(mail.mails) == 1)
-        store._STORES.clear()  # another process
+        alert_store._STORES.clear()  # another process
         (world.home.root / "fault").unlink()
         with looping(world):
             world.ask("running")

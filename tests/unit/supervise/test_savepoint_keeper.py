@@ -10,15 +10,15 @@ from datetime import timedelta
 import pytest
 
 from homes.savepoint import NOW, make_home
-from rivertwice.agent import savepoints as savepoints_module
+from rivertwice.agent import savepoints
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.agent.savepoints import SavepointKeeper, describe_unproved
 from rivertwice.agent.view import view_pipeline
 from rivertwice.cli.services import recovery_texts
-from rivertwice.savepoint.catalogue import encode_record
-from rivertwice.savepoint.operations import record as steps
+from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import Restore, write_operation
 from rivertwice.savepoint.proof import record_attempt
+from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.recovery import PROVE, ROTATE, WAIT, view_recovery
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline.intent import write_intent
@@ -49,7 +49,7 @@ def kept(tmp_path, monkeypatch):
         jobs.append(Job(command))
         return jobs[-1]
 
-    monkeypatch.setattr(savepoints_module, "start_logged", start)
+    monkeypatch.setattr(savepoints, "start_logged", start)
     return settings, home, origin, SavepointKeeper(settings, lambda: ["p"], threading.Event()), jobs
 
 
@@ -63,7 +63,7 @@ def plan_restore(settings, home, origin, **changes):
         "t1",
         was_running=True,
         started_at=NOW,
-        step=steps.DONE,
+        step=record.DONE,
         planned=True,
         origin=origin.id,
     )
@@ -137,7 +137,7 @@ def test_an_upgrades_way_back_is_a_rewind_under_the_old_definition(kept):
 def test_a_savepoint_is_taken_once_the_objective_needs_one(kept, monkeypatch):
     settings, home, origin, keeper, jobs = kept
     monkeypatch.setattr("rivertwice.savepoint.recovery.read_objective", lambda *_: timedelta(minutes=1))
-    monkeypatch.setattr(savepoints_module, "read_objective", lambda *_: timedelta(minutes=1))
+    monkeypatch.setattr(savepoints, "read_objective", lambda *_: timedelta(minutes=1))
     assert keeper.look("p", NOW).kind == WAIT
     origin.store.delete(f"{origin.id}/proof.json")  # now all four batches would be replayed
     monkeypatch.setattr("rivertwice.savepoint.recovery.BATCH_S", 5.0)

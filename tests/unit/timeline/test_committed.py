@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from homes.ledger import NOW, ledger_row
-from rivertwice.agent import metrics as measure
+from rivertwice.agent import metrics
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
 from rivertwice.storage import delta
@@ -119,7 +119,7 @@ def test_a_reader_of_the_newest_rows_makes_no_row_of_the_history(
 
     monkeypatch.setattr(ledger, "from_table", counted)
     committed = committed_batches(home)
-    rows = newest_batches(home, committed, head_path(home), measure.NEWEST)
+    rows = newest_batches(home, committed, head_path(home), metrics.NEWEST)
     assert len(committed) == 3_000
     assert [rows[0].batch, rows[-1].batch] == [2_000, 2_999]
     assert made == [1_000]

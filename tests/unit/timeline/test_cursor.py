@@ -16,7 +16,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.storage import delta
 from rivertwice.storage.delta_log import entry_path
 from rivertwice.storage.table_upkeep import compact, sweep
-from rivertwice.timeline import committed as cursor
+from rivertwice.timeline import committed
 from rivertwice.timeline.committed import COLUMNS, LedgerCursor, cursor_of, keys_of
 from rivertwice.timeline.ledger import append_ledger, to_table
 
@@ -159,7 +159,7 @@ def test_threads_share_one_cursor_of_a_ledger_and_see_every_row(home: PipelineHo
 
 def test_cursors_not_asked_for_the_longest_are_dropped(tmp_path: Path) -> None:
     first = cursor_of(tmp_path / "first")
-    others = [cursor_of(tmp_path / str(number)) for number in range(cursor.MOST_CURSORS - 1)]
+    others = [cursor_of(tmp_path / str(number)) for number in range(committed.MOST_CURSORS - 1)]
     assert cursor_of(tmp_path / "first") is first
     cursor_of(tmp_path / "one more")
     assert cursor_of(tmp_path / "first") is first

@@ -132,7 +132,7 @@ def test_served_is_not_rebuilt_over_rows_that_are_gone_under_a_whole_log(made):
 
 
 @pytest.mark.proves(
-    "failure-modes.md#a-power-loss-storedurablepy-storedelta_logpy",
+    "failure-modes.md#a-power-loss",
     "howto-repair.md#repair-tables-after-a-power-loss-or-a-damaged-disk",
 )
 def test_a_restore_over_a_damaged_table_is_refused_and_names_the_repair(made):
@@ -153,7 +153,7 @@ def test_rows_beyond_what_was_counted_are_a_matter_of_reconcile(made):
     check_rows(home, rows, rows)
 
 
-@pytest.mark.proves("failure-modes.md#a-power-loss-storedurablepy-storedelta_logpy")
+@pytest.mark.proves("failure-modes.md#a-power-loss")
 def test_an_upgrade_over_a_damaged_table_is_refused_and_names_the_repair(made, monkeypatch):
     settings, home, _ = made
     write_checkpoint(home, "t1", planned=5, finished=5)

@@ -18,7 +18,7 @@ from rivertwice.definition.bundle import Bundle
 from rivertwice.storage import delta
 from rivertwice.storage.delta_log import entry_path
 from rivertwice.storage.table_upkeep import live_files
-from rivertwice.timeline import served as served_change
+from rivertwice.timeline import served
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger
 from rivertwice.timeline.sequence import last_seq, move_head, publish, read_sequence
@@ -145,7 +145,7 @@ def test_what_is_kept_by_change_is_what_a_whole_build_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, emit: str
 ) -> None:
     if seed % 2:  # gaps between ranges are covered too
-        monkeypatch.setattr(served_change, "MOST_RANGES", 1)
+        monkeypatch.setattr(served, "MOST_RANGES", 1)
     world = GrowingHome(tmp_path, seed, emit)
     ways: Counter[Way] = Counter()
     rebuild_served(world.home, world.definition)

@@ -19,7 +19,7 @@ from rivertwice.storage import delta
 from rivertwice.storage.delta_counts import bounds_in_log, rows_by, total_rows
 from rivertwice.storage.delta_dataset import TableFiles
 from rivertwice.storage.table_upkeep import compact
-from rivertwice.timeline import ledger as skipping
+from rivertwice.timeline import ledger
 from rivertwice.timeline.committed import CommittedBatches, LedgerCursor
 from rivertwice.timeline.ledger import SCHEMA, append_ledger, read_ledger, to_table
 from rivertwice.timeline.upkeep import no_upkeep, renew_properties
@@ -57,7 +57,7 @@ def test_the_ledgers_log_has_statistics_only_of_what_readers_skip_by(home):
     for batch in range(3):
         append_ledger(home, [ledger_row(batch, min_event_ms=batch * 10, max_event_ms=batch * 10 + 9)])
     place = home.tables.ledger
-    assert columns_with_statistics(place) == set(skipping.LEDGER)
+    assert columns_with_statistics(place) == set(ledger.LEDGER)
     assert total_rows(place) == 3
     assert [file.rows for file in TableFiles(place, delta.open_table(place)).files] == [1, 1, 1]
     assert properties(place)["delta.checkpointInterval"] == "20"
@@ -79,8 +79,8 @@ def test_a_look_at_some_batches_reads_no_other_files_of_the_ledger(home):
 
 def test_all_columns_by_which_a_reader_skips_are_columns_of_the_tables():
     window = FLIGHTS.window
-    assert set(skipping.LEDGER) <= set(SCHEMA.names)
-    assert skipping.of_changelog(FLIGHTS)[2:] == (window.start_column, window.end_column)
+    assert set(ledger.LEDGER) <= set(SCHEMA.names)
+    assert ledger.of_changelog(FLIGHTS)[2:] == (window.start_column, window.end_column)
 
 
 def test_a_table_of_an_older_version_gets_the_properties_once(home):
@@ -90,16 +90,16 @@ def test_a_table_of_an_older_version_gets_the_properties_once(home):
     DeltaTable(str(place)).alter.set_table_properties({"delta.checkpointInterval": "100"})
     wide = columns_with_statistics(place)
     assert {"digest", "offsets_text"} <= wide
-    assert renew_properties(home, skipping.by_table(home, FLIGHTS)) == ["ledger"]
+    assert renew_properties(home, ledger.by_table(home, FLIGHTS)) == ["ledger"]
     version = delta.open_table(place).version()
-    assert renew_properties(home, skipping.by_table(home, FLIGHTS)) == []
+    assert renew_properties(home, ledger.by_table(home, FLIGHTS)) == []
     assert delta.open_table(place).version() == version, "a second start changes nothing"
     assert properties(place)["delta.logRetentionDuration"] == "interval 6 hours"
     append_ledger(home, [ledger_row(2)])
     assert [row.batch for row in read_ledger(home)] == [0, 1, 2]
     assert total_rows(place) == 3
     compact(place)
-    assert columns_with_statistics(place) == set(skipping.LEDGER)
+    assert columns_with_statistics(place) == set(ledger.LEDGER)
     assert [row.batch for row in read_ledger(home, 1)] == [1, 2]
 
 
@@ -110,7 +110,7 @@ def test_rows_are_found_by_columns_without_statistics_too(home):
     )
     for batch in range(3):
         rows = pa.table({"_batch": [batch], "topic": [f"t{batch}"], "n": [batch]}, schema=schema)
-        delta.append(place, rows, skip_by=skipping.SIDE)
+        delta.append(place, rows, skip_by=ledger.SIDE)
     assert columns_with_statistics(place) == {"_batch"}
     assert delta.read(place, matching="\"topic\" = 't1'")["n"].to_pylist() == [1]
     assert delta.read(place, between=("n", 2, 9))["n"].to_pylist() == [2]
@@ -124,8 +124,8 @@ def test_rows_are_found_by_columns_without_statistics_too(home):
 def test_nothing_is_changed_while_upkeep_runs(home):
     delta.append(home.tables.ledger, to_table([ledger_row(0)]))
     with no_upkeep(home):
-        assert renew_properties(home, skipping.by_table(home, FLIGHTS)) == []
-    assert renew_properties(home, skipping.by_table(home, FLIGHTS)) == ["ledger"]
+        assert renew_properties(home, ledger.by_table(home, FLIGHTS)) == []
+    assert renew_properties(home, ledger.by_table(home, FLIGHTS)) == ["ledger"]
 
 
 def test_a_writer_that_read_before_the_change_loses_and_one_after_goes_on(home):
@@ -135,7 +135,7 @@ def test_a_writer_that_read_before_the_change_loses_and_one_after_goes_on(home):
     assert kept.applied_version("a") == old.applied_version("a") == 0
 
     def change(_: delta.Table) -> None:
-        assert renew_properties(home, {place: skipping.LEDGER}) == ["ledger"]
+        assert renew_properties(home, {place: ledger.LEDGER}) == ["ledger"]
 
     with pytest.raises(LostRaceError):  # the change comes between its look and its commit
         delta.append(place, to_table([ledger_row(1)]), transactions={"a": 1}, check=change, kept=old)

@@ -16,13 +16,7 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Progress, report_nothing
-from rivertwice.savepoint.catalogue import (
-    Savepoint,
-    lease_savepoint,
-    load_savepoint,
-    release_savepoint,
-    savepoint_store,
-)
+from rivertwice.savepoint.catalogue import Savepoint, load_savepoint, savepoint_store
 from rivertwice.savepoint.manifest import BEGINNING, RESTING
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.fork import (
@@ -42,6 +36,7 @@ from rivertwice.savepoint.operations.record import (
     write_operation,
 )
 from rivertwice.savepoint.operations.steps import Plan, R, Step
+from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.resting import resting_of
 from rivertwice.savepoint.take import beginning_of
 from rivertwice.storage import delta

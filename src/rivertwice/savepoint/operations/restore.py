@@ -20,14 +20,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Progress, report_nothing
 from rivertwice.definition.bundle import Bundle
 from rivertwice.definition.model import Definition
-from rivertwice.savepoint.catalogue import (
-    PROVED,
-    download,
-    list_savepoints,
-    load_savepoint,
-    release_savepoint,
-    verify_files,
-)
+from rivertwice.savepoint.catalogue import PROVED, download, list_savepoints, load_savepoint, verify_files
 from rivertwice.savepoint.feed import plan_feed, replay_source, session_of
 from rivertwice.savepoint.manifest import BEGINNING, RESTING
 from rivertwice.savepoint.operations import engine
@@ -62,6 +55,7 @@ from rivertwice.savepoint.operations.restore_checks import (
 )
 from rivertwice.savepoint.operations.steps import Plan, select_plan
 from rivertwice.savepoint.plan import ReplayPlan, load_state_definition
+from rivertwice.savepoint.records import release_savepoint
 from rivertwice.savepoint.replay import repartition_state, replay_recorded
 from rivertwice.savepoint.take import make_empty_checkpoint
 from rivertwice.stream.checkpoint import partitions_of

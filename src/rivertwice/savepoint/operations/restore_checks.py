@@ -22,14 +22,7 @@ from rivertwice.definition.upgrade import (
     explain_never,
 )
 from rivertwice.log import kafka
-from rivertwice.savepoint.catalogue import (
-    PROVED,
-    Savepoint,
-    lease_savepoint,
-    list_savepoints,
-    load_savepoint,
-    select_newest,
-)
+from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints, load_savepoint, select_newest
 from rivertwice.savepoint.manifest import BEGINNING, Manifest
 from rivertwice.savepoint.operations.fork import ParentBatches, last_in_changelog, path_in_changelog, read_parent
 from rivertwice.savepoint.operations.record import Restore
@@ -43,6 +36,7 @@ from rivertwice.savepoint.plan import (
     require_reach,
     require_recorded,
 )
+from rivertwice.savepoint.records import lease_savepoint
 from rivertwice.savepoint.take import save_checkpoint
 from rivertwice.stream.begin import check_topics
 from rivertwice.stream.damage import find_unfit
