@@ -21,6 +21,7 @@ from lab.faults.savepoint_runs import (
     run_command,
     start_command,
 )
+from rivertwice.agent.launch import agent_status
 from rivertwice.core.instants import utc_now
 from rivertwice.storage.delta_log import added_files, entry_path, parse_entry
 from rivertwice.stream.lease import lease_owner
@@ -168,7 +169,8 @@ def killed_together(lab: Lab) -> None:
     if owner is not None:
         os.killpg(owner.pid, signal.SIGKILL)
     lab.kills += 2
-    lab.until(lambda: lease_owner(lab.home) is None, 60, "the driver's end")
+    # Both: an agent that is still ending would be taken for one that lives, and no other would start.
+    lab.until(lambda: lease_owner(lab.home) is None and agent_status(lab.settings) is None, 60, "the end of both")
     require(recover_under_agent(lab) == "unharmed", "two kills together are no damage")
     kill_owned(lab)
     lab.run_to_end()
