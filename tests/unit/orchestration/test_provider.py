@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 from homes.project import REPOSITORY
 from rivertwice.airflow.provider import get_provider_info
+from rivertwice.orchestration import MOVED
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Airflow's own imports
 
@@ -71,3 +74,12 @@ def test_a_link_leads_below_airflows_own_address(base: str) -> None:
     assert (
         page_address(base, "flight_delays@v2", "rc-1-1") == f"{root}/rivertwice/?pipeline=flight_delays%40v2&run=rc-1-1"
     )
+
+
+@pytest.mark.parametrize("name", ["factory", "definitions", "dags", "operators", "triggers", "notifiers", "links"])
+def test_dag_files_and_waiting_triggers_of_0_1_find_what_they_import(name: str) -> None:
+    """A project's copies of our DAG files, and the triggers in Airflow's database, name `rivertwice.orchestration`."""
+    code = f"import rivertwice.orchestration.{name} as old; print(old.__name__, old.__spec__.name)"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    now = f"rivertwice.airflow.{MOVED.get(name, name)}"
+    assert done.stdout.split()[-2:] == [now, now]
