@@ -260,7 +260,7 @@ def test_every_package_of_the_locks_is_pinned_by_hash():
 # (file, line's text): what the commands print past `frame.say`, which writes out control characters
 PRINTS_ALLOWED = {
     ("src/rivertwice/cli/metrics.py", "alerting_rules"): "our own text and checked names",
-    ("src/rivertwice/cli/metrics.py", "dashboard"): "our own text, a constant",
+    ("src/rivertwice/cli/metrics.py", "dashboard"): "our own file, a constant",
     ("src/rivertwice/cli/metrics.py", "exposition"): "Prometheus' format, whose library escapes labels",
     ("src/rivertwice/cli/schemas.py", "text"): "the schema of definitions, a constant",
 }

@@ -284,5 +284,8 @@ def test_prometheus_and_grafana_are_a_profile_and_find_each_other() -> None:
     (source,) = yaml.safe_load((provisioned / "datasources/prometheus.yaml").read_text())["datasources"]
     assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
     (boards,) = yaml.safe_load((provisioned / "dashboards/rivertwice.yaml").read_text())["providers"]
-    assert f"./docker/grafana/dashboards:{boards['options']['path']}:ro" in services["grafana"]["volumes"]
+    assert (
+        f"./src/rivertwice/agent/dashboard.json:{boards['options']['path']}/rivertwice.json:ro"
+        in services["grafana"]["volumes"]
+    )
     assert not [key for key in services["grafana"]["environment"] if "PASSWORD" in key]

@@ -66,6 +66,7 @@ def test_the_wheel_has_nothing_of_the_lab(tmp_path: Path) -> None:
     assert {"faults", "flights", "model", "oracle", "control", "bench", "tests"} <= names
     with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
         files = [Path(name) for name in wheel.namelist()]
+        assert Path("rivertwice/agent/dashboard.json") in files
         sources = {path: wheel.read(str(path)).decode() for path in files if path.suffix == ".py"}
         (entries,) = [wheel.read(str(path)).decode() for path in files if path.name == "entry_points.txt"]
     assert len(sources) > 500

@@ -23,7 +23,6 @@ from rivertwice.definition.model import AlertLimits
 from servers.grafana import build_checker, find_go, mistakes
 
 PROMETHEUS = REPOSITORY / "docker" / "prometheus"
-BOARD = REPOSITORY / "docker" / "grafana" / "dashboards" / "rivertwice.json"
 METRICS = {each.name for each in described()}
 PANELS = [panel for panel in json.loads(dashboard())["panels"] if panel["type"] != "row"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
@@ -49,10 +48,9 @@ def names(query: str) -> set[str]:
     return set(re.findall(r"rivertwice_\w+", query))
 
 
-def test_the_shipped_dashboard_is_the_one_that_the_command_prints() -> None:
+def test_the_command_prints_the_dashboard() -> None:
     printed = CliRunner().invoke(cli, ["metrics", "--dashboard"])
-    assert printed.exit_code == 0
-    assert printed.output == dashboard() == BOARD.read_text(), "write `rivertwice metrics --dashboard` to this file"
+    assert (printed.exit_code, printed.output) == (0, dashboard())
 
 
 def test_every_metric_of_the_dashboard_exists_and_every_metric_is_on_it() -> None:
