@@ -58,24 +58,32 @@ def tear(table: Path, where: str, how: str, *, with_files: bool = False) -> str:
     return f"{table.name}, {where} commit {version}: {how}{', its data files removed' if with_files else ''}"
 
 
-def stop_and_repair(lab: Lab, *, may_pass: bool = False) -> str:
-    """Start a driver: it must end with class `ledger`; then `repair` must find the damage, and `repair --yes` must end it.
-
-    With `may_pass` it may also reach the end: a log without its newest entry is whole, and a batch that was killed between
-    its commit and the ledger's copy is replayed.
-    """
+def require_stopped(lab: Lab, *, may_pass: bool = False) -> str:
+    """Start a driver, which must end with class `ledger`, and return its message; with `may_pass` it may reach the end: ""."""
     code = lab.wait(lab.start_driver(until_end=True), 180)
     record = read_exit(lab.home)
     if may_pass and code == 0:
-        return "nothing: the batch counted for nobody yet, and was replayed"
+        return ""
     require(
         code != 0 and record is not None, f"a driver started over damaged tables and ended with {code}; {lab.log_end()}"
     )
     failure = "" if record is None else record.failure
     require(failure == "ledger", f"it ended as {record}")
     require(record is not None and "rivertwice repair" in record.message, f"no way out is named: {record}")
-    repair(lab)
     return "" if record is None else record.message[:160]
+
+
+def stop_and_repair(lab: Lab, *, may_pass: bool = False) -> str:
+    """Require that a driver stops; then `repair` must find the damage, and `repair --yes` must end it.
+
+    With `may_pass` it may also reach the end: a log without its newest entry is whole, and a batch that was killed between
+    its commit and the ledger's copy is replayed.
+    """
+    stopped = require_stopped(lab, may_pass=may_pass)
+    if not stopped:
+        return "nothing: the batch counted for nobody yet, and was replayed"
+    repair(lab)
+    return stopped
 
 
 def repair(lab: Lab) -> None:

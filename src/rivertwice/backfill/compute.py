@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rivertwice.backfill.audit import starts_inside
+from rivertwice.backfill.audit import read_audit, starts_inside
 from rivertwice.backfill.kinds import planner_of
 from rivertwice.backfill.model import BackfillPlan, Chunk, OffsetRuns, PlannedSession
 from rivertwice.backfill.ranges import HalfOpenRange, reach, subtract, windows
@@ -48,6 +48,7 @@ from rivertwice.engine.relations import included, window_micros, with_window_end
 from rivertwice.engine.session import FEW_RECORDS, FEW_RECORDS_READ, with_confs
 from rivertwice.log import kafka
 from rivertwice.storage import delta
+from rivertwice.storage.sql import equals
 from rivertwice.stream.failures import condition_of, is_thrown
 from rivertwice.stream.throwing import stretches_that_throw
 from rivertwice.timeline.digest import key_digest, key_texts
@@ -211,7 +212,7 @@ def compute_backfill(
     """Compute the chunks that are not committed yet and append each in one commit.
 
     Killed anywhere and run again, it continues after the last committed chunk; a finished chunk is never written twice.
-    Earlier chunks whose commits are gone are computed again.
+    Earlier chunks whose commits are gone are computed again; all chunks, if rows are gone that an audit counted.
 
     Raises:
         LostRaceError: another process computes the same backfill.
@@ -233,18 +234,33 @@ def compute_backfill(
     with _alone(home, plan):
         done = delta.applied_version(home.tables.corrections, app_of(plan.id))
         first = 0 if done is None else done + 1
-        lost = missing_chunks(first, declared_rows(home, plan.id), held_rows(home, plan.id)) if first else []
+        declared, held = (declared_rows(home, plan.id), held_rows(home, plan.id)) if first else ({}, {})
+        lost = missing_chunks(first, declared, held)
+        audit = read_audit(home, plan.id)
+        if audit is not None and audit["passed"] and sum(held.values()) < audit["rows"]:
+            # Which chunks lost rows is known as long as their commits are kept, some hours. So all are computed again.
+            lost = list(range(first))
+            _drop_rows(home, plan, sum(held.values()))
         wanted = [chunk for chunk in plan.chunks if chunk.index >= first or chunk.index in lost]
         rows_written = 0
         computed = chunks_computed(spark, settings, plan, definition, wanted)
         with with_confs(spark, FEW_RECORDS if plan.records <= FEW_RECORDS_READ else {}):
             for finished, (chunk, result, record) in enumerate(computed, start=1):
-                write_chunk(home, plan, definition, result, record, again=chunk.index < first)
+                again, is_declared = chunk.index < first, chunk.index in declared
+                write_chunk(home, plan, definition, result, record, again=again, declared=is_declared)
                 rows_written += record.rows
                 seconds = time.monotonic() - began
                 line = f"backfill {plan.id}: chunk {chunk.index + 1} of {len(plan.chunks)} done, {rows_written} rows, {seconds:.1f} s"
                 progress(Measured(line, f"backfill {plan.id}", finished, len(wanted)))
     return ComputeReport(len(wanted), len(plan.chunks) - len(wanted), rows_written, time.monotonic() - began)
+
+
+def _drop_rows(home: PipelineHome, plan: BackfillPlan, held: int) -> None:
+    """Take the rows of a backfill out of the corrections; a publication with fewer rows than it counted is not served."""
+    table = delta.open_table(home.tables.corrections)
+    if held and table is not None:
+        empty = pa.schema(table.schema().to_arrow()).empty_table()
+        delta.replace_rows(home.tables.corrections, empty, where=equals("_backfill", plan.id), at=table)
 
 
 def chunks_computed(

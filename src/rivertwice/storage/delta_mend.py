@@ -11,7 +11,7 @@ import json
 import shutil
 import tempfile
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from rivertwice.storage.delta import NONCE, RETENTION, open_table
 from rivertwice.storage.delta_log import LOG, POINTER, TornEntry, added_files, entry_path, parse_entry
 from rivertwice.storage.local import make_folder, replace_bytes, sync_path
 from rivertwice.storage.places import open_store
+from rivertwice.storage.sql import equals
 
 OPERATION = "RIVERTWICE REPAIR"
 
@@ -146,20 +147,10 @@ def drop_files(table: Path, broken: Sequence[Path], aside: Path, keep: Sequence[
 
 def delete_rows(table: Path, timeline: str, batch: int) -> None:
     """Delete the rows of one batch in one commit."""
-    delete_where(table, {"_timeline": timeline, "_batch": int(batch)})
-
-
-def delete_where(table: Path, values: Mapping[str, str | int]) -> None:
-    """Delete the rows that have these values in these columns, in one commit."""
-    parts = [f"{name} = {_literal(value)}" for name, value in values.items()]
     own = CommitProperties(
         custom_metadata={NONCE: json.dumps(uuid.uuid4().hex)}
     )  # a reconcile tells it from a foreign delete
-    DeltaTable(str(table)).delete(" AND ".join(parts), commit_properties=own)
-
-
-def _literal(value: str | int) -> str:
-    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+    DeltaTable(str(table)).delete(f"{equals('_timeline', timeline)} AND _batch = {batch}", commit_properties=own)
 
 
 def copy_as_mended(table: Path, torn: Sequence[TornEntry], broken: Sequence[Path], target: Path, now: datetime) -> None:

@@ -282,7 +282,7 @@ def check_correction_counts(pipeline: str, publications: Sequence[Publication], 
         )
         message = (
             f"{CORRECTIONS} of {pipeline} have lost rows of backfill {shown}, which is published: its windows would be served without them, "
-            f"so nothing is; `rivertwice repair {pipeline}` says what can be computed again, and does it with --yes"
+            f"so nothing is; `rivertwice repair {pipeline}` names the backfill that computes them again"
         )
         raise TableDamageError(message)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from rivertwice.backfill.model import BackfillPlan
 from rivertwice.storage.delta_log import TornEntry
 from rivertwice.timeline.intact import CHANGELOG, DEAD, LATE
 from rivertwice.timeline.ledger import LedgerRow
@@ -55,27 +54,6 @@ class LostRows:
 
 
 @dataclass(frozen=True)
-class LostCorrections:
-    """A backfill that has fewer rows in the table than were computed.
-
-    Attributes:
-        seq: its publication's number; None: it is not published.
-        gone: chunks without any row. partial: chunks that may have lost a part; they are replaced.
-        plan: as it is stored; None: it is not stored here.
-        rows: those of the chunks that are gone, if own data files still have them.
-    """
-
-    backfill: str
-    seq: int | None
-    expected: int
-    found: int
-    gone: Sequence[int]
-    partial: Sequence[int]
-    plan: BackfillPlan | None
-    rows: pa.Table | None = None
-
-
-@dataclass(frozen=True)
 class Findings:
     """The damages of one pipeline.
 
@@ -83,7 +61,6 @@ class Findings:
         torn: table to its torn log entries. broken: table to data files that are gone or not whole, and how.
         lost: batches whose rows are to be written again.
         holes: timeline to batches that have no ledger row left. copied: batches that only the ledger's table lost.
-        corrections: backfills that lost rows.
         adopted: table to the rows of its torn commits that their data files still have, if they cannot be computed again.
         damages: all damages in words.
     """
@@ -94,7 +71,6 @@ class Findings:
     holes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     copied: Sequence[LedgerRow] = ()
     adopted: Mapping[str, pa.Table] = field(default_factory=dict)
-    corrections: Sequence[LostCorrections] = ()
     damages: Sequence[Damage] = ()
 
     @property

@@ -18,6 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivertwice.backfill.audit import read_audit
+from rivertwice.backfill.store import list_backfills
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome, Place, is_s3
 from rivertwice.core.instants import from_ms, to_iso
@@ -41,10 +43,19 @@ from rivertwice.timeline.intact import (
     stream_tables,
 )
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, from_table, read_ledger
-from rivertwice.timeline.lineage import late_watermarks_ms, list_timelines, load_timeline, path_of, select_on_path
+from rivertwice.timeline.lineage import (
+    late_watermarks_ms,
+    list_timelines,
+    load_timeline,
+    path_of,
+    path_semantics,
+    select_on_path,
+)
+from rivertwice.timeline.sequence import read_sequence, select_head
+from rivertwice.timeline.served_rows import publications_of
+from rivertwice.timeline.serving import Publication, select_serving
 from rivertwice.timeline.upkeep import tables_of
 from rivertwice.upkeep.damage import AGAIN, PROOF, Damage, Findings, LostRows
-from rivertwice.upkeep.repair_corrections import describe_lost_corrections, find_lost_corrections
 
 _DERIVED = {
     "served": "readers see an error until it is rebuilt",
@@ -143,10 +154,36 @@ def _find_in_folders(home: PipelineHome, now: datetime) -> Findings:
             late = dict(zip((id(row) for row in path), late_watermarks_ms(path), strict=True))
             lost += _lost(home, view, [(row, late[id(row)]) for row in path if row.timeline == timeline])
         copied = copied if set(torn) & {LEDGER} or len(copied) > 1 else []
-        corrections = find_lost_corrections(home, view)
         damages = _describe(home.root.name, torn, broken, lost, holes, copied, adopted)
-        damages += [describe_lost_corrections(home.root.name, loss) for loss in corrections]
-        return Findings(torn, broken, lost, holes, copied, adopted, corrections, damages)
+        damages += _find_lost_corrections(home, view)
+        return Findings(torn, broken, lost, holes, copied, adopted, damages)
+
+
+def _find_lost_corrections(home: PipelineHome, view: PipelineHome) -> list[Damage]:
+    """Return the publications that the head serves rows of, and that have fewer rows than their backfills computed."""
+    entries = read_sequence(view)
+    head = select_head(entries)
+    if head is None:
+        return []
+    serving = select_serving(publications_of(entries), path_semantics(home, path_of(home, head)))
+    held = {str(name): count for (name,), count in rows_by(view.tables.corrections, ("_backfill",)).items()}
+    counted = [(each, held.get(each.backfill, 0), _computed_rows(home, each)) for each in reversed(serving)]
+    stored = list_backfills(home)
+    return [
+        _describe_lost_corrections(
+            home.root.name, publication, found, expected, is_stored=publication.backfill in stored
+        )
+        for publication, found, expected in counted
+        if found < expected
+    ]
+
+
+def _computed_rows(home: PipelineHome, publication: Publication) -> int:
+    """Return how many rows a publication's backfill computed, by the publication or its audit; 0: not known."""
+    if publication.rows is not None:
+        return publication.rows
+    audit = read_audit(home, publication.backfill)
+    return int(audit["rows"]) if audit is not None and audit["passed"] else 0
 
 
 def _table_rows(view: PipelineHome) -> list[LedgerRow]:
@@ -308,7 +345,7 @@ def _describe(
             name,
             f"data file {path} {how}",
             _meaning(name),
-            "taken out of the table; its rows are written again as below",
+            "taken out of the table; where its rows come from is named below",
         )
         for name, files in broken.items()
         for path, how in files
@@ -385,8 +422,10 @@ def _meaning(name: str) -> str:
 def _log_cure(pipeline: str, name: str, adopted: pa.Table | None) -> tuple[str, bool]:
     """Return what a repair does about a torn entry, and whether it does anything."""
     first = "the file is set aside and an empty commit takes its place"
-    if name in COUNTED or name in (LEDGER, CORRECTIONS):
+    if name in COUNTED or name == LEDGER:
         return f"{first}; lost rows are written again as below", True
+    if name == CORRECTIONS:
+        return f"{first}; which backfill computes lost rows again is named below", True
     if name in _DERIVED:
         return f"{first}; the table is rebuilt", True
     if name in _RESULTS:
@@ -430,4 +469,18 @@ def _describe_lost(lost_batch: LostRows) -> Damage:
         f"batch {row.batch} of {row.timeline} {difference}",
         meaning,
         f"written again from {source}, {PROOF[lost_batch.table]}",
+    )
+
+
+def _describe_lost_corrections(
+    pipeline: str, publication: Publication, found: int, expected: int, *, is_stored: bool
+) -> Damage:
+    start, end = (to_iso(from_ms(ms)) for ms in (publication.ranges[0][0], publication.ranges[-1][1]))
+    which = f"--id {publication.backfill}" if is_stored else f"--from {start} --to {end}"
+    return Damage(
+        CORRECTIONS,
+        f"backfill {publication.backfill} has {found} of {expected} rows",
+        f"windows [{start}, {end}) would be served without them; `served` is not rebuilt",
+        f"not written again by a repair; after the repair run `rivertwice backfill run {pipeline} {which} --yes`",
+        curable=False,
     )

@@ -3,8 +3,8 @@
 1. Keep the stream at rest: drain it. The marker stops the agent from starting it while this process lives.
 2. Set torn log entries aside, with empty commits in their places, and torn checkpoints. Take data files that are not whole out of
    the tables. Then set damaged files of the archive aside, and read their records from Kafka again: later steps may need them.
-3. Write lost rows again: from own data files, or computed again from the recorded ranges (corrections: from the backfill's
-   stored plan). Each is proved before it is written.
+3. Write lost rows again: from own data files, or computed again from the recorded ranges. Each is proved before it is written.
+   Lost corrections are left to a backfill.
 4. Copy the ledger's rows again from the changelog's commits; rebuild `served`.
 5. Check again: what is still damaged is named.
 6. Set the intent to running again, if it was running.
@@ -51,7 +51,6 @@ from rivertwice.timeline.served import rebuild_served
 from rivertwice.upkeep.damage import Damage, Findings, LostRows
 from rivertwice.upkeep.find_damage import all_tables, find_damage, require_damage_on_s3
 from rivertwice.upkeep.repair_archives import look_at_archives, repair_archives
-from rivertwice.upkeep.repair_corrections import write_lost_corrections
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -292,8 +291,7 @@ def _repair(
     ):
         done.append(_write(home, lost_batch))
         progress(done[-1])
-    again, unwritten = write_lost_corrections(settings, home, findings.corrections, progress, spark)
-    done, failed = [*done, *again], [*unread, *failed, *unwritten]
+    failed = [*unread, *failed]
     if findings.anything:
         copied = heal_ledger(home, whole=True)
         done += [f"ledger: {copied} rows copied from the changelog's commits"] if copied else []
@@ -323,7 +321,8 @@ def _mend(
     home: PipelineHome, findings: Findings, aside: Path, accept_loss: Collection[str], now: datetime
 ) -> list[str]:
     done, tables = [], all_tables(home)
-    hopeless = {damage.table for damage in findings.damages if not damage.curable} - set(accept_loss)
+    # A torn commit of corrections has nothing that a backfill cannot compute again, so its log is mended in any case.
+    hopeless = {damage.table for damage in findings.damages if not damage.curable} - {CORRECTIONS, *accept_loss}
     for name, entries in findings.torn.items():
         if name in hopeless and not are_checkpoints(entries):
             continue
