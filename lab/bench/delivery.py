@@ -11,10 +11,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psycopg
@@ -26,38 +25,10 @@ from lab.faults.postgres import missing, postgres_server
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
 from rivertwice.deliver.deliver import Deliverer
-from rivertwice.deliver.webhook_sink import RECORDS
 from rivertwice.local.broker import start_broker, stop_broker
 
 SIZES = {1: (200, 30), 100: (100, 30), 10_000: (8, 10)}
 """Rows of a batch: (batches of the backlog, batches one by one)."""
-
-
-@contextmanager
-def receiver() -> Iterator[tuple[str, Callable[[], int]]]:
-    """An HTTP server that counts the requests it answers."""
-    seen = [0]
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            seen[0] += 1
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/", lambda: seen[0]
-    finally:
-        server.shutdown()
 
 
 def run_all(world: DeliveryHome, sink: str) -> tuple[float, int]:
@@ -108,12 +79,10 @@ def main() -> None:
         broker = Settings(project=REPOSITORY, home=folder / "broker")
         info = start_broker(broker)
         stack.callback(stop_broker, broker)
-        url, requests = stack.enter_context(receiver())
-        os.environ["BENCH_HOOK"] = url
-        sinks = ["kafka", "webhook"]
+        sinks = ["kafka"]
         if missing() is None:
             address = os.environ["BENCH_PG"] = stack.enter_context(postgres_server())
-            sinks.insert(1, "postgres")
+            sinks.append("postgres")
         sinks = [sink for sink in sinks if sink in sys.argv[1:] or len(sys.argv) == 1]
         print("sink      rows/batch   backlog rows/s   commit to visible, ms: p50  p95")
         for rows, (backlog, single) in SIZES.items():
@@ -122,29 +91,22 @@ def main() -> None:
                 asked = {
                     "kafka": f"to: kafka, topic: {name}, partitions: 1, guarantee: exactly_once",
                     "postgres": f"to: postgres, table: t{rows}, dsn_env: BENCH_PG, guarantee: effectively_once",
-                    "webhook": "to: webhook, url_env: BENCH_HOOK, guarantee: at_least_once",
                 }[sink]
-                many = backlog if sink != "webhook" else min(backlog, 100)
                 world = DeliveryHome(folder / name, f"{{{name}: {{{asked}}}}}", info.bootstrap)
-                fill(world, "t1", range(many), rows)
+                fill(world, "t1", range(backlog), rows)
                 seconds, records = run_all(world, name)
                 if sink == "kafka":
                     reader, seen = kafka_seen(info.bootstrap, name)
                     stack.callback(reader.close)
-                elif sink == "postgres":
+                else:
                     connection = stack.enter_context(psycopg.connect(address, autocommit=True))
                     query = f"SELECT coalesce(max(_step), 0) FROM t{rows}"
 
                     def seen(connection: psycopg.Connection = connection, query: str = query) -> int:
                         (step,) = connection.execute(query).fetchone() or (0,)
                         return int(step)
-                else:
-                    share, base = -(-rows // RECORDS), requests()
 
-                    def seen(share: int = share, base: int = base) -> int:
-                        return (requests() - base) // share
-
-                took = one_by_one(world, name, many, single, rows, seen)
+                took = one_by_one(world, name, backlog, single, rows, seen)
                 p95 = statistics.quantiles(took, n=20)[18]
                 print(
                     f"{sink:<9} {rows:>10,} {records / seconds:>16,.0f} {statistics.median(took):>27.0f} {p95:>5.0f}",

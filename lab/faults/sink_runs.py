@@ -54,13 +54,11 @@ class SinkRun:
         lab: the run.
         name: the sink's, and of its place.
         look: compares what the sink holds now with what is served.
-        repeats: records may come again (at least once): they are counted, and no fault.
     """
 
     lab: Lab
     name: str
     look: Callable[[Mapping[Place, Values]], Holding]
-    repeats: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -150,12 +148,12 @@ class SinkRun:
     def require_sound(self, when: str) -> None:
         """Require that the sink has nothing doubled, wrong or unexplained."""
         holding = self._holding()
-        require(holding.is_sound(repeats=self.repeats), f"{self.name}, {when}: {holding}")
+        require(holding.is_sound, f"{self.name}, {when}: {holding}")
 
     def require_exact(self, when: str) -> Holding:
         """Require that the sink has what is served, each row once."""
         holding = self._holding()
-        is_exact = holding.is_sound(repeats=self.repeats) and not holding.lost
+        is_exact = holding.is_sound and not holding.lost
         require(is_exact and holding.served > 0, f"{self.name}, {when}: {holding}")
         return holding
 

@@ -1,4 +1,4 @@
-"""Deliverers: look, plan, compute, hand over; to Kafka, to a database, to a receiver of requests. Two hosts may deliver at once."""
+"""Deliverers: look, plan, compute, hand over; to Kafka, to a database. Two hosts may deliver at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from lab.model.agent import rows_served
 from lab.model.judge_sinks import DELIVERED, EQUAL
 from lab.model.process import Process, Steps, point
-from lab.model.sinks import COMMIT, EPOCH, FENCED, INVALID, POST, SEND, Request
+from lab.model.sinks import COMMIT, EPOCH, FENCED, INVALID, SEND, Request
 from lab.model.stream import WINDOW_MS
 from lab.model.violations import fail
 from lab.model.world import World
@@ -42,7 +42,6 @@ COMMITTED = point("deliver: committed")
 WAITS = point("deliver to postgres: another session has the position's row")
 LOCKED = point("deliver to postgres: position's row locked")
 WRITTEN = point("deliver to postgres: rows and position written")
-STORED = point("deliver to webhook: position remembered")
 
 Step = Generator[int, None, Any]
 Row = tuple[tuple[Any, ...], RowOrigin]
@@ -282,29 +281,7 @@ class _PostgresOutlet(_Outlet):
             raise ServiceError(message)
 
 
-class _WebhookOutlet(_Outlet):
-    """Does what `deliver.webhook_sink` does: requests first, then the position beside the tables."""
-
-    sink = "webhook"
-
-    def open(self) -> Step:
-        position = self.sinks.webhook.position
-        yield READ
-        return position
-
-    def deliver(self, records: Sequence[DeliveredRecord], _: Position | None, after: Position) -> Step:
-        early = self.broken == "position remembered before the requests"
-        if early:
-            self.sinks.webhook.store(after)
-            yield STORED
-        if records:
-            yield from self.ask(POST, records=tuple(records), position=after)
-        if not early:
-            self.sinks.webhook.store(after)
-        yield STORED
-
-
-_OUTLETS: Mapping[str, type[Any]] = {outlet.sink: outlet for outlet in (_KafkaOutlet, _PostgresOutlet, _WebhookOutlet)}
+_OUTLETS: Mapping[str, type[Any]] = {outlet.sink: outlet for outlet in (_KafkaOutlet, _PostgresOutlet)}
 SINKS = tuple(_OUTLETS)
 
 
@@ -330,9 +307,5 @@ def check_sinks(world: World) -> None:
             continue
         if world.rules.plan_next(place.position, view, LIMITS) is not None:
             fail(DELIVERED, f"{sink} is at {place.position}")
-        if (
-            place.position is not None
-            and place.reader.is_strict
-            and place.reader.rows != truth_at(world, place.position)
-        ):
+        if place.position is not None and place.reader.rows != truth_at(world, place.position):
             fail(EQUAL, sink)

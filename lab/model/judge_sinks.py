@@ -14,7 +14,6 @@ FORWARD = "a sink's position goes from step to step, and never back"
 SERVED = "what a reader holds is what is served at the sink's position"
 EQUAL = "in the end each reader holds what is served"
 DELIVERED = "in the end each sink has everything"
-TAKEN = "each row of each step is taken before its position is remembered"
 
 
 class Reader:
@@ -25,10 +24,8 @@ class Reader:
         truth: returns what is served at a position; None compares nothing.
     """
 
-    def __init__(self, *, is_strict: bool = True) -> None:
-        """Begin with nothing; one that is not strict is promised each row at least once, and nothing of their order."""
-        self.is_strict = is_strict
-        self.taken: set[tuple[str, Any]] = set()
+    def __init__(self) -> None:
+        """Begin with nothing."""
         self.rows: dict[str, Any] = {}
         self.position: Position | None = None
         self.truth: Callable[[Position], Mapping[str, Any]] | None = None
@@ -39,10 +36,7 @@ class Reader:
         return 0 if self.position is None else self.position.number
 
     def commits(self, records: Sequence[DeliveredRecord], position: Position | None) -> None:
-        """See a transaction, or a request with a key that is new."""
-        self.taken |= {(record.key, record.values[0]) for record in records}
-        if not self.is_strict:
-            return
+        """See a transaction."""
         if position is None:
             fail(WHOLE, f"{[record.key for record in records]} without their position")
         if position.number != self.number + 1:
@@ -59,10 +53,3 @@ class Reader:
         truth = {} if self.truth is None else self.truth(position)
         if self.truth is not None and self.rows != truth:
             fail(SERVED, f"{sorted(self.rows)} at {position}, served are {sorted(truth)}")
-
-    def is_remembered(self, position: Position) -> None:
-        """Check a position that is stored beside the tables: its rows were taken, whatever else was taken since."""
-        truth = {} if self.truth is None else self.truth(position)
-        missing = [key for key, value in truth.items() if (key, value) not in self.taken]
-        if missing:
-            fail(TAKEN, f"{missing} at {position}")

@@ -1,4 +1,4 @@
-"""What lies beyond the tables: Kafka's transactions, a database, a receiver of requests, and the network between.
+"""What lies beyond the tables: Kafka's transactions, a database, and the network between.
 
 A request is on its way until it arrives; its sender, if it still waits, has the answer in the same step. A request that is delayed has
 lost its sender: the client sends it again, or is dead, and the old copy arrives later or never.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from lab.model.judge_sinks import Reader
 from rivertwice.deliver.model import DeliveredRecord, Position
 
-EPOCH, SEND, COMMIT, POST = "epoch", "send", "commit", "post"
+EPOCH, SEND, COMMIT = "epoch", "send", "commit"
 FENCED, INVALID, TAKEN = "fenced", "invalid state", "taken"
 
 
@@ -141,34 +141,11 @@ class Database:
 
 
 @dataclass
-class Receiver:
-    """A receiver of requests that drops what has an idempotency key that it knows, and the position beside the tables."""
-
-    position: Position | None = None
-    keys: list[Position] = field(default_factory=list)
-    reader: Reader = field(default_factory=lambda: Reader(is_strict=False))
-
-    def handle(self, request: Request) -> str:
-        """Take a request: equal steps make equal bodies, so the position after it stands for the key."""
-        assert request.position is not None, "each request has one"
-        if request.position not in self.keys:
-            self.keys.append(request.position)
-            self.reader.commits(request.records, request.position)
-        return TAKEN
-
-    def store(self, position: Position) -> None:
-        """Remember the position."""
-        self.reader.is_remembered(position)
-        self.position = position
-
-
-@dataclass
 class Sinks:
     """All sinks of a pipeline, and the requests that are on their way."""
 
     kafka: Broker = field(default_factory=Broker)
     postgres: Database = field(default_factory=Database)
-    webhook: Receiver = field(default_factory=Receiver)
     network: list[Request] = field(default_factory=list)
 
     def send(self, request: Request) -> Request:

@@ -74,7 +74,7 @@ STORIES = (
     ("reconcile", "foreign", "upkeep", "reconcile full", "relax", "reconcile", "rebuild", "upkeep", "reconcile"),
     ("deliver kafka", "backfill", "far deliver kafka", "deliver kafka", "far deliver kafka", "deliver kafka"),
     ("deliver postgres", "far deliver postgres", "backfill", "deliver postgres", "far deliver postgres"),
-    ("deliver webhook", "backfill", "deliver webhook", "deliver kafka", "deliver postgres", "deliver webhook"),
+    ("deliver kafka", "deliver postgres", "backfill", "deliver kafka", "deliver postgres"),
     ("take", "prove", "deliver kafka", "deliver postgres", "rewind", "far deliver kafka", "far deliver postgres"),
     (),
 )

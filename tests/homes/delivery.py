@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +21,9 @@ from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
 from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.definition.definition import load_definition
+from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, Parcel, Position
+from rivertwice.deliver.refusals import RefusedRecord, SetAside, none_aside
+from rivertwice.deliver.wire import position_from_json, position_to_json, value_text
 from rivertwice.log.kafka import end_offsets
 from rivertwice.storage import delta
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
@@ -91,6 +94,31 @@ class DeliveryHome:
 
     def with_bootstrap(self, bootstrap: str) -> Settings:
         return replace(self.settings, bootstrap=bootstrap)
+
+
+class TakingSink:
+    """A sink in memory: it keeps the values of the records that it takes, and refuses for good what `refuse` says."""
+
+    def __init__(self) -> None:
+        self.taken: list[dict[str, Any]] = []
+        self.position = ""
+        self.refuse: Callable[[DeliveredRecord], bool] = lambda _: False
+
+    def open(self, shape: DeliveredColumns, schema: pa.Schema) -> Position | None:
+        return position_from_json(self.position)[0] if self.position else None
+
+    def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
+        refused = [RefusedRecord(record, "no") for record in parcel.records if self.refuse(record)]
+        set_aside(refused)
+        taken = [record for record in parcel.records if not self.refuse(record)]
+        self.taken += [json.loads(value_text(parcel.shape, record, parcel.after)) for record in taken]
+        self.position = position_to_json(parcel.after)
+
+    def forget(self) -> None:
+        self.taken, self.position = [], ""
+
+    def close(self) -> None:
+        return
 
 
 def publish_rows(

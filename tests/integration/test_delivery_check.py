@@ -192,8 +192,6 @@ def test_what_was_refused_is_left_out_and_what_cannot_be_compared_says_so(tmp_pa
             "UPDATE rivertwice_positions SET position = %s", (position_to_json(Position(**names, part=part)),)
         )
     assert tried.check()["state"] == "unfinished"
-    hook = Tried(DeliveryHome(tmp_path / "hook", "{h: {to: webhook, url_env: H, guarantee: at_least_once}}"))
-    assert hook.check()["state"] == "not checked"
 
 
 SHAPE = DeliveredColumns("p", "s", "e", ("k",), ("f", "d", "m", "t", "day", "raw", "yes", "n"))

@@ -56,12 +56,12 @@ def test_metrics_measures_the_others_and_names_it(run: Callable[..., Result]) ->
 def test_the_state_of_delivery_is_shown_for_the_others_and_it_is_named(
     run: Callable[..., Result], settings: Settings
 ) -> None:
-    sink = "deliver:\n  hook: {to: webhook, url_env: HOOK_URL, guarantee: at_least_once}\n"
+    sink = "deliver:\n  out: {to: kafka, topic: out, guarantee: exactly_once}\n"
     with (settings.definitions / "flight_delays" / "pipeline.yaml").open("a") as file:
         file.write(sink)
     result = run("deliver", "status")
     shown = json.loads(result.stdout)
-    assert (result.exit_code, [one["sink"] for one in shown["flight_delays"]]) == (1, ["hook"])
+    assert (result.exit_code, [one["sink"] for one in shown["flight_delays"]]) == (1, ["out"])
     assert "broken/pipeline.yaml is not YAML" in shown["broken"]["error"]
     assert "broken cannot be loaded" in result.stderr
     one = run("deliver", "status", "flight_delays")

@@ -82,7 +82,7 @@ def test_the_compose_file_has_every_service(compose: dict[str, Any]) -> None:
             assert other in compose["services"], (name, other)
         for volume in service.get("volumes", []):
             source = volume.split(":")[0]
-            assert source in compose["volumes"] or (source.startswith("./") and (REPOSITORY / source).is_dir()), (
+            assert source in compose["volumes"] or (source.startswith("./") and (REPOSITORY / source).exists()), (
                 name,
                 volume,
             )

@@ -19,14 +19,11 @@ import pytest
 import zstandard
 from click.testing import CliRunner
 
-from homes.delivery import DeliveryHome, fill
 from rivertwice.cli.main import cli
 from rivertwice.core.waits import Deadline
-from rivertwice.deliver.deliver import Deliverer
 from running.waiting import wait_for
 
 MIB = 1 << 20
-HOOK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
 
 
 class Server(ThreadingHTTPServer):
@@ -114,63 +111,37 @@ def test_a_registry_s_packed_answer_is_read_within_the_limit(server: Server, tmp
     assert (found.exit_code, json.loads(found.stdout)) == (0, [])
 
 
-def deliver(world: DeliveryHome) -> Any:
-    finish = threading.Event()
-    finish.set()
-    return Deliverer(world.settings, "p", "hook", world.definition.deliver["hook"]).run(threading.Event(), finish)
+def try_routes(tmp_path: Path, url: str, *options: str) -> Any:
+    """Send a message to the receiver of alerts at an address."""
+    env = {"RIVERTWICE_ALERT_WEBHOOK": url, "RIVERTWICE_PROJECT": str(tmp_path)}
+    return CliRunner().invoke(cli, [*options, "alerts", "test"], env=env)
 
 
-def test_a_receivers_large_answer_is_not_held_and_repeats_no_request(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TEST_HOOK", f"{server.url}/secret-canary")
-    world = DeliveryHome(tmp_path, HOOK)
-    fill(world, "t1", range(2), keys=2)
+def test_a_receivers_large_answer_is_not_held_and_repeats_no_request(server: Server, tmp_path: Path) -> None:
     server.body, server.times = b" " * MIB, 64
-    found, peak = peak_mib(lambda: deliver(world))
-    assert found.steps == len(server.asked) > 0
+    found, peak = peak_mib(lambda: try_routes(tmp_path, f"{server.url}/secret-canary"))
+    assert (found.exit_code, len(server.asked)) == (0, 1), found.output
     assert peak < 16
 
 
 def test_no_log_names_the_address_of_a_receiver_at_whatever_level(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("TEST_HOOK", f"{server.url}/secret-canary?token=secret-canary")
-    world = DeliveryHome(tmp_path, HOOK)
-    fill(world, "t1", range(2), keys=2)
     with (
         caplog.at_level(logging.DEBUG),
         caplog.at_level(logging.DEBUG, "httpx"),
         caplog.at_level(logging.DEBUG, "httpcore"),
     ):
-        deliver(world)
+        try_routes(tmp_path, f"{server.url}/secret-canary?token=secret-canary")
     assert "HTTP Request: POST http://127.0.0.1/(hidden)" in caplog.text
     assert "secret-canary" not in caplog.text
 
 
 @pytest.mark.parametrize("url", ["http://[secret-canary", "http://x:secret-canary/", "ftp://secret-canary", "secret\n"])
-def test_an_address_that_is_none_is_refused_without_showing_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
-    monkeypatch.setenv("TEST_HOOK", url)
-    world = DeliveryHome(tmp_path, HOOK)
-    fill(world, "t1", range(2), keys=2)
-    found = CliRunner().invoke(
-        cli,
-        [
-            "--project",
-            str(world.settings.project),
-            "--home",
-            str(world.settings.home),
-            "--debug",
-            "deliver",
-            "run",
-            "p",
-            "--until-end",
-        ],
-    )
+def test_an_address_that_is_none_is_refused_without_showing_it(tmp_path: Path, url: str) -> None:
+    found = try_routes(tmp_path, url, "--debug")
     assert found.exit_code == 1
-    assert "TEST_HOOK holds no http or https address" in found.output
+    assert "RIVERTWICE_ALERT_WEBHOOK holds no http or https address" in found.output
     assert "secret" not in found.output
 
 
@@ -199,23 +170,18 @@ def slow_headers() -> Iterator[str]:
     listener.close()
 
 
-@pytest.mark.proves("howto-delivery.md#webhook", "guarantees.md#webhook-sink")
 def test_the_time_for_an_answer_counts_from_the_connection_on(
     slow_headers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TEST_HOOK", slow_headers)
     monkeypatch.setattr("rivertwice.core.web.ANSWER_S", 0.5)
     monkeypatch.setattr("rivertwice.definition.confluent.ANSWER_S", 0.5)
-    monkeypatch.setattr("rivertwice.deliver.webhook_sink.TRIES", 2)
-    world = DeliveryHome(tmp_path, HOOK)
-    fill(world, "t1", range(1), keys=2)
-    env = {**world.settings.to_env(), "RIVERTWICE_SCHEMA_REGISTRY": slow_headers}
+    env = {"RIVERTWICE_ALERT_WEBHOOK": slow_headers, "RIVERTWICE_SCHEMA_REGISTRY": slow_headers}
     for words, said in (
-        (["deliver", "run", "p", "--until-end"], "did not take a request of sink hook"),
+        (["alerts", "test"], "no answer (ReadTimeout)"),
         (["schema", "list"], "the answer was not complete"),
     ):
         began = time.monotonic()
-        found = CliRunner().invoke(cli, words, env=env)
+        found = CliRunner().invoke(cli, words, env={**env, "RIVERTWICE_PROJECT": str(tmp_path)})
         assert time.monotonic() - began < 20
-        assert (found.exit_code, said in " ".join(found.stderr.split())) == (1, True), found.output
+        assert (found.exit_code, said in " ".join(found.output.split())) == (1, True), found.output
     wait_for("the end of the connections", lambda: not [t for t in threading.enumerate() if t.name == "request"], 10)

@@ -13,7 +13,7 @@ from lab.model.deliveries import AGAIN, LIMITS, SENT, WAITS, look, truth_at
 from lab.model.driver import IDLE
 from lab.model.exhaustive.batch import WorldScene, run_calmly
 from lab.model.exhaustive.search import COMES_RIGHT, START, Bounds, Move, Scene, Slot, copies_of, harm_in
-from lab.model.judge_sinks import EQUAL, FORWARD, ONCE, SERVED, TAKEN, WHOLE
+from lab.model.judge_sinks import EQUAL, FORWARD, ONCE, SERVED, WHOLE
 from lab.model.mutation import Mutation
 from lab.model.process import Process
 from lab.model.rules import Rules
@@ -41,7 +41,6 @@ class DeliverScene(WorldScene):
         super().__init__(world, slots, harm)
         self.sink = sink
         self.place = getattr(world.sinks, sink)
-        self.place.reader.is_strict = True
 
     def durable(self) -> Any:
         """Return the sink, the network and the locks: deliverers change nothing else."""
@@ -124,7 +123,6 @@ def delivered_world(sink: str, rules: Rules, broken: str) -> World:
     world = World(LOG, Rules(), ACTORS)
     world.rate, world.produced = 2, [3, 3]
     run_calmly(world, "driver", until=IDLE)
-    getattr(world.sinks, sink).reader.is_strict = True
     run_calmly(world, f"deliver {sink}")
     world.produced = [5, 5]
     run_calmly(world, "driver", until=IDLE)
@@ -144,11 +142,6 @@ def begin_postgres(rules: Rules, broken: str, bounds: Bounds) -> Callable[[], Sc
     return _begin("postgres", rules, broken, bounds)
 
 
-def begin_webhook(rules: Rules, broken: str, bounds: Bounds) -> Callable[[], Scene]:
-    """Return what begins the scene of a webhook."""
-    return _begin("webhook", rules, broken, bounds)
-
-
 def _begin(sink: str, rules: Rules, broken: str, bounds: Bounds) -> Callable[[], Scene]:
     tables = delivered_world(sink, rules, broken)
     sinks = copies_of(tables.sinks)
@@ -157,12 +150,6 @@ def _begin(sink: str, rules: Rules, broken: str, bounds: Bounds) -> Callable[[],
 
 
 INVARIANTS = (WHOLE, ONCE, FORWARD, SERVED, EQUAL, COMES_RIGHT)
-WEBHOOK_INVARIANTS = (
-    TAKEN,
-    "of requests with new idempotency keys each step is the next one, and what a receiver folds is what is served at it",
-    EQUAL,
-    COMES_RIGHT,
-)
 
 
 def _again(position: Position | None, view: View, limits: Limits) -> DeliveryStep | None:
@@ -193,10 +180,6 @@ POSTGRES_MUTATIONS = (
     Mutation("the position is compared without its lock", "position compared without its lock"),
     Mutation("the position is not compared", "position not compared"),
     Mutation("rows and position are two transactions", "rows and position in two transactions"),
-    *_PLANNED,
-)
-WEBHOOK_MUTATIONS = (
-    Mutation("the position is remembered before the requests", "position remembered before the requests"),
     *_PLANNED,
 )
 

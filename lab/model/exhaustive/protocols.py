@@ -109,14 +109,6 @@ PROTOCOLS = (
         _TWO_KILLED,
         (_TWO_DELAYED, _HARMED, _ALL_HARMED),
     ),
-    Protocol(
-        "deliver webhook",
-        deliver.begin_webhook,
-        deliver.WEBHOOK_INVARIANTS,
-        deliver.WEBHOOK_MUTATIONS,
-        _TWO_KILLED,
-        (_TWO_DELAYED, _HARMED, _ALL_HARMED),
-    ),
 )
 
 

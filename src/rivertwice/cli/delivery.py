@@ -26,7 +26,7 @@ POLL_S = 0.2  # short, so that signals are seen
     cls=FriendlyGroup, epilog=example("rivertwice deliver status", "rivertwice deliver run flight_delays --until-end")
 )
 def deliver() -> None:
-    """Deliver results to Kafka, PostgreSQL and webhooks.
+    """Deliver results to Kafka, PostgreSQL and Iceberg.
 
     The sinks stand in the definition, under `deliver`.
     """
@@ -181,7 +181,7 @@ def status(frame: Frame, name: str | None) -> None:
 def check(frame: Frame, name: str, sink: str | None) -> None:
     """Compare what each sink holds with what is served at its position.
 
-    Every key and all values are compared, by hashes. A webhook cannot be asked. Exit 3 if a sink differs, 1 if one could not be read.
+    Every key and all values are compared, by hashes. Exit 3 if a sink differs, 1 if one could not be read.
     """
     from dataclasses import asdict
 

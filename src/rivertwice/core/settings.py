@@ -27,6 +27,9 @@ from rivertwice.core.installed import base_of, find_shipped, is_clone
 from rivertwice.core.kafka_security import MECHANISMS, PROTOCOLS, KafkaSecurity
 from rivertwice.core.text import nearest
 
+FROZEN = "definitions"
+"""Folder, in a home, of the definitions that do not follow the project."""
+
 # Every setting of a process by its variable: what it says, what holds without it, and its key in `rivertwice.yaml`.
 #
 # `Settings`, `KafkaSecurity` and a few rooms read them; this table is for the reference and its test.
@@ -387,7 +390,7 @@ class Settings:
     @property
     def frozen_definitions(self) -> Path:
         """Folder of the definitions that do not follow the project: those of versions (`core.installed`)."""
-        return self.home / "definitions"
+        return self.home / FROZEN
 
     def definition_folder(self, name: str) -> Path:
         """Return the folder of the definition that a pipeline runs: its frozen one if there is one, else the project's."""

@@ -151,7 +151,7 @@ def load_bundle(bundles: Place, wanted: str) -> Bundle:
             "known: restore the folder from a backup"
         )
         raise DefinitionError(message)
-    definition = parse_files(files, str(below(bundles, wanted)))
+    definition = parse_files(files, str(below(bundles, wanted)), is_stored=True)
     return Bundle(wanted, files, fingerprint_of(definition), definition)
 
 

@@ -11,8 +11,9 @@ import yaml
 from pydantic import ValidationError
 
 from rivertwice.core.errors import DefinitionError
+from rivertwice.core.settings import FROZEN
 from rivertwice.core.yaml_text import UnreadableYamlError, compose_yaml, read_yaml
-from rivertwice.definition.delivery_section import POSITIONS, KafkaDelivery, PostgresDelivery
+from rivertwice.definition.delivery_section import POSITIONS, KafkaDelivery, PostgresDelivery, without_webhooks
 from rivertwice.definition.model import Definition, DefinitionFile
 from rivertwice.definition.parts import (
     FAST_FILE,
@@ -68,8 +69,13 @@ def read_files(folder: Path) -> dict[str, bytes]:
     return {**files, **read_pinned(folder)}
 
 
-def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
+def parse_files(files: Mapping[str, bytes], where: str, *, is_stored: bool = False) -> Definition:
     """Return the checked definition in `files` (relative path to bytes).
+
+    Args:
+        files: of the definition.
+        where: their folder, for messages.
+        is_stored: a bundle, or made of one: what only 0.1 had is left out instead of refused.
 
     Raises:
         DefinitionError: a part of them cannot be accepted.
@@ -81,7 +87,8 @@ def parse_files(files: Mapping[str, bytes], where: str) -> Definition:
         alternative = f" (or, of a fold, {FOLD_FILE})" if missing[0] == TRANSFORM_FILE else ""
         message = f"{where} has no {missing[0]}{alternative}; a definition is not complete without it"
         raise DefinitionError(message)
-    value = _yaml(texts[YAML_FILE], f"{where}/{YAML_FILE}")
+    read = _yaml(texts[YAML_FILE], f"{where}/{YAML_FILE}")
+    value = without_webhooks(read) if is_stored else read
     for name in ("transform_sql", "rows_sql", "fold_py", "fast_sql"):
         if name in value:
             message = f"{where}/{YAML_FILE}: {_place_in(texts[YAML_FILE], name)}{name} is not a field; put the text into {name.replace('_', '.')}"
@@ -149,7 +156,7 @@ def parse_folder(files: Mapping[str, bytes], folder: Path) -> Definition:
     Raises:
         DefinitionError: a part of them cannot be accepted.
     """
-    definition = parse_files(files, str(folder))
+    definition = parse_files(files, str(folder), is_stored=folder.parent.name == FROZEN)
     text = files[YAML_FILE].decode()
     _refuse_bidi(files, folder)
     for field, why in _reserved_names(definition):

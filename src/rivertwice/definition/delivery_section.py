@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from rivertwice.core.homes import NAME
 from rivertwice.definition.parts import Column, Duration, Strict, Topic
@@ -171,54 +171,30 @@ class IcebergDelivery(_Sink):
         return f"iceberg table {self.catalog}.{self.table}"
 
 
-class WebhookDelivery(_Sink):
-    """HTTP requests to a receiver that answers 2xx once it has them."""
-
-    to: Literal["webhook"]
-    url_env: Variable = Field(description="Variable with the address.")
-    suspect_after: int = Field(
-        default=25,
-        ge=1,
-        le=100_000,
-        description="Answers of 5xx in a row to one request before a record of it is suspected.",
-    )
-
-    @property
-    def promise(self) -> tuple[str, str]:
-        """At least once, with an idempotency key."""
-        return AT_LEAST, "an answer can be lost after the request took effect, and a request cannot be taken back"
-
-    @property
-    def place(self) -> str:
-        """The variable that names the address."""
-        return f"webhook at ${self.url_env}"
-
-
-class EmailDelivery(_Sink):
-    """Refused; the message names the alternative."""
-
-    to: Literal["email"]
-    built: ClassVar[bool] = False
-
-    @property
-    def promise(self) -> tuple[str, str]:
-        """At least once."""
-        return AT_LEAST, "an e-mail that was sent cannot be recognised as sent, nor taken back"
-
-    @property
-    def place(self) -> str:
-        """Nowhere."""
-        return "email"
-
-    @model_validator(mode="after")
-    def _not_built(self) -> Self:
-        message = "rivertwice sends no e-mail; deliver to a webhook (at_least_once) that sends one per idempotency key"
+def _refuse_requests(value: Any) -> Any:
+    """Refuse what is sent once and for all, with the way there."""
+    to = value.get("to") if isinstance(value, Mapping) else None
+    if to in ("webhook", "email"):
+        message = (
+            f"rivertwice has no sink `to: {to}`, because what was sent cannot be taken back; deliver to a topic (`to: kafka`) and let a "
+            "connector send its records (for a webhook: an HTTP sink of Kafka Connect)"
+        )
         raise ValueError(message)
+    return value
 
 
 Delivery = Annotated[
-    KafkaDelivery | PostgresDelivery | IcebergDelivery | WebhookDelivery | EmailDelivery, Field(discriminator="to")
+    KafkaDelivery | PostgresDelivery | IcebergDelivery, Field(discriminator="to"), BeforeValidator(_refuse_requests)
 ]
+
+
+def without_webhooks(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a definition that 0.1 stored without its webhooks, which were a sink then: nothing is delivered to them."""
+    sinks = definition.get("deliver")
+    if not isinstance(sinks, Mapping):
+        return definition
+    kept = {name: sink for name, sink in sinks.items() if not isinstance(sink, Mapping) or sink.get("to") != "webhook"}
+    return {**definition, "deliver": kept}
 
 
 def find_delivery_conflict(sinks: Mapping[str, Any], topics: Sequence[str], *, folds: bool) -> str | None:

@@ -16,14 +16,14 @@ from typing import Any
 from rivertwice.core.settings import Settings
 from rivertwice.definition.delivery_section import NEWEST, Delivery, KafkaDelivery
 from rivertwice.deliver.aside import read_aside
-from rivertwice.deliver.deliver import ReadableSink, make_sink
+from rivertwice.deliver.deliver import make_sink
 from rivertwice.deliver.model import DeliveredColumns, Holding, Position, View
 from rivertwice.deliver.note import read_note
 from rivertwice.deliver.records import rows_at
 from rivertwice.deliver.source import ServingSource
 from rivertwice.deliver.wire import encode, plain
 
-EQUAL, DIFFERS, UNFINISHED, EMPTY, NOT_CHECKED = "equal", "differs", "unfinished", "empty", "not checked"
+EQUAL, DIFFERS, UNFINISHED, EMPTY = "equal", "differs", "unfinished", "empty"
 MISSING, EXTRA, DIFFERENT = "missing", "extra", "different"
 MOST_NAMED = 10
 _SIDES = ("served", "held")
@@ -50,7 +50,7 @@ class Checked:
 
     Attributes:
         sink, to: the sink's name and place.
-        state: `equal`, `differs`, `unfinished` (the sink has a part of a step), `empty` (nothing was delivered yet), or `not checked`.
+        state: `equal`, `differs`, `unfinished` (the sink has a part of a step), or `empty` (nothing was delivered yet).
         timeline, batch, sequence: the position that was compared.
         served, held: rows of both sides.
         missing, extra, different: keys that the sink lacks, has beyond what is served, and has with other values.
@@ -81,11 +81,7 @@ def check_sink(settings: Settings, pipeline: str, name: str, asked: Delivery) ->
     Raises:
         RivertwiceError: the sink or the tables cannot be read.
     """
-    sink = make_sink(settings, pipeline, name, asked)
-    if not isinstance(sink, ReadableSink):
-        told = "it cannot be asked for what it holds; its receiver has the keys of all records"
-        return Checked(name, asked.place, NOT_CHECKED, told=told)
-    with sink.inspect() as holding:
+    with make_sink(settings, pipeline, name, asked).inspect() as holding:
         position = holding.position
         known = read_note(settings.pipeline(pipeline), name).position
         if position is None and known is None:

@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -37,7 +37,6 @@ from rivertwice.definition.delivery_section import (
     IcebergDelivery,
     KafkaDelivery,
     PostgresDelivery,
-    WebhookDelivery,
 )
 from rivertwice.deliver.aside import RETRY, AsideStore, asks, discarded, done
 from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, Holding, Line, Parcel, Position, View
@@ -46,7 +45,6 @@ from rivertwice.deliver.plan import UNLIMITED, Limits, check_continued, plan_nex
 from rivertwice.deliver.records import records_again, records_of
 from rivertwice.deliver.refusals import Aside, RefusedRecord, SetAside, after_step, check_bounds, fit, none_aside
 from rivertwice.deliver.source import ServingSource
-from rivertwice.deliver.webhook_sink import WebhookSink
 
 # The protocol of every sink, and the choice of the sink that a definition asks for.
 
@@ -86,9 +84,8 @@ class Sink(Protocol):
         ...
 
 
-@runtime_checkable
-class ReadableSink(Protocol):
-    """A sink whose destination can be asked for what it holds."""
+class ReadableSink(Sink, Protocol):
+    """A sink whose destination can be asked for what it holds, as all of a definition can."""
 
     def inspect(self) -> AbstractContextManager[Holding]:
         """Read what the destination holds, without `open`: a deliverer that runs is not disturbed.
@@ -100,7 +97,7 @@ class ReadableSink(Protocol):
         ...
 
 
-def make_sink(settings: Settings, pipeline: str, name: str, asked: Delivery) -> Sink:
+def make_sink(settings: Settings, pipeline: str, name: str, asked: Delivery) -> ReadableSink:
     """Return the sink of a definition; nothing is connected yet."""
     if isinstance(asked, KafkaDelivery):
         from rivertwice.deliver.kafka_sink import KafkaSink
@@ -110,15 +107,9 @@ def make_sink(settings: Settings, pipeline: str, name: str, asked: Delivery) -> 
         from rivertwice.deliver.postgres_sink import PostgresSink
 
         return PostgresSink(pipeline, name, asked)
-    if isinstance(asked, IcebergDelivery):
-        from rivertwice.deliver.iceberg_sink import IcebergSink
+    from rivertwice.deliver.iceberg_sink import IcebergSink
 
-        return IcebergSink(pipeline, name, asked)
-    if isinstance(asked, WebhookDelivery):
-        from rivertwice.deliver.webhook_sink import WebhookSink
-
-        return WebhookSink(settings.pipeline(pipeline), name, asked)
-    raise AssertionError(asked.to)  # refused when the definition was read
+    return IcebergSink(pipeline, name, asked)
 
 
 LOG = logging.getLogger(__name__)
@@ -157,8 +148,6 @@ class Deliverer:
         self._sink = sink or make_sink(settings, pipeline, name, asked)
         self._now = now
         self._newest = asked.rows == NEWEST
-        # A request cannot be undone, so a step has one batch: a crash repeats at most the requests of one batch.
-        self._limits = Limits(batches=1) if isinstance(asked, WebhookDelivery) else Limits()
         self._source = ServingSource(settings, pipeline)
         self._poll_s = POLL_S if isinstance(self._home.tables.changelog, Path) else POLL_S3_S
         if isinstance(asked, IcebergDelivery):
@@ -238,7 +227,7 @@ class Deliverer:
         whole = None if position is None else position.whole
         if part is not None:
             view = self._source.look_to(whole, part.to)
-        step = plan_next(whole, view, self._limits_now() if part is None else UNLIMITED)
+        step = plan_next(whole, view, Limits() if part is None else UNLIMITED)
         if step is None:
             return False
         shape = self._shape_of(view)
@@ -258,10 +247,6 @@ class Deliverer:
 
     def _next_number(self) -> int:
         return 1 if self._stored is None else self._stored.number + 1
-
-    def _limits_now(self) -> Limits:
-        company = self._sink.company(self._stored) if isinstance(self._sink, WebhookSink) else 1
-        return self._limits if company == 1 else Limits(batches=company)
 
     def _hand_over(
         self,
@@ -296,7 +281,7 @@ class Deliverer:
             check_bounds(then, () if asked else refused, self._name, shape.pipeline)
             self._aside.prepare(after.number, then)
 
-        parcel = Parcel(shape, self._name, fitted, self._stored, after, asked, self._schema(after))
+        parcel = Parcel(shape, self._name, fitted, self._stored, after, self._schema(after))
         if part_of is not None:
             parcel = replace(parcel, part_of=lambda taken: part_of(covers(taken)))
         self._sink.deliver(parcel, set_aside)

@@ -245,7 +245,6 @@ class Parcel:
 
     Attributes:
         part_of: returns the position after some of the records, from the first on; a sink may take these alone. None: it may not.
-        asked: a person asked to send these again; the destination has refused each of them before.
         schema: types of the result's columns, if the positions are of two versions of the pipeline.
     """
 
@@ -254,7 +253,6 @@ class Parcel:
     records: Sequence[DeliveredRecord]
     before: Position | None
     after: Position
-    asked: bool = False
     schema: pa.Schema | None = None
     part_of: Callable[[int], Position] | None = None
 

@@ -22,7 +22,7 @@ from rivertwice.deliver.refusals import RefusedRecord, SetAside, none_aside
 from rivertwice.deliver.status import view_delivery
 from rivertwice.deliver.wire import position_from_json, position_to_json, value_text
 
-SINK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
+SINK = "{out: {to: kafka, topic: out, guarantee: exactly_once}}"
 
 
 class Small:
@@ -134,8 +134,8 @@ def test_status_shows_the_last_whole_step_and_how_far_the_next_one_is(world: Del
     whole = position_from_json(sink.position)[0]
     fill(world, "t1", range(1, 3), keys=10)
     part = StepPart(Position("t1", 2, 1, whole.born, 0), 8, "x")
-    write_note(world.home, "hook", Note(position=Position(**{**vars(whole), "number": 9, "part": part}), rows=18))
-    assert read_note(world.home, "hook").position.part == part
+    write_note(world.home, "out", Note(position=Position(**{**vars(whole), "number": 9, "part": part}), rows=18))
+    assert read_note(world.home, "out").position.part == part
     (shown,) = view_delivery(world.settings, "p", world.definition.deliver)
     assert (shown["batch"], shown["lag_batches"], shown["part"]) == (0, 2, {"batch": 2, "sequence": 1, "records": 8})
 
@@ -150,8 +150,8 @@ def test_a_step_whose_rows_have_other_keys_now_is_refused_and_again_delivers_all
     assert run() == 1
     error = " ".join(capsys.readouterr().err.split())
     assert "the tables give other records" in error
-    assert "rivertwice deliver run p --sink hook --again" in error
-    assert run("--sink", "hook", "--again") == 0
+    assert "rivertwice deliver run p --sink out --again" in error
+    assert run("--sink", "out", "--again") == 0
     assert fold(sink.records) == world.served()
 
 

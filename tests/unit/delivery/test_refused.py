@@ -26,7 +26,7 @@ from rivertwice.deliver.wire import position_from_json, position_to_json, value_
 
 pytestmark = pytest.mark.long
 
-SINK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
+SINK = "{out: {to: kafka, topic: out, guarantee: exactly_once}}"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -134,14 +134,14 @@ def test_a_refused_delivery_is_listed_counted_and_tried_again_by_command(
     assert output(capsys, "deliver", "status", "p")["p"][0]["refused"] == 1
     assert "k00003" in (run("deliver", "refused", "p"), capsys.readouterr().out)[1]
 
-    assert run("deliver", "retry", "p", "--sink", "hook") == 0  # it is refused again, and stays
+    assert run("deliver", "retry", "p", "--sink", "out") == 0  # it is refused again, and stays
     (one,) = output(capsys, "deliver", "refused", "p")
     assert one["times"] == 2
     sink.refuse = set()
-    assert run("deliver", "retry", "p", "--sink", "hook", "--key", one["key"]) == 0
+    assert run("deliver", "retry", "p", "--sink", "out", "--key", one["key"]) == 0
     assert output(capsys, "deliver", "refused", "p") == []
     assert by_hour(sink) == served(world)
-    assert run("deliver", "retry", "p", "--sink", "hook") == 1
+    assert run("deliver", "retry", "p", "--sink", "out") == 1
     assert "no open refused delivery" in capsys.readouterr().err
 
 
@@ -151,7 +151,7 @@ def test_a_discarded_record_is_not_retried_but_its_next_change_is_sent(
     fill(world, "t1", range(2), keys=2)
     sink.refuse = {1, 100_001}
     run("deliver", "run", "p", "--until-end")
-    assert run("deliver", "discard", "p", "--sink", "hook", "--reason", "test records") == 0
+    assert run("deliver", "discard", "p", "--sink", "out", "--reason", "test records") == 0
     assert [one["state"] for one in output(capsys, "deliver", "refused", "p")] == ["discarded"] * 2
     assert [one["why"] for one in output(capsys, "deliver", "refused", "p")] == ["test records"] * 2
     assert output(capsys, "deliver", "status", "p")["p"][0]["refused"] == 0
@@ -168,8 +168,8 @@ def test_what_is_asked_while_another_process_delivers_is_done_by_that_one(
     sink.refuse = {1}
     run("deliver", "run", "p", "--until-end")
     sink.refuse = set()
-    with only_deliverer(world.home, "hook"):
-        assert run("deliver", "retry", "p", "--sink", "hook") == 0
+    with only_deliverer(world.home, "out"):
+        assert run("deliver", "retry", "p", "--sink", "out") == 0
         assert "asked" in capsys.readouterr().out
         assert len(output(capsys, "deliver", "refused", "p")) == 1
     run("deliver", "run", "p", "--until-end")
@@ -210,23 +210,23 @@ def _deliver(world: DeliveryHome) -> None:
 
     finish = threading.Event()
     finish.set()
-    asked = world.definition.deliver["hook"]
-    deliver_module.Deliverer(world.settings, "p", "hook", asked).run(threading.Event(), finish)
+    asked = world.definition.deliver["out"]
+    deliver_module.Deliverer(world.settings, "p", "out", asked).run(threading.Event(), finish)
 
 
 def test_a_damaged_record_of_refusals_is_named_with_its_remedy(
     world: DeliveryHome, sink: Picky, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(world, "t1", [0], keys=3)
-    path = Path(world.home.place) / "delivery" / "hook.refused.json"
+    path = Path(world.home.place) / "delivery" / "out.refused.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"{")
-    with pytest.raises(LedgerError, match=r"hook\.refused\.json.*--again"):
+    with pytest.raises(LedgerError, match=r"out\.refused\.json.*--again"):
         _deliver(world)
     (shown,) = output(capsys, "deliver", "status", "p")["p"]
     assert shown["refused"] is None
-    assert "hook.refused.json" in shown["error"]
-    assert run("deliver", "run", "p", "--sink", "hook", "--again", "--until-end") == 0
+    assert "out.refused.json" in shown["error"]
+    assert run("deliver", "run", "p", "--sink", "out", "--again", "--until-end") == 0
     assert len(sink.rows) == 3
 
 
@@ -251,12 +251,12 @@ def test_whatever_is_refused_a_consumer_folds_all_that_is_not_listed(
             rows = [(hours, f"k{key}", draw.randrange(8)) for key in range(5) if draw.random() < 0.6]
             world.publish(hours, hours + 1, rows)
         if draw.random() < 0.4:
-            ask(world.home, "hook", draw.choice([RETRY, DISCARD]), None, why="", by="", now=NOW)
+            ask(world.home, "out", draw.choice([RETRY, DISCARD]), None, why="", by="", now=NOW)
         try:
             _deliver(world)
         except KeyboardInterrupt:
             _deliver(world)
-    lacking = AsideStore(world.home, "hook")
+    lacking = AsideStore(world.home, "out")
     lacking.open(position_from_json(made.position)[0])
     keys = {
         (int(datetime.fromisoformat(json.loads(key)["window"][0]).timestamp()) // 3600, json.loads(key)["keys"]["k"])
@@ -265,9 +265,9 @@ def test_whatever_is_refused_a_consumer_folds_all_that_is_not_listed(
     expected = {at: n for at, n in world.served().items() if at not in keys}
     assert {at: n for at, n in by_hour(made).items() if at not in keys} == expected
     made.refuse = set()
-    ask(world.home, "hook", RETRY, None, why="", by="", now=NOW)
+    ask(world.home, "out", RETRY, None, why="", by="", now=NOW)
     _deliver(world)
-    open_now = AsideStore(world.home, "hook")
+    open_now = AsideStore(world.home, "out")
     open_now.open(position_from_json(made.position)[0])
     assert all(one.state == "discarded" for one in open_now.now.entries.values())
     if not open_now.now.entries:
@@ -279,7 +279,7 @@ def record(key: int, old: int | None = None, op: str = "emit") -> DeliveredRecor
     return DeliveredRecord(op, f"k{key}", values, None, None, None if old is None else (*values[:3], old))
 
 
-@pytest.mark.proves("howto-delivery.md#webhook")
+@pytest.mark.proves("howto-delivery.md#what-a-destination-refuses")
 @given(st.sets(st.integers(0, 299), max_size=40), st.integers(1, 300))
 def test_halving_finds_exactly_the_refused_ones_in_order(refused: set[int], count: int) -> None:
     sent: list[int] = []

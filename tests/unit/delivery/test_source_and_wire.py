@@ -75,7 +75,7 @@ def test_a_position_is_read_back_and_another_format_is_refused() -> None:
 
 @pytest.fixture
 def world(tmp_path: Path) -> DeliveryHome:
-    return DeliveryHome(tmp_path, "{x: {to: webhook, url_env: NOWHERE, guarantee: at_least_once}}")
+    return DeliveryHome(tmp_path, "{x: {to: kafka, topic: out, guarantee: exactly_once}}")
 
 
 def test_batches_that_only_the_changelog_has_are_read_once(world: DeliveryHome) -> None:

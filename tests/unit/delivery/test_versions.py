@@ -22,7 +22,7 @@ from rivertwice.deliver.status import sinks_of, view_delivery
 from rivertwice.deliver.wire import position_from_json, position_to_json, value_text
 from rivertwice.versions.begin import drop_version
 
-SINK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
+SINK = "{out: {to: kafka, topic: out, guarantee: exactly_once}}"
 Table = dict[tuple[int, str], int]
 
 
@@ -66,8 +66,8 @@ class Folding:
 def deliver(settings: Settings, sink: Folding) -> Delivered:
     finish = threading.Event()
     finish.set()
-    asked = sinks_of(settings, "p")["hook"]
-    return Deliverer(settings, "p", "hook", asked, sink=sink).run(threading.Event(), finish)  # type: ignore[arg-type]
+    asked = sinks_of(settings, "p")["out"]
+    return Deliverer(settings, "p", "out", asked, sink=sink).run(threading.Event(), finish)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_sink_changes_by_one_step_to_the_version_that_serves(first: DeliveryHo
     assert (done.steps, done.records) == (1, 4)  # those of key b are the same
     assert {record.op for record in sink.sent[-4:]} == {"correct"}
     assert sink.holds() == new.served()
-    assert (sink.position.version, read_note(first.home, "hook").position) == ("p@v2", sink.position)
+    assert (sink.position.version, read_note(first.home, "out").position) == ("p@v2", sink.position)
     assert '"version":"p@v2"' in value_text(sink.parcels[-1].shape, sink.sent[-1], sink.position)
     assert sink.parcels[-1].shape.pipeline == "p"
 
@@ -224,7 +224,7 @@ def test_a_version_is_not_dropped_while_a_sink_has_its_rows(first: DeliveryHome)
     serve(first, "p@v2")
     deliver(first.settings, sink)
     serve(first, "p")
-    with pytest.raises(RequestError, match="sink hook of p still has the rows of p@v2"):
+    with pytest.raises(RequestError, match="sink out of p still has the rows of p@v2"):
         drop_version(first.settings, "p@v2", by="test", now=AT)
     (seen,) = view_delivery(first.settings, "p", sinks_of(first.settings, "p"))
     assert (seen["version"], seen["on_head_path"]) == ("p@v2", False)

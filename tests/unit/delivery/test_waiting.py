@@ -22,7 +22,7 @@ from rivertwice.deliver.source import StoredSource
 from rivertwice.deliver.status import view_delivery
 from rivertwice.timeline.intent import write_intent
 
-SINK = "{board: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}, lake: {to: iceberg, table: n.t, guarantee: effectively_once}}"
+SINK = "{board: {to: kafka, topic: out, guarantee: exactly_once}, lake: {to: iceberg, table: n.t, guarantee: effectively_once}}"
 
 
 @pytest.fixture

@@ -50,6 +50,6 @@ def test_only_tumbling_and_hopping_windows_have_rows_before_they_close(kind: str
 
 
 def test_updates_are_not_delivered() -> None:
-    sink = "deliver: {search: {to: webhook, url: 'https://example.org/rows', guarantee: at-least-once}}\n"
+    sink = "deliver: {search: {to: kafka, topic: rows, guarantee: at-least-once}}\n"
     with pytest.raises(DefinitionError, match="deliver"):
         changed("tumbling updates", LATE, LATE + sink)

@@ -15,6 +15,7 @@ from rivertwice.cli.main import cli
 from rivertwice.core.instants import utc_now
 from rivertwice.definition.bundle import build_bundle
 from rivertwice.definition.definition import load_definition
+from rivertwice.definition.delivery_section import KafkaDelivery
 from rivertwice.definition.fingerprint import fingerprint_of
 from rivertwice.definition.lint import (
     BROKEN,
@@ -38,7 +39,6 @@ NAME, SOURCE = LAB.source
 FACTS = TopicFacts(partitions=SOURCE.partitions, retention=None, compacted=False)
 HELD = CheckReport("b", (), (), {}, utc_now())
 SESSION = load_definition(EXAMPLES / "user_sessions")
-HOOK = load_definition(EXAMPLES / "withdrawal_messages")
 FOLD = load_definition(EXAMPLES / "account_ledger")
 
 
@@ -116,11 +116,12 @@ def test_the_clock_and_the_order_are_broken_where_nothing_refuses_them() -> None
 
 @pytest.mark.proves("scenarios.md#scenarios")
 def test_a_sink_that_claims_too_much_is_broken_and_one_may_repeat() -> None:
-    hook = HOOK.deliver["sms"]
-    assert found(HOOK)["exactly-once without a boundary"].state == HOLDS
-    unsafe = found(HOOK)["replay into an unsafe sink"]
+    plain = KafkaDelivery(to="kafka", topic="sms", transactions=False, guarantee="at_least_once")
+    weak = LAB.model_copy(update={"deliver": {"sms": plain}})
+    assert found(weak)["exactly-once without a boundary"].state == HOLDS
+    unsafe = found(weak)["replay into an unsafe sink"]
     assert (unsafe.state, "sms (at_least_once)" in unsafe.told) == (NOT_CHECKED, True)
-    bold = HOOK.model_copy(update={"deliver": {"sms": hook.model_copy(update={"guarantee": "exactly_once"})}})
+    bold = LAB.model_copy(update={"deliver": {"sms": plain.model_copy(update={"guarantee": "exactly_once"})}})
     assert found(bold)["exactly-once without a boundary"].state == BROKEN
 
 

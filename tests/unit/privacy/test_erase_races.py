@@ -12,7 +12,7 @@ import pytest
 from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
-from homes.delivery import publish_rows
+from homes.delivery import TakingSink, publish_rows
 from homes.erasure import BATCHES, SECRET, TOPIC, ErasureWorld
 from homes.ledger import NOW
 from rivertwice.core.errors import LeaseLostError, LostRaceError, RequestError
@@ -24,7 +24,6 @@ from rivertwice.storage import delta
 from rivertwice.storage.table_upkeep import purge
 from rivertwice.stream.lease import acquire_lease, lease_owner
 from rivertwice.timeline.dead_letters import load_draft, save_draft
-from servers.alert_receivers import Hook
 
 pytestmark = pytest.mark.long
 
@@ -198,12 +197,12 @@ def test_what_killed_appends_logs_and_alerts_hold_goes_too(world: ErasureWorld) 
 def test_refused_deliveries_are_purged_and_say_what_the_destination_has(
     world: ErasureWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A receiver took every row, then refused the corrections of two of them; somebody asked for one of these again."""
-    hook = Hook()
-    monkeypatch.setenv("HOOK", hook.url)
+    """A destination took every row, then refused the corrections of two of them; somebody asked for one of these again."""
+    sink = TakingSink()
+    monkeypatch.setattr("rivertwice.deliver.deliver.make_sink", lambda *_: sink)
     folder = world.hosts[0].definitions / "p"
     with (folder / "pipeline.yaml").open("a") as file:
-        file.write("\ndeliver: {hook: {to: webhook, url_env: HOOK, guarantee: at_least_once}}\n")
+        file.write("\ndeliver: {out: {to: kafka, topic: out, guarantee: exactly_once}}\n")
 
     def deliver() -> None:
         assert world.rivertwice("deliver", "run", "p", "--until-end").exit_code == 0
@@ -213,18 +212,18 @@ def test_refused_deliveries_are_purged_and_say_what_the_destination_has(
 
     deliver()
     bundle = build_bundle(folder)
-    hook.refuse = lambda _: True
+    sink.refuse = lambda _: True
     publish_rows(world.home, bundle, 0, 2, [(0, SECRET, 4), (0, "other", 8), (1, SECRET, 3), (1, "other", 7)])
     deliver()
     key = next(one["key"] for one in refused() if SECRET in one["key"])
-    ask(world.home, "hook", "retry", [key], why="by hand", by="ops", now=NOW)
+    ask(world.home, "out", "retry", [key], why="by hand", by="ops", now=NOW)
     place = world.home.place
-    assert SECRET in (Path(str(place)) / "delivery" / "hook.refused.json").read_text()
+    assert SECRET in (Path(str(place)) / "delivery" / "out.refused.json").read_text()
     assert len(refused()) == 2
 
     outcome = world.erase()
 
-    assert outcome["masked"]["p/delivery/hook"] == 2
+    assert outcome["masked"]["p/delivery/out"] == 2
     left = [
         path
         for path in [*Path(str(place)).rglob("*.json"), *world.home.root.rglob("*.json")]
@@ -235,11 +234,10 @@ def test_refused_deliveries_are_purged_and_say_what_the_destination_has(
     pseudonym = json.loads(mine["key"])["keys"]["k"]
     assert pseudonym.startswith("erased-")
     assert pseudonym in mine["held"]["values"]
-    hook.refuse = lambda _: False
+    sink.refuse = lambda _: False
     deliver()
-    told = [one for body in hook.taken for one in body["records"] if one["keys"]["k"] == pseudonym]
+    told = [one for one in sink.taken if one["keys"]["k"] == pseudonym]
     assert [(one["op"], one["replaces"]["values"], one["values"]) for one in told] == [("correct", {"n": 3}, {"n": 4})]
-    hook.close()
 
 
 def test_values_that_wait_to_amend_dead_letters_go(world: ErasureWorld) -> None:

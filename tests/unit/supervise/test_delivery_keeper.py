@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from homes.delivered_versions import SecondVersion, serve
-from homes.delivery import DeliveryHome, fill
+from homes.delivery import DeliveryHome, TakingSink, fill
 from rivertwice.agent.alert_routes import WEBHOOK
 from rivertwice.agent.alert_sender import Sender
 from rivertwice.agent.delivery import PAGE_AT, DeliveryKeeper
@@ -25,15 +25,22 @@ from rivertwice.timeline.intent import write_intent
 from running.waiting import wait_for
 from servers.alert_receivers import Hook
 
-SINK = "{hook: {to: webhook, url_env: TEST_HOOK, guarantee: at_least_once}}"
+SINK = "{out: {to: postgres, table: rows, dsn_env: TEST_POSTGRES, guarantee: effectively_once}}"
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeliveryHome:
-    monkeypatch.delenv("TEST_HOOK", raising=False)
+    monkeypatch.delenv("TEST_POSTGRES", raising=False)
     found = DeliveryHome(tmp_path, SINK)
     fill(found, "t1", range(2), keys=1)
     return found
+
+
+@pytest.fixture
+def sink(monkeypatch: pytest.MonkeyPatch) -> TakingSink:
+    made = TakingSink()
+    monkeypatch.setattr("rivertwice.deliver.deliver.make_sink", lambda *_: made)
+    return made
 
 
 def want(world: DeliveryHome, desired: str) -> None:
@@ -69,7 +76,7 @@ def test_a_version_that_runs_beside_delivers_nothing(world: DeliveryHome) -> Non
     keeper.look("p@v2", utc_now())
     assert keeper.workers == {}
     keeper.look("p", utc_now())
-    assert list(keeper.workers) == [("p", "hook")]
+    assert list(keeper.workers) == [("p", "out")]
     keeper.end()
 
 
@@ -84,7 +91,7 @@ def test_sinks_follow_the_version_that_serves(world: DeliveryHome) -> None:
     for name in ("p", "p@v2"):
         keeper.look(name, utc_now())
     try:
-        assert list(keeper.workers) == [("p", "hook")]
+        assert list(keeper.workers) == [("p", "out")]
     finally:
         keeper.end()
 
@@ -97,9 +104,9 @@ def test_a_sink_that_fails_is_noted_with_its_next_attempt_and_paged_once(world: 
     for number in range(1, PAGE_AT + 2):
         now += timedelta(hours=1)
         keeper.look("p", now)
-        keeper.workers[("p", "hook")].join(30)
-        note = read_note(world.home, "hook")
-        assert (note.failures, "TEST_HOOK holds no http" in note.error) == (number, True)
+        keeper.workers[("p", "out")].join(30)
+        note = read_note(world.home, "out")
+        assert (note.failures, "TEST_POSTGRES is not set" in note.error) == (number, True)
         keeper.look("p", note.failed_at)  # too early: nothing is started
         assert keeper.workers == {}
     code, (sink,) = status(world)
@@ -112,15 +119,14 @@ def test_a_sink_that_fails_is_noted_with_its_next_attempt_and_paged_once(world: 
 
 @pytest.mark.proves("guarantees.md#all-sinks")
 def test_open_refusals_of_a_sink_are_one_message_and_one_at_their_end(
-    world: DeliveryHome, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    world: DeliveryHome, sink: TakingSink, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """By the agent's own look and `deliver retry`: a receiver refuses records, and is corrected later."""
-    hook, receiver = Hook(), Hook()
-    receiver.refuse = lambda _: True
+    """By the agent's own look and `deliver retry`: a destination refuses records, and is corrected later."""
+    hook = Hook()
+    sink.refuse = lambda _: True
     (tmp_path / "alerts.yaml").write_text("settle: 0 s")
     world.settings = replace(world.settings, alerts=tmp_path / "alerts.yaml")
     monkeypatch.setenv(WEBHOOK, hook.url)
-    monkeypatch.setenv("TEST_HOOK", receiver.url)
     want(world, "running")
     keeper, now = keeper_of(world), utc_now()
 
@@ -135,34 +141,30 @@ def test_open_refusals_of_a_sink_are_one_message_and_one_at_their_end(
     for _ in range(5):
         look()
     assert hook.told() == [("delivery_refused", "firing")]
-    assert "2 deliveries that its destination refused are set aside at sink hook" in hook.taken[0]["message"]
-    assert (hook.taken[0]["subject"], hook.taken[0]["severity"]) == ("hook", "warning")
+    assert "2 deliveries that its destination refused are set aside at sink out" in hook.taken[0]["message"]
+    assert (hook.taken[0]["subject"], hook.taken[0]["severity"]) == ("out", "warning")
     assert hook.taken[0]["next"].endswith(" deliver refused p")
-    receiver.refuse = lambda _: False
+    sink.refuse = lambda _: False
     options = ["--project", str(world.settings.project), "--home", str(world.settings.home)]
-    CliRunner().invoke(cli, [*options, "deliver", "retry", "p", "--sink", "hook"], catch_exceptions=False)
+    CliRunner().invoke(cli, [*options, "deliver", "retry", "p", "--sink", "out"], catch_exceptions=False)
     wait_for("the retry", lambda: not open_refusals(world), 30)
     for _ in range(3):
         look()
     assert hook.told() == [("delivery_refused", "firing"), ("delivery_refused", "resolved")]
     keeper.end()
-    for one in (hook, receiver):
-        one.close()
+    hook.close()
 
 
 def open_refusals(world: DeliveryHome) -> list[str]:
-    return read_aside(world.home, "hook", read_note(world.home, "hook").position).open_keys()
+    return read_aside(world.home, "out", read_note(world.home, "out").position).open_keys()
 
 
-def test_a_definition_that_drops_a_sink_ends_its_deliverer(
-    world: DeliveryHome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TEST_HOOK", "http://127.0.0.1:9/")
-    monkeypatch.setattr("rivertwice.deliver.webhook_sink.WebhookSink.deliver", lambda *_: None)
+@pytest.mark.usefixtures("sink")
+def test_a_definition_that_drops_a_sink_ends_its_deliverer(world: DeliveryHome) -> None:
     want(world, "running")
     keeper = keeper_of(world)
     keeper.look("p", utc_now())
-    worker = keeper.workers[("p", "hook")]
+    worker = keeper.workers[("p", "out")]
     path = world.settings.definitions / "p" / "pipeline.yaml"
     path.write_text(path.read_text().replace(f"deliver: {SINK}", ""))
     keeper.look("p", utc_now())
@@ -172,19 +174,13 @@ def test_a_definition_that_drops_a_sink_ends_its_deliverer(
     assert keeper.workers == {}
 
 
-def test_a_stream_that_is_stopped_is_delivered_to_its_end(world: DeliveryHome, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TEST_HOOK", "http://127.0.0.1:9/")
-    taken = []
-    monkeypatch.setattr(
-        "rivertwice.deliver.webhook_sink.WebhookSink.deliver",
-        lambda _, parcel, _set_aside: taken.extend(parcel.records),
-    )
+def test_a_stream_that_is_stopped_is_delivered_to_its_end(world: DeliveryHome, sink: TakingSink) -> None:
     want(world, "running")
     keeper = keeper_of(world)
     keeper.look("p", utc_now())
     want(world, "stopped")
     keeper.look("p", utc_now())
-    keeper.workers[("p", "hook")].join(30)
-    assert [one.address.batch for one in taken] == [0, 1]
-    code, (sink,) = status(world)
-    assert (code, sink["lag_batches"], sink["batch"], sink["on_head_path"]) == (0, 0, 1, True)
+    keeper.workers[("p", "out")].join(30)
+    assert [one["from"]["batch"] for one in sink.taken] == [0, 1]
+    code, (shown,) = status(world)
+    assert (code, shown["lag_batches"], shown["batch"], shown["on_head_path"]) == (0, 0, 1, True)
