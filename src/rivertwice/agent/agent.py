@@ -36,7 +36,6 @@ from rivertwice.agent.disk import DiskWatch
 from rivertwice.agent.drain import drain_all, end_fast_paths
 from rivertwice.agent.fast import FastKeeper
 from rivertwice.agent.keeper import Keeper, LogKeeper
-from rivertwice.agent.leaver import LeaveKeeper
 from rivertwice.agent.memory import (
     DIED,
     RESTORED,
@@ -286,8 +285,6 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         UpkeepKeeper(settings, lambda: supervised_names(settings), stop).start()
         savepoints = SavepointKeeper(settings, lambda: supervised_names(settings), stop)
         savepoints.start()
-        leaver = LeaveKeeper(settings, lambda: supervised_names(settings), stop)
-        leaver.start()
         alerts = AlertKeeper(settings, lambda: supervised_names(settings), stop)
         alerts.start()
         SampleKeeper(settings, lambda: supervised_names(settings), stop, alerts.newest).start()
@@ -319,7 +316,6 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
         keeper.join(timeout=30.0)
         delivery.join(timeout=30.0)
         savepoints.join(timeout=15.0)
-        leaver.join(timeout=15.0)
         sender.join(timeout=15.0)
         if end_metrics is not None:
             end_metrics()

@@ -88,10 +88,6 @@ KINDS: Mapping[str, AlertKind] = {
         "rows of keys whose records are in several partitions may be made of events in another order; all others are right",
         ("reconcile", PIPELINE),
     ),
-    "left_to_batch": AlertKind(
-        "windows of the records that were left to batch lack these until a backfill has published them; all others are right",
-        ("retention", PIPELINE),
-    ),
     "archive": AlertKind(
         "what is served is right; a backfill or a reconcile of old windows will miss what Kafka deletes meanwhile",
         ("retention", PIPELINE),

@@ -107,6 +107,8 @@ VARIABLES: tuple[Variable, ...] = (
 # folder.
 
 FILE = "rivertwice.yaml"
+FROZEN = "definitions"
+"""Name of the folder of `Settings.frozen_definitions`."""
 PATHS = ("home", "alerts", "downloads")
 TEXTS = (
     "bootstrap",

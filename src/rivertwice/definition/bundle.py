@@ -89,7 +89,7 @@ def rename(bundle: Bundle, name: str) -> Bundle:
         )
         raise DefinitionError(message)
     files = {**bundle.files, YAML_FILE: text.encode()}
-    definition = parse_files(files, name)
+    definition = parse_files(files, name, is_stored=True)
     return Bundle(bundle_id(files), files, fingerprint_of(definition), definition)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,11 @@ __all__ = [
 ]
 
 MAX_FILE_BYTES = 262_144
+REMOVED: Mapping[tuple[str, ...], str] = {
+    ("stream", "catch_up"): "only a person leaves a backlog to batch, with `rivertwice catch-up NAME --by-batch`",
+}
+"""Fields that earlier releases knew, and what holds instead. A project may not have them. What is stored (a bundle, the frozen definition
+of a version) may, and is read without them."""
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
@@ -70,12 +75,12 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 def parse_files(files: Mapping[str, bytes], where: str, *, is_stored: bool = False) -> Definition:
-    """Return the checked definition in `files` (relative path to bytes).
+    """Return the checked definition in `files`.
 
     Args:
-        files: of the definition.
-        where: their folder, for messages.
-        is_stored: a bundle, or made of one: what only 0.1 had is left out instead of refused.
+        files: relative path to bytes.
+        where: their folder, as messages name it.
+        is_stored: an earlier release may have accepted them, so they may have fields that were removed since.
 
     Raises:
         DefinitionError: a part of them cannot be accepted.
@@ -87,8 +92,9 @@ def parse_files(files: Mapping[str, bytes], where: str, *, is_stored: bool = Fal
         alternative = f" (or, of a fold, {FOLD_FILE})" if missing[0] == TRANSFORM_FILE else ""
         message = f"{where} has no {missing[0]}{alternative}; a definition is not complete without it"
         raise DefinitionError(message)
-    read = _yaml(texts[YAML_FILE], f"{where}/{YAML_FILE}")
-    value = without_webhooks(read) if is_stored else read
+    value = _yaml(texts[YAML_FILE], f"{where}/{YAML_FILE}")
+    value = _without_removed(value, texts[YAML_FILE], f"{where}/{YAML_FILE}", is_stored=is_stored)
+    value = without_webhooks(value) if is_stored else value
     for name in ("transform_sql", "rows_sql", "fold_py", "fast_sql"):
         if name in value:
             message = f"{where}/{YAML_FILE}: {_place_in(texts[YAML_FILE], name)}{name} is not a field; put the text into {name.replace('_', '.')}"
@@ -136,7 +142,7 @@ def load_draft(folder: Path) -> DefinitionFile:
         raise DefinitionError(message)
     text = _text(path.read_bytes(), str(path))
     try:
-        return DefinitionFile.model_validate(_yaml(text, str(path)))
+        return DefinitionFile.model_validate(_without_removed(_yaml(text, str(path)), text, str(path)))
     except ValidationError as error:
         raise DefinitionError(describe(error, str(path), text, DefinitionFile)) from None
 
@@ -170,6 +176,26 @@ def parse_folder(files: Mapping[str, bytes], folder: Path) -> Definition:
         raise DefinitionError(message)
     _refuse_patterns(definition, str(folder / YAML_FILE), text)
     return definition
+
+
+def _without_removed(value: dict[str, Any], text: str, file: str, *, is_stored: bool = False) -> dict[str, Any]:
+    """Return a definition's fields without those that were removed, or refuse them in a definition that is not stored."""
+    for path, instead in REMOVED.items():
+        left = _drop(value, path)
+        if left != value and not is_stored:
+            message = f"{file}: {_place_in(text, *path)}{'.'.join(path)} was removed: {instead}; remove the field"
+            raise DefinitionError(message)
+        value = left
+    return value
+
+
+def _drop(value: Any, path: Sequence[str]) -> Any:
+    """Return a value without the field at a path; the value itself if it has no such field."""
+    if not isinstance(value, dict) or path[0] not in value:
+        return value
+    if len(path) == 1:
+        return {name: each for name, each in value.items() if name != path[0]}
+    return {**value, path[0]: _drop(value[path[0]], path[1:])}
 
 
 def _refuse_bidi(files: Mapping[str, bytes], folder: Path) -> None:

@@ -472,8 +472,6 @@ def find_fold_conflict(definition: DefinitionFile) -> str | None:
         return (
             f"count_column is {definition.count_column!r}, but rows of a fold are identified by their record; remove it"
         )
-    if definition.stream.catch_up is not None:
-        return "stream.catch_up leaves records to backfills, but each row of a fold depends on all records of its key before it; remove it"
     return _key_conflict(definition) or _type_conflict(definition) or _order_conflict(definition)
 
 

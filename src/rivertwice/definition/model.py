@@ -13,7 +13,7 @@ from rivertwice.definition.delivery_section import Delivery, FastPath, find_deli
 from rivertwice.definition.folds import StateType
 from rivertwice.definition.parts import Column, Duration, LatePolicy, OutputColumn, Strict, without_null
 from rivertwice.definition.source import Source, SqlType
-from rivertwice.definition.stream_pins import StreamPins, find_catch_up_conflict
+from rivertwice.definition.stream_pins import StreamPins
 from rivertwice.definition.windows import Window
 
 # The limits that a pipeline promises to keep: above them its alerts fire.
@@ -207,7 +207,7 @@ class DefinitionFile(Strict):
         if twice:
             message = f"result column {twice[0]!r} is given twice among window, keys and columns; rename one"
             raise ValueError(message)
-        wrong = find_catch_up_conflict(self) or find_fast_conflict(self) or kind.find_conflict(self)
+        wrong = find_fast_conflict(self) or kind.find_conflict(self)
         if wrong:
             raise ValueError(wrong)
         return self

@@ -3,50 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from pydantic import Field, field_validator
 
 from rivertwice.definition.parts import Duration, Strict
 
-if TYPE_CHECKING:
-    from rivertwice.definition.model import DefinitionFile
-
 NO_TIME = timedelta(0)
-LEAST_LIMIT = timedelta(seconds=1)
 LEAST_RECOVERY = timedelta(minutes=1)
 """A fall-back that replays nothing starts two Spark sessions, the replay's and the stream's."""
-
-
-def find_catch_up_conflict(definition: DefinitionFile) -> str | None:
-    """Return why a definition cannot have `stream.catch_up`, or None. Pure."""
-    if definition.stream.catch_up is not None and len(definition.topics) > 1:
-        return "stream.catch_up leaves records of one topic to backfills, but several are read; remove it"
-    return None
-
-
-class CatchUpPolicy(Strict):
-    """When the agent leaves the oldest part of a backlog to batch by itself."""
-
-    by_batch_when: Duration = Field(
-        description="When catching up would take longer than this, or Kafka would delete records first, the oldest part of what "
-        "waits is left to backfills, as `rivertwice catch-up NAME --by-batch --yes` does. At least 1 second.",
-    )
-    keep: Duration | None = Field(
-        default=None,
-        description="What the stream reads itself: so much of the newest. Without it twice the time that a window stays open.",
-    )
-
-    @field_validator("by_batch_when")
-    @classmethod
-    def _require_worthwhile(cls, value: timedelta) -> timedelta:
-        if value < LEAST_LIMIT:
-            message = (
-                "each backlog would be left to batch, also what waits between two batches, so the stream would read nothing; write "
-                "'1 second' or more, such as '6 hours'"
-            )
-            raise ValueError(message)
-        return value
 
 
 class StreamPins(Strict):
@@ -80,11 +44,6 @@ class StreamPins(Strict):
         json_schema_extra={"minimum": 0, "maximum": 1},
         description="While more records wait than a batch takes, no partition is read further ahead of another in event time than "
         "this share of the shortest watermark; 0: batches are split by what waits. It touches no fingerprint.",
-    )
-    catch_up: CatchUpPolicy | None = Field(
-        default=None,
-        description="When the agent leaves the oldest part of a backlog to batch; without it only a person does. It touches no "
-        "fingerprint. Not for folds, and not for several topics.",
     )
     recovery: Duration | None = Field(
         default=None,

@@ -144,7 +144,7 @@ def gap_message(gap: Gap) -> str:
     )
 
 
-def gap_place(home: PipelineHome) -> Place:
+def _place(home: PipelineHome) -> Place:
     """Return the place of a pipeline's gaps: they outlive a host."""
     return below(home.place, "gaps")
 
@@ -153,12 +153,12 @@ def record_gap(home: PipelineHome, gap: Gap) -> bool:
     """Record a gap; return False if it is recorded already."""
     body = {**asdict(gap), "ranges": _pairs(gap.ranges), "archived": _pairs(gap.archived)}
     stored = {"format": FORMAT, "id": gap.id, **body, "noted_at": to_iso(gap.noted_at)}
-    return put_record_if_absent(gap_place(home), f"{gap.id}/{GAP}", stored)
+    return put_record_if_absent(_place(home), f"{gap.id}/{GAP}", stored)
 
 
 def read_gaps(home: PipelineHome) -> list[Gap]:
     """Return all recorded gaps, oldest first."""
-    gaps = (load_gap(home, name) for name in list_records(gap_place(home), GAP) if _ID.match(name))
+    gaps = (load_gap(home, name) for name in list_records(_place(home), GAP) if _ID.match(name))
     return sorted(gaps, key=lambda gap: (gap.noted_at, gap.id))
 
 
@@ -168,7 +168,7 @@ def load_gap(home: PipelineHome, gap_id: str) -> Gap:
     Raises:
         RequestError: there is no gap with this id, or its format is unknown.
     """
-    data = _read(home, f"{require_gap_id(gap_id)}/{GAP}")
+    data = _read(home, f"{_require_id(gap_id)}/{GAP}")
     if data is None:
         known_ids = ", ".join(gap.id for gap in read_gaps(home)) or "none"
         message = (
@@ -183,12 +183,12 @@ def load_gap(home: PipelineHome, gap_id: str) -> Gap:
 def record_acceptance(home: PipelineHome, accepted: Acceptance) -> bool:
     """Record that the stream continues after a gap; return False if it was accepted before."""
     stored = {"format": FORMAT, **asdict(accepted), "at": to_iso(accepted.at)}
-    return put_record_if_absent(gap_place(home), f"{accepted.gap}/{ACCEPTED}", stored)
+    return put_record_if_absent(_place(home), f"{accepted.gap}/{ACCEPTED}", stored)
 
 
 def read_acceptance(home: PipelineHome, gap_id: str) -> Acceptance | None:
     """Return the acceptance of a gap, or None."""
-    data = _read(home, f"{require_gap_id(gap_id)}/{ACCEPTED}")
+    data = _read(home, f"{_require_id(gap_id)}/{ACCEPTED}")
     return None if data is None else Acceptance(**{**data, "at": parse_iso(data["at"])})
 
 
@@ -198,7 +198,7 @@ def accepted_gaps(home: PipelineHome) -> dict[str, Gap]:
     return {accepted.timeline: gap for accepted, gap in pairs if accepted is not None}
 
 
-def require_gap_id(value: str) -> str:
+def _require_id(value: str) -> str:
     """Return `value` if it is a gap's id.
 
     Raises:
@@ -230,7 +230,7 @@ def gap_to_plain(gap: Gap, accepted: Acceptance | None) -> dict[str, Any]:
 
 
 def _read(home: PipelineHome, key: str) -> dict[str, Any] | None:
-    data: dict[str, Any] | None = read_record(gap_place(home), key)
+    data: dict[str, Any] | None = read_record(_place(home), key)
     if data is not None and data.pop("format", None) != FORMAT:
         message = f"{key} is not of format {FORMAT}, which this version reads; use a newer rivertwice"
         raise RequestError(message)

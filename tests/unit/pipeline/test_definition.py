@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import re
 import shutil
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from histories.kinds import definition_files
-from homes.project import FLIGHTS, REPOSITORY, replace_text
+from homes.project import FLIGHTS, REPOSITORY, edit_yaml, make_project, replace_text, write_definition
+from rivertwice.cli.main import cli
 from rivertwice.core.errors import DefinitionError
+from rivertwice.definition.bundle import build_bundle, bundle_id, load_bundle, rename
 from rivertwice.definition.definition import load_all, load_definition, parse_files, read_files
 from rivertwice.definition.json_schema_file import json_schema
 from rivertwice.definition.parts import format_duration, parse_duration
@@ -124,22 +129,38 @@ def test_what_is_no_duration_is_refused(text: object) -> None:
         parse_duration(text)
 
 
-@pytest.mark.proves("howto-retention.md#by-a-policy")
-def test_a_policy_for_backlogs_needs_records_of_one_topic_in_windows(folder: Path) -> None:
-    path = folder / "pipeline.yaml"
-    text = path.read_text()
-    assert "\nstream:\n" in text
-    path.write_text(text.replace("\nstream:\n", "\nstream:\n  catch_up: {by_batch_when: 6 hours, keep: 2 hours}\n"))
-    policy = load_definition(folder).stream.catch_up
-    assert policy is not None
-    assert (policy.by_batch_when, policy.keep) == (timedelta(hours=6), timedelta(hours=2))
-    replace_text(path, "by_batch_when: 6 hours", "by_batch_when: 10 ms")
-    assert "the stream would read nothing" in refusal(folder)
-    for kind, why in (
-        ("fold", "each row of a fold depends on all records"),
-        ("joined sources", "but several are read"),
-    ):
-        files = definition_files(kind)
-        files["pipeline.yaml"] += "stream: {catch_up: {by_batch_when: 6 hours}}\n"
-        with pytest.raises(DefinitionError, match=why):
-            parse_files({name: text.encode() for name, text in files.items()}, "histories")
+REMOVED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (
+        lambda document: document["stream"].update(catch_up={"by_batch_when": "6 hours"}),
+        "stream.catch_up was removed: only a person leaves a backlog to batch, with `rivertwice catch-up NAME --by-batch`",
+    ),
+]
+
+
+@pytest.mark.parametrize(("add", "said"), REMOVED)
+def test_a_removed_field_is_refused_with_what_holds_instead(
+    tmp_path: Path, add: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    settings = make_project(tmp_path, {"flight_delays": FLIGHTS})
+    edit_yaml(settings.definitions / "flight_delays", add)
+    for command in (["lint", "flight_delays", "--without-spark"], ["pipelines"]):
+        done = CliRunner().invoke(cli, ["--output", "json", *command], env=settings.to_env())
+        assert done.exit_code != 0
+        assert re.search(rf"pipeline.yaml: line \d+, column \d+: {re.escape(said)}; remove the field", done.output)
+
+
+@pytest.mark.parametrize("add", [add for add, _ in REMOVED])
+def test_a_stored_definition_with_a_removed_field_is_read_without_it(
+    tmp_path: Path, add: Callable[[dict[str, Any]], object]
+) -> None:
+    settings = make_project(tmp_path, {"flight_delays": FLIGHTS})
+    folder, bundles = settings.definitions / "flight_delays", settings.pipeline("flight_delays").bundles
+    before = build_bundle(folder)
+    edit_yaml(folder, add)
+    files = read_files(folder)
+    write_definition(bundles / bundle_id(files), files)
+    write_definition(settings.frozen_definitions / "flight_delays", files)
+    stored = load_bundle(bundles, bundle_id(files))
+    assert (stored.definition, stored.fingerprint) == (before.definition, before.fingerprint)
+    assert rename(stored, "flight_delays@v2").fingerprint.semantics == before.fingerprint.semantics
+    assert build_bundle(settings.definition_folder("flight_delays")).definition == before.definition
