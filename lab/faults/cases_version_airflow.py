@@ -42,7 +42,6 @@ from rivertwice.local.airflow import SERVICES, client
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.versions.comparisons import newest_comparison
-from rivertwice.versions.model import AUTOMATIC
 
 ALL, JOB, TASK, SCHEDULER = "all of Airflow", "the job", "the task", "the scheduler"
 ORPHAN, CLEARED = "the scheduler, and the task continues without it", "the task, and the run is cleared"
@@ -58,12 +57,11 @@ WHILE_IT_SERVES = (TASK, ORPHAN, CLEARED, SCHEDULER, ALL)
 )
 def airflow_killed_in_a_switch(lab: Lab) -> None:
     """Airflow's own retry, or the next start, ends the run: one switch each, and consumers read one version's rows."""
-    by_itself = lab.seed % 2 == 0
     lab.produce(lab.next_plan(records=400, late_share=0.2, closing=False))
     write_intent(lab.home, "running", "lab", utc_now())
     with lab.agent():
         lab.until(lambda: lab.steps().idle(lab.produced), 180, "the end of the log")
-        change_definition(lab, **({"switch": AUTOMATIC} if by_itself else {}))
+        change_definition(lab)
         ask(lab, *UPGRADE)
         lab.produce(lab.next_plan(records=160, late_share=0.2))
         await_all_read(lab)
@@ -71,15 +69,15 @@ def airflow_killed_in_a_switch(lab: Lab) -> None:
         rows = require_proved(lab)
         require(rows[PIPELINE] != rows[NEW], "both versions have the same rows")
         with airflow_over(lab):
-            _switch(lab, {}, PIPELINE, NEW, rows, asks=not by_itself)
+            _switch(lab, {}, PIPELINE, NEW, rows)
             require_switches(lab, NEW)
-            _switch(lab, {"version": PIPELINE}, NEW, PIPELINE, rows, asks=True)
+            _switch(lab, {"version": PIPELINE}, NEW, PIPELINE, rows)
             require_switches(lab, NEW, PIPELINE)
     lab.run_to_end()
     require_served(lab, rows, PIPELINE, "in the end")
 
 
-def _switch(lab: Lab, form: Mapping[str, Any], source: str, target: str, rows: dict[str, Rows], *, asks: bool) -> None:
+def _switch(lab: Lab, form: Mapping[str, Any], source: str, target: str, rows: dict[str, Rows]) -> None:
     """Let a version serve by the DAG, with a kill in each of its parts; then clear the run, which must change nothing."""
     number = lab.seed + (0 if target == NEW else 3)  # so that five seeds have each victim of each part
     strike, is_done = SWITCHED[number % len(SWITCHED)]
@@ -88,11 +86,10 @@ def _switch(lab: Lab, form: Mapping[str, Any], source: str, target: str, rows: d
     run = airflow.trigger(SWITCH, form)
     if target == NEW:
         _kill_while_it_compares(lab, WHILE_IT_COMPARES[number % len(WHILE_IT_COMPARES)])
-    if asks:
-        await_question(lab, run)
-        _kill_while_it_asks(lab, WHILE_IT_ASKS[number % len(WHILE_IT_ASKS)])
-        await_question(lab, run)
-        approve(lab, run)
+    await_question(lab, run)
+    _kill_while_it_asks(lab, WHILE_IT_ASKS[number % len(WHILE_IT_ASKS)])
+    await_question(lab, run)
+    approve(lab, run)
     victim = WHILE_IT_SERVES[number % len(WHILE_IT_SERVES)]
     lab.fact(f"{target}_serves", f"{victim} at: {strike.name}")
     pid = hold.await_held(RUN_S)
@@ -105,9 +102,8 @@ def _switch(lab: Lab, form: Mapping[str, Any], source: str, target: str, rows: d
         if is_done:
             _require_refused(lab, run)
         else:
-            if asks:
-                await_question(lab, run)
-                approve(lab, run)
+            await_question(lab, run)
+            approve(lab, run)
             await_end(lab, run)
     else:
         if victim != ORPHAN:

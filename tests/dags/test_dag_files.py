@@ -117,9 +117,6 @@ def parsed(project: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     changed = {"schedules": {"reconcile": "7 * * * *"}}
     edit_yaml(made / "pipelines" / "flight_delays", lambda document: document.update(airflow=changed))
     replace_text(frozen / "pipeline.yaml", "name: flight_delays", "name: flight_delays@v2")
-    changes = made / "pipelines" / "flight_delays" / "changes" / "v2.yaml"
-    changes.parent.mkdir()
-    changes.write_text("reason: test\nswitch: automatic\n")
     (made / "pipelines" / "broken" / "pipeline.yaml").write_text("name: broken\nwindow: {size: -1 hour}\n")
     done = subprocess.run(
         [sys.executable, "-c", LOAD, str(project), str(made)],
@@ -193,7 +190,7 @@ def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict
         "more", "again",
     ]  # fmt: skip
     assert dags["repair__flight_delays"]["params"] == ["reason"]
-    switch = ["choose", "comparison_wanted", "compare", "gate", "approval_wanted", "approve", "serve", "report"]
+    switch = ["choose", "comparison_wanted", "compare", "gate", "approve", "serve", "report"]
     assert dags["switch__flight_delays"]["tasks"] == switch
     assert dags["switch__flight_delays"]["params"] == ["reason", "version"]
     assert dags["restore__flight_delays"]["tasks"] == ["check", "restore", "report"]
@@ -302,13 +299,14 @@ def test_a_version_beside_has_dags_of_its_own_but_for_archive_and_switch(second:
     assert own["reconcile__flight_delays.v2"]["tasks"] == second["dags"]["reconcile__flight_delays"]["tasks"]
 
 
-def test_a_switch_is_scheduled_only_while_a_version_may_switch_by_itself(second: dict[str, Any]) -> None:
-    scheduled = {dag_id for dag_id, dag in second["dags"].items() if dag["scheduled"]}
+def test_what_a_person_asks_for_has_no_schedule(second: dict[str, Any]) -> None:
+    unscheduled = {dag_id for dag_id, dag in second["dags"].items() if not dag["scheduled"]}
     asked_for = {
-        dag_id for dag_id in second["dags"] if dag_id.startswith(("restore__", "rewind__", "operate__", "repair__"))
+        dag_id
+        for dag_id in second["dags"]
+        if dag_id.startswith(("restore__", "rewind__", "operate__", "repair__", "switch__"))
     }
-    assert set(second["dags"]) - scheduled == {"switch__user_sessions", "archive__user_sessions"} | asked_for
-    assert "switch__flight_delays" in scheduled
+    assert unscheduled == {"archive__user_sessions"} | asked_for
 
 
 def test_airflows_shared_modules_import_no_engine_and_start_no_thread(parsed: dict[str, Any]) -> None:

@@ -257,7 +257,7 @@ def switch_dag(settings: Settings, definition: Definition) -> DAG:
     }
     with DAG(
         dag_id=dag_id("switch", name),
-        schedule=schedule(definition, "switch") if switch_steps.may_switch_by_itself(settings, name) else None,
+        schedule=None,
         params=params,
         **common(
             definition, "switch", "Compares a version with the one that serves, asks a person, and lets it serve."
@@ -276,11 +276,9 @@ def switch_dag(settings: Settings, definition: Definition) -> DAG:
         )
         # A version that served before is not compared: its task `compare` is skipped, and the gate has nothing to read.
         found = step("gate", switch_steps.gate, trigger_rule="none_failed_min_one_success")(choice)
-        wanted = gate("approval_wanted", switch_steps.is_approval_wanted, ignore_downstream_trigger_rules=False)(found)
         approve = approval("gate")
-        serve = step("serve", switch_steps.serve, trigger_rule="none_failed_min_one_success")(found)
-        compare >> found
-        wanted >> approve >> serve
+        serve = step("serve", switch_steps.serve)(found)
+        compare >> found >> approve >> serve
         step("report", switch_steps.report)(name, serve)
     return dag
 

@@ -11,16 +11,15 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 
 from rivertwice.airflow.dag_names import comparisons
-from rivertwice.airflow.operate_forms import REASON_OF_MANUAL, REASON_OF_SCHEDULE, read_switch
+from rivertwice.airflow.operate_forms import REASON_OF_MANUAL, read_switch
 from rivertwice.airflow.refusals import refusals
-from rivertwice.airflow.steps import conf, is_scheduled, who
+from rivertwice.airflow.steps import conf, who
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
-from rivertwice.versions.model import switches_by_itself
 
 if TYPE_CHECKING:
     from rivertwice.timeline.version_records import Acceptance
@@ -30,31 +29,15 @@ log = logging.getLogger(__name__)
 APPROVE = "Approve"
 
 
-def may_switch_by_itself(settings: Settings, pipeline: str) -> bool:
-    """Say whether a version is frozen here that does not serve and whose change file lets it switch without a person."""
-    serving = settings.pipeline(pipeline).serving_version
-    names = (folder.name for folder in settings.frozen_definitions.glob(f"{pipeline}@v*"))
-    return any(name != serving and switches_by_itself(settings, name) for name in names)
-
-
 def choose(pipeline: str) -> dict[str, Any]:
-    """Check the form and return which version shall serve; a scheduled run is skipped unless one may switch by itself now."""
-    from rivertwice.versions.switching import choose_version, find_not_due
+    """Check the form and return which version shall serve."""
+    from rivertwice.versions.switching import choose_version
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
         form = read_switch(conf(context), context["params"])
-        try:
-            choice = choose_version(settings, pipeline, form.version)
-            obstacle = find_not_due(settings, choice) if is_scheduled(context) else ""
-        except RequestError as error:
-            if not is_scheduled(context):
-                raise
-            obstacle = str(error)
-    if obstacle:
-        raise AirflowSkipException(obstacle)
-    if choice.different:
-        with refusals():
+        choice = choose_version(settings, pipeline, form.version)
+        if choice.different:
             require_reason(choice.version, choice.different, form.reason)
     log.info("%s shall serve in place of %s", choice.version, choice.serving)
     return asdict(choice) | {"different": list(choice.different), "reason": form.reason or who(context)}
@@ -101,8 +84,9 @@ def gate(choice: dict[str, Any]) -> dict[str, Any]:
     from rivertwice.versions.switching import Choice
 
     settings, run = Settings.from_env(), get_current_context()["dag_run"]
-    asked, chosen = choice["reason"], Choice(**{name: value for name, value in choice.items() if name != "reason"})
-    found = {**choice, "subject": headline(chosen), "run": None, "asks": True}
+    asked = choice["reason"]
+    chosen = Choice(choice["version"], choice["serving"], choice["compares"], choice["different"])
+    found = {**choice, "subject": headline(chosen), "run": None}
     home = settings.pipeline(chosen.version)
 
     def ask_to_accept(different: Sequence[str]) -> dict[str, Any]:
@@ -126,9 +110,7 @@ def gate(choice: dict[str, Any]) -> dict[str, Any]:
         raise AirflowFailException(message)
     if stored.different:  # only Spark found it
         with refusals():
-            require_reason(
-                chosen.version, stored.different, "" if asked in (REASON_OF_MANUAL, REASON_OF_SCHEDULE) else asked
-            )
+            require_reason(chosen.version, stored.different, "" if asked == REASON_OF_MANUAL else asked)
         return {**ask_to_accept(stored.different), "run": stored.run}
     if not stored.passed:
         message = (
@@ -137,13 +119,7 @@ def gate(choice: dict[str, Any]) -> dict[str, Any]:
         )
         raise AirflowFailException(message)
     log.info("comparison %s: %s", stored.run, stored.verdict)
-    asks = not chosen.by_itself or bool(stored.left_out)
-    return {**found, "body": describe_comparison(stored, asked), "run": stored.run, "asks": asks}
-
-
-def is_approval_wanted(found: dict[str, Any]) -> bool:
-    """Say whether a person has to approve."""
-    return bool(found["asks"])
+    return {**found, "body": describe_comparison(stored, asked), "run": stored.run}
 
 
 def serve(found: dict[str, Any]) -> dict[str, Any]:
@@ -204,10 +180,8 @@ def approved_by(found: dict[str, Any], answer: dict[str, Any] | None) -> str:
     if answer is not None and answer.get("chosen_options") == [APPROVE]:
         user = answer.get("responded_by_user") or {}
         return f"{user.get('name') or user.get('id') or 'somebody'} in Airflow"
-    if found["asks"]:
-        message = f"nobody approved that {found['version']} serves; nothing was switched; start the DAG again"
-        raise AirflowFailException(message)
-    return "Airflow, as the change file allows"
+    message = f"nobody approved that {found['version']} serves; nothing was switched; start the DAG again"
+    raise AirflowFailException(message)
 
 
 def report(pipeline: str, done: dict[str, Any]) -> dict[str, Any]:

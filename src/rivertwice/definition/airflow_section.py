@@ -89,7 +89,6 @@ class Schedules(Strict):
     reconcile: Schedule = Field(default="5 * * * *", description="Stream, served and truth are compared.")
     reconcile_full: Schedule = Field(default="25 3 * * 0", description="The same from the first batch on.")
     rotate: Schedule = Field(default="*/15 * * * *", description="A savepoint is taken and proved.")
-    switch: Schedule = Field(default="20 * * * *", description="Only while a version may switch by itself.")
 
 
 class SparkResources(Strict):

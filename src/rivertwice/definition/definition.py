@@ -51,6 +51,7 @@ __all__ = [
 MAX_FILE_BYTES = 262_144
 REMOVED: Mapping[tuple[str, ...], str] = {
     ("stream", "catch_up"): "only a person leaves a backlog to batch, with `rivertwice catch-up NAME --by-batch`",
+    ("airflow", "schedules", "switch"): "`switch__NAME` runs when a person starts it",
 }
 """Fields that earlier releases knew, and what holds instead. A project may not have them. What is stored (a bundle, the frozen definition
 of a version) may, and is read without them."""

@@ -336,7 +336,6 @@ def describe_comparison(stored: StoredComparison) -> dict[str, Any]:
         "start": stored.start,
         "end": stored.end,
         "passed": stored.passed,
-        "policy": stored.policy,
         "counts": dict(stored.counts),
         "left_out": stored.left_out_windows,
         "expected": [{"reason": rule["reason"], "rows": rule["rows"]} for rule in stored.expected],

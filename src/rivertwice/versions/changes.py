@@ -8,20 +8,22 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from rivertwice.core.errors import DefinitionError
+from rivertwice.core.installed import split_version
 from rivertwice.core.settings import Settings
 from rivertwice.core.yaml_text import read_yaml
 from rivertwice.definition.parts import Strict
 from rivertwice.definition.refusals import check_sql
 from rivertwice.definition.yaml_places import describe
-from rivertwice.versions.model import MAX_FILE_BYTES, changes_path
 from rivertwice.versions.try_model import CHANGED, Expected, SchemaChange
 
+FOLDER = "changes"
+MAX_FILE_BYTES = 1_000_000
 Reason = Field(min_length=1, description="Why it is meant, for the people who approve it.")
 
 
@@ -65,10 +67,14 @@ class ChangeFile(Strict):
     reason: str = Reason
     columns: ColumnsChange = Field(default_factory=ColumnsChange)
     rows: tuple[RowsChange, ...] = Field(default=(), description="The first one that has a row counts.")
-    switch: Literal["approval", "automatic"] = Field(
-        default="approval",
-        description="Whether Airflow's DAG asks a person before the version serves, or switches by itself.",
-    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_switch(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "switch" in value:
+            message = "switch was removed: a person approves each switch of versions; remove the field"
+            raise ValueError(message)
+        return value
 
     def expected(self) -> tuple[Expected, ...]:
         """Return the declarations about rows."""
@@ -90,6 +96,12 @@ class Declared:
     path: Path
     sha256: str
     changes: ChangeFile
+
+
+def changes_path(settings: Settings, version: str) -> Path:
+    """Return the path of the change file of a version."""
+    pipeline, number = split_version(version)
+    return settings.definitions / pipeline / FOLDER / f"v{number}.yaml"
 
 
 def read_changes(settings: Settings, version: str) -> Declared:

@@ -34,7 +34,7 @@ class StoredComparison:
 
     Attributes:
         run: its name; version, beside: the two versions; by, created_at: who asked, and when.
-        declared: SHA-256 of the change file; reason, policy: what that says.
+        declared: SHA-256 of the change file; reason: what that says.
         start, end: of the windows that were compared, ISO 8601; None: none, or from the log's beginning.
         proofs: of both versions, the new one last.
         counts: rows that are `equal`, `declared`, `late`, `unexplained`; of both sides `old_rows` and `new_rows`; `windows`.
@@ -52,7 +52,6 @@ class StoredComparison:
     created_at: datetime
     declared: str
     reason: str
-    policy: str
     start: str | None
     end: str | None
     proofs: tuple[Proof, Proof]
@@ -132,7 +131,6 @@ def stored_form(parity: Parity, run: str, by: str, now: datetime) -> StoredCompa
         created_at=now,
         declared=parity.declared,
         reason=parity.reason,
-        policy=parity.policy,
         start=None if parity.start is None else to_iso(parity.start),
         end=None if parity.end is None else to_iso(parity.end),
         proofs=parity.proofs,
@@ -228,6 +226,8 @@ def _read(home: PipelineHome, key: str) -> StoredComparison | None:
     if data.pop("format", None) != FORMAT:
         message = f"comparison {key} of {home.root.name} is not of format {FORMAT}, which this version reads; use a newer rivertwice"
         raise RequestError(message)
+    # Earlier releases recorded whether the change file let a version serve without a person.
+    data.pop("policy", None)
     first, second = (Proof(**proof) for proof in data["proofs"])
     return StoredComparison(**{**data, "created_at": parse_iso(data["created_at"]), "proofs": (first, second)})
 

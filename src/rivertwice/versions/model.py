@@ -5,41 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
-import yaml
-
-from rivertwice.core.installed import split_version
-from rivertwice.core.settings import Settings
-from rivertwice.core.yaml_text import read_yaml
 from rivertwice.versions.try_model import Comparison, Example, Expected, SchemaChange
-
-# Who lets a version serve: a person, or Airflow's DAG by itself. A key of the change file, `changes/vN.yaml`.
-#
-# Reads the file as text and nothing else, because Airflow asks each time it parses a DAG file.
-
-FOLDER = "changes"
-MAX_FILE_BYTES = 1_000_000
-APPROVAL, AUTOMATIC = "approval", "automatic"
-
-
-def changes_path(settings: Settings, version: str) -> Path:
-    """Return the path of the change file of a version."""
-    pipeline, number = split_version(version)
-    return settings.definitions / pipeline / FOLDER / f"v{number}.yaml"
-
-
-def switches_by_itself(settings: Settings, version: str) -> bool:
-    """Say whether the change file of a version lets the DAG switch by itself. A file that cannot be read does not."""
-    path = changes_path(settings, version)
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            return False
-        data = read_yaml(path.read_bytes())
-    except (OSError, yaml.YAMLError):
-        return False
-    return isinstance(data, dict) and data.get("switch") == AUTOMATIC
-
 
 NONE, LOAD, RECONCILE, COMPARE, DECLARE, SERVE, BACK, ACCEPT, WAIT = (
     "none", "load", "reconcile", "compare", "declare", "serve", "back", "accept", "wait",
@@ -108,7 +75,6 @@ class Parity:
         warnings: what the gate does not insist on.
         by_record: rows belong to records, not to windows: those of the records that both versions have read were compared.
         reason, expected: of the change file: why there is a new version, and which rows are meant to differ.
-        policy: of the change file: whether a person approves that the version serves.
         different: why no row of one version has a counterpart in the other, so that no comparison can pass, and a person must accept
             the switch; empty: they can be compared.
     """
@@ -128,7 +94,6 @@ class Parity:
     by_record: bool = False
     reason: str = ""
     expected: tuple[Expected, ...] = ()
-    policy: str = APPROVAL
     different: tuple[str, ...] = ()
 
     @property

@@ -176,7 +176,7 @@ def compare_versions(settings: Settings, name: str, spark: Spark, progress: Prog
     nothing = Comparison(0, 0)
     parity = Parity(
         name, beside, declared.sha256, None, None, proofs, SchemaChange(), nothing, 0, (), reasons,
-        reason=declared.changes.reason, expected=declared.changes.expected(), policy=declared.changes.switch,
+        reason=declared.changes.reason, expected=declared.changes.expected(),
     )  # fmt: skip
     if way.kind == ACCEPTED:
         return _incomparable(parity, way)

@@ -20,7 +20,7 @@ from rivertwice.retention.view import view_retention
 from rivertwice.storage.places import free_bytes
 from rivertwice.timeline.lineage import head_path, load_timeline
 from rivertwice.versions.begin import Wanted, find_wanted
-from rivertwice.versions.model import changes_path
+from rivertwice.versions.changes import changes_path
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,6 @@ from rivertwice.core.settings import Settings
 from rivertwice.timeline.served_stamp import follow_stamp
 from rivertwice.timeline.version_records import read_versions
 from rivertwice.versions.begin import require_version, way_of
-from rivertwice.versions.changes import read_changes
-from rivertwice.versions.comparisons import find_outdated, newest_comparison
-from rivertwice.versions.model import switches_by_itself
-from rivertwice.versions.proof import read_proof
 from rivertwice.versions.serve import require_switchable, served_before
 
 
@@ -25,14 +21,12 @@ class Choice:
     Attributes:
         version: its name; serving: the version that serves now.
         compares: whether the two are compared first; a version that served before is not, nor one whose rows have no counterpart.
-        by_itself: whether its change file lets the DAG switch without a person, if the comparison passes with nothing left out.
         different: why its rows cannot be compared, so that a person must accept the switch; empty: nobody must.
     """
 
     version: str
     serving: str
     compares: bool
-    by_itself: bool
     different: Sequence[str] = ()
 
 
@@ -71,7 +65,7 @@ def choice_of(settings: Settings, version: str) -> Choice:
     if compares:
         different = way_of(settings, require_version(settings, version), serving).reasons
         compares = not different
-    return Choice(version, serving, compares, compares and switches_by_itself(settings, version), different)
+    return Choice(version, serving, compares, different)
 
 
 def explain_not_needed(choice: Choice) -> str:
@@ -86,23 +80,6 @@ def explain_not_needed(choice: Choice) -> str:
         f"{name} served before, so nothing is compared and nothing must be accepted; nothing was switched; "
         f"`rivertwice version serve {name}` goes back to it"
     )
-
-
-def find_not_due(settings: Settings, choice: Choice) -> str:
-    """Return why nobody but a person can let a version serve now; empty if it may be compared and switched by itself."""
-    if not choice.by_itself:
-        return f"{choice.version} serves when a person asks for it"
-    proofs = read_proof(settings.pipeline(choice.serving)), read_proof(settings.pipeline(choice.version))
-    lacks = [proof.lacks for proof in proofs if proof.lacks]
-    if lacks:
-        return "; ".join(lacks)
-    newest = newest_comparison(settings.pipeline(choice.version))
-    if newest is None or newest.proofs != proofs or (newest.passed and not newest.left_out):
-        return ""
-    declared = read_changes(settings, choice.version).sha256
-    if find_outdated(newest, proofs, declared, choice.serving):
-        return ""
-    return f"nothing changed since comparison {newest.run}, which found: {newest.verdict}"
 
 
 def _newest_open(settings: Settings, pipeline: str, serving: str) -> str:

@@ -15,7 +15,7 @@ from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import Acceptance, Version, read_versions
 from rivertwice.versions.accept import find_unready
 from rivertwice.versions.begin import way_of
-from rivertwice.versions.changes import read_changes
+from rivertwice.versions.changes import changes_path, read_changes
 from rivertwice.versions.comparisons import StoredComparison, find_outdated, newest_comparison
 from rivertwice.versions.model import (
     ACCEPT,
@@ -28,7 +28,6 @@ from rivertwice.versions.model import (
     SERVE,
     Proof,
     Step,
-    changes_path,
 )
 from rivertwice.versions.proof import read_proof
 from rivertwice.versions.serve import read_switches, served_before

@@ -20,8 +20,7 @@ from rivertwice.timeline.sequence import publish, read_sequence
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import read_versions
 from rivertwice.versions.comparisons import store_comparison
-from rivertwice.versions.model import changes_path
-from rivertwice.versions.serve import read_switches, serve_version
+from rivertwice.versions.serve import read_switches
 from rivertwice.versions.try_model import Change, Comparison, Example
 
 pytestmark = pytest.mark.airflow
@@ -32,7 +31,7 @@ YES = {"chosen_options": ["Approve"], "responded_by_user": {"id": "1", "name": "
 class Run:
     """A run of `switch__p` as Airflow hands it to its tasks; what the tasks `compare` and `approve` do is given."""
 
-    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch, run_type: str = "manual") -> None:
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         from rivertwice.airflow.dags import switch_dag
 
         for name, value in world.settings.to_env().items():
@@ -41,7 +40,7 @@ class Run:
         self.dag = switch_dag(world.settings, load_definition(world.settings.definition_folder("p")))
         self.answer: dict[str, Any] | None = None
         self.context: dict[str, Any] = {
-            "dag_run": SimpleNamespace(dag_id=self.dag.dag_id, run_id=RUN, run_type=run_type, conf={}),
+            "dag_run": SimpleNamespace(dag_id=self.dag.dag_id, run_id=RUN, run_type="manual", conf={}),
             "params": {"version": None, "reason": None},
             "ti": SimpleNamespace(try_number=1, xcom_pull=lambda task_ids: self.answer),
         }
@@ -87,21 +86,9 @@ def run(world: World, monkeypatch: pytest.MonkeyPatch) -> Run:
     return Run(world, monkeypatch)
 
 
-def let_it(world: World) -> None:
-    path = changes_path(world.settings, "p@v2")
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("reason: a hundred more\nswitch: automatic\n")
-
-
-def declared(world: World) -> str:
-    from rivertwice.versions.changes import read_changes
-
-    return read_changes(world.settings, "p@v2").sha256
-
-
 def test_an_approved_version_serves_and_the_record_says_by_whom(run: Run, world: World) -> None:
+    assert run.dag.schedule is None
     found = run.found()
-    assert found["asks"]
     assert found["subject"] == "Let p@v2 serve in place of p?"
     assert "| as declared | 7 | the count begins at a hundred (`n`) |" in found["body"]
     assert "asked for in Airflow" in found["body"]
@@ -181,32 +168,21 @@ def test_going_back_compares_nothing_and_asks_all_the_same(run: Run, world: Worl
     seq = read_sequence(world.new)[-1].seq
     payload = {"backfill": "b7", "ranges": [[0, 7_200_000]], "bundle": world.bundle, "as_of": {}, "semantics": "s"}
     publish(world.new, payload, expected_seq=seq, now=AT.replace(year=2100))
-    let_it(world)
     choice = run.choose("p", "the new one is wrong")
     assert run.do("comparison_wanted", choice) == []
     found = dict(run.do("gate", choice))
-    assert (found["asks"], found["run"]) == (True, None)
+    assert found["run"] is None
     assert "p served before, so nothing is compared" in found["body"]
     assert "b7: [1970-01-01T00:00:00Z, 1970-01-01T02:00:00Z)" in found["body"]
     run.serve(found)
     assert serving_by_stamp(world.old) == "p"
     assert read_switches(world.old)[-1]["reason"] == "the new one is wrong"
     again = run.choose()
-    assert (again["version"], again["compares"], again["by_itself"]) == ("p@v2", False, False)
+    assert (again["version"], again["compares"]) == ("p@v2", False)
 
 
-def test_a_version_that_may_serves_without_a_person(run: Run, world: World) -> None:
-    let_it(world)
-    found = run.found(declared=declared(world))
-    assert not run.do("approval_wanted", found)
-    run.serve(found, None)
-    assert read_switches(world.old)[-1]["by"] == "Airflow, as the change file allows"
-
-
-def test_windows_that_are_left_out_ask_a_person_whatever_the_policy(run: Run, world: World) -> None:
-    let_it(world)
-    found = run.found(declared=declared(world), left_out=(GONE,))
-    assert run.do("approval_wanted", found)
+def test_a_person_is_told_of_windows_that_are_left_out(run: Run) -> None:
+    found = run.found(left_out=(GONE,))
     assert "**Left out: 3 windows**" in found["body"]
 
 
@@ -220,47 +196,6 @@ def test_a_version_that_cannot_serve_is_a_refused_form(run: Run, asked: str, sai
     with pytest.raises(AirflowFailException, match=said) as no:
         run.choose(asked)
     assert isinstance(no.value.__cause__, RequestError)
-
-
-def test_a_scheduled_run_switches_only_what_may_and_is_proved(
-    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from airflow.sdk.exceptions import AirflowSkipException
-
-    assert run.dag.schedule is None
-    scheduled = Run(world, monkeypatch, "scheduled")
-    with pytest.raises(AirflowSkipException, match="p@v2 serves when a person asks for it"):
-        scheduled.choose()
-    let_it(world)
-    scheduled = Run(world, monkeypatch, "scheduled")
-    assert scheduled.dag.schedule is not None
-    choice = scheduled.choose()
-    scheduled.compare(choice, declared=declared(world), reasons=("1 row differs without a cause",))
-    with pytest.raises(AirflowSkipException, match="nothing changed since comparison pc-"):
-        scheduled.choose()
-    world.seal("r2")  # more is proved
-    scheduled.context["ti"].try_number = 2
-    found = scheduled.found(declared=declared(world), minute=1)
-    assert found["run"] is not None
-
-
-@pytest.mark.proves("howto-upgrade.md#let-it-serve-through-airflow")
-def test_a_scheduled_run_waits_for_proofs_and_never_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow.sdk.exceptions import AirflowSkipException
-
-    world = World(tmp_path)
-    let_it(world)
-    scheduled = Run(world, monkeypatch, "scheduled")
-    with pytest.raises(AirflowSkipException, match="no reconcile has proved what p serves"):
-        scheduled.choose()
-    world.seal("r1")
-    scheduled.serve(scheduled.found(declared=declared(world)), None)
-    with pytest.raises(AirflowSkipException, match="p has no version besides p@v2, which serves"):
-        scheduled.choose()
-    assert not switch_steps.may_switch_by_itself(world.settings, "p")
-    serve_version(world.settings, "p", by="test", now=AT)
-    with pytest.raises(AirflowSkipException, match="p@v2 serves when a person asks for it"):
-        scheduled.choose()
 
 
 @pytest.fixture
@@ -286,10 +221,9 @@ def test_rows_that_cannot_be_compared_are_accepted_by_a_person_who_says_why(
     choice = run.choose(reason="as planned")
     assert run.do("comparison_wanted", choice) == []
     found = dict(run.do("gate", choice))
-    assert (found["asks"], found["run"]) == (True, None)
+    assert found["run"] is None
     assert "**No row was compared**: the windows changed from 1 hour to 2 hours" in found["body"]
     assert "| windows | 8 | 5 |" in found["body"]
-    assert run.do("approval_wanted", found)
     with pytest.raises(AirflowFailException, match="nobody approved"):
         run.serve(found, None)
     assert serving_by_stamp(world.old) == "p"
@@ -302,20 +236,6 @@ def test_rows_that_cannot_be_compared_are_accepted_by_a_person_who_says_why(
     assert run.do("report", "p", done)["not_counted"] == []
     (_, row) = describe_versions(world.settings, "p", AT)
     assert row["accepted"]["reason"] == "as planned"
-
-
-def test_an_automatic_policy_does_not_accept_rows_that_cannot_be_compared(
-    other_windows: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from airflow.sdk.exceptions import AirflowSkipException
-
-    let_it(other_windows)
-    scheduled = Run(other_windows, monkeypatch, "scheduled")
-    with pytest.raises(AirflowSkipException, match="p@v2 serves when a person asks for it"):
-        scheduled.choose()
-    run = Run(other_windows, monkeypatch)
-    found = dict(run.do("gate", run.choose(reason="as planned")))
-    assert run.do("approval_wanted", found)
 
 
 def test_the_dag_refuses_and_accepts_by_what_the_command_line_does(

@@ -134,6 +134,10 @@ REMOVED: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         lambda document: document["stream"].update(catch_up={"by_batch_when": "6 hours"}),
         "stream.catch_up was removed: only a person leaves a backlog to batch, with `rivertwice catch-up NAME --by-batch`",
     ),
+    (
+        lambda document: document.update(airflow={"schedules": {"switch": "1 hour"}}),
+        "airflow.schedules.switch was removed: `switch__NAME` runs when a person starts it",
+    ),
 ]
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from rivertwice.core.errors import DefinitionError
 from rivertwice.core.settings import Settings
-from rivertwice.versions.changes import ColumnsChange, read_changes, undeclared_columns
-from rivertwice.versions.model import changes_path
+from rivertwice.versions.changes import ColumnsChange, changes_path, read_changes, undeclared_columns
 from rivertwice.versions.try_model import Expected, Retyped, SchemaChange
 
 GOOD = """
@@ -52,6 +51,10 @@ def test_the_file_of_a_version_declares_columns_and_rows(tmp_path: Path) -> None
         ("reason: r\npercent: 3", "percent"),
         ("reason: [", "is not YAML"),
         ("- 1", "v2.yaml"),
+        (
+            "reason: r\nswitch: automatic",
+            "line 2, column 1: switch was removed: a person approves each.*remove the field",
+        ),
     ],
 )
 def test_a_file_that_says_too_little_is_refused(tmp_path: Path, text: str, said: str) -> None:

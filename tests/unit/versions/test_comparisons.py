@@ -21,6 +21,7 @@ from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.sequence import publish, read_sequence
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.versions.begin import begin_version
+from rivertwice.versions.changes import changes_path
 from rivertwice.versions.comparisons import (
     KEPT,
     StoredComparison,
@@ -32,7 +33,7 @@ from rivertwice.versions.comparisons import (
     require_valid,
     store_comparison,
 )
-from rivertwice.versions.model import Proof, changes_path, switches_by_itself
+from rivertwice.versions.model import Proof
 from rivertwice.versions.serve import serve_version
 
 
@@ -193,16 +194,23 @@ def test_a_version_that_is_dropped_takes_its_alerts_along(world: World) -> None:
     assert firing == ["backfill__p.plan"]
 
 
-@pytest.mark.parametrize(
-    ("text", "by_itself"),
-    [("reason: x\nswitch: automatic\n", True), ("reason: x\nswitch: approval\n", False), ("reason: x\n", False), ("[", False)],
-)  # fmt: skip
-def test_only_a_change_file_that_says_so_switches_by_itself(world: World, text: str, by_itself: bool) -> None:
-    path = changes_path(world.settings, "p@v2")
-    assert not switches_by_itself(world.settings, "p@v2")
-    path.parent.mkdir()
-    path.write_text(text)
-    assert switches_by_itself(world.settings, "p@v2") is by_itself
+def test_a_change_file_that_asks_for_a_switch_without_a_person_is_refused(world: World) -> None:
+    store(world)
+    declare(world)
+    with changes_path(world.settings, "p@v2").open("a") as file:
+        file.write("switch: automatic\n")
+    write_intent(world.new, "stopped", "test", AT)
+    done = CliRunner().invoke(cli, ["version", "serve", "p@v2", "--yes"], env=world.settings.to_env())
+    assert done.exit_code == 1
+    assert "v2.yaml: line 2, column 1: switch was removed: a person approves each switch" in done.stderr
+    assert serving_by_stamp(world.old) == "p"
+
+
+def test_a_comparison_of_an_earlier_release_is_read(world: World) -> None:
+    stored = store(world)
+    (file,) = (world.new.root / "comparisons").iterdir()
+    file.write_text(json.dumps({**json.loads(file.read_text()), "policy": "automatic"}))
+    assert newest_comparison(world.new) == replace(stored, reasons=[], warnings=[])
 
 
 def test_a_version_is_compared_with_the_one_that_serves_now(world: World) -> None:

@@ -15,8 +15,8 @@ from rivertwice.cli.main import cli
 from rivertwice.read.timelines import describe_versions
 from rivertwice.timeline.intent import write_intent
 from rivertwice.versions.begin import drop_version
+from rivertwice.versions.changes import changes_path
 from rivertwice.versions.comparisons import store_comparison
-from rivertwice.versions.model import changes_path
 from rivertwice.versions.view import BACK, COMPARE, DECLARE, NONE, RECONCILE, SERVE, view_versions
 
 
