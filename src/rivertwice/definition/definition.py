@@ -95,7 +95,6 @@ def parse_files(files: Mapping[str, bytes], where: str, *, is_stored: bool = Fal
         raise DefinitionError(message)
     value = _yaml(texts[YAML_FILE], f"{where}/{YAML_FILE}")
     value = _without_removed(value, texts[YAML_FILE], f"{where}/{YAML_FILE}", is_stored=is_stored)
-    value = without_webhooks(value) if is_stored else value
     for name in ("transform_sql", "rows_sql", "fold_py", "fast_sql"):
         if name in value:
             message = f"{where}/{YAML_FILE}: {_place_in(texts[YAML_FILE], name)}{name} is not a field; put the text into {name.replace('_', '.')}"
@@ -187,7 +186,7 @@ def _without_removed(value: dict[str, Any], text: str, file: str, *, is_stored: 
             message = f"{file}: {_place_in(text, *path)}{'.'.join(path)} was removed: {instead}; remove the field"
             raise DefinitionError(message)
         value = left
-    return value
+    return dict(without_webhooks(value)) if is_stored else value
 
 
 def _drop(value: Any, path: Sequence[str]) -> Any:
