@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
 from rivertwice.core.errors import RequestError
+from rivertwice.core.plain import to_plain
 
 RESULTS = "campaign.jsonl"
 

@@ -7,9 +7,10 @@ from datetime import date
 import click
 
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import Frame, FriendlyGroup, as_fields, example, pass_frame, to_plain
+from rivertwice.cli.frame import Frame, FriendlyGroup, as_fields, example, pass_frame
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import require_topic
+from rivertwice.core.plain import to_plain
 
 
 @click.group(cls=FriendlyGroup, epilog=example("rivertwice replay flights --from 2013-06-30 --to 2013-07-01"))

@@ -17,7 +17,7 @@ from rivertwice.core.errors import LostRaceError, ServiceError
 from rivertwice.savepoint.manifest import RESTING
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.record import RECORDED, Operation
-from rivertwice.savepoint.operations.steps import PLANS, Plan, R, Step
+from rivertwice.savepoint.operations.steps import PLANS, OperationPlan, R, Step
 from rivertwice.stream.seal import SEALED
 from rivertwice.timeline.intent import Intent
 
@@ -188,7 +188,7 @@ class WorldEffects(ABC, Generic[R]):
         raise ServiceError(message)
 
 
-def in_points(plan: Plan[Any], steps: Generator[str | int, None, Any]) -> Steps:
+def in_points(plan: OperationPlan[Any], steps: Generator[str | int, None, Any]) -> Steps:
     """Let the engine's steps be the model's points."""
     while True:
         try:
@@ -199,7 +199,7 @@ def in_points(plan: Plan[Any], steps: Generator[str | int, None, Any]) -> Steps:
 
 
 def run_operation(
-    plan: Plan[R], effects: WorldEffects[R], savepoint: str | None, *, stop_after: int | None = None
+    plan: OperationPlan[R], effects: WorldEffects[R], savepoint: str | None, *, stop_after: int | None = None
 ) -> Generator[int, None, R]:
     """Run an operation, or resume the one that was cut off; return its record."""
     _lock(effects.world, effects.me)
@@ -208,7 +208,7 @@ def run_operation(
     return record
 
 
-def abandon_operation(plan: Plan[R], effects: WorldEffects[R]) -> Steps:
+def abandon_operation(plan: OperationPlan[R], effects: WorldEffects[R]) -> Steps:
     """Give up what was cut off."""
     _lock(effects.world, effects.me)
     yield from in_points(plan, engine.abandon(plan, effects))

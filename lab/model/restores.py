@@ -27,7 +27,7 @@ from rivertwice.savepoint.manifest import RESTING
 from rivertwice.savepoint.operations.engine import HEAD_MOVED
 from rivertwice.savepoint.operations.fall_back import moved_since, select_candidates
 from rivertwice.savepoint.operations.record import CHECKED, DRAINED, FORKED, REPLAYED, Restore
-from rivertwice.savepoint.operations.steps import Plan, Step, select_plan
+from rivertwice.savepoint.operations.steps import OperationPlan, Step, select_plan
 from rivertwice.savepoint.plan import is_on_path
 from rivertwice.stream.damage import CheckpointView
 from rivertwice.timeline.lineage import fork_of
@@ -52,7 +52,7 @@ def run_planned(world: World, me: Process) -> Steps:
     yield from run_operation(_plan(world, planned=True), RestoreEffects(world, me, Restore), RESTING)
 
 
-def _plan(world: World, *, planned: bool = False) -> Plan[Restore]:
+def _plan(world: World, *, planned: bool = False) -> OperationPlan[Restore]:
     unfinished = world.unfinished(Restore)
     return select_plan(planned=unfinished[-1].planned if unfinished else planned, upgrade=False)
 

@@ -19,7 +19,7 @@ from rivertwice.agent.act import page, record_event
 from rivertwice.cli import frame
 from rivertwice.cli.catalogue import COMMAND_GROUP, added_commands
 from rivertwice.cli.checks import exit_code_of_gate, summary_text
-from rivertwice.cli.frame import as_table, as_unexpected, exit_code_of, to_plain
+from rivertwice.cli.frame import as_table, as_unexpected, exit_code_of
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import (
     AuditError,
@@ -31,6 +31,7 @@ from rivertwice.core.errors import (
     UnknownOutcomeError,
 )
 from rivertwice.core.instants import utc_now
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.reconcile.gate import Gate, GateAlert
 from rivertwice.timeline.intent import read_intent

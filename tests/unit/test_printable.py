@@ -17,10 +17,10 @@ from click.testing import CliRunner, Result
 import rivertwice
 from homes.ledger import NOW, ledger_row
 from rivertwice.agent.act import record_event
-from rivertwice.cli.frame import to_plain
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import ConfigError
 from rivertwice.core.instants import utc_now
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.core.text import log_to_stdout, printable, printable_json, printable_line
 from rivertwice.storage import delta

@@ -19,6 +19,7 @@ from airflow.sdk import (
     task,
 )
 
+from rivertwice.acts.act import REASON_LENGTH, REASON_PATTERN
 from rivertwice.airflow import announce_steps, steps
 from rivertwice.airflow.alerts import AlertNotifier, RecoveryNotifier
 from rivertwice.airflow.announce_steps import served_asset
@@ -26,10 +27,8 @@ from rivertwice.airflow.connections import connected
 from rivertwice.airflow.operate_forms import (
     INSTANT_LENGTH,
     INSTANT_PATTERN,
-    REASON_LENGTH,
     REASON_OF_MANUAL,
     REASON_OF_SCHEDULE,
-    REASON_PATTERN,
 )
 from rivertwice.airflow.operators import BackfillOperator, RivertwiceSparkOperator
 from rivertwice.core.installed import base_of

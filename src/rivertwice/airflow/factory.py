@@ -13,8 +13,7 @@ import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from rivertwice.airflow import dags, operate_dags
-from rivertwice.airflow import dags as repair_dag
+from rivertwice.airflow import dags, operate
 from rivertwice.airflow.definitions import find_definitions
 from rivertwice.core.installed import base_of
 from rivertwice.core.settings import Settings
@@ -32,11 +31,9 @@ _VERBS = (
     (dags.reconcile_full_dag, None),
     (dags.backfill_dag, None),
     (dags.correct_dag, dags.queues_late_windows),
-    (repair_dag.repair_dag, repair_dag.can_repair),
+    (dags.repair_dag, dags.can_repair),
     (dags.switch_dag, dags.is_first_version),
-    (operate_dags.restore_dag, None),
-    (operate_dags.rewind_dag, None),
-    (operate_dags.operate_dag, None),
+    (operate.operate_dag, None),
 )
 
 

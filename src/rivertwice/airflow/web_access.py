@@ -85,8 +85,6 @@ VERBS = (
     "archive",
     "repair",
     "switch",
-    "restore",
-    "rewind",
     "operate",
 )
 """The verbs of a pipeline's DAGs; `supervise`, which each pipeline has, comes first."""

@@ -14,14 +14,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from rivertwice.acts.act import REASON_LENGTH, REASON_PATTERN
+from rivertwice.acts.dead_letter import PLACE_LENGTH, PLACE_PATTERN, VALUE_LENGTH
 from rivertwice.airflow.operate_forms import (
     INSTANT_LENGTH,
     INSTANT_PATTERN,
-    PLACE_LENGTH,
-    PLACE_PATTERN,
-    REASON_LENGTH,
-    REASON_PATTERN,
-    VALUE_LENGTH,
     VERSION_PATTERN,
 )
 from rivertwice.core.errors import RequestError

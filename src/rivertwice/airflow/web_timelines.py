@@ -17,11 +17,11 @@ from fastapi.responses import Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from rivertwice import acts
 from rivertwice.airflow.dag_names import dag_id, dag_of_step
-from rivertwice.airflow.operate_forms import ABANDON, AMEND, DISCARD, PIN, PROVE, UNPIN
 from rivertwice.airflow.switch_steps import APPROVE
 from rivertwice.airflow.web_access import PipelineDep, SettingsDep, answer
-from rivertwice.airflow.web_registry import FLAG, NAME, PLACE, RECORD, RUN, Act, Answer, Field, Start, register
+from rivertwice.airflow.web_registry import FLAG, NAME, PLACE, RECORD, RUN, TEXT, Act, Answer, Field, Start, register
 from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.instants import to_iso, utc_now
 from rivertwice.read.side_rows import describe_late, describe_letters, describe_one
@@ -30,14 +30,35 @@ from rivertwice.read.timelines import describe_versions, view_timelines
 # What a person may do to savepoints, timelines, versions and dead letters.
 
 REJECT = "Reject"
-_SAVEPOINT = Field("savepoint", "Savepoint", NAME, required=True)
-_ANY_SAVEPOINT = Field("savepoint", "Savepoint; empty: the newest proved one", NAME)
-_UNPROVED = Field("unproved", "Accept one that was never proved", FLAG)
 _RUN = Field("run", "Run", RUN, required=True)
+_KINDS = {"savepoint": NAME, "place": PLACE, "value": RECORD}
+"""What the page takes in a field of an act; a flag is a box to tick, anything else a line of text."""
+_PREVIEWS = {
+    "savepoint.restore": "preview/savepoint.restore",
+    "savepoint.rewind": "preview/savepoint.rewind",
+    "dead.amend": "letter",
+    "dead.discard": "preview/discard",
+}
 
 
-def _operate(act: str) -> Start:
-    return Start({"act": act})
+def _on_page(act: acts.Act[Any]) -> Act:
+    """Return an act as the page has it: its dialog starts `operate__P`."""
+    fields = tuple(
+        Field(each.name, each.title, FLAG if each.is_flag else _KINDS.get(each.name, TEXT), required=each.is_required)
+        for each in acts.fields_of(act.request)
+        if each.name != "reason"
+    )
+    return Act(
+        act.name,
+        act.title,
+        act.says,
+        "operate",
+        Start({"act": act.name}, takes_confirm=bool(act.confirm)),
+        fields,
+        changes_served=bool(act.confirm),
+        wants_reason=act.wants_reason or bool(act.confirm),
+        preview=_PREVIEWS.get(act.name),
+    )
 
 
 TIMELINE_ACTS = (
@@ -56,52 +77,6 @@ TIMELINE_ACTS = (
         "rotate",
         Start({"prove": False}),
         wants_reason=False,
-    ),
-    Act(
-        PROVE,
-        "Prove",
-        "The savepoint is restored aside, and recorded batches are replayed and compared. The stream runs on.",
-        "operate",
-        _operate(PROVE),
-        (_SAVEPOINT,),
-        wants_reason=False,
-    ),
-    Act(PIN, "Pin", "No prune deletes the savepoint.", "operate", _operate(PIN), (_SAVEPOINT,), wants_reason=False),
-    Act(
-        UNPIN,
-        "Unpin",
-        "A prune may delete the savepoint.",
-        "operate",
-        _operate(UNPIN),
-        (_SAVEPOINT,),
-        wants_reason=False,
-    ),
-    Act(
-        "restore",
-        "Restore",
-        "The stream drains and continues from the savepoint on a new timeline. What is served stays as it is.",
-        "restore",
-        Start(takes_confirm=True),
-        (_ANY_SAVEPOINT, Field("planned", "Take the savepoint now; nothing is replayed", FLAG), _UNPROVED),
-        changes_served=True,
-        preview="preview/restore",
-    ),
-    Act(
-        "rewind",
-        "Rewind",
-        "The stream stops, a new timeline computes again what followed the savepoint, and then serves. Windows may change.",
-        "rewind",
-        Start(takes_confirm=True),
-        (_ANY_SAVEPOINT, _UNPROVED),
-        changes_served=True,
-        preview="preview/rewind",
-    ),
-    Act(
-        ABANDON,
-        "Give up",
-        "The operation that was cut off is given up: the old head serves on, and the stream runs again if it ran before.",
-        "operate",
-        _operate(ABANDON),
     ),
     Act(
         "switch",
@@ -129,24 +104,6 @@ TIMELINE_ACTS = (
         (_RUN,),
     ),
     Act(
-        AMEND,
-        "Amend",
-        "The record gets the value that it should have had, if the definition accepts it. A backfill of its window brings it into what is served.",
-        "operate",
-        _operate(AMEND),
-        (Field("place", "Place", PLACE, required=True), Field("value", "Value", RECORD, required=True)),
-        preview="letter",
-    ),
-    Act(
-        DISCARD,
-        "Discard",
-        "It is right to leave these records out. They stay in the log.",
-        "operate",
-        _operate(DISCARD),
-        (Field("place", "Place", PLACE), Field("kind", "All open ones of this kind")),
-        preview="preview/discard",
-    ),
-    Act(
         "late.correct",
         "Correct what is due",
         "The windows of the late queue that are due are computed again and published.",
@@ -156,7 +113,7 @@ TIMELINE_ACTS = (
     ),
 )
 
-register(*TIMELINE_ACTS)
+register(*TIMELINE_ACTS, *(_on_page(act) for act in acts.ACTS.values()))
 
 router = APIRouter(prefix="/api/p/{name}")
 _STATES = ("open", "amended", "discarded")
@@ -188,65 +145,6 @@ def versions(
     dag = dag_id("switch", one.name)
     asks = _question(session, dag) if _may(user, dag, "GET", DagAccessEntity.HITL_DETAIL) else None
     return answer(request, {"versions": rows, "question": asks})
-
-
-@router.get("/preview/restore")
-def preview_restore(
-    one: PipelineDep,
-    settings: SettingsDep,
-    user: GetUserDep,
-    savepoint: str = "",
-    planned: bool = False,
-    unproved: bool = False,
-) -> dict[str, Any]:
-    """Return what a restore would do; nothing is done.
-
-    Raises:
-        HTTPException: 403, the person may not restore; 409, it cannot be done, with the reason.
-    """
-    from rivertwice.read.previews import damage_of, restore_rows, step_rows
-    from rivertwice.savepoint.manifest import RESTING
-    from rivertwice.savepoint.operations.restore import show_restore
-
-    _require_start(user, "restore", one.name)
-    try:
-        plan = show_restore(settings, one.name, RESTING if planned else savepoint or None, unproved=unproved)
-    except (RivertwiceError, OSError) as error:
-        raise HTTPException(409, str(error)) from None
-    return {
-        "rows": restore_rows(plan),
-        "steps": step_rows(plan),
-        "resumes": plan.resumes,
-        "warning": damage_of(plan),
-        "refusals": [] if plan.refusal is None else [plan.refusal],
-    }
-
-
-@router.get("/preview/rewind")
-def preview_rewind(
-    one: PipelineDep, settings: SettingsDep, user: GetUserDep, savepoint: str = "", unproved: bool = False
-) -> dict[str, Any]:
-    """Return what a rewind would change; nothing is done.
-
-    Raises:
-        HTTPException: 403, the person may not rewind; 409, it cannot be done, with the reason.
-    """
-    from rivertwice.read.previews import reread_rows, rewind_rows, step_rows
-    from rivertwice.savepoint.operations.rewind import show_rewind
-
-    _require_start(user, "rewind", one.name)
-    try:
-        plan = show_rewind(settings, one.name, savepoint or None, unproved=unproved)
-    except (RivertwiceError, OSError) as error:
-        raise HTTPException(409, str(error)) from None
-    return {
-        "rows": rewind_rows(plan),
-        "reread": reread_rows(plan),
-        "steps": step_rows(plan),
-        "resumes": plan.resumes,
-        "warning": None,
-        "refusals": list(plan.refusals) if plan.resumes is None else [],
-    }
 
 
 @router.get("/dead-letters")
@@ -293,6 +191,32 @@ def preview_discard(
     except RivertwiceError as error:
         raise HTTPException(404, str(error)) from None
     return answer(request, {"chosen": found["chosen"], "sample": found["sample"]})
+
+
+@router.get("/preview/{act}")
+def preview(request: Request, act: str, one: PipelineDep, settings: SettingsDep, user: GetUserDep) -> dict[str, Any]:
+    """Return what an act would do, asked for by its fields in the query; nothing is done.
+
+    Raises:
+        HTTPException: 403, the person may not do it; 409, it cannot be done, with the reason.
+    """
+    _require_start(user, "operate", one.name)
+    try:
+        chosen = acts.find_act(act)
+        flags = {each.name for each in acts.fields_of(chosen.request) if each.is_flag}
+        values = {name: value == "true" if name in flags else value for name, value in request.query_params.items()}
+        world = acts.World(settings, str(user.get_name()), utc_now())
+        plan = chosen.plan(world, acts.parse_request(chosen, values, one.name))
+    except (RivertwiceError, OSError) as error:
+        raise HTTPException(409, str(error)) from None
+    return {
+        "rows": plan.rows,
+        "steps": [{"number": step.number, "does": step.does, "state": step.state} for step in plan.steps],
+        "resumes": plan.resumes,
+        "warning": plan.warning,
+        "refusals": list(plan.refusals),
+        "reread": plan.reread,
+    }
 
 
 @router.get("/late")

@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, to_plain
+from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_fields, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.warm import on_engine
+from rivertwice.core.plain import to_plain
 
 
 @click.command(epilog=example("rivertwice archive flight_delays"))

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
-from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument, range_of, range_options, renamed_option
 from rivertwice.cli.served import await_served
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.errors import NothingStaleError, RequestError
+from rivertwice.core.plain import to_plain
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
 from rivertwice.cli.options import INSTANT, name_argument, range_of, range_options, renamed_option
 from rivertwice.cli.results import parse_key
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.errors import RequestError
+from rivertwice.core.plain import to_plain
 
 if TYPE_CHECKING:
     from rivertwice.versions.advise_model import Advice

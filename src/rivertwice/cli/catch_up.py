@@ -12,9 +12,10 @@ import click
 
 from rivertwice.cli.asking import Consent, Preview, asks_first
 from rivertwice.cli.cases import DurationType
-from rivertwice.cli.frame import DEFECT, Frame, example, pass_frame, to_plain
+from rivertwice.cli.frame import DEFECT, Frame, example, pass_frame
 from rivertwice.cli.options import name_argument
 from rivertwice.core.errors import RequestError, ServiceError
+from rivertwice.core.plain import to_plain
 from rivertwice.core.waits import Deadline, Measured
 
 if TYPE_CHECKING:

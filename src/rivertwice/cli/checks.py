@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import DEFECT, OK, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.cli.frame import DEFECT, OK, Frame, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument, range_of, range_options, renamed_option
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.errors import RequestError
+from rivertwice.core.plain import to_plain
 from rivertwice.timeline.verdicts import VERDICTS
 
 PAIRS = ("stream", "served")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import getpass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, say, to_plain
+from rivertwice.cli.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, say
+from rivertwice.cli.operations import run_act
 from rivertwice.cli.options import name_argument, named_reason, reason_option, renamed_option
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.errors import RequestError
+from rivertwice.core.plain import to_plain
 
 if TYPE_CHECKING:
     from rivertwice.timeline.dead_letters import DeadLetter
@@ -163,36 +164,17 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
     It is decoded at once, and refused if it is still not acceptable. Key, headers and timestamp stay the record's own. The stream is not touched; what is served changes with the next
     backfill of the record's window, which the next reconcile finds stale.
     """
-    from rivertwice.core.instants import utc_now
-    from rivertwice.definition.definition import load_definition
-    from rivertwice.engine.session import spark_on_demand
-    from rivertwice.timeline.dead_cure import problem_with
-    from rivertwice.timeline.dead_letters import cure_applies
-    from rivertwice.timeline.dead_summary import amend as decide
-
-    why = named_reason(reason)
     if (value is None) == (file is None):
         message = "give the amended record either with --value or with --file; nothing was done"
         raise RequestError(message)
     data = file.read_bytes() if file is not None else (value or "").encode()
-    letter = _find(frame, name, place)
-    definition = load_definition(frame.settings.definition_folder(name))
-    frame.progress("decoding ...")
-    with spark_on_demand(frame.settings.with_local_spark(), "rivertwice-dead", quick=True) as spark:
-        done = decide(
-            frame.settings.pipeline(name),
-            letter,
-            data,
-            lambda rejected, cure: problem_with(spark(), definition, rejected, cure),
-            why=why,
-            by=getpass.getuser(),
-            now=utc_now(),
-        )
-    if cure_applies(definition, letter.topic):
+    asked = {"place": place, "data": data, "reason": named_reason(reason)}
+    done = run_act(frame, "dead.amend", frame.known_pipeline(name), asked)
+    if done["applies"]:
         then = f"reconcile and backfill {name}, and what is served counts it"
     else:
         then = "recorded and counted only: no rule explains what it changes of sessions, folds and tables"
-    frame.emit(done, f"{place}: amended (number {done.seq}); {then}")
+    frame.emit(done, f"{place}: amended (number {done['seq']}); {then}")
 
 
 @dead.command(
@@ -213,10 +195,6 @@ def discard(frame: Frame, name: str, place: str | None, kind: str | None, reason
 
     With --kind all open ones of a kind. Each stays in the log and in the table.
     """
-    from rivertwice.core.instants import utc_now
-    from rivertwice.timeline.dead_letters import OPEN
-    from rivertwice.timeline.dead_summary import discard as decide
-
     if why is not None:  # as it was called before: --reason was the kind, and --why the reason
         say("rivertwice: --reason and --why are now --kind and --reason; the next version accepts only these", err=True)
         kind, reason = reason, why
@@ -224,13 +202,6 @@ def discard(frame: Frame, name: str, place: str | None, kind: str | None, reason
     if (place is None) == (kind is None):
         message = "name one record by its PLACE, or all open ones by --kind; nothing was done"
         raise RequestError(message)
-    chosen = (
-        [_find(frame, name, place)]
-        if place is not None
-        else [letter for letter in _letters(frame, name) if letter.state == OPEN and letter.reason == kind]
-    )
-    if not chosen:
-        message = f"{name} has no open dead letter with reason {str(kind)[:80]!r}, so nothing was discarded; see `rivertwice dead list {name}`"
-        raise RequestError(message)
-    done = decide(frame.settings.pipeline(name), chosen, why=why, by=getpass.getuser(), now=utc_now())
-    frame.emit(done, f"{name}: {len(done)} discarded")
+    asked = {"place": place, "kind": kind, "reason": why}
+    done = run_act(frame, "dead.discard", frame.known_pipeline(name), asked)
+    frame.emit(done, f"{name}: {done['discarded']} discarded")

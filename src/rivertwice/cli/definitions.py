@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.cli.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.cli.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.homes import require_name
+from rivertwice.core.plain import to_plain
 
 if TYPE_CHECKING:
     from rivertwice.definition.lint import LintFinding, TopicFacts

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import Frame, example, pass_frame, say, to_plain
+from rivertwice.cli.frame import Frame, example, pass_frame, say
 from rivertwice.core.errors import ConfigError, RivertwiceError
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
 from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN

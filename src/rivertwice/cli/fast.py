@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_fields, example, pass_frame, to_plain
+from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_fields, example, pass_frame
 from rivertwice.cli.options import name_argument
+from rivertwice.core.plain import to_plain
 
 
 @click.group(

@@ -6,22 +6,18 @@ import dataclasses
 import difflib
 import errno
 import json
-import math
 import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
-from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from rivertwice.core.errors import AuditError, ReplayMismatchError, RequestError, RivertwiceError, UnknownOutcomeError
-from rivertwice.core.instants import to_iso
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.core.text import printable, printable_json, printable_line
 from rivertwice.core.waits import Measured
@@ -292,34 +288,6 @@ def fail(ctx: click.Context, error: RivertwiceError) -> NoReturn:
     else:
         say(f"rivertwice: {error}", err=True)
     ctx.exit(exit_code_of(error))
-
-
-def to_plain(value: Any) -> Any:
-    """Return a value as JSON can hold it: dataclasses as objects, instants as ISO 8601, paths as text.
-
-    A float that JSON lacks is `"NaN"`, `"Infinity"` or `"-Infinity"`, as in an export.
-    """
-    if isinstance(value, float) and not math.isfinite(value):
-        return json.dumps(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, datetime):
-        return to_iso(value) if value.tzinfo else value.isoformat()
-    if isinstance(value, date | Path):
-        return str(value)
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, set | frozenset):
-        return sorted(to_plain(item) for item in value)
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [to_plain(item) for item in value]
-    if isinstance(value, str | int | float | bool) or value is None:
-        return value
-    return str(value)
 
 
 def as_table(

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.cli.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.cli.frame import DEFECT, REFUSED, Frame, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
+from rivertwice.core.plain import to_plain
 
 if TYPE_CHECKING:
     from rivertwice.agent.figures import Measures

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import getpass
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.acts import Act, Plan, Result, World, find_act, parse_request
 from rivertwice.cli import options
 from rivertwice.cli.asking import Consent, Preview, asks_first
-from rivertwice.cli.frame import Frame, as_fields, as_table, example, pass_frame, to_plain
+from rivertwice.cli.frame import Frame, as_fields, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument, savepoint_argument
-from rivertwice.read.previews import damage_of, describe_base, reread_rows, restore_rows, rewind_rows
-from rivertwice.savepoint.manifest import BEGINNING
+from rivertwice.core.instants import utc_now
+from rivertwice.core.plain import to_plain
 
 if TYPE_CHECKING:
     from rivertwice.savepoint.operations.engine import ShownStep
     from rivertwice.savepoint.operations.fall_back import FallBackPlan
-    from rivertwice.savepoint.operations.restore import RestorePlan
-    from rivertwice.savepoint.operations.rewind import RewindReport
-    from rivertwice.savepoint.operations.rewind_plan import RewindPlan
-    from rivertwice.savepoint.operations.steps import Plan
+    from rivertwice.savepoint.operations.steps import OperationPlan
     from rivertwice.savepoint.operations.upgrade import UpgradePlan
 
 unproved_option = click.option("--unproved", is_flag=True, help="Accept a savepoint that was taken and never proved.")
@@ -32,7 +31,9 @@ abandon_option = click.option(
 )
 
 
-def give_up(frame: Frame, name: str, plan: Plan[Any], consent: Consent, *, others: Sequence[object] = ()) -> None:
+def give_up(
+    frame: Frame, name: str, plan: OperationPlan[Any], consent: Consent, *, others: Sequence[object] = ()
+) -> None:
     """Abandon the operation that was cut off, and print what it leaves.
 
     Raises:
@@ -62,6 +63,52 @@ def describe_steps(steps: Sequence[ShownStep], resumes: str | None) -> str:
     """Return the steps of an operation for people, in order."""
     title = "steps" if resumes is None else f"steps; {resumes} was cut off and is resumed"
     return as_table(("", "step", "state"), [[step.number, step.does, step.state] for step in steps], title=title)
+
+
+def do_act(
+    frame: Frame, act: Act[Any], name: str, asked: Mapping[str, Any], consent: Consent, question: str, words: str
+) -> Result | None:
+    """Show what an act would do, and do it if that is wanted; return its result, None if it was not done.
+
+    Args:
+        frame: the settings, and how progress is shown.
+        act: what is asked for.
+        name: of the pipeline.
+        asked: the fields of its request.
+        consent: whether it is wanted.
+        question: for people.
+        words: the command that does it, without `--yes`.
+    """
+    request = parse_request(act, asked, name)
+    world = World(frame.settings, consent.by, utc_now(), progress=frame.progress)
+
+    def preview() -> Preview:
+        plan = act.plan(world, request)
+        return Preview(plan.value, lambda: describe_plan(act, name, plan, words), refused=bool(plan.refusals))
+
+    return act.apply(world, request) if consent.given(name, question, preview) else None
+
+
+def run_act(frame: Frame, act: str, name: str, asked: Mapping[str, Any]) -> Result:
+    """Do an act that asks nobody, and return its result."""
+    chosen = find_act(act)
+    world = World(frame.settings, getpass.getuser(), utc_now(), progress=frame.progress)
+    return chosen.apply(world, parse_request(chosen, asked, name))
+
+
+def describe_plan(act: Act[Any], name: str, plan: Plan, words: str) -> str:
+    """Return what an act would do, for people."""
+    rows: list[list[Any]] = [list(row) for row in plan.rows]
+    title = f"{act.title.lower()} of {name}: nothing was changed"
+    parts = [as_table(("what", "how much"), rows, title=title)]
+    if plan.reread:
+        heads = {"partition": "partition", "start": "from", "end": "to", "log_begins": "Kafka begins at"}
+        parts.append(as_table(tuple(heads.values()), [[part[key] for key in heads] for part in plan.reread]))
+    if plan.steps:
+        parts.append(describe_steps(plan.steps, plan.resumes))
+    parts += filter(None, [plan.warning])
+    parts += [f"refused: {why}" for why in plan.refusals] or [f"to do it: {words} --yes"]
+    return "\n\n".join(parts)
 
 
 # savepoint rewind: the plan, the outcome with its comparison.
@@ -107,67 +154,30 @@ def rewind(
     if abandon:
         give_up(frame, name, REWIND, consent, others=(savepoint_id, stop_before_head, from_beginning))
         return
-    savepoint_id = BEGINNING if from_beginning else savepoint_id
+    asked = {"savepoint": savepoint_id, "from_beginning": from_beginning, "unproved": unproved}
     question = (
         f"Rewind {name}, and let a new timeline serve?" if not stop_before_head else f"Rewind {name} up to its head?"
     )
-    if consent.given(name, question, lambda: show_plan(frame, name, savepoint_id, unproved=unproved)):
-        confirm_rewind(frame, name, savepoint_id, unproved=unproved, stop_before_head=stop_before_head)
-
-
-def show_plan(frame: Frame, name: str, savepoint_id: str | None, *, unproved: bool) -> Preview:
-    """Return what a rewind would change; nothing is done."""
-    from rivertwice.savepoint.operations.rewind import show_rewind
-
-    plan = show_rewind(frame.settings, name, savepoint_id, unproved=unproved)
-    value = {**to_plain(plan), "reread": reread_rows(plan)}
-    return Preview(value, lambda: describe_rewind(plan), refused=bool(plan.refusals))
-
-
-def confirm_rewind(
-    frame: Frame, name: str, savepoint_id: str | None, *, unproved: bool, stop_before_head: bool
-) -> None:
-    """Rewind and print the result."""
-    from rivertwice.savepoint.operations.rewind import rewind_stream
-
-    report = rewind_stream(
-        frame.settings,
+    base = "--from-beginning" if from_beginning else savepoint_id or ""
+    words = f"rivertwice savepoint rewind {name} {base}".rstrip()
+    done = do_act(
+        frame,
+        find_act("savepoint.rewind"),
         name,
-        savepoint_id,
-        unproved=unproved,
-        stop_before_head=stop_before_head,
-        progress=frame.progress,
+        {**asked, "stop_before_head": stop_before_head},
+        consent,
+        question,
+        words,
     )
-    frame.emit(report, lambda: describe_report(report))
+    if done is not None:
+        frame.emit(done, lambda: describe_report(done))
 
 
-def describe_rewind(plan: RewindPlan) -> str:
-    """Return a plan for people."""
-    rows: list[list[Any]] = [list(row) for row in rewind_rows(plan)]
-    parts = [
-        as_table(("what", "how much"), rows, title=f"rewind of {plan.pipeline}: nothing was changed"),
-        as_table(
-            ("partition", "from", "to", "records", "Kafka begins at"),
-            [
-                [shown["partition"], part.start, part.end, part.records, part.log_begins]
-                for shown, part in zip(reread_rows(plan), plan.reread, strict=True)
-            ],
-        ),
-    ]
-    parts.append(describe_steps(plan.steps, plan.resumes))
-    if plan.refusals:
-        parts.append("\n".join(f"refused: {why}" for why in plan.refusals))
-    else:
-        base = "--from-beginning" if plan.savepoint == BEGINNING else plan.savepoint
-        parts.append(f"to do it: rivertwice savepoint rewind {plan.pipeline} {base} --yes")
-    return "\n\n".join(parts)
-
-
-def describe_report(report: RewindReport) -> str:
+def describe_report(report: Mapping[str, Any]) -> str:
     """Return an outcome for people."""
-    comparison = dict(report.comparison)
+    comparison = dict(report["comparison"])
     examples = comparison.pop("examples", ())
-    value = {key: item for key, item in to_plain(report).items() if key != "comparison"}
+    value = {key: item for key, item in report.items() if key != "comparison"}
     parts = [
         as_fields(value),
         as_table(("rows of closed windows", "count"), [[key, comparison[key]] for key in comparison]),
@@ -178,7 +188,7 @@ def describe_report(report: RewindReport) -> str:
             for row_change in examples
         ]
         parts.append(as_table(("example", "window and keys", "old", "new"), rows))
-    if not report.moved:
+    if not report["moved"]:
         parts.append(
             "the old head serves and the stream is stopped; the same command without --stop-before-head moves the head, "
             "--abandon gives the rewind up"
@@ -307,6 +317,7 @@ def _describe_state(plan: UpgradePlan) -> str:
 
 def describe_upgrade(plan: UpgradePlan) -> str:
     """Return a plan for people."""
+    from rivertwice.acts.restore import describe_base
     from rivertwice.savepoint.operations.upgrade import describe_change
 
     rows: list[list[Any]] = [
@@ -376,8 +387,6 @@ def restore(
     the checkpoint is sound and the stop must be short. From the beginning (where no savepoint can be trusted, or none is left) takes as long as
     the stream's whole history; what Kafka no longer has is fed from the archive. Exit 1 if it cannot be done.
     """
-    from rivertwice.savepoint.manifest import BEGINNING, RESTING
-    from rivertwice.savepoint.operations.restore import restore_savepoint, show_restore
     from rivertwice.savepoint.operations.steps import RESTORE
 
     frame.known_pipeline(name)
@@ -390,17 +399,20 @@ def restore(
     if abandon:
         give_up(frame, name, RESTORE, consent, others=(savepoint_id,))
         return
-    chosen = BEGINNING if from_beginning else RESTING if planned else savepoint_id
-
-    def preview() -> Preview:
-        plan = show_restore(frame.settings, name, chosen, unproved=unproved)
-        return Preview(plan, lambda: describe_restore(plan), refused=plan.refusal is not None)
-
-    what = "a savepoint taken now" if planned else chosen or "the newest proved savepoint"
-    if not consent.given(name, f"Drain {name} and continue it from {what} on a new timeline?", preview):
-        return
-    report = to_plain(restore_savepoint(frame.settings, name, chosen, unproved=unproved, progress=frame.progress))
-    frame.emit(report, lambda: as_fields(report))
+    asked = {"savepoint": savepoint_id, "planned": planned, "from_beginning": from_beginning, "unproved": unproved}
+    what = (
+        "a savepoint taken now"
+        if planned
+        else "the beginning"
+        if from_beginning
+        else savepoint_id or "the newest proved savepoint"
+    )
+    base = "--planned" if planned else "--from-beginning" if from_beginning else savepoint_id or ""
+    words = f"rivertwice savepoint restore {name} {base}".rstrip()
+    question = f"Drain {name} and continue it from {what} on a new timeline?"
+    report = do_act(frame, find_act("savepoint.restore"), name, asked, consent, question, words)
+    if report is not None:
+        frame.emit(report, lambda: as_fields(report))
 
 
 @click.command(
@@ -438,27 +450,6 @@ def fall_back(frame: Frame, name: str, consent: Consent, abandon: bool) -> None:
     began = time.monotonic()
     fallen = do_fall_back(frame.settings, name, progress=frame.progress)
     frame.emit(fallen, lambda: describe_fallen(fallen, time.monotonic() - began))
-
-
-def describe_restore(plan: RestorePlan) -> str:
-    """Return what a restore would do, for people."""
-    rows: list[list[Any]] = [list(row) for row in restore_rows(plan)]
-    parts = [
-        as_table(("what", "how much"), rows, title=f"restore of {plan.pipeline}: nothing was changed"),
-        describe_steps(plan.steps, plan.resumes),
-    ]
-    damage = damage_of(plan)
-    if damage is not None:
-        parts.append(damage)
-    named = plan.savepoint if plan.savepoint.startswith("sp-") else _WORDS[plan.savepoint]
-    if plan.refusal is not None:
-        parts.append(f"refused: {plan.refusal}")
-    else:
-        parts.append(f"to do it: rivertwice savepoint restore {plan.pipeline} {named} --yes")
-    return "\n\n".join(parts)
-
-
-_WORDS = {"beginning": "--from-beginning", "checkpoint": "--planned"}
 
 
 def describe_fall_back(plan: FallBackPlan) -> str:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import Frame, as_table, example, pass_frame, to_plain
+from rivertwice.cli.frame import Frame, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument, range_of, range_options, reason_option
 from rivertwice.core.errors import RequestError
+from rivertwice.core.plain import to_plain
 
 if TYPE_CHECKING:
     from rivertwice.core.homes import PipelineHome

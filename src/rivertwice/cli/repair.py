@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
-from rivertwice.cli.frame import DEFECT, OK, Frame, as_table, example, pass_frame, to_plain
+from rivertwice.cli.frame import DEFECT, OK, Frame, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
 from rivertwice.core.instants import utc_now
+from rivertwice.core.plain import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,11 +14,12 @@ import click
 
 from rivertwice.cli import options as candidates
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import Frame, as_table, example, pass_frame, to_plain
+from rivertwice.cli.frame import Frame, as_table, example, pass_frame
 from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument, range_of, range_options, renamed_option
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import to_iso
+from rivertwice.core.plain import to_plain
 from rivertwice.core.waits import Measured
 
 if TYPE_CHECKING:

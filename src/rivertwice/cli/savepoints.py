@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
-from rivertwice.cli.frame import REFUSED, Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, say, to_plain
-from rivertwice.cli.operations import fall_back, restore, rewind
+from rivertwice.cli.frame import REFUSED, Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, say
+from rivertwice.cli.operations import fall_back, restore, rewind, run_act
 from rivertwice.cli.options import name_argument, renamed_option, savepoint_argument
+from rivertwice.core.plain import to_plain
 
 
 @click.group(
@@ -101,19 +102,10 @@ def prove(frame: Frame, name: str, savepoint_id: str, batches: int, timeout: flo
 
     It is restored into scratch, and recorded batches are replayed. Exit 3 if they differ; 1 if no batch came in time that could have proved it.
     """
-    from rivertwice.savepoint.prove import prove_savepoint
-
-    proof = prove_savepoint(
-        frame.settings,
-        frame.known_pipeline(name),
-        savepoint_id,
-        batches=batches,
-        wait_seconds=timeout,
-        progress=frame.progress,
-    )
-    value = to_plain(proof)
+    asked = {"savepoint": savepoint_id, "batches": batches, "timeout": timeout}
+    value = run_act(frame, "savepoint.prove", frame.known_pipeline(name), asked)
     frame.emit(value, lambda: as_fields(value))
-    if not proof.proved:
+    if not value["proved"]:
         raise SystemExit(REFUSED)
 
 
@@ -157,12 +149,11 @@ def prune(frame: Frame, name: str, keep: int | None, consent: Consent) -> None:
 @pass_frame
 def pin(frame: Frame, name: str, savepoint_id: str, off: bool) -> None:
     """Keep a savepoint from being pruned, whatever its age."""
-    from rivertwice.core.instants import utc_now
-    from rivertwice.savepoint.prune import pin_savepoint, unpin_savepoint
+    from rivertwice.savepoint.catalogue import load_savepoint
 
-    home = frame.settings.pipeline(frame.known_pipeline(name))
-    item = unpin_savepoint(home, savepoint_id) if off else pin_savepoint(home, savepoint_id, by="cli", now=utc_now())
-    row = _row(item)
+    act = "savepoint.unpin" if off else "savepoint.pin"
+    run_act(frame, act, frame.known_pipeline(name), {"savepoint": savepoint_id})
+    row = _row(load_savepoint(frame.settings.pipeline(name), savepoint_id))
     frame.emit(row, lambda: as_fields(row))
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
 from rivertwice.core.errors import RequestError
+from rivertwice.core.plain import to_plain
 
 if TYPE_CHECKING:
     from rivertwice.definition.definition import DefinitionFile, Source

@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, example, pass_frame, to_plain
+from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, example, pass_frame
 from rivertwice.cli.options import name_argument
+from rivertwice.core.plain import to_plain
 
 SERVED_SECONDS = 60.0
 

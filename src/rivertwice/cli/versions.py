@@ -8,12 +8,13 @@ import click
 
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.cli.cases import examples_text, schema_lines
-from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame, to_plain
+from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument, named_reason
 from rivertwice.cli.streams import load_and_start
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.errors import RequestError
 from rivertwice.core.installed import base_of
+from rivertwice.core.plain import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

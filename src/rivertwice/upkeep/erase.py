@@ -64,9 +64,9 @@ from rivertwice.storage import delta
 from rivertwice.storage.leases import StillHeld
 from rivertwice.storage.table_upkeep import purge
 from rivertwice.stream.lease import at_rest, lease_owner
-from rivertwice.timeline.dead_letters import forget_drafts
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import head_definition, path_ledger
+from rivertwice.timeline.requests import forget_requests
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.upkeep import no_upkeep
 from rivertwice.upkeep.erasure_record import Erasure, keep_plan, load_erasure, read_value, record_done, record_request
@@ -506,7 +506,7 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
         redactor = asked.redactor(value, definitions.values())
         for name, definition in definitions.items():
             masked |= rewrite_refused(settings.pipeline(name), definition, redactor)
-            dropped = forget_drafts(settings.pipeline(name))  # a value is in base64 there, so it is not looked for
+            dropped = forget_requests(settings.pipeline(name))
             masked |= {f"{name}/operations/amend": dropped} if dropped else {}
         tables = list(_all_tables(settings, definitions, topics))
         forget_copies(settings, tables)

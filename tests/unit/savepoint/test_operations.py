@@ -32,7 +32,7 @@ from rivertwice.savepoint.operations.fork import last_in_changelog
 from rivertwice.savepoint.operations.record import only_operation, read_operations
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.operations.rewind import rewind_stream
-from rivertwice.savepoint.operations.steps import RESTORE, REWIND, Plan
+from rivertwice.savepoint.operations.steps import RESTORE, REWIND, OperationPlan
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage import delta
 from rivertwice.stream.lease import Owner
@@ -106,7 +106,7 @@ class Operation:
 
     name: str
     home: str
-    plan: Plan[Any]
+    plan: OperationPlan[Any]
     act: Callable[..., Any]
     asked: Callable[[Any], str]
     effects: tuple[str, ...]

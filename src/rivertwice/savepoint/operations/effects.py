@@ -35,7 +35,7 @@ from rivertwice.savepoint.operations.record import (
     read_operations,
     write_operation,
 )
-from rivertwice.savepoint.operations.steps import Plan, R, Step
+from rivertwice.savepoint.operations.steps import OperationPlan, R, Step
 from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.resting import resting_of
 from rivertwice.savepoint.take import beginning_of
@@ -259,7 +259,7 @@ def load(home: PipelineHome, record: Operation) -> Savepoint:
     return load_savepoint(home, record.savepoint)
 
 
-def find_abandonable(settings: Settings, pipeline: str, plan: Plan[Any]) -> Operation:
+def find_abandonable(settings: Settings, pipeline: str, plan: OperationPlan[Any]) -> Operation:
     """Return the interrupted operation that can be given up; nothing is changed.
 
     Raises:
@@ -273,7 +273,7 @@ def find_abandonable(settings: Settings, pipeline: str, plan: Plan[Any]) -> Oper
 def abandon_operation(
     settings: Settings,
     pipeline: str,
-    plan: Plan[Any],
+    plan: OperationPlan[Any],
     *,
     progress: Progress = report_nothing,
     drain_seconds: float = DRAIN_S,

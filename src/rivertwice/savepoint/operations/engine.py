@@ -13,7 +13,7 @@ from typing import Generic, Protocol
 
 from rivertwice.core.errors import LostRaceError, RequestError
 from rivertwice.savepoint.operations.record import ABANDONED, DONE, DRAINED, MOVED, RECORDED, Operation
-from rivertwice.savepoint.operations.steps import Plan, R, Step, plan_of
+from rivertwice.savepoint.operations.steps import OperationPlan, R, Step, plan_of
 from rivertwice.timeline.intent import Intent
 
 LOOKED, SEALED, HEAD_MOVED = "head and last batch looked at", "old head sealed", "head moved"
@@ -125,7 +125,7 @@ class ShownStep:
 
 
 def run(
-    plan: Plan[R], effects: Effects[R], savepoint: str | None, *, stop_after: int | None = None
+    plan: OperationPlan[R], effects: Effects[R], savepoint: str | None, *, stop_after: int | None = None
 ) -> Generator[str | int, None, Ran[R]]:
     """Run an operation, or resume the one that was interrupted.
 
@@ -174,7 +174,7 @@ def run(
     return Ran(record, interrupted is not None)
 
 
-def _do(plan: Plan[R], effects: Effects[R], step: Step, record: R) -> Generator[str | int, None, R]:
+def _do(plan: OperationPlan[R], effects: Effects[R], step: Step, record: R) -> Generator[str | int, None, R]:
     if step.number == MOVED:
         done = yield from _move_head(effects, record)
     elif step.number == DONE:
@@ -188,7 +188,7 @@ def _do(plan: Plan[R], effects: Effects[R], step: Step, record: R) -> Generator[
     return done
 
 
-def abandon(plan: Plan[R], ground: Ground) -> Generator[str | int, None, Abandoned[R]]:
+def abandon(plan: OperationPlan[R], ground: Ground) -> Generator[str | int, None, Abandoned[R]]:
     """Abandon the interrupted operation: the old head keeps serving, and what was half made does not count.
 
     If this is killed after the mark, it leaves a lease that runs out, scratch, and a stopped stream; `rivertwice start` starts it.
@@ -211,7 +211,7 @@ def abandon(plan: Plan[R], ground: Ground) -> Generator[str | int, None, Abandon
     return Abandoned(abandoned, plan_of(interrupted).name_of(interrupted.step), str(head), running)
 
 
-def explain(plan: Plan[R], interrupted: R | None) -> tuple[ShownStep, ...]:
+def explain(plan: OperationPlan[R], interrupted: R | None) -> tuple[ShownStep, ...]:
     """Return the steps as they are shown; `interrupted` is the operation that would be resumed, if there is one. Pure."""
     recorded = RECORDED if interrupted is None else interrupted.step
     return tuple(
@@ -252,7 +252,9 @@ def _wake_stream(effects: Effects[R], record: R) -> Generator[str | int, None, R
     return record
 
 
-def select_unfinished(operations: Sequence[Operation], plan: Plan[R], savepoint: str | None, pipeline: str) -> R | None:
+def select_unfinished(
+    operations: Sequence[Operation], plan: OperationPlan[R], savepoint: str | None, pipeline: str
+) -> R | None:
     """Return the operation that must be resumed, or None to begin a new one. Pure.
 
     Args:
@@ -280,7 +282,7 @@ def select_unfinished(operations: Sequence[Operation], plan: Plan[R], savepoint:
     raise RequestError(message)
 
 
-def select_abandonable(operations: Sequence[Operation], plan: Plan[R], head: str | None, ground: Ground) -> R:
+def select_abandonable(operations: Sequence[Operation], plan: OperationPlan[R], head: str | None, ground: Ground) -> R:
     """Return the operation that was interrupted and can be given up.
 
     Raises:

@@ -53,7 +53,7 @@ from rivertwice.savepoint.operations.restore_checks import (
     select_way_back,
     take_at_rest,
 )
-from rivertwice.savepoint.operations.steps import Plan, select_plan
+from rivertwice.savepoint.operations.steps import OperationPlan, select_plan
 from rivertwice.savepoint.plan import ReplayPlan, load_state_definition
 from rivertwice.savepoint.records import release_savepoint
 from rivertwice.savepoint.replay import repartition_state, replay_recorded
@@ -353,7 +353,7 @@ def restore_savepoint(
     )
 
 
-def choose_plan(home: PipelineHome, savepoint_id: str | None, *, upgrade: bool) -> Plan[Restore]:
+def choose_plan(home: PipelineHome, savepoint_id: str | None, *, upgrade: bool) -> OperationPlan[Restore]:
     """Return the plan of what is asked for, or of the restore that would be resumed."""
     unfinished = [restore for restore in read_restores(home) if restore.step < DONE]
     planned = unfinished[-1].planned if unfinished else savepoint_id == RESTING

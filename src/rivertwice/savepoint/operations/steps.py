@@ -57,7 +57,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan(Generic[R]):
+class OperationPlan(Generic[R]):
     """An operation as a value: its steps in order, and how people finish it and give it up.
 
     Attributes:
@@ -78,7 +78,7 @@ class Plan(Generic[R]):
         return names[number]
 
 
-RESTORE = Plan(
+RESTORE = OperationPlan(
     Restore,
     "restore",
     finish="rivertwice savepoint restore {pipeline}",
@@ -141,13 +141,13 @@ _FETCHED = replace(
 )
 
 
-def _planned(plan: Plan[Restore], noun: str) -> Plan[Restore]:
+def _planned(plan: OperationPlan[Restore], noun: str) -> OperationPlan[Restore]:
     checked, drained, _, _, *others = plan.steps
     also = replace(checked, does=f"{checked.does}; read every byte of the newest proved savepoint")
     return replace(plan, noun=noun, steps=(also, drained, _TAKEN, _FETCHED, *others))
 
 
-def _rewritten(plan: Plan[Restore]) -> Plan[Restore]:
+def _rewritten(plan: OperationPlan[Restore]) -> OperationPlan[Restore]:
     """Return the plan of an upgrade, which may change the number of state partitions."""
     *before, fetched, created, moved, done = plan.steps
     also = replace(
@@ -160,7 +160,7 @@ UPGRADE = _rewritten(UPGRADE)
 PLANNED_RESTORE = _planned(RESTORE, "planned restore")
 PLANNED_UPGRADE = _rewritten(_planned(UPGRADE, "planned upgrade"))
 
-REWIND = Plan(
+REWIND = OperationPlan(
     Rewind,
     "rewind",
     finish="rivertwice savepoint rewind {pipeline} --yes",
@@ -187,17 +187,17 @@ REWIND = Plan(
     ),
 )
 
-PLANS: tuple[Plan[Any], ...] = (RESTORE, PLANNED_RESTORE, REWIND)
+PLANS: tuple[OperationPlan[Any], ...] = (RESTORE, PLANNED_RESTORE, REWIND)
 
 
-def plan_of(record: Operation) -> Plan[Any]:
+def plan_of(record: Operation) -> OperationPlan[Any]:
     """Return the plan of a stored record; an upgrade's is a restore's."""
     if isinstance(record, Restore):
         return select_plan(planned=record.planned, upgrade=False)
     return REWIND
 
 
-def select_plan(*, planned: bool, upgrade: bool) -> Plan[Restore]:
+def select_plan(*, planned: bool, upgrade: bool) -> OperationPlan[Restore]:
     """Return the plan of a restore or an upgrade. All have the same numbers, so that what is stored is resumed by any of them."""
     if upgrade:
         return PLANNED_UPGRADE if planned else UPGRADE

@@ -27,7 +27,7 @@ export default function Tab({ name, summary, stamp, api, act }) {
         <details><summary>The same as tables</summary><${LaneTable} drawn=${drawn} /><${MarkTable} drawn=${drawn} /></details></div>`)}<//>
     <//>
     <${Card} title="Savepoints" note=${points.data ? `${plural(points.data.total, "savepoint")}, ${points.data.proved} proved` : ""} wide
-      actions=${html`${acts.find("restore") ? html`<button type="button" title="Take a savepoint of the drained stream and continue from it; nothing is replayed" onClick=${() => setAsked({ act: "restore", savepoint: "", planned: true })}>Planned restore…</button>` : null}<${Direct} spec=${acts.find("savepoint.take")} act=${act} onDone=${onDone} quiet=${false} /><${Direct} spec=${acts.find("rotate")} act=${act} onDone=${onDone} quiet=${false} />`}>
+      actions=${html`${acts.find("savepoint.restore") ? html`<button type="button" title="Take a savepoint of the drained stream and continue from it; nothing is replayed" onClick=${() => setAsked({ act: "savepoint.restore", savepoint: "", planned: true })}>Planned restore…</button>` : null}<${Direct} spec=${acts.find("savepoint.take")} act=${act} onDone=${onDone} quiet=${false} /><${Direct} spec=${acts.find("rotate")} act=${act} onDone=${onDone} quiet=${false} />`}>
       <${Loaded} state=${points}>${(data) => html`<${Savepoints} data=${data} acts=${acts} act=${act} onDone=${onDone} onAsk=${setAsked} chosen=${chosen} />`}<//>
     <//>
     <${Versions} name=${name} api=${api} stamp=${`${stamp}:${switching}`} every=${switching || started.length ? 5000 : 120000} acts=${acts} act=${act} onDone=${onDone} />
@@ -47,7 +47,7 @@ function Operate({ spec, asked, point, name, api, act, onDone, onClose }) {
 
 function Operation({ name, operation, acts, onAsk }) {
   if (!operation) return null;
-  const again = operation.noun.includes("rewind") ? "rewind" : "restore";
+  const again = operation.noun.includes("rewind") ? "savepoint.rewind" : "savepoint.restore";
   return html`<${Note} tone="warn"><b>${operation.id}</b>, a ${operation.noun} of ${operation.savepoint}, has come to “${operation.after}”; it began <${Ago} at=${operation.began} />.
     If no run works on it, it was cut off: finish it, or give it up.
     <div class="buttons start">${acts.find(again) ? html`<button type="button" onClick=${() => onAsk({ act: again, savepoint: "" })}>Finish it</button>` : html`<${Copyable} text=${operation.finish} />`}
@@ -75,7 +75,7 @@ const Proof = ({ point }) => (point.proof
 function Savepoints({ data, acts, act, onDone, onAsk, chosen }) {
   const [all, setAll] = useState(false);
   const rows = all ? data.rows : data.rows.slice(0, SOME);
-  const ask = (point, verb) => (acts.find(verb) ? html`<button type="button" class="quiet" title=${point.obstacles[verb] ?? acts.find(verb).says} onClick=${() => onAsk({ act: verb, savepoint: point.id })}>${acts.find(verb).title}…</button>` : null);
+  const ask = (point, verb, spec = acts.find(`savepoint.${verb}`)) => (spec ? html`<button type="button" class="quiet" title=${point.obstacles[verb] ?? spec.says} onClick=${() => onAsk({ act: spec.act, savepoint: point.id })}>${spec.title}…</button>` : null);
   return html`<div>
     <${Table} caption="Savepoints, newest first" rowHead heads=${["Savepoint", "Proof", "Restoring it replays", "Race clock", { text: "Size", num: true }, "Acts"]}
       empty="No savepoint was taken yet."

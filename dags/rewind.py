@@ -1,7 +1,0 @@
-"""Airflow DAGs: `rewind__PIPELINE`, one for each definition in `pipelines/`, and for each version."""
-
-from rivertwice.airflow.definitions import every_dag
-from rivertwice.airflow.operate_dags import rewind_dag
-
-for dag in every_dag(rewind_dag):
-    globals()[dag.dag_id] = dag

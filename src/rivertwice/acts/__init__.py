@@ -1,0 +1,7 @@
+"""What a person may ask for: one module for each act, the same through every door (command line, Airflow, page, job, Python)."""
+
+from rivertwice.acts.act import Act, Plan, Request, Result, World
+from rivertwice.acts.catalogue import ACTS, find_act
+from rivertwice.acts.forms import FormField, fields_of, parse_request
+
+__all__ = ["ACTS", "Act", "FormField", "Plan", "Request", "Result", "World", "fields_of", "find_act", "parse_request"]

@@ -1,0 +1,168 @@
+"""Acts on dead letters: give a record the value that it should have had, or leave records out for good."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from rivertwice.acts.act import Act, Plan, Request, World
+from rivertwice.acts.forms import NOT_IN_FORMS
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import to_iso, utc_now
+from rivertwice.timeline.dead_letters import Decision, is_amended, parse_place, select_discards
+
+PLACE_PATTERN = r"^([A-Za-z0-9._-]{1,249}/)?[0-9]{1,10}@[0-9]{1,19}$"
+PLACE_LENGTH, VALUE_LENGTH = 290, 100_000
+
+
+def _checked_place(value: str) -> str:
+    try:
+        parse_place(value)
+    except RequestError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+Place = Annotated[str, Field(pattern=PLACE_PATTERN, max_length=PLACE_LENGTH), AfterValidator(_checked_place)]
+PLACE_FIELD: dict[str, Any] = {
+    "title": "Place",
+    "description": "Of a dead letter: PARTITION@OFFSET, or TOPIC/PARTITION@OFFSET.",
+    "examples": ["2@117"],
+}
+
+
+class AmendRequest(Request):
+    """A request to give one record another value."""
+
+    place: Place = Field(**PLACE_FIELD)
+    value: str | None = Field(
+        None, max_length=VALUE_LENGTH, title="Value", description="The record's value as it should have been."
+    )
+    data: bytes | None = Field(
+        None, description="The same as bytes, of any length.", json_schema_extra={NOT_IN_FORMS: True}
+    )
+
+    @model_validator(mode="after")
+    def _one_value(self) -> Self:
+        if (self.value is None) == (self.data is None):
+            message = "dead.amend needs value, which is empty; nothing was done"
+            raise ValueError(message)
+        return self
+
+    @property
+    def record(self) -> bytes:
+        """The record's value as bytes."""
+        return self.data if self.data is not None else (self.value or "").encode()
+
+
+class DiscardRequest(Request):
+    """A request to leave out one record, or all open ones of a kind."""
+
+    place: Place | None = Field(None, **PLACE_FIELD)
+    kind: str | None = Field(
+        None,
+        pattern=r"^[a-z_]{1,40}$",
+        title="Kind",
+        description="Instead of a place: all open ones that were rejected for this.",
+        examples=["schema"],
+    )
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.place is None) == (self.kind is None):
+            message = "name one record by its place, or all open ones by their kind; nothing was done"
+            raise ValueError(message)
+        return self
+
+
+def _plan_amend(world: World, request: AmendRequest) -> Plan:
+    letter = _find(world, request.pipeline, request.place)
+    rows = [("record", letter.place), ("state", letter.state), ("rejected for", f"{letter.reason}: {letter.detail}")]
+    return Plan({"place": letter.place, "state": letter.state, "reason": letter.reason}, rows)
+
+
+def _amend(world: World, request: AmendRequest) -> dict[str, Any]:
+    from rivertwice.definition.definition import load_definition
+    from rivertwice.engine.session import spark_on_demand
+    from rivertwice.timeline.dead_cure import problem_with
+    from rivertwice.timeline.dead_letters import cure_applies
+    from rivertwice.timeline.dead_summary import amend, with_bytes
+
+    settings, name, value = world.settings, request.pipeline, request.record
+    home = settings.pipeline(name)
+    (letter,) = with_bytes(home, [_find(world, name, request.place)])
+    definition = load_definition(settings.definition_folder(name))
+    applies = cure_applies(definition, letter.topic)
+    if is_amended(letter, value, Decision(world.by, request.reason, world.asked_at)):
+        world.progress(f"{letter.place} is amended already")
+        return {"place": letter.place, "seq": None, "applies": applies}
+    world.progress("decoding ...")
+    with spark_on_demand(settings.with_local_spark(), f"rivertwice-amend-{name}", quick=True) as spark:
+        done = amend(
+            home,
+            letter,
+            value,
+            lambda rejected, cure: problem_with(spark(), definition, rejected, cure),
+            why=request.reason,
+            by=world.by,
+            now=utc_now(),
+        )
+    # Not the value: a job writes what came of it into its log.
+    own = {"seq": done.seq, "kind": done.kind, "by": done.by, "why": done.why, "created_at": to_iso(done.created_at)}
+    return {"place": letter.place, **own, "applies": applies}
+
+
+def _plan_discard(world: World, request: DiscardRequest) -> Plan:
+    chosen = _to_discard(world, request)
+    rows = [("records", len(chosen)), ("they stay", "in the log and in the table of dead letters")]
+    return Plan({"records": len(chosen)}, rows)
+
+
+def _discard(world: World, request: DiscardRequest) -> dict[str, Any]:
+    from rivertwice.timeline.dead_summary import discard
+
+    left = _to_discard(world, request)
+    home = world.settings.pipeline(request.pipeline)
+    done = discard(home, left, why=request.reason, by=world.by, now=utc_now()) if left else []
+    return {"discarded": len(done)}
+
+
+def _to_discard(world: World, request: DiscardRequest) -> list[Any]:
+    from rivertwice.timeline.committed import committed_batches
+    from rivertwice.timeline.dead_summary import read_brief
+
+    home = world.settings.pipeline(request.pipeline)
+    letters = (
+        [_find(world, request.pipeline, request.place)] if request.place else read_brief(home, committed_batches(home))
+    )
+    return select_discards(letters, Decision(world.by, request.reason, world.asked_at), reason=request.kind)
+
+
+def _find(world: World, pipeline: str, place: str) -> Any:
+    from rivertwice.timeline.committed import committed_batches
+    from rivertwice.timeline.dead_summary import find_letter, read_brief
+
+    home = world.settings.pipeline(pipeline)
+    return find_letter(read_brief(home, committed_batches(home)), parse_place(place), pipeline)
+
+
+AMEND = Act(
+    "dead.amend",
+    "Amend",
+    "The record gets the value that it should have had, if the definition accepts it. A backfill of its window brings it into what is served.",
+    AmendRequest,
+    _plan_amend,
+    _amend,
+    needs_spark=True,
+    wants_reason=True,
+)
+DISCARD = Act(
+    "dead.discard",
+    "Discard",
+    "It is right to leave these records out. They stay in the log.",
+    DiscardRequest,
+    _plan_discard,
+    _discard,
+    wants_reason=True,
+)

@@ -1,0 +1,113 @@
+"""The fields of an act's request as every form has them, and the check of what a form sends. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from rivertwice.acts.act import Act, R, Request
+from rivertwice.core.errors import RequestError
+
+NOT_IN_FORMS = "not_in_forms"
+"""Key of a field's JSON schema: only commands and programs take it."""
+
+
+@dataclass(frozen=True)
+class FormField:
+    """A field of a form.
+
+    Attributes:
+        name: in the request.
+        title: what the form calls it.
+        description: what it takes.
+        schema: of its value, as JSON Schema: `type`, and `pattern`, `maxLength` where it has them.
+        is_required: whether it must be given.
+        example: of a value.
+    """
+
+    name: str
+    title: str
+    description: str
+    schema: Mapping[str, Any]
+    is_required: bool
+    example: str
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it is true or false."""
+        return bool(self.schema["type"] == "boolean")
+
+
+def fields_of(request: type[Request]) -> tuple[FormField, ...]:
+    """Return the fields that a form has, except the pipeline, which the form belongs to."""
+    described = request.model_json_schema()
+    found = []
+    for name, schema in described["properties"].items():
+        if name == "pipeline" or schema.get(NOT_IN_FORMS):
+            continue
+        own = next((one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"), schema)
+        value = {key: own[key] for key in ("type", "pattern", "maxLength") if key in own}
+        found.append(
+            FormField(
+                name,
+                schema.get("title", name),
+                schema.get("description", ""),
+                value,
+                name in described.get("required", ()),
+                str(next(iter(schema.get("examples", ())), "")),
+            )
+        )
+    return tuple(found)
+
+
+def parse_request(act: Act[R], values: Mapping[str, Any], pipeline: str) -> R:
+    """Return the checked request for an act.
+
+    Args:
+        act: what is asked for.
+        values: name of a field to its value; an empty one (None, "" or false) is as one that is left out.
+        pipeline: its name.
+
+    Raises:
+        RequestError: a field is unknown, missing, or has a value that cannot be taken.
+    """
+    given = {name: value for name, value in values.items() if value is not None and value != "" and value is not False}
+    if act.wants_reason and not str(given.get("reason", "")).strip():
+        message = f"{act.name} needs reason, which is empty; it is recorded with your name; nothing was done"
+        raise RequestError(message)
+    try:
+        return act.request.model_validate({**given, "pipeline": pipeline})
+    except ValidationError as error:
+        raise RequestError(_explain(act, error)) from None
+
+
+def _explain(act: Act[R], error: ValidationError) -> str:
+    """Return the first thing that is wrong, and what to write instead."""
+    first = error.errors()[0]
+    name = str(first["loc"][0]) if first["loc"] else ""
+    shown = f"{name} {str(first['input'])[:60]!r}"
+    field = next((each for each in fields_of(act.request) if each.name == name), None)
+    kind, context = first["type"], first.get("ctx") or {}
+    if kind == "extra_forbidden":
+        known = ", ".join(each.name for each in fields_of(act.request))
+        return f"{act.name} takes no {name}; leave it empty; it takes: {known}; nothing was done"
+    if kind == "missing":
+        return f"{act.name} needs {name}, which is empty; nothing was done"
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "string_too_long":
+        return f"{name} has to be a text of at most {context['max_length']} characters; nothing was done"
+    if kind == "string_unicode":
+        return f"{name} has a character that UTF-8 cannot write; nothing was done"
+    if kind == "string_pattern_mismatch" and name == "reason":
+        return (
+            f"{shown} cannot be kept; write one line without control characters, braces, $, ` and \\; nothing was done"
+        )
+    if field is not None and field.is_flag:
+        return f"{shown} is neither true nor false; nothing was done"
+    if field is not None and field.example:
+        return f"{shown} cannot be read; write it as {field.example}; nothing was done"
+    return f"{shown}: {first['msg']}; nothing was done"

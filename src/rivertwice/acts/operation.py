@@ -1,0 +1,66 @@
+"""Abandon: the interrupted operation (restore, upgrade, rewind) is undone as far as it came; what is served stays served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rivertwice.acts.act import Act, Plan, Request, World
+from rivertwice.core.errors import RequestError
+from rivertwice.savepoint.operations.record import ABANDONED, DONE, Operation, read_operations
+
+
+class AbandonRequest(Request):
+    """A request to abandon the interrupted operation, whichever it is."""
+
+
+def _plan(world: World, request: AbandonRequest) -> Plan:
+    from rivertwice.savepoint.operations.steps import plan_of
+
+    found = _interrupted(world, request.pipeline)
+    if found.step == ABANDONED:
+        raise _nothing(request.pipeline)
+    stopped = plan_of(found).name_of(found.step)
+    rows = [("operation", found.id), ("interrupted after", stopped), ("served", "as now")]
+    return Plan({"operation": found.id, "savepoint": found.savepoint, "stopped_after": stopped}, rows)
+
+
+def _apply(world: World, request: AbandonRequest) -> dict[str, Any]:
+    from rivertwice.core.plain import to_plain
+    from rivertwice.savepoint.operations.effects import abandon_operation
+    from rivertwice.savepoint.operations.steps import plan_of
+
+    found = _interrupted(world, request.pipeline)
+    if found.step == ABANDONED:
+        return {"operation": found.id, "given_up": True}
+    report = abandon_operation(world.settings, request.pipeline, plan_of(found), progress=world.progress)
+    return {**to_plain(report), "given_up": True}
+
+
+def _interrupted(world: World, pipeline: str) -> Operation:
+    """Return the interrupted operation, or the newest one if that is abandoned already.
+
+    Raises:
+        RequestError: there is none.
+    """
+    operations = read_operations(world.settings.pipeline(pipeline))
+    unfinished = [operation for operation in operations if operation.step < DONE]
+    if unfinished:
+        return unfinished[-1]
+    if operations and operations[-1].step == ABANDONED:
+        return operations[-1]
+    raise _nothing(pipeline)
+
+
+def _nothing(pipeline: str) -> RequestError:
+    return RequestError(f"no operation of {pipeline} was interrupted, so there is nothing to abandon")
+
+
+ABANDON = Act(
+    "operation.abandon",
+    "Abandon",
+    "The interrupted operation is abandoned: the old head serves, and the stream runs again if it ran before.",
+    AbandonRequest,
+    _plan,
+    _apply,
+    wants_reason=True,
+)

@@ -1,0 +1,122 @@
+"""Restore: the stream continues from a savepoint on a new timeline; what is served stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from rivertwice.acts.act import Act, Plan, Request, Row, World
+from rivertwice.acts.savepoint import ID_FIELD, SavepointId
+from rivertwice.savepoint.manifest import BEGINNING, RESTING
+from rivertwice.savepoint.operations.record import Restore, find_repeated, read_restores
+
+
+class RestoreRequest(Request):
+    """A request to continue from a savepoint."""
+
+    savepoint: SavepointId | None = Field(
+        None,
+        description="Its id; empty: the newest proved one of the head's path, or the interrupted restore.",
+        **ID_FIELD,
+    )
+    planned: bool = Field(
+        False, title="Planned", description="Take the savepoint now, of the drained stream: nothing is replayed."
+    )
+    from_beginning: bool = Field(
+        False, title="From the beginning", description="No savepoint: replay all that the stream ever read."
+    )
+    unproved: bool = Field(False, title="Accept an unproved one", description="One that was taken and never proved.")
+
+    @model_validator(mode="after")
+    def _one_base(self) -> Self:
+        if self.planned and self.savepoint is not None:
+            message = f"planned takes a savepoint itself, but {self.savepoint} is named too; leave one of them out"
+            raise ValueError(message)
+        if self.planned and self.from_beginning:
+            message = "planned takes a savepoint and from_beginning none; leave one of them out"
+            raise ValueError(message)
+        if self.from_beginning and (self.savepoint is not None or self.unproved):
+            message = "from_beginning takes no savepoint, so neither an id nor unproved; leave them out"
+            raise ValueError(message)
+        return self
+
+    @property
+    def base(self) -> str | None:
+        """What it is built on; None: the newest proved savepoint."""
+        return BEGINNING if self.from_beginning else RESTING if self.planned else self.savepoint
+
+
+def _plan(world: World, request: RestoreRequest) -> Plan:
+    from rivertwice.savepoint.operations.restore import show_restore
+
+    shown = show_restore(world.settings, request.pipeline, request.base, unproved=request.unproved)
+    refusals = () if shown.refusal is None else (shown.refusal,)
+    return Plan(shown, _rows(shown), shown.steps, _damage(shown), refusals, shown.resumes)
+
+
+def _apply(world: World, request: RestoreRequest) -> dict[str, Any]:
+    from rivertwice.core.plain import to_plain
+    from rivertwice.savepoint.operations.restore import restore_savepoint
+    from rivertwice.timeline.sequence import head
+
+    home = world.settings.pipeline(request.pipeline)
+    done = find_repeated(read_restores(home), Restore, world.asked_at, base=request.base, resumes=world.resumes)
+    if done is None:
+        report = restore_savepoint(
+            world.settings, request.pipeline, request.base, unproved=request.unproved, progress=world.progress
+        )
+        return {**to_plain(report), "head": head(home)}
+    world.progress(f"{done.id} is done already: timeline {done.child}")
+    return {
+        "operation": done.id,
+        "savepoint": done.savepoint,
+        "timeline": done.child,
+        "parent": done.parent,
+        "forked_at": done.forked_at,
+        "replayed": done.replayed,
+        "head": head(home),
+    }
+
+
+def describe_base(savepoint: str | None, origin: str | None) -> str:
+    """Return what an operation is built on; a planned one takes its savepoint itself."""
+    if savepoint != RESTING:
+        return savepoint or "no proved savepoint"
+    after = (
+        "not proved afterwards: there is no proved savepoint" if origin is None else f"proved afterwards from {origin}"
+    )
+    return f"a savepoint of the drained checkpoint, {after}"
+
+
+def _rows(shown: Any) -> list[Row]:
+    source = {None: "", "kafka": ", from Kafka"}.get(shown.source, ", from the archive: Kafka lacks some")
+    state = "proved" if shown.proved else "taken, not proved"
+    planned = shown.savepoint == RESTING
+    return [
+        ("savepoint", describe_base(shown.savepoint, shown.origin) if planned else f"{shown.savepoint} ({state})"),
+        ("position", f"batch {shown.batch} of timeline {shown.timeline}"),
+        ("new timeline", f"leaves {shown.parent} after its last batch, now {shown.forks_at}"),
+        ("replayed and compared", f"{shown.replay} recorded batches{source}"),
+        ("served", "as now"),
+    ]
+
+
+def _damage(shown: Any) -> str | None:
+    if shown.damage is None:
+        return None
+    return (
+        f"the checkpoint is damaged: {shown.damage}; {shown.origin or 'no proved savepoint'} would be replayed instead"
+    )
+
+
+RESTORE = Act(
+    "savepoint.restore",
+    "Restore",
+    "The stream drains and continues from the savepoint on a new timeline. What is served stays as it is.",
+    RestoreRequest,
+    _plan,
+    _apply,
+    needs_spark=True,
+    confirm="a restore moves the head to a new timeline",
+)

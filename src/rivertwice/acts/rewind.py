@@ -1,0 +1,117 @@
+"""Rewind: a new timeline computes again what followed a savepoint, and then serves. Windows may change."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from rivertwice.acts.act import Act, Plan, Request, Row, World
+from rivertwice.acts.savepoint import ID_FIELD, SavepointId
+from rivertwice.log.addresses import Part, key_parts
+from rivertwice.savepoint.manifest import BEGINNING
+from rivertwice.savepoint.operations.record import Rewind, find_repeated, read_rewinds
+
+UNKNOWN_LATE = "not known: no reconcile of this head yet"
+
+
+class RewindRequest(Request):
+    """A request to go back to a savepoint."""
+
+    savepoint: SavepointId | None = Field(
+        None,
+        description="Its id; empty: the newest proved one of the head's path, or the interrupted rewind.",
+        **ID_FIELD,
+    )
+    from_beginning: bool = Field(
+        False, title="From the beginning", description="No savepoint: read again all that the stream ever read."
+    )
+    stop_before_head: bool = Field(
+        False, title="Stop before the head", description="Catch up and compare, but let the old head serve."
+    )
+    unproved: bool = Field(False, title="Accept an unproved one", description="One that was taken and never proved.")
+
+    @model_validator(mode="after")
+    def _one_base(self) -> Self:
+        if self.from_beginning and (self.savepoint is not None or self.unproved):
+            message = "from_beginning takes no savepoint, so neither an id nor unproved; leave them out"
+            raise ValueError(message)
+        return self
+
+    @property
+    def base(self) -> str | None:
+        """What it goes back to; None: the newest proved savepoint."""
+        return BEGINNING if self.from_beginning else self.savepoint
+
+
+def _plan(world: World, request: RewindRequest) -> Plan:
+    from rivertwice.core.plain import to_plain
+    from rivertwice.savepoint.operations.rewind import show_rewind
+
+    shown = show_rewind(world.settings, request.pipeline, request.base, unproved=request.unproved)
+    refusals = shown.refusals if shown.resumes is None else ()
+    reread = _reread(shown)
+    value = {**to_plain(shown), "reread": reread}
+    return Plan(value, _rows(shown), shown.steps, None, refusals, shown.resumes, reread)
+
+
+def _apply(world: World, request: RewindRequest) -> dict[str, Any]:
+    from rivertwice.core.plain import to_plain
+    from rivertwice.savepoint.operations.rewind import rewind_stream
+
+    home = world.settings.pipeline(request.pipeline)
+    done = find_repeated(read_rewinds(home), Rewind, world.asked_at, base=request.base, resumes=world.resumes)
+    if done is not None:
+        world.progress(f"{done.id} is done already: timeline {done.child}")
+        return {"operation": done.id, "timeline": done.child, "head": done.child, "comparison": done.comparison or {}}
+    report = rewind_stream(
+        world.settings,
+        request.pipeline,
+        request.base,
+        unproved=request.unproved,
+        stop_before_head=request.stop_before_head,
+        progress=world.progress,
+    )
+    return dict(to_plain(report))
+
+
+def _reread(shown: Any) -> list[dict[str, Any]]:
+    """Return what is read again, by partition, or by `topic/partition` if there are several topics."""
+    keys = key_parts(Part(part.topic, part.partition) for part in shown.reread)
+    return [
+        {
+            "partition": keys[Part(part.topic, part.partition)],
+            "start": part.start,
+            "end": part.end,
+            "log_begins": part.log_begins,
+        }
+        for part in shown.reread
+    ]
+
+
+def _rows(shown: Any) -> list[Row]:
+    remaining = [publication for publication in shown.publications if publication.keeps]
+    where = "on the head's path" if shown.on_path else f"off the head's path; {shown.regained} batches count again"
+    return [
+        ("savepoint", f"{shown.savepoint} ({'proved' if shown.proved else 'taken, not proved'})"),
+        ("fork", f"batch {shown.batch} of timeline {shown.timeline}, {where}"),
+        ("would no longer count", f"{shown.batches} batches, up to batch {shown.head_batch} of timeline {shown.head}"),
+        ("may change", f"{shown.windows} closed windows, {shown.rows} rows"),
+        ("late records in them", UNKNOWN_LATE if shown.late is None else shown.late),
+        ("dead letters in them", shown.dead),
+        ("keep serving", f"{len(remaining)} of {len(shown.publications)} publications"),
+        ("read again, from Kafka", f"{shown.records} records"),
+        ("definition", "the savepoint's" if not shown.changed else f"changed in {', '.join(shown.changed)}"),
+        ("takes about", "not known" if shown.estimate_s is None else f"{shown.estimate_s} s, and a driver's start"),
+    ]
+
+
+REWIND = Act(
+    "savepoint.rewind",
+    "Rewind",
+    "The stream stops, a new timeline computes again what followed the savepoint, and then serves. Windows may change.",
+    RewindRequest,
+    _plan,
+    _apply,
+    confirm="a rewind lets other rows of its windows serve",
+)

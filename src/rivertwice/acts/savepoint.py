@@ -1,0 +1,92 @@
+"""Acts on one savepoint that change nothing that is served: prove, pin, unpin."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from rivertwice.acts.act import Act, Plan, Request, World
+from rivertwice.acts.forms import NOT_IN_FORMS
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import utc_now
+from rivertwice.savepoint.manifest import require_savepoint_id
+
+
+def checked_id(value: str) -> str:
+    """Return the id of a savepoint, for a model: pydantic takes a ValueError for a refusal.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    try:
+        return require_savepoint_id(value)
+    except RequestError as error:
+        raise ValueError(str(error)) from None
+
+
+SavepointId = Annotated[str, AfterValidator(checked_id)]
+ID_FIELD: dict[str, Any] = {
+    "title": "Savepoint",
+    "examples": ["sp-t1-120-0a1b2c3d"],
+    "json_schema_extra": {"pattern": r"^sp-[a-z0-9][a-z0-9_-]{0,63}-[0-9]{1,18}-[0-9a-f]{8}$"},
+}
+"""What every form says of a field that takes a savepoint."""
+
+
+class SavepointRequest(Request):
+    """A request about one savepoint."""
+
+    savepoint: SavepointId = Field(description="Its id, as `rivertwice savepoint list` shows it.", **ID_FIELD)
+
+
+class ProveRequest(SavepointRequest):
+    """A request to prove one savepoint."""
+
+    batches: int = Field(3, ge=1, description="Recorded batches to replay.", json_schema_extra={NOT_IN_FORMS: True})
+    timeout: float = Field(60.0, ge=0, description="Seconds to wait for them.", json_schema_extra={NOT_IN_FORMS: True})
+
+
+def _plan(world: World, request: SavepointRequest) -> Plan:
+    from rivertwice.savepoint.catalogue import load_savepoint
+
+    item = load_savepoint(world.settings.pipeline(request.pipeline), request.savepoint)
+    rows = [("savepoint", f"{item.id} ({item.status}{', pinned' if item.pinned else ''})")]
+    return Plan({"savepoint": item.id, "status": item.status, "pinned": item.pinned}, rows)
+
+
+def _prove(world: World, request: ProveRequest) -> dict[str, Any]:
+    from rivertwice.core.plain import to_plain
+    from rivertwice.savepoint.proof import ProofBudget
+    from rivertwice.savepoint.prove import prove_savepoint
+
+    budget = ProofBudget(batches=request.batches, wait_s=request.timeout)
+    proof = prove_savepoint(world.settings, request.pipeline, request.savepoint, budget=budget, progress=world.progress)
+    return dict(to_plain(proof))
+
+
+def _pin(world: World, request: SavepointRequest) -> dict[str, Any]:
+    from rivertwice.savepoint.prune import pin_savepoint
+
+    pinned = pin_savepoint(world.settings.pipeline(request.pipeline), request.savepoint, by=world.by, now=utc_now())
+    return {"savepoint": pinned.id, "status": pinned.status, "pinned": pinned.pinned}
+
+
+def _unpin(world: World, request: SavepointRequest) -> dict[str, Any]:
+    from rivertwice.savepoint.prune import unpin_savepoint
+
+    left = unpin_savepoint(world.settings.pipeline(request.pipeline), request.savepoint)
+    return {"savepoint": left.id, "status": left.status, "pinned": left.pinned}
+
+
+PROVE = Act(
+    "savepoint.prove",
+    "Prove",
+    "The savepoint is restored aside, and recorded batches are replayed and compared. The stream runs on.",
+    ProveRequest,
+    _plan,
+    _prove,
+    needs_spark=True,
+)
+PIN = Act("savepoint.pin", "Pin", "No prune deletes the savepoint.", SavepointRequest, _plan, _pin)
+UNPIN = Act("savepoint.unpin", "Unpin", "A prune may delete the savepoint.", SavepointRequest, _plan, _unpin)

@@ -1,0 +1,164 @@
+"""The DAG `operate__P`: one run does one act of `rivertwice.acts`, whichever a person chooses in its form or on the page.
+
+Its form is made of the acts' requests. The first task checks the form, writes into its log what would happen, and stores the request;
+the others know the request's id alone, so no argument and no result of a task has its values. Each task can be killed and done
+again. Everything heavy is imported inside the functions: they run in a task's process, never while a DAG file is parsed.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from airflow.sdk import DAG, Param, get_current_context, task
+
+from rivertwice.acts import ACTS, Act, World, fields_of, find_act, parse_request
+from rivertwice.airflow.connections import connected
+from rivertwice.airflow.dag_names import dag_id, request_of
+from rivertwice.airflow.dag_parts import common, reason_param, step
+from rivertwice.airflow.operate_forms import CONFIRM_PATTERN, read_operate
+from rivertwice.airflow.operators import RivertwiceSparkOperator
+from rivertwice.airflow.refusals import refusals
+from rivertwice.airflow.steps import asked_by, conf, note, who
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+from rivertwice.definition.definition import Definition
+from rivertwice.timeline.requests import StoredRequest, forget_request, load_request, save_request
+
+log = logging.getLogger(__name__)
+
+IN_JOB, HERE = "job", "act"
+"""The tasks that do an act: one that needs Spark runs in a job."""
+
+
+def operate_dag(settings: Settings, definition: Definition) -> DAG:
+    """Do one act that a person asks for."""
+    name = definition.name
+    with DAG(
+        dag_id=dag_id("operate", name),
+        schedule=None,
+        params=_params(name),
+        **common(definition, "operate", f"Does one act: {', '.join(ACTS)}."),
+    ) as dag:
+        request = task.short_circuit(task_id="check")(connected(check))(name)
+        chosen = task.branch(task_id="choose")(connected(choose))(name, request)
+        job = RivertwiceSparkOperator(
+            task_id=IN_JOB,
+            settings=settings,
+            definition=definition,
+            job="act",
+            arguments=["--pipeline", name, "--request", request],
+        )
+        here = step(HERE, act, pool=definition.airflow.pool)(name, request)
+        done = step("report", report, trigger_rule="none_failed_min_one_success")(name, request)
+        chosen >> [job, here] >> done
+    return dag
+
+
+def _params(pipeline: str) -> dict[str, Param]:
+    """Return the form: the act, every field that an act takes, and what Airflow's form asks beside them."""
+    params = {
+        "act": Param(
+            next(iter(ACTS)),
+            type="string",
+            enum=list(ACTS),
+            title="Act",
+            description="What is done; what it takes of the other fields is checked first.",
+        )
+    }
+    for field in (each for one in ACTS.values() for each in fields_of(one.request)):
+        takers = [one.name for one in ACTS.values() if field.name in {each.name for each in fields_of(one.request)}]
+        of = "" if len(takers) == len(ACTS) else f" For {', '.join(takers)}."
+        shape = dict(field.schema)
+        kind = shape.pop("type")
+        default = False if field.is_flag else None
+        params[field.name] = Param(
+            default,
+            type=kind if field.is_flag else ["null", kind],
+            title=field.title,
+            description=f"{field.description}{of}",
+            **shape,
+        )
+    return params | {
+        "reason": reason_param(),
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description="Write what would be done into the log of the task check.",
+        ),
+        "confirm": Param(
+            None,
+            type=["null", "string"],
+            pattern=CONFIRM_PATTERN,
+            title="Confirm",
+            description=f"Type {pipeline} for {', '.join(one.name for one in ACTS.values() if one.confirm)}.",
+        ),
+    }
+
+
+def check(pipeline: str) -> str:
+    """Check the form, write what would happen into the log, and store the request; return its id, "" for a dry run.
+
+    Raises:
+        AirflowFailException: the form is invalid, or the act would be refused.
+    """
+    settings, context = Settings.from_env(), get_current_context()
+    id_, by, now = request_of(context["dag_run"].run_id), asked_by(context), utc_now()
+    with refusals():
+        asked = read_operate({**context["params"], **conf(context)}, pipeline)
+        chosen: Act[Any] = asked.act
+        request = asked.request.model_copy(update={"reason": asked.request.reason or who(context)})
+        plan = chosen.plan(World(settings, by, now), request)
+        for line in plan.lines():
+            log.info("%s", line)
+        if plan.refusals:
+            raise RequestError(plan.refusals[0])
+        if asked.dry_run:
+            log.info("this was a dry run; nothing was changed")
+            return ""
+        values = request.model_dump(mode="json", exclude={"pipeline"})
+        save_request(settings.pipeline(pipeline), id_, StoredRequest(chosen.name, values, by, now, plan.resumes))
+        note(settings, pipeline, chosen.command, context, asked.request.reason)
+    return id_
+
+
+def choose(pipeline: str, request: str) -> str:
+    """Return the task that does the act."""
+    stored = load_request(Settings.from_env().pipeline(pipeline), request)
+    return IN_JOB if find_act(stored.act).needs_spark else HERE
+
+
+def act(pipeline: str, request: str) -> dict[str, Any]:
+    """Do the act in this task; done again, it changes nothing more.
+
+    Raises:
+        AirflowFailException: it was refused.
+    """
+    settings = Settings.from_env()
+    with refusals():
+        stored = load_request(settings.pipeline(pipeline), request)
+        chosen = find_act(stored.act)
+        world = World(settings, stored.by, stored.at, stored.resumes, lambda line: log.info("%s", line))
+        result = chosen.apply(world, parse_request(chosen, stored.values, pipeline))
+    log.info("%s of %s by %s: %s", chosen.name, pipeline, stored.by, result)
+    return _without_rows(result)
+
+
+def report(pipeline: str, request: str) -> dict[str, Any]:
+    """Return what was asked for and what the head is now; the request is done, so it is removed."""
+    from rivertwice.timeline.sequence import head
+
+    home = Settings.from_env().pipeline(pipeline)
+    stored = load_request(home, request)
+    forget_request(home, request)
+    return {"act": stored.act, "by": stored.by, "reason": stored.values.get("reason", ""), "head": head(home)}
+
+
+def _without_rows(result: Any) -> dict[str, Any]:
+    """Return a result without the rows that a rewind has for examples: a run's results are kept longer than rows."""
+    found = dict(result)
+    if isinstance(found.get("comparison"), dict):
+        found["comparison"] = {name: count for name, count in found["comparison"].items() if isinstance(count, int)}
+    return found

@@ -1,0 +1,84 @@
+"""Requests that wait to be done: what was asked for, by whom and when, so that no argument of a process and no log has its values.
+
+`operations/request-ID.json` of the pipeline's home, format 1, readable by its owner. It is removed once it is done or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rivertwice.core.errors import RequestError
+from rivertwice.core.homes import PipelineHome, require_name
+from rivertwice.core.instants import parse_iso, to_iso
+from rivertwice.storage.local import read_json, replace_json
+
+FORMAT = 1
+LONGEST_S = 86_400.0
+WAITING = ("request-*.json", "amend-*.json")
+"""Files of requests; 0.1 kept only amendments, under the second name."""
+
+
+@dataclass(frozen=True)
+class StoredRequest:
+    """A request that waits.
+
+    Attributes:
+        act: its name.
+        values: of the request's fields.
+        by: who asks.
+        at: when it was asked for.
+        resumes: the interrupted operation that it resumes; None: it begins a new one.
+    """
+
+    act: str
+    values: Mapping[str, Any]
+    by: str
+    at: datetime
+    resumes: str | None = None
+
+
+def save_request(home: PipelineHome, id_: str, request: StoredRequest) -> None:
+    """Store a request; the same id replaces its own. Those that nobody has done for a day are removed."""
+    for left in _waiting(home):
+        if request.at.timestamp() - left.stat().st_mtime > LONGEST_S:
+            left.unlink(missing_ok=True)
+    value = {"act": request.act, "values": dict(request.values), "by": request.by, "resumes": request.resumes}
+    replace_json(_path(home, id_), {"format": FORMAT, "at": to_iso(request.at), **value})
+
+
+def load_request(home: PipelineHome, id_: str) -> StoredRequest:
+    """Return a request that waits.
+
+    Raises:
+        RequestError: there is none, so it was done already or nobody asked.
+    """
+    data = read_json(_path(home, id_))
+    if data is None or data.get("format") != FORMAT:
+        message = f"no request waits under {id_}; ask for it again"
+        raise RequestError(message)
+    return StoredRequest(data["act"], data["values"], data["by"], parse_iso(data["at"]), data["resumes"])
+
+
+def forget_request(home: PipelineHome, id_: str) -> None:
+    """Remove a request."""
+    _path(home, id_).unlink(missing_ok=True)
+
+
+def forget_requests(home: PipelineHome) -> int:
+    """Remove every request that waits, whatever it contains, and return how many there were; each can be asked for again."""
+    left = _waiting(home)
+    for path in left:
+        path.unlink(missing_ok=True)
+    return len(left)
+
+
+def _waiting(home: PipelineHome) -> list[Path]:
+    return sorted(path for pattern in WAITING for path in home.operations.glob(pattern))
+
+
+def _path(home: PipelineHome, id_: str) -> Path:
+    return home.operations / f"request-{require_name(id_, 'request')}.json"
