@@ -9,10 +9,9 @@ import argparse
 import logging
 import sys
 
-from rivertwice.acts import World, find_act, parse_request
-from rivertwice.core.errors import ReplayMismatchError, RequestError, RivertwiceError
+from rivertwice.acts import do_stored
+from rivertwice.core.errors import ReplayMismatchError, RivertwiceError
 from rivertwice.core.settings import Settings
-from rivertwice.timeline.requests import forget_request, load_request
 
 _log = logging.getLogger("rivertwice.act")
 REFUSED, DISAGREED = 1, 3
@@ -26,19 +25,12 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout)
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    settings, name = Settings.from_env(), arguments.pipeline
-    home = settings.pipeline(name)
     try:
-        stored = load_request(home, arguments.request)
-        act = find_act(stored.act)
-        world = World(settings, stored.by, stored.at, stored.resumes, _log.info)
-        done = act.apply(world, parse_request(act, stored.values, name))
+        done = do_stored(Settings.from_env(), arguments.pipeline, arguments.request, _log.info)
     except RivertwiceError as error:
-        if isinstance(error, RequestError):
-            forget_request(home, arguments.request)
         _log.error("%s: %s", error.reason, error)
         return DISAGREED if isinstance(error, ReplayMismatchError) else REFUSED
-    _log.info("%s of %s by %s: %s", act.name, name, stored.by, dict(done))
+    _log.info("%s", dict(done))
     return 0 if done.get("proved", True) else REFUSED
 
 

@@ -21,7 +21,7 @@ from rivertwice.core.settings import Settings
 pytestmark = pytest.mark.airflow
 
 VERBS = (
-    "archive", "backfill", "operate", "reconcile", "reconcile_full", "repair", "restore", "rewind", "rotate",
+    "archive", "backfill", "operate", "reconcile", "reconcile_full", "repair", "rotate",
     "supervise", "switch",
 )  # fmt: skip
 HEAVY = (
@@ -52,7 +52,7 @@ import importlib, json, os, sys, time
 import airflow.sdk
 import psutil
 from airflow.dag_processing.dagbag import DagBag
-stems = ("types", "kafka", "archive", "backfill", "operate", "reconcile", "repair", "restore", "rewind", "rotate", "supervise", "switch", "definitions", "core", "store", "log")
+stems = ("types", "kafka", "archive", "backfill", "operate", "reconcile", "repair", "rotate", "supervise", "switch", "definitions", "core", "store", "log")
 
 def load(folder):
     os.environ["RIVERTWICE_PROJECT"], os.environ["RIVERTWICE_HOME"] = folder, folder + "/.home"
@@ -171,8 +171,6 @@ def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict
     first |= {
         "reconcile_full": "validate",
         "switch": "choose",
-        "restore": "check",
-        "rewind": "check",
         "operate": "check",
         "repair": "find",
     }
@@ -193,9 +191,11 @@ def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict
     switch = ["choose", "comparison_wanted", "compare", "gate", "approve", "serve", "report"]
     assert dags["switch__flight_delays"]["tasks"] == switch
     assert dags["switch__flight_delays"]["params"] == ["reason", "version"]
-    assert dags["restore__flight_delays"]["tasks"] == ["check", "restore", "report"]
-    assert dags["rewind__flight_delays"]["tasks"] == ["check", "rewind"]
-    assert set(dags["operate__flight_delays"]["tasks"]) == {"check", "choose", "prove", "amend", "act", "report"}
+    assert set(dags["operate__flight_delays"]["tasks"]) == {"check", "choose", "job", "act", "report"}
+    assert dags["operate__flight_delays"]["params"] == [
+        "act", "confirm", "dry_run", "from_beginning", "kind", "place", "planned", "reason", "savepoint", "stop_before_head",
+        "unproved", "value",
+    ]  # fmt: skip
 
 
 def test_a_question_that_airflow_lost_is_asked_again(loaded: dict[str, Any]) -> None:
@@ -293,7 +293,7 @@ def test_one_file_of_a_users_dag_folder_has_the_same_dags(parsed: dict[str, Any]
 def test_a_version_beside_has_dags_of_its_own_but_for_archive_and_switch(second: dict[str, Any]) -> None:
     own = {dag_id: dag for dag_id, dag in second["dags"].items() if dag_id.endswith(".v2")}
     assert sorted(dag_id.partition("__")[0] for dag_id in own) == [
-        "backfill", "operate", "reconcile", "reconcile_full", "repair", "restore", "rewind", "rotate", "supervise",
+        "backfill", "operate", "reconcile", "reconcile_full", "repair", "rotate", "supervise",
     ]  # fmt: skip
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+", dag_id) for dag_id in own)
     assert own["reconcile__flight_delays.v2"]["tasks"] == second["dags"]["reconcile__flight_delays"]["tasks"]
@@ -301,11 +301,7 @@ def test_a_version_beside_has_dags_of_its_own_but_for_archive_and_switch(second:
 
 def test_what_a_person_asks_for_has_no_schedule(second: dict[str, Any]) -> None:
     unscheduled = {dag_id for dag_id, dag in second["dags"].items() if not dag["scheduled"]}
-    asked_for = {
-        dag_id
-        for dag_id in second["dags"]
-        if dag_id.startswith(("restore__", "rewind__", "operate__", "repair__", "switch__"))
-    }
+    asked_for = {dag_id for dag_id in second["dags"] if dag_id.startswith(("operate__", "repair__", "switch__"))}
     assert unscheduled == {"archive__user_sessions"} | asked_for
 
 

@@ -167,15 +167,15 @@ def test_a_savepoint_that_cannot_be_restored_is_refused_with_its_reason(world: W
         page.keyboard.press("Escape")
         row_of(page, taken).get_by_role("button", name="Rewind").click()
         expect(page.get_by_role("dialog")).to_contain_text("no batch comes after it")
-    assert world.airflow.runs(f"restore__{PIPELINE}") == []
+    assert world.airflow.runs(f"operate__{PIPELINE}") == []
 
 
 @pytest.mark.parametrize(
     ("act", "confirm", "user", "status", "said"),
     [
-        ("restore", "flight_delay", "admin", 400, "was typed to confirm it; nothing was started"),
-        ("rewind", "", "admin", 400, "was typed to confirm it; nothing was started"),
-        ("restore", PIPELINE, VIEWER, 403, "may not start restore__flight_delays"),
+        ("savepoint.restore", "flight_delay", "admin", 400, "was typed to confirm it; nothing was started"),
+        ("savepoint.rewind", "", "admin", 400, "was typed to confirm it; nothing was started"),
+        ("savepoint.restore", PIPELINE, VIEWER, 403, "may not start operate__flight_delays"),
         ("savepoint.pin", "", VIEWER, 403, "may not start operate__flight_delays"),
         ("dead.discard", "", VIEWER, 403, "may not start operate__flight_delays"),
     ],
@@ -198,7 +198,7 @@ def test_a_viewer_sees_no_button_no_value_and_no_preview(world: World, browser: 
     shown = data_of(world.settings, f"p/{PIPELINE}/dead-letters", user=VIEWER)
     assert (shown["values"], {row["value"] for row in shown["sample"]}) == (False, {None})
     with pytest.raises(httpx.HTTPStatusError, match="403"):
-        data_of(world.settings, f"p/{PIPELINE}/preview/restore", user=VIEWER)
+        data_of(world.settings, f"p/{PIPELINE}/preview/savepoint.restore", user=VIEWER)
 
 
 def test_a_dead_letter_is_discarded_with_its_reason(world: World, browser: Browser) -> None:
@@ -268,7 +268,7 @@ def test_a_restore_moves_the_head_once_the_name_is_typed(world: World, browser: 
         dialog.get_by_role("button", name="Restore", exact=True).click()
         run = ended(world, page)
         expect(page.get_by_role("region", name="Drawing of the timelines")).to_contain_text("t2 · head", timeout=40_000)
-    report = world.airflow.xcom(f"restore__{PIPELINE}", run, "report")
+    report = world.airflow.xcom(f"operate__{PIPELINE}", run, "report")
     assert (report["head"], report["parent"], head(world.home)) == ("t2", "t1", "t2")
     events = [json.loads(line) for line in (world.settings.home / "agent" / "events.jsonl").read_text().splitlines()]
     (asked,) = [event for event in events if "savepoint restore" in event["message"]]

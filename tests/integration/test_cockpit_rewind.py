@@ -36,7 +36,7 @@ from streams.amounts import BEGIN_MS, MINUTE_MS, NAME, SQL, WINDOW_MS, YAML, Amo
 
 pytestmark = [*LIVE_MARKS, pytest.mark.faults]
 TAB = f"/rivertwice/#/p/{NAME}/timelines"
-REWIND = f"rewind__{NAME}"
+OPERATE = f"operate__{NAME}"
 STORY = [Amount(("in", "out")[number % 2], BEGIN_MS + number * MINUTE_MS // 2, 1 + number) for number in range(400)]
 """In the order of time, so that no record is late, however the batches are cut."""
 SAVED, READ = 120, 280
@@ -57,7 +57,7 @@ def settings(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> It
     send(made, topic, STORY[SAVED:READ])
     write_intent(made.pipeline(NAME), "running", "test", utc_now())
     try:
-        with agent_and_airflow(made, NAME, users=("vera:viewer",), verbs=("rewind", "operate")):
+        with agent_and_airflow(made, NAME, users=("vera:viewer",), verbs=("operate",)):
             wait_for("the driver has read what is there", lambda: has_read(made, READ), 180)
             yield made
     finally:
@@ -107,18 +107,21 @@ def test_a_rewind_is_shown_refused_and_done_and_nothing_is_lost(settings: Settin
             expect(button).to_be_disabled()
         fields = {"savepoint": savepoint.id, "unproved": True}
         for user, confirm, status in (("admin", NAME[:-1], 400), ("vera", NAME, 403)):
-            assert ask_for_act(settings, NAME, "rewind", fields, user=user, confirm=confirm).status_code == status
+            assert (
+                ask_for_act(settings, NAME, "savepoint.rewind", fields, user=user, confirm=confirm).status_code
+                == status
+            )
         airflow = client(settings)
-        assert (airflow.runs(REWIND), head(home)) == ([], "t1")
+        assert (airflow.runs(OPERATE), head(home)) == ([], "t1")
 
         dialog.get_by_label("to confirm").fill(NAME)
         button.click()
         expect(page.locator(".started a").first).to_be_visible()
-        (run,) = airflow.runs(REWIND)
-        assert airflow.wait(REWIND, run, 600) == "success", airflow.failures(REWIND, run, 60)
+        (run,) = airflow.runs(OPERATE)
+        assert airflow.wait(OPERATE, run, 600) == "success", airflow.failures(OPERATE, run, 60)
         expect(page.get_by_role("region", name="Drawing of the timelines")).to_contain_text("t2 · head", timeout=40_000)
 
-    done = airflow.xcom(REWIND, run, "rewind")
+    done = airflow.xcom(OPERATE, run, "act")
     assert (done["head"], done["comparison"]["differs"], done["comparison"]["only_old"]) == ("t2", 0, 0)
     intent = read_intent(home)
     assert intent is not None

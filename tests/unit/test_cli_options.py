@@ -52,7 +52,7 @@ def test_an_old_name_is_understood_and_the_new_one_is_said(words: tuple[str, ...
 def test_what_was_reason_and_why_of_a_discard_is_kind_and_reason() -> None:
     result = run("dead", "discard", "flight_delays", "--reason", "tombstone", "--why", "test")
     assert "--reason and --why are now --kind and --reason" in result.stderr
-    assert "no open dead letter with reason 'tombstone'" in result.stderr
+    assert "no open dead letter has the reason 'tombstone'" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_a_list_of_no_pipelines_says_where_it_looked(run: Any, tmp_path: Path) -
 def test_discarding_a_reason_that_no_dead_letter_has_is_refused(run: Any) -> None:
     result = run("dead", "discard", "flight_delays", "--kind", "tombstone", "--reason", "test")
     assert result.exit_code == 1
-    assert "no open dead letter with reason 'tombstone'" in result.output
+    assert "no open dead letter has the reason 'tombstone'" in result.output
 
 
 def spoken(tmp_path: Path, age_s: float, **changes: Any) -> None:

@@ -3,5 +3,18 @@
 from rivertwice.acts.act import Act, Plan, Request, Result, World
 from rivertwice.acts.catalogue import ACTS, find_act
 from rivertwice.acts.forms import FormField, fields_of, parse_request
+from rivertwice.acts.stored import do_stored
 
-__all__ = ["ACTS", "Act", "FormField", "Plan", "Request", "Result", "World", "fields_of", "find_act", "parse_request"]
+__all__ = [
+    "ACTS",
+    "Act",
+    "FormField",
+    "Plan",
+    "Request",
+    "Result",
+    "World",
+    "do_stored",
+    "fields_of",
+    "find_act",
+    "parse_request",
+]

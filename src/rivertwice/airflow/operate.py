@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, get_current_context, task
 
-from rivertwice.acts import ACTS, Act, World, fields_of, find_act, parse_request
+from rivertwice.acts import ACTS, Act, World, do_stored, fields_of, find_act
 from rivertwice.airflow.connections import connected
 from rivertwice.airflow.dag_names import dag_id, request_of
 from rivertwice.airflow.dag_parts import common, reason_param, step
@@ -136,29 +136,15 @@ def act(pipeline: str, request: str) -> dict[str, Any]:
     Raises:
         AirflowFailException: it was refused.
     """
-    settings = Settings.from_env()
     with refusals():
-        stored = load_request(settings.pipeline(pipeline), request)
-        chosen = find_act(stored.act)
-        world = World(settings, stored.by, stored.at, stored.resumes, lambda line: log.info("%s", line))
-        result = chosen.apply(world, parse_request(chosen, stored.values, pipeline))
-    log.info("%s of %s by %s: %s", chosen.name, pipeline, stored.by, result)
-    return _without_rows(result)
+        return dict(do_stored(Settings.from_env(), pipeline, request, lambda line: log.info("%s", line)))
 
 
 def report(pipeline: str, request: str) -> dict[str, Any]:
-    """Return what was asked for and what the head is now; the request is done, so it is removed."""
-    from rivertwice.timeline.sequence import head
-
+    """Return what was asked for and what came of it; the request is done, so it is removed."""
     home = Settings.from_env().pipeline(pipeline)
-    stored = load_request(home, request)
+    with refusals():
+        stored = load_request(home, request)
+    log.info("%s of %s by %s: %s", stored.act, pipeline, stored.by, stored.result)
     forget_request(home, request)
-    return {"act": stored.act, "by": stored.by, "reason": stored.values.get("reason", ""), "head": head(home)}
-
-
-def _without_rows(result: Any) -> dict[str, Any]:
-    """Return a result without the rows that a rewind has for examples: a run's results are kept longer than rows."""
-    found = dict(result)
-    if isinstance(found.get("comparison"), dict):
-        found["comparison"] = {name: count for name, count in found["comparison"].items() if isinstance(count, int)}
-    return found
+    return {**(stored.result or {}), "act": stored.act, "by": stored.by, "reason": stored.values.get("reason", "")}

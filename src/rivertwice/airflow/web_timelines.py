@@ -111,9 +111,10 @@ TIMELINE_ACTS = (
         Start(takes_reason=False),
         changes_served=True,
     ),
+    *(_on_page(act) for act in acts.ACTS.values()),
 )
 
-register(*TIMELINE_ACTS, *(_on_page(act) for act in acts.ACTS.values()))
+register(*TIMELINE_ACTS)
 
 router = APIRouter(prefix="/api/p/{name}")
 _STATES = ("open", "amended", "discarded")

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import getpass
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.acts import Act, Plan, Result, World, find_act, parse_request
 from rivertwice.cli import options
 from rivertwice.cli.asking import Consent, Preview, asks_first
 from rivertwice.cli.frame import Frame, as_fields, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument, savepoint_argument
 from rivertwice.core.instants import utc_now
 from rivertwice.core.plain import to_plain
+from rivertwice.savepoint.manifest import BEGINNING, RESTING
 
 if TYPE_CHECKING:
+    from rivertwice.acts import Plan, Result
     from rivertwice.savepoint.operations.engine import ShownStep
     from rivertwice.savepoint.operations.fall_back import FallBackPlan
     from rivertwice.savepoint.operations.steps import OperationPlan
@@ -66,40 +67,51 @@ def describe_steps(steps: Sequence[ShownStep], resumes: str | None) -> str:
 
 
 def do_act(
-    frame: Frame, act: Act[Any], name: str, asked: Mapping[str, Any], consent: Consent, question: str, words: str
+    frame: Frame,
+    act: str,
+    name: str,
+    asked: Mapping[str, Any],
+    consent: Consent,
+    question: str,
+    words: Callable[[Any], str],
 ) -> Result | None:
     """Show what an act would do, and do it if that is wanted; return its result, None if it was not done.
 
     Args:
         frame: the settings, and how progress is shown.
-        act: what is asked for.
+        act: name of what is asked for.
         name: of the pipeline.
         asked: the fields of its request.
         consent: whether it is wanted.
         question: for people.
-        words: the command that does it, without `--yes`.
+        words: from the plan's value, the command that does it, without `--yes`.
     """
-    request = parse_request(act, asked, name)
+    from rivertwice.acts import World, find_act, parse_request
+
+    chosen = find_act(act)
+    request = parse_request(chosen, asked, name)
     world = World(frame.settings, consent.by, utc_now(), progress=frame.progress)
 
     def preview() -> Preview:
-        plan = act.plan(world, request)
-        return Preview(plan.value, lambda: describe_plan(act, name, plan, words), refused=bool(plan.refusals))
+        plan = chosen.plan(world, request)
+        title = f"{chosen.title.lower()} of {name}: nothing was changed"
+        return Preview(plan.value, lambda: describe_plan(plan, title, words(plan.value)), refused=bool(plan.refusals))
 
-    return act.apply(world, request) if consent.given(name, question, preview) else None
+    return chosen.apply(world, request) if consent.given(name, question, preview) else None
 
 
 def run_act(frame: Frame, act: str, name: str, asked: Mapping[str, Any]) -> Result:
     """Do an act that asks nobody, and return its result."""
+    from rivertwice.acts import World, find_act, parse_request
+
     chosen = find_act(act)
     world = World(frame.settings, getpass.getuser(), utc_now(), progress=frame.progress)
     return chosen.apply(world, parse_request(chosen, asked, name))
 
 
-def describe_plan(act: Act[Any], name: str, plan: Plan, words: str) -> str:
+def describe_plan(plan: Plan, title: str, words: str) -> str:
     """Return what an act would do, for people."""
     rows: list[list[Any]] = [list(row) for row in plan.rows]
-    title = f"{act.title.lower()} of {name}: nothing was changed"
     parts = [as_table(("what", "how much"), rows, title=title)]
     if plan.reread:
         heads = {"partition": "partition", "start": "from", "end": "to", "log_begins": "Kafka begins at"}
@@ -158,16 +170,13 @@ def rewind(
     question = (
         f"Rewind {name}, and let a new timeline serve?" if not stop_before_head else f"Rewind {name} up to its head?"
     )
-    base = "--from-beginning" if from_beginning else savepoint_id or ""
-    words = f"rivertwice savepoint rewind {name} {base}".rstrip()
+
+    def words(shown: Any) -> str:
+        base = "--from-beginning" if shown["savepoint"] == BEGINNING else shown["savepoint"]
+        return f"rivertwice savepoint rewind {name} {base}"
+
     done = do_act(
-        frame,
-        find_act("savepoint.rewind"),
-        name,
-        {**asked, "stop_before_head": stop_before_head},
-        consent,
-        question,
-        words,
+        frame, "savepoint.rewind", name, {**asked, "stop_before_head": stop_before_head}, consent, question, words
     )
     if done is not None:
         frame.emit(done, lambda: describe_report(done))
@@ -407,10 +416,13 @@ def restore(
         if from_beginning
         else savepoint_id or "the newest proved savepoint"
     )
-    base = "--planned" if planned else "--from-beginning" if from_beginning else savepoint_id or ""
-    words = f"rivertwice savepoint restore {name} {base}".rstrip()
     question = f"Drain {name} and continue it from {what} on a new timeline?"
-    report = do_act(frame, find_act("savepoint.restore"), name, asked, consent, question, words)
+
+    def words(shown: Any) -> str:
+        base = {BEGINNING: "--from-beginning", RESTING: "--planned"}.get(shown.savepoint, shown.savepoint)
+        return f"rivertwice savepoint restore {name} {base}"
+
+    report = do_act(frame, "savepoint.restore", name, asked, consent, question, words)
     if report is not None:
         frame.emit(report, lambda: as_fields(report))
 

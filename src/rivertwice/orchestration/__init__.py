@@ -10,7 +10,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-MOVED = {"notifiers": "alerts", "repair_dag": "dags", "links": "operators"}
+MOVED = {"notifiers": "alerts", "operate_dags": "operate", "repair_dag": "dags", "links": "operators"}
 """Modules that have another name in `rivertwice.airflow`."""
 
 

@@ -1,12 +1,12 @@
 """Requests that wait to be done: what was asked for, by whom and when, so that no argument of a process and no log has its values.
 
-`operations/request-ID.json` of the pipeline's home, format 1, readable by its owner. It is removed once it is done or refused.
+`operations/request-ID.json` of the pipeline's home, format 1, readable by its owner. It is removed once its result is reported, or it is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ class StoredRequest:
         by: who asks.
         at: when it was asked for.
         resumes: the interrupted operation that it resumes; None: it begins a new one.
+        result: what came of it; None: it is not done yet.
     """
 
     act: str
@@ -39,6 +40,7 @@ class StoredRequest:
     by: str
     at: datetime
     resumes: str | None = None
+    result: Mapping[str, Any] | None = None
 
 
 def save_request(home: PipelineHome, id_: str, request: StoredRequest) -> None:
@@ -46,8 +48,26 @@ def save_request(home: PipelineHome, id_: str, request: StoredRequest) -> None:
     for left in _waiting(home):
         if request.at.timestamp() - left.stat().st_mtime > LONGEST_S:
             left.unlink(missing_ok=True)
-    value = {"act": request.act, "values": dict(request.values), "by": request.by, "resumes": request.resumes}
-    replace_json(_path(home, id_), {"format": FORMAT, "at": to_iso(request.at), **value})
+    _write(home, id_, request)
+
+
+def finish_request(home: PipelineHome, id_: str, request: StoredRequest, result: Mapping[str, Any]) -> None:
+    """Store what came of a request. Its values, which may contain a record, are removed; its reason stays."""
+    kept = {name: value for name, value in request.values.items() if name == "reason"}
+    _write(home, id_, replace(request, values=kept, result=result))
+
+
+def _write(home: PipelineHome, id_: str, request: StoredRequest) -> None:
+    value = {
+        "format": FORMAT,
+        "act": request.act,
+        "values": dict(request.values),
+        "by": request.by,
+        "at": to_iso(request.at),
+        "resumes": request.resumes,
+        "result": None if request.result is None else dict(request.result),
+    }
+    replace_json(_path(home, id_), value)
 
 
 def load_request(home: PipelineHome, id_: str) -> StoredRequest:
@@ -60,7 +80,9 @@ def load_request(home: PipelineHome, id_: str) -> StoredRequest:
     if data is None or data.get("format") != FORMAT:
         message = f"no request waits under {id_}; ask for it again"
         raise RequestError(message)
-    return StoredRequest(data["act"], data["values"], data["by"], parse_iso(data["at"]), data["resumes"])
+    return StoredRequest(
+        data["act"], data["values"], data["by"], parse_iso(data["at"]), data["resumes"], data["result"]
+    )
 
 
 def forget_request(home: PipelineHome, id_: str) -> None:

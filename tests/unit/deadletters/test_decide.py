@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from homes.ledger import NOW
 from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome
-from rivertwice.core.settings import Settings
 from rivertwice.timeline.dead_letters import (
     AMEND,
     DISCARD,
@@ -19,10 +16,7 @@ from rivertwice.timeline.dead_letters import (
     DeadLetter,
     Decision,
     RecordAddress,
-    forget_draft,
     is_amended,
-    load_draft,
-    save_draft,
     select_discards,
 )
 
@@ -63,29 +57,3 @@ def test_an_amendment_is_the_same_only_with_the_same_value() -> None:
     made = letter(1, amendment=decided(AMEND, b"x"))
     assert is_amended(made, b"x", ASKED)
     assert not is_amended(made, b"y", ASKED)
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> PipelineHome:
-    return Settings(tmp_path, tmp_path / "home").pipeline("p")
-
-
-def test_a_value_waits_until_it_is_decided(home: PipelineHome) -> None:
-    save_draft(home, "rq-1", "0@1", b"\xff{", why="a", by="ada", now=NOW)
-    found = load_draft(home, "rq-1")
-    assert (found.place, found.value, found.by, found.at) == ("0@1", b"\xff{", "ada", NOW)
-    forget_draft(home, "rq-1")
-    forget_draft(home, "rq-1")
-    with pytest.raises(RequestError, match="no value waits"):
-        load_draft(home, "rq-1")
-
-
-def test_a_value_that_nobody_decides_goes_after_a_day(home: PipelineHome) -> None:
-    from rivertwice.core.instants import utc_now
-
-    save_draft(home, "rq-1", "0@1", b"x", why="a", by="ada", now=utc_now())
-    save_draft(home, "rq-2", "0@1", b"x", why="a", by="ada", now=utc_now() + timedelta(hours=23))
-    assert load_draft(home, "rq-1").value == b"x"
-    save_draft(home, "rq-3", "0@1", b"x", why="a", by="ada", now=utc_now() + timedelta(hours=25))
-    with pytest.raises(RequestError):
-        load_draft(home, "rq-1")

@@ -76,7 +76,9 @@ def test_a_link_leads_below_airflows_own_address(base: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["factory", "definitions", "dags", "operators", "triggers", "notifiers", "links"])
+@pytest.mark.parametrize(
+    "name", ["factory", "definitions", "dags", "operate_dags", "operators", "triggers", "notifiers", "links"]
+)
 def test_dag_files_and_waiting_triggers_of_0_1_find_what_they_import(name: str) -> None:
     """A project's copies of our DAG files, and the triggers in Airflow's database, name `rivertwice.orchestration`."""
     code = f"import rivertwice.orchestration.{name} as old; print(old.__name__, old.__spec__.name)"

@@ -32,6 +32,8 @@ def test_the_form_that_an_act_sends_is_one_that_its_dag_accepts(name: str) -> No
     fields = {field.name: GIVEN[field.name] for field in act.fields if field.required}
     if name == "dead.discard":
         fields = {"kind": "schema"}
+    if name == "dead.amend":
+        fields = {"place": GIVEN["place"], "value": GIVEN["value"]}
     one = asked(name, **fields)
     if isinstance(act.effect, Start):
         check_form(act.verb, conf_of(act.effect, one), NOW, "p")
@@ -41,8 +43,8 @@ def test_the_form_that_an_act_sends_is_one_that_its_dag_accepts(name: str) -> No
 
 def test_what_may_change_served_rows_needs_the_typed_name() -> None:
     typed = {name for name, act in BY_NAME.items() if act.changes_served}
-    assert typed == {"restore", "rewind", "switch.approve", "late.correct"}
-    for name in ("restore", "rewind"):
+    assert typed == {"savepoint.restore", "savepoint.rewind", "switch.approve", "late.correct"}
+    for name in ("savepoint.restore", "savepoint.rewind"):
         with pytest.raises(RequestError, match="was typed to confirm it"):
             asked(name, confirm="q", savepoint=GIVEN["savepoint"])
         assert conf_of(BY_NAME[name].effect, asked(name))["confirm"] == "p"  # type: ignore[arg-type]

@@ -1,10 +1,11 @@
-"""Runs of restore__p, rewind__p and operate__p, task by task: shown, confirmed, done once however often they are repeated."""
+"""Runs of operate__p, task by task: shown, confirmed, done once however often they are repeated."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,18 +15,23 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from homes.operations import Crash, die_around
 from homes.project import REPOSITORY
-from rivertwice.airflow import operate_steps
+from rivertwice.acts import World, find_act, parse_request
+from rivertwice.airflow import operate
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
+from rivertwice.savepoint import prove
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import read_restores, read_rewinds
 from rivertwice.savepoint.take import take_savepoint
+from rivertwice.timeline import dead_summary
+from rivertwice.timeline.requests import finish_request, load_request
 from rivertwice.timeline.sequence import HEAD, head, read_sequence
 
 pytestmark = pytest.mark.airflow
 SURE = {"confirm": "p", "reason": "the disk was replaced"}
+RESTORE, REWIND = "savepoint.restore", "savepoint.rewind"
 
 
 class Run:
@@ -38,7 +44,7 @@ class Run:
             "dag_run": SimpleNamespace(run_id="manual__1", run_type="manual", conf={}, triggering_user_name="ada"),
             "params": {},
         }
-        monkeypatch.setattr(operate_steps, "get_current_context", lambda: self.context)
+        monkeypatch.setattr(operate, "get_current_context", lambda: self.context)
 
     def asks(self, **conf: Any) -> None:
         self.context["dag_run"].conf, self.context["params"] = conf, conf
@@ -52,6 +58,12 @@ def job(name: str) -> ModuleType:
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
     return made
+
+
+def do_job(request: str) -> int:
+    """Run the Spark job of a request in this process; return its exit code."""
+    code: int = job("act").main(["--pipeline", "p", "--request", request])
+    return code
 
 
 def events(settings: Settings) -> list[dict[str, Any]]:
@@ -80,16 +92,16 @@ def test_a_restore_is_shown_recorded_with_the_person_and_done(
 ) -> None:
     settings, home, taken, _ = world
     caplog.set_level("INFO")
-    run.asks(savepoint=taken.id, **SURE)
-    arguments = operate_steps.check_restore("p")
+    run.asks(act=RESTORE, savepoint=taken.id, **SURE)
+    arguments = operate.check("p")
     assert f"savepoint: {taken.id} (proved)" in caplog.text
     assert "replayed and compared: 3 recorded batches, from Kafka" in caplog.text
     assert head(home) == "t1"
     (event,) = events(settings)
     assert (event["by"], event["reason"]) == ("ada in Airflow", "the disk was replaced")
     assert event["message"] == "savepoint restore by ada in Airflow: the disk was replaced"
-    assert job("restore").main(arguments) == 0
-    report = operate_steps.report_restore("p")
+    assert do_job(arguments) == 0
+    report = operate.report("p", arguments)
     assert (report["head"], report["parent"], report["forked_at"], report["replayed"]) == ("t2", "t1", 6, 3)
 
 
@@ -97,10 +109,10 @@ def test_a_restore_that_its_run_has_done_is_not_begun_again(world: Any, run: Run
     _, home, taken, _ = world
     for named in ({"savepoint": taken.id}, {}):
         before = moves(home)
-        run.asks(**named, **SURE)
-        arguments = operate_steps.check_restore("p")
+        run.asks(act=RESTORE, **named, **SURE)
+        arguments = operate.check("p")
         for _ in range(3):  # the worker died after the job was done, twice
-            assert job("restore").main(arguments) == 0
+            assert do_job(arguments) == 0
         assert moves(home) == before + 1
 
 
@@ -108,12 +120,12 @@ def test_a_restore_that_was_cut_off_is_resumed_by_the_retry(
     world: Any, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, home, taken, _ = world
-    run.asks(savepoint=taken.id, **SURE)
-    arguments = operate_steps.check_restore("p")
-    die_before(monkeypatch, lambda: job("restore").main(arguments))
+    run.asks(act=RESTORE, savepoint=taken.id, **SURE)
+    arguments = operate.check("p")
+    die_before(monkeypatch, lambda: do_job(arguments))
     assert head(home) == "t1"
-    assert job("restore").main(arguments) == 0
-    assert job("restore").main(arguments) == 0
+    assert do_job(arguments) == 0
+    assert do_job(arguments) == 0
     assert (head(home), moves(home), len(read_restores(home))) == ("t2", 2, 1)
 
 
@@ -121,14 +133,14 @@ def test_a_run_that_resumes_an_old_restore_does_no_second_one(
     world: Any, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, home, taken, _ = world
-    run.asks(savepoint=taken.id, **SURE)
-    first = operate_steps.check_restore("p")
-    die_before(monkeypatch, lambda: job("restore").main(first))
-    run.asks(**SURE)
-    arguments = operate_steps.check_restore("p")
-    assert "--resumes" in arguments
+    run.asks(act=RESTORE, savepoint=taken.id, **SURE)
+    first = operate.check("p")
+    die_before(monkeypatch, lambda: do_job(first))
+    run.asks(act=RESTORE, **SURE)
+    arguments = operate.check("p")
+    assert load_request(home, arguments).resumes == read_restores(home)[-1].id
     for _ in range(2):
-        assert job("restore").main(arguments) == 0
+        assert do_job(arguments) == 0
     assert (moves(home), len(read_restores(home))) == (2, 1)
 
 
@@ -136,14 +148,15 @@ def test_a_restore_that_was_given_up_is_not_begun_by_a_retry(
     world: Any, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, home, taken, _ = world
-    run.asks(savepoint=taken.id, **SURE)
-    arguments = operate_steps.check_restore("p")
-    die_before(monkeypatch, lambda: job("restore").main(arguments), "create_timeline")
+    run.asks(act=RESTORE, savepoint=taken.id, **SURE)
+    arguments = operate.check("p")
+    die_before(monkeypatch, lambda: do_job(arguments), "create_timeline")
+    run.context["dag_run"].run_id = "manual__2"
     run.asks(act="operation.abandon", reason="another way")
-    asked = operate_steps.check_operate("p")
-    assert operate_steps.act("p", asked)["given_up"]
-    assert operate_steps.act("p", asked)["given_up"]  # the retry of that
-    assert job("restore").main(arguments) == 1
+    asked = operate.check("p")
+    assert operate.act("p", asked)["given_up"]
+    assert operate.act("p", asked)["given_up"]  # the retry of that
+    assert do_job(arguments) == 1
     assert (head(home), read_restores(home)[-1].step) == ("t1", record.ABANDONED)
 
 
@@ -154,15 +167,15 @@ def test_a_restore_that_was_given_up_is_not_begun_by_a_retry(
         ({"confirm": "q"}, "'q' was; nothing was done"),
         ({"confirm": "p", "savepoint": "../x"}, "is no savepoint id"),
         ({"confirm": "p", "planned": True, "savepoint": "sp-t1-3-00000003"}, "leave one of them out"),
-        ({"confirm": "p", "other": 1}, "does not know 'other'"),
+        ({"confirm": "p", "other": 1}, "takes no other"),
         ({"confirm": "p", "savepoint": "sp-t1-3-00000003"}, "does not exist"),
     ],
 )
 def test_a_restore_is_refused_before_anything_starts(world: Any, run: Run, conf: dict[str, Any], said: str) -> None:
     settings, home, *_ = world
-    run.asks(**conf)
+    run.asks(act=RESTORE, **conf)
     with pytest.raises(AirflowFailException, match=said):
-        operate_steps.check_restore("p")
+        operate.check("p")
     assert moves(home) == 1
     assert not (settings.home / "agent" / "events.jsonl").exists()
 
@@ -170,19 +183,19 @@ def test_a_restore_is_refused_before_anything_starts(world: Any, run: Run, conf:
 def test_a_savepoint_that_cannot_be_restored_is_refused_by_its_first_task(world: Any, run: Run) -> None:
     settings, home, _, begin = world
     unproved = take_savepoint(settings, "p", now=utc_now())
-    run.asks(savepoint=unproved.id, **SURE)
+    run.asks(act=RESTORE, savepoint=unproved.id, **SURE)
     with pytest.raises(AirflowFailException, match="never proved"):
-        operate_steps.check_restore("p")
+        operate.check("p")
     begin[0] = 1000
-    run.asks(**SURE)
+    run.asks(act=RESTORE, **SURE)
     with pytest.raises(AirflowFailException, match="records are gone"):
-        operate_steps.check_restore("p")
+        operate.check("p")
     assert moves(home) == 1
 
 
 def test_a_dry_run_needs_no_confirmation_and_starts_nothing(world: Any, run: Run) -> None:
-    run.asks(dry_run=True)
-    assert operate_steps.check_restore("p") == []
+    run.asks(act=RESTORE, dry_run=True)
+    assert operate.check("p") == ""
     assert moves(world[1]) == 1
 
 
@@ -190,16 +203,16 @@ def test_a_rewind_is_confirmed_done_once_and_reports_counts_alone(
     rewind_world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(rewind_world.settings, monkeypatch)
-    run.asks(dry_run=True)
-    assert operate_steps.check_rewind("p") == {}
-    run.asks(savepoint=rewind_world.taken.id, confirm="q")
+    run.asks(act=REWIND, dry_run=True)
+    assert operate.check("p") == ""
+    run.asks(act=REWIND, savepoint=rewind_world.taken.id, confirm="q")
     with pytest.raises(AirflowFailException, match="lets other rows of its windows serve"):
-        operate_steps.check_rewind("p")
-    run.asks(savepoint=rewind_world.taken.id, **SURE)
-    asked = operate_steps.check_rewind("p")
-    die_before(monkeypatch, lambda: operate_steps.rewind("p", asked))
+        operate.check("p")
+    run.asks(act=REWIND, savepoint=rewind_world.taken.id, **SURE)
+    asked = operate.check("p")
+    die_before(monkeypatch, lambda: operate.act("p", asked))
     for _ in range(2):
-        done = operate_steps.rewind("p", asked)
+        done = operate.act("p", asked)
     assert (done["head"], head(rewind_world.home)) == ("t2", "t2")
     assert done["comparison"]["differs"] == 1
     assert all(isinstance(count, int) for count in done["comparison"].values())
@@ -209,45 +222,74 @@ def test_a_rewind_is_confirmed_done_once_and_reports_counts_alone(
 def test_pin_and_unpin_carry_the_name_of_the_person(world: Any, run: Run) -> None:
     settings, home, taken, _ = world
     run.asks(act="savepoint.pin", savepoint=taken.id, reason="for the audit")
-    asked = operate_steps.check_operate("p")
-    assert operate_steps.choose_task(asked) == "act"
+    asked = operate.check("p")
+    assert operate.choose("p", asked) == "act"
     for _ in range(2):
-        assert operate_steps.act("p", asked)["pinned"]
+        assert operate.act("p", asked)["pinned"]
     assert json.loads(taken.store.get(f"{taken.id}/pin.json"))["by"] == "ada in Airflow"
     assert events(settings)[-1]["message"] == "savepoint pin by ada in Airflow: for the audit"
-    assert operate_steps.report_operate("p", asked)["pinned"]
+    assert operate.report("p", asked)["pinned"]
     run.asks(act="savepoint.unpin", savepoint=taken.id, reason="done")
-    operate_steps.act("p", operate_steps.check_operate("p"))
+    operate.act("p", operate.check("p"))
     assert not list_savepoints(home)[0].pinned
 
 
-def test_to_prove_one_savepoint_proves_no_older_one_instead(world: Any, run: Run) -> None:
+def test_a_program_does_the_same(world: Any) -> None:
+    settings, home, taken, _ = world
+    act = find_act("savepoint.pin")
+    request = parse_request(act, {"savepoint": taken.id, "reason": "for the audit"}, "p")
+    asked = World(settings, "nightly job", utc_now())
+    assert act.plan(asked, request).lines() == [f"savepoint: {taken.id} (proved)"]
+    assert not list_savepoints(home)[0].pinned
+    assert act.apply(asked, request) == {"savepoint": taken.id, "status": "proved", "pinned": True}
+    assert list_savepoints(home)[0].pinned
+
+
+@dataclass(frozen=True)
+class Proved:
+    proved: bool = True
+
+
+def test_to_prove_one_savepoint_proves_no_older_one_instead(
+    world: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run.asks(act="savepoint.prove", savepoint=world[2].id)
-    asked = operate_steps.check_operate("p")
-    assert operate_steps.choose_task(asked) == "prove"
-    assert operate_steps.prove_arguments("p", asked) == ["--pipeline", "p", "--savepoint", world[2].id, "--only"]
+    asked = operate.check("p")
+    assert operate.choose("p", asked) == "job"
+    proved: list[str] = []
+    monkeypatch.setattr(prove, "prove_savepoint", lambda *args, **_: proved.append(args[2]) or Proved())
+    for _ in range(2):
+        assert do_job(asked) == 0
+    assert proved == [world[2].id]
 
 
 def test_an_act_on_what_does_not_exist_is_refused_at_once(world: Any, run: Run) -> None:
     run.asks(act="savepoint.pin", savepoint="sp-t1-9-00000009")
     with pytest.raises(AirflowFailException, match="does not exist"):
-        operate_steps.check_operate("p")
+        operate.check("p")
     run.asks(act="operation.abandon", reason="x")
-    with pytest.raises(AirflowFailException, match="nothing to give up"):
-        operate_steps.act("p", operate_steps.check_operate("p"))
+    with pytest.raises(AirflowFailException, match="nothing to abandon"):
+        operate.check("p")
 
 
-def test_an_amended_value_is_in_no_argument_and_no_result(world: Any, run: Run) -> None:
+def test_an_amended_value_is_in_no_argument_and_no_result(
+    world: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, home, *_ = world
+    rejected = SimpleNamespace(place="0@7", state="open", reason="schema", detail="k is missing")
+    monkeypatch.setattr(dead_summary, "find_letter", lambda *_: rejected)
     run.asks(act="dead.amend", place="0@7", value='{"secret": 1}', reason="field was missing")
-    asked = operate_steps.check_operate("p")
-    assert operate_steps.choose_task(asked) == "amend"
-    assert "secret" not in json.dumps(asked) + str(operate_steps.amend_arguments("p", asked))
-    (draft,) = home.operations.glob("amend-*.json")
-    assert draft.stat().st_mode & 0o077 == 0
-    operate_steps.report_operate("p", asked)
-    assert not draft.exists()
+    asked = operate.check("p")
+    assert operate.choose("p", asked) == "job"
+    (stored,) = home.operations.glob("request-*.json")
+    assert "secret" not in asked
+    assert "secret" in stored.read_text()
+    assert stored.stat().st_mode & 0o077 == 0
+    finish_request(home, asked, load_request(home, asked), {"seq": 1})
+    assert "secret" not in stored.read_text()
+    assert operate.report("p", asked)["reason"] == "field was missing"
+    assert not stored.exists()
 
 
 def test_the_jobs_lie_where_airflow_finds_them() -> None:
-    assert all(Path(REPOSITORY / "spark_jobs" / f"{name}.py").is_file() for name in ("restore", "prove", "amend"))
+    assert all(Path(REPOSITORY / "spark_jobs" / f"{name}.py").is_file() for name in ("act", "prove"))
