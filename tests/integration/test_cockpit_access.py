@@ -38,8 +38,7 @@ ROUTES = {
     ("GET", "/web"): OPEN,
     ("GET", "/api/me"): LOGIN,
     ("GET", "/api/overview"): LOGIN,
-    ("GET", "/api/p/{name}/preview/restore"): PREVIEW,
-    ("GET", "/api/p/{name}/preview/rewind"): PREVIEW,
+    ("GET", "/api/p/{name}/preview/{act}"): PREVIEW,
     ("GET", "/api/p/{name}/preview/discard"): PREVIEW,
     ("POST", "/api/p/{name}/acts/{act}"): ACT,
 }

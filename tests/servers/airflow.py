@@ -32,7 +32,7 @@ from running.warm_spark import small_jobs
 from streams.flights import StreamedRun
 
 PIPELINE = "flight_delays"
-VERBS = ("archive", "backfill", "operate", "reconcile", "repair", "restore", "rewind", "rotate", "supervise", "switch")
+VERBS = ("archive", "backfill", "operate", "reconcile", "repair", "rotate", "supervise", "switch")
 QUIET = {
     "dag_processor": {"min_file_process_interval": "600", "refresh_interval": "600"},  # no test changes a definition
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import grimp
@@ -25,6 +26,8 @@ PURE_MODULES = (
     "savepoint.manifest", "savepoint.operations.steps", "savepoint.records", "savepoint.trim",
     "timeline.counts", "timeline.digest", "timeline.serving",
 )  # fmt: skip
+ENTERED = {"core": 0}
+"""Package to how many names of its modules other packages import."""
 PATH = re.compile(r"(?:src|tests|lab|docs|pipelines|requirements|\.)[\w./-]*\.(?:py|md|json|toml|txt|yaml|lock)\Z")
 
 
@@ -105,3 +108,21 @@ def test_no_module_reads_a_definition_twice() -> None:
         path for path, text in texts.items() if "load_definition(" in text and re.search(r"build\w*_bundle\(", text)
     ]
     assert both == []
+
+
+def test_fewer_and_fewer_names_are_imported_across_packages() -> None:
+    """Each number may fall, and is then written here; none may rise. In the end a package is entered by at most 25 names."""
+    product = REPOSITORY / "src" / "rivertwice"
+    modules = {".".join(path.relative_to(product).with_suffix("").parts) for path in product.rglob("*.py")}
+    entered: dict[str, set[tuple[str, str]]] = {}
+    for path in product.rglob("*.py"):
+        own = path.relative_to(product).parts[0]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rivertwice."):
+                module = str(node.module).removeprefix("rivertwice.")
+                package = module.partition(".")[0]
+                for alias in node.names:
+                    found = (f"{module}.{alias.name}", "") if f"{module}.{alias.name}" in modules else (module, alias.name)
+                    if package != own and package in ENTERED:
+                        entered.setdefault(package, set()).add(found)
+    assert {package: len(names) for package, names in sorted(entered.items())} == ENTERED

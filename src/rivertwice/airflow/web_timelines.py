@@ -204,8 +204,9 @@ def preview(request: Request, act: str, one: PipelineDep, settings: SettingsDep,
     _require_start(user, "operate", one.name)
     try:
         chosen = acts.find_act(act)
-        flags = {each.name for each in acts.fields_of(chosen.request) if each.is_flag}
-        values = {name: value == "true" if name in flags else value for name, value in request.query_params.items()}
+        known = acts.fields_of(chosen.request)
+        given = {each.name: request.query_params[each.name] for each in known if each.name in request.query_params}
+        values = {each.name: given[each.name] == "true" if each.is_flag else given[each.name] for each in known if each.name in given}
         world = acts.World(settings, str(user.get_name()), utc_now())
         plan = chosen.plan(world, acts.parse_request(chosen, values, one.name))
     except (RivertwiceError, OSError) as error:
