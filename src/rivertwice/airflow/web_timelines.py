@@ -206,7 +206,11 @@ def preview(request: Request, act: str, one: PipelineDep, settings: SettingsDep,
         chosen = acts.find_act(act)
         known = acts.fields_of(chosen.request)
         given = {each.name: request.query_params[each.name] for each in known if each.name in request.query_params}
-        values = {each.name: given[each.name] == "true" if each.is_flag else given[each.name] for each in known if each.name in given}
+        values = {
+            each.name: given[each.name] == "true" if each.is_flag else given[each.name]
+            for each in known
+            if each.name in given
+        }
         world = acts.World(settings, str(user.get_name()), utc_now())
         plan = chosen.plan(world, acts.parse_request(chosen, values, one.name))
     except (RivertwiceError, OSError) as error:
