@@ -29,7 +29,7 @@ from rivertwice.log import kafka
 from rivertwice.read import overview
 from rivertwice.read.backfills import list_of_backfills
 from rivertwice.read.cell_rows import explain_for_page, read_cell
-from rivertwice.read.heatmap import Asked, read_heatmap
+from rivertwice.read.heatmap import HeatmapQuery, read_heatmap
 from rivertwice.read.lateness import read_lateness
 from rivertwice.read.overview import describe_row, describe_summary
 from rivertwice.read.selection import preview_backfill
@@ -44,13 +44,13 @@ def _late_row(past: Past) -> tuple[int, str]:
 
 
 def _heatmap(**asked: Any) -> Answer:
-    return lambda settings, name, past: read_heatmap(settings, name, Asked(limit=50, **asked))
+    return lambda settings, name, past: read_heatmap(settings, name, HeatmapQuery(limit=50, **asked))
 
 
 def _year(level: str | None) -> Answer:
     def read(settings: Settings, name: str, past: Past) -> Any:
         end = FIRST + timedelta(days=past.days)
-        return read_heatmap(settings, name, Asked(start=FIRST, end=end, level=level, limit=50))
+        return read_heatmap(settings, name, HeatmapQuery(start=FIRST, end=end, level=level, limit=50))
 
     return read
 

@@ -12,7 +12,7 @@ from lab.model.process import Process, Steps, point
 from lab.model.stream import DELAY_MS, TOPIC, Computed, split_rate
 from lab.model.world import KEPT, World
 from rivertwice.core.errors import CheckpointError, LeaseLostError, LedgerError, LogGapError, RivertwiceError
-from rivertwice.storage.lease_terms import Held, Terms
+from rivertwice.storage.lease_terms import LeaseRecord, Terms
 from rivertwice.stream.checkpoint import PlannedBatch, covers
 from rivertwice.stream.failures import DRAINED, classify_failure
 from rivertwice.stream.side import encode_ranges
@@ -163,7 +163,7 @@ def _claim_shared(world: World, me: Process) -> Steps:
         yield FREE if takeover.take else WATCHED
         if takeover.take and world.claim is claim:
             me.epoch = takeover.epoch
-            world.claim = Held(me.epoch, home, TERMS, released=False)
+            world.claim = LeaseRecord(me.epoch, home, TERMS, released=False)
             me.renewed_s = world.forward_s
             return
     message = "a driver of another host holds the lease"

@@ -19,7 +19,7 @@ from lab.model.stream import (
 )
 from lab.model.violations import fail
 from rivertwice.agent.memory import Memory
-from rivertwice.storage.lease_terms import Held
+from rivertwice.storage.lease_terms import LeaseRecord
 from rivertwice.stream.checkpoint import covers
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.sequence import HEAD, Entry
@@ -127,7 +127,7 @@ class Judge:
         if epoch <= max(self.world.epochs, default=0):
             fail("epochs rise", f"{epoch} after {max(self.world.epochs)}")
 
-    def lease_is_taken(self, held: Held | None, home: str) -> None:
+    def lease_is_taken(self, held: LeaseRecord | None, home: str) -> None:
         """Check that no driver is ended that lives on another host and renews its lease."""
         if held is not None and held.home != home and self.world.claim_renewed():
             fail("a lease that is renewed is not taken", f"epoch {held.epoch} lives on {held.home}")

@@ -16,7 +16,15 @@ from lab.model.views import View, look_at, observe
 from lab.model.world import World
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.gate import GateInput, decide_gate
-from rivertwice.reconcile.model import Finding, LateRow, PairCount, RowId, Verdict, balance_partitions, balance_total
+from rivertwice.reconcile.model import (
+    DefectFinding,
+    LateRow,
+    PairCount,
+    RowId,
+    Verdict,
+    balance_partitions,
+    balance_total,
+)
 from rivertwice.reconcile.seals.look import UNCHANGED
 from rivertwice.reconcile.seals.merge import merge_counts, plus, replaced_verdicts
 from rivertwice.reconcile.seals.model import START, Seal
@@ -131,9 +139,9 @@ def _sides(world: World, view: View) -> tuple[Sides, dict[RowId, list[LateRow]]]
     return sides, late
 
 
-def _compare(world: World, run: Run, view: View) -> list[Finding]:
+def _compare(world: World, run: Run, view: View) -> list[DefectFinding]:
     """Compare the ledger with all seals, or the number of served rows with that at the seal."""
-    findings: list[Finding] = []
+    findings: list[DefectFinding] = []
     if run.base is None or view.scope is None:
         findings = world.rules.check_chain(view.rows, list(world.reconciles.seals))
     elif view.served is not None:

@@ -14,7 +14,7 @@ from lab.model.world import World
 from rivertwice.core.errors import SavepointError, ServiceError
 from rivertwice.savepoint.operations.record import BRANCHED, CHECKED, COMPARED, COPIED, DRAINED, Rewind
 from rivertwice.savepoint.operations.rewind_plan import Emitted
-from rivertwice.savepoint.operations.rewind_plan import World as Seen
+from rivertwice.savepoint.operations.rewind_plan import RewindInputs as Seen
 from rivertwice.savepoint.operations.steps import REWIND, Step
 from rivertwice.stream.checkpoint import Goal, covers
 from rivertwice.timeline.ledger import LedgerRow

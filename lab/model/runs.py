@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from rivertwice.core.instants import from_ms
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.model import Account, Finding, Verdict
+from rivertwice.reconcile.model import Account, DefectFinding, Verdict
 from rivertwice.reconcile.results import VERDICTS
-from rivertwice.reconcile.seals.look import Decision, Look
+from rivertwice.reconcile.seals.look import ChangesSinceSeal, Decision
 from rivertwice.reconcile.seals.model import Seal
 from rivertwice.timeline.judgements import Increment, chain_of, verdicts_in
 from rivertwice.timeline.served_stamp import ServedStamp
@@ -35,7 +35,7 @@ class Run:
     """
 
     name: str
-    look: Look
+    look: ChangesSinceSeal
     decision: Decision
     contents: int
     seals: Sequence[Seal] = ()
@@ -45,7 +45,7 @@ class Run:
     stamp: ServedStamp | None = None
     passed: bool = True
     accounts: Mapping[Part, Account] | None = None
-    findings: Sequence[Finding] = ()
+    findings: Sequence[DefectFinding] = ()
     is_mixed: bool = False
 
 

@@ -26,28 +26,28 @@ from lab.model.tables import OWN
 from rivertwice.reconcile.seals import look, merge, model
 from rivertwice.reconcile.seals import look as fit
 from rivertwice.reconcile.seals.look import FOREIGN as FOREIGN_COMMIT
-from rivertwice.reconcile.seals.look import Look, classify_change
+from rivertwice.reconcile.seals.look import ChangesSinceSeal, classify_change
 from rivertwice.reconcile.seals.touched import TouchedRows
-from rivertwice.storage.delta_read import Change
+from rivertwice.storage.delta_read import TableChange
 
 
 def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
-def _deciding(change: Callable[[Look], Look]) -> Any:
+def _deciding(change: Callable[[ChangesSinceSeal], ChangesSinceSeal]) -> Any:
     """Return the product's decision, made of a look that was changed."""
 
-    def decide(seen: Look, **asked: bool) -> Any:
+    def decide(seen: ChangesSinceSeal, **asked: bool) -> Any:
         return look.decide_mode(seen if seen.seal is None else change(seen), **asked)
 
     return decide
 
 
-def _commits(change: Callable[[str, Change], Change]) -> Callable[[Look], Look]:
+def _commits(change: Callable[[str, TableChange], TableChange]) -> Callable[[ChangesSinceSeal], ChangesSinceSeal]:
     """Return a look whose commits since the seal are changed; those that are not kept are none."""
 
-    def changed(seen: Look) -> Look:
+    def changed(seen: ChangesSinceSeal) -> ChangesSinceSeal:
         tables = [
             replace(each, changes=[change(each.table, commit) for commit in each.changes or ()]) for each in seen.tables
         ]
@@ -56,21 +56,21 @@ def _commits(change: Callable[[str, Change], Change]) -> Callable[[Look], Look]:
     return changed
 
 
-def _as_own(table: str, commit: Change) -> Change:
+def _as_own(table: str, commit: TableChange) -> TableChange:
     return replace(commit, keys=OWN, mode="Append") if classify_change(table, commit) == FOREIGN_COMMIT else commit
 
 
-def _as_own_write(table: str, commit: Change) -> Change:
+def _as_own_write(table: str, commit: TableChange) -> TableChange:
     owned = _as_own(table, commit)
     return owned if owned is commit else replace(owned, operation="WRITE")
 
 
-def _same_amendments(seen: Look) -> Look:
+def _same_amendments(seen: ChangesSinceSeal) -> ChangesSinceSeal:
     assert seen.seal is not None, "the caller asked"
     return replace(seen, amendments=seen.seal.amendments)
 
 
-def _same_stamp(seen: Look) -> Look:
+def _same_stamp(seen: ChangesSinceSeal) -> ChangesSinceSeal:
     assert seen.seal is not None, "the caller asked"
     return replace(seen, stamp=seen.seal.served)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from lab.model.stream import Address
 from rivertwice.reconcile.seals.look import WATCHED, TableChanges
 from rivertwice.storage.delta import NONCE
-from rivertwice.storage.delta_read import Change
+from rivertwice.storage.delta_read import TableChange
 from rivertwice.timeline.ledger import LedgerRow
 
 OWN = frozenset({NONCE})
@@ -63,7 +63,7 @@ class Tables:
 
     def __init__(self) -> None:
         """Begin without tables."""
-        self.commits: dict[str, list[Change]] = {table: [] for table in WATCHED}
+        self.commits: dict[str, list[TableChange]] = {table: [] for table in WATCHED}
         self.gone: dict[str, int] = dict.fromkeys(WATCHED, 0)
         self.foreign: dict[str, list[int]] = {table: [] for table in WATCHED}
         self.history: list[Contents] = [Contents()]
@@ -84,7 +84,7 @@ class Tables:
     ) -> None:
         """Record a commit."""
         made = self.commits[table]
-        made.append(Change(len(made), operation, mode, is_partial, keys))
+        made.append(TableChange(len(made), operation, mode, is_partial, keys))
 
     def note_foreign(self, table: str, operation: str, contents: Contents) -> None:
         """Record a commit of another program, and what it left."""

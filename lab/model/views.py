@@ -22,7 +22,7 @@ from lab.model.reads import (
 from lab.model.stream import DELAY_MS, WINDOW_MS, Address
 from lab.model.world import World
 from rivertwice.core.errors import LedgerError
-from rivertwice.reconcile.seals.look import INCREMENT, Decision, Look, NotIncrementalError
+from rivertwice.reconcile.seals.look import INCREMENT, ChangesSinceSeal, Decision, NotIncrementalError
 from rivertwice.reconcile.seals.model import Seal
 from rivertwice.reconcile.seals.scope import Scope, Zones
 from rivertwice.timeline.ledger import LedgerRow
@@ -94,7 +94,7 @@ class View:
 class Looked:
     """A look, the seals that were there, and which contents of the tables were the newest when their versions were read."""
 
-    looked: Look
+    looked: ChangesSinceSeal
     seals: Sequence[Seal]
     contents: int
 
@@ -121,7 +121,7 @@ def look_at(world: World, *, full: bool) -> Generator[int, None, tuple[Looked, D
     if seal is not None and seal is not seals[-1]:
         tables = world.tables.changes(seal.versions)
     rules.require_same_table("model", place, world.served_place())
-    looked = Look(
+    looked = ChangesSinceSeal(
         path=path,
         last=(rows[-1].timeline, rows[-1].batch) if rows else None,
         entries=entries,
@@ -140,7 +140,7 @@ def _stamp(world: World) -> ServedStamp | None:
     return world.own_stamp()
 
 
-def observe(world: World, look: Look, decision: Decision) -> Generator[int, None, View]:
+def observe(world: World, look: ChangesSinceSeal, decision: Decision) -> Generator[int, None, View]:
     """Return what a run looks at: from its seal on if it can be built on, else everything."""
     if decision.mode == INCREMENT:
         try:
@@ -184,7 +184,7 @@ def _observe_head(world: World) -> Generator[int, None, View]:
     return view
 
 
-def _observe_part(world: World, look: Look) -> Generator[int, None, View]:
+def _observe_part(world: World, look: ChangesSinceSeal) -> Generator[int, None, View]:
     """Do what `observe_part` does, in its order."""
     rules, seal = world.rules, look.seal
     assert seal is not None, "an incremental run starts at a seal"

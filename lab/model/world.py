@@ -26,7 +26,7 @@ from rivertwice.core.errors import LostRaceError
 from rivertwice.core.homes import Place
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.savepoint.operations.record import DONE, Operation, Restore
-from rivertwice.storage.lease_terms import Held
+from rivertwice.storage.lease_terms import LeaseRecord
 from rivertwice.timeline.first_load import FirstLoad, LogZone
 from rivertwice.timeline.intent import Exit, Heartbeat, Intent
 from rivertwice.timeline.ledger import LedgerRow
@@ -70,7 +70,7 @@ class World(Outside):
         self.locks: dict[str, int] = {}
         self.shared_lease = False
         self.epochs: list[int] = []
-        self.claim: Held | None = None  # the lease on a store, if hosts share the pipeline
+        self.claim: LeaseRecord | None = None  # the lease on a store, if hosts share the pipeline
         self.owner: dict[int, tuple[int, int, datetime]] = {}  # by host: epoch, pid, since
         self.intent: Intent | None = None
         self.drain: Drain | None = None

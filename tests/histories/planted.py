@@ -16,7 +16,7 @@ from lab.faults.lab_project import PIPELINE
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.settings import Settings
-from rivertwice.reconcile.model import Finding, RowId
+from rivertwice.reconcile.model import DefectFinding, RowId
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.storage import delta
 from rivertwice.timeline.ledger import LedgerRow, from_table, to_table
@@ -53,7 +53,7 @@ class Marks:
         return lost + [f"no finding {one}" for one in self.findings if not any(says(f, one) for f in report.findings)]
 
 
-def says(finding: Finding, wanted: tuple[str, tuple[str, ...]]) -> bool:
+def says(finding: DefectFinding, wanted: tuple[str, tuple[str, ...]]) -> bool:
     """Say whether a finding is of a kind and holds all words."""
     return finding.kind == wanted[0] and all(word in finding.message for word in wanted[1])
 
@@ -388,7 +388,7 @@ def blamed_beside(report: ReconcileReport, marks: Sequence[Marks]) -> Iterator[s
             yield f"{finding.kind}: {finding.message}"
 
 
-def _follows(finding: Finding, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> bool:
+def _follows(finding: DefectFinding, wanted: Sequence[tuple[str, tuple[str, ...]]]) -> bool:
     """Say whether a finding is the other half of a wanted one: a ledger row under a wrong name is a row too many as well."""
     is_stray = finding.kind == "ledger" and "the ledger holds batch" in finding.message
     by_text = "offsets_text.batchWatermarkMs" in finding.message

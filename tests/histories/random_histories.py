@@ -34,14 +34,14 @@ from rivertwice.engine.compile import batch_rows, compile_stream
 from rivertwice.engine.decode import decode
 from rivertwice.engine.relations import accepted
 from rivertwice.log.addresses import Part, Parts, of_topic
-from rivertwice.reconcile.assess import Derived, gather_evidence
+from rivertwice.reconcile.assess import RederivedLedger, gather_evidence
 from rivertwice.reconcile.derive import batch_marks, tag_batches
 from rivertwice.reconcile.evidence import Evidence, StatefulEvidence
 from rivertwice.reconcile.judged import count_records, draw_balance
 from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
 from rivertwice.reconcile.kinds.judge import records_without_output
 from rivertwice.reconcile.kinds.read_rows import with_watermarks
-from rivertwice.reconcile.model import Account, Finding, OrderDependentRows
+from rivertwice.reconcile.model import Account, DefectFinding, OrderDependentRows
 from rivertwice.reconcile.recorded import check_late_rows, check_order, check_updates
 from rivertwice.reconcile.rederive import derive_chain, derive_chain_of_many
 from rivertwice.reconcile.view import DefinitionVersion, HeadView
@@ -140,12 +140,12 @@ class Run:
     """
 
     evidence: Evidence
-    derived: Derived
+    derived: RederivedLedger
     partitions: dict[Part, Account]
     total: Account
     watermarks: list[int]
     kept: int
-    findings: list[Finding]
+    findings: list[DefectFinding]
     judge: Judge
     batches: list[int]
 
@@ -214,7 +214,7 @@ def run_histories(
         ).cache()
         for view, decoded in decode_views(definition, raw).items()
     }
-    derived = Derived(ranges, by_partition, counts, chain, [])
+    derived = RederivedLedger(ranges, by_partition, counts, chain, [])
     kept = _late_rows(spark, definition, raw, planned, by_topic)
     view = _view(definition, rows, pa.concat_tables(emitted), kept, folder, places)
     marked = {

@@ -21,7 +21,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
 from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.definition.definition import load_definition
-from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, Parcel, Position
+from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, DeliveryBatch, Position
 from rivertwice.deliver.refusals import RefusedRecord, SetAside, none_aside
 from rivertwice.deliver.wire import position_from_json, position_to_json, value_text
 from rivertwice.log.kafka import end_offsets
@@ -107,7 +107,7 @@ class TakingSink:
     def open(self, shape: DeliveredColumns, schema: pa.Schema) -> Position | None:
         return position_from_json(self.position)[0] if self.position else None
 
-    def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
+    def deliver(self, parcel: DeliveryBatch, set_aside: SetAside = none_aside) -> None:
         refused = [RefusedRecord(record, "no") for record in parcel.records if self.refuse(record)]
         set_aside(refused)
         taken = [record for record in parcel.records if not self.refuse(record)]

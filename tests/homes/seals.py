@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.model import STREAM
-from rivertwice.reconcile.seals.look import Look
+from rivertwice.reconcile.seals.look import ChangesSinceSeal
 from rivertwice.reconcile.seals.model import Seal, SealedPart
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.sequence import HEAD, Entry
@@ -32,7 +32,7 @@ SEAL = Seal(
     served_rows=4,
     versions={"changelog": 6},
 )
-LOOK = Look(
+LOOK = ChangesSinceSeal(
     path=[Segment("t1", 0, None)],
     last=("t1", 5),
     entries=[Entry(1, HEAD, {"timeline": "t1"}, NOW)],

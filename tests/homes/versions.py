@@ -32,7 +32,7 @@ from rivertwice.timeline.sequence import move_head, read_sequence
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.timeline.served_stamp import served_stamp
 from rivertwice.versions.begin import begin_version
-from rivertwice.versions.model import LeftOut, Parity
+from rivertwice.versions.model import ExcludedWindows, Parity
 from rivertwice.versions.proof import read_proof
 from rivertwice.versions.serve import serve_version
 from rivertwice.versions.try_model import Comparison, Expected, SchemaChange
@@ -213,5 +213,5 @@ def leave_reconcile(home: PipelineHome, *, passed: bool = True, read: int = 100)
     store_run(home, stamp, [], [], more)
 
 
-GONE = LeftOut(AT, AT, 3, "records of these windows are in neither Kafka nor the archive any more")
+GONE = ExcludedWindows(AT, AT, 3, "records of these windows are in neither Kafka nor the archive any more")
 """Windows that only the old version has."""

@@ -23,7 +23,7 @@ from lab.faults.postgres import missing, postgres_server
 from rivertwice.cli.main import cli
 from rivertwice.definition.delivery_section import IcebergDelivery, PostgresDelivery
 from rivertwice.deliver.iceberg_sink import IcebergSink
-from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, Parcel, Position, RowOrigin, StepPart
+from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, DeliveryBatch, Position, RowOrigin, StepPart
 from rivertwice.deliver.postgres_sink import PostgresSink
 from rivertwice.deliver.wire import plain, position_to_json
 from rivertwice.local.broker import BrokerInfo
@@ -231,7 +231,7 @@ def test_a_value_of_each_type_is_equal_to_itself_behind_each_sink(
     records = [DeliveredRecord("emit", name, row, origin) for name, row in zip(keys, rows, strict=True)]
     sink = make()
     assert sink.open(SHAPE, TYPES) is None
-    sink.deliver(Parcel(SHAPE, "x", records, None, Position("t1", 0, 1, "b", 1)))
+    sink.deliver(DeliveryBatch(SHAPE, "x", records, None, Position("t1", 0, 1, "b", 1)))
     sink.close()
     with sink.inspect() as holding:
         assert holding.position == Position("t1", 0, 1, "b", 1)

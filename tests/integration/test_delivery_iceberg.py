@@ -26,7 +26,7 @@ from rivertwice.core.instants import from_ms
 from rivertwice.definition.delivery_section import IcebergDelivery
 from rivertwice.deliver.deliver import Deliverer
 from rivertwice.deliver.iceberg_sink import IcebergSink
-from rivertwice.deliver.model import EMIT, DeliveredColumns, DeliveredRecord, Parcel, Position
+from rivertwice.deliver.model import EMIT, DeliveredColumns, DeliveredRecord, DeliveryBatch, Position
 from rivertwice.deliver.source import StoredSource
 
 SINK = "{ice: {to: iceberg, table: shop.totals, guarantee: effectively_once}}"
@@ -138,9 +138,9 @@ def test_of_two_deliverers_one_is_turned_away(world: DeliveryHome) -> None:
     assert first.open(shape, schema) is None
     assert second.open(shape, schema) is None
     at = Position("t1", 0, 0, "x", 1)
-    first.deliver(Parcel(shape, "ice", (), None, at))
+    first.deliver(DeliveryBatch(shape, "ice", (), None, at))
     with pytest.raises(LostRaceError, match="another deliverer"):
-        second.deliver(Parcel(shape, "ice", (), None, Position("t1", 0, 0, "y", 1)))
+        second.deliver(DeliveryBatch(shape, "ice", (), None, Position("t1", 0, 0, "y", 1)))
     assert second.open(shape, schema) == at
 
 
@@ -153,7 +153,7 @@ def test_of_two_deliverers_one_is_turned_away_though_somebody_allowed_retries(wo
     with table().transaction() as change:
         change.set_properties({"commit.retry.num-retries": "4", "commit.retry.min-wait-ms": "1"})
     records = [DeliveredRecord(EMIT, key, (from_ms(0), from_ms(HOUR), key, 1), None) for key in ("k00000", "k00001")]
-    parcel = Parcel(shape, "ice", records, None, Position("t1", 0, 0, "x", 1))
+    parcel = DeliveryBatch(shape, "ice", records, None, Position("t1", 0, 0, "x", 1))
 
     with pytest.raises(LostRaceError, match="another deliverer"):
         second.deliver(parcel, lambda *_: first.deliver(parcel))  # the first one commits after the second one looked

@@ -24,7 +24,7 @@ from rivertwice.core.waits import Deadline
 from rivertwice.definition.delivery_section import KafkaDelivery
 from rivertwice.deliver.deliver import Deliverer
 from rivertwice.deliver.kafka_sink import KafkaSink
-from rivertwice.deliver.model import Parcel, Position
+from rivertwice.deliver.model import DeliveryBatch, Position
 from rivertwice.deliver.source import StoredSource
 from rivertwice.deliver.status import view_refused
 from rivertwice.local.broker import BrokerInfo
@@ -125,8 +125,8 @@ def watched_end(settings: Settings, topic: str, *, committed: bool = False) -> I
         reader.close()
 
 
-def parcel(source: StoredSource, shape, before: Position | None, number: int) -> Parcel:
-    return Parcel(shape, "s", (), before, Position("t1", number, 1, "x", number))
+def parcel(source: StoredSource, shape, before: Position | None, number: int) -> DeliveryBatch:
+    return DeliveryBatch(shape, "s", (), before, Position("t1", number, 1, "x", number))
 
 
 @pytest.mark.proves("guarantees.md#kafka-sink")

@@ -24,7 +24,7 @@ from rivertwice.core.waits import Deadline
 from rivertwice.definition.delivery_section import PostgresDelivery
 from rivertwice.deliver.aside import ask
 from rivertwice.deliver.deliver import Deliverer
-from rivertwice.deliver.model import Parcel, Position
+from rivertwice.deliver.model import DeliveryBatch, Position
 from rivertwice.deliver.postgres_sink import PostgresSink
 from rivertwice.deliver.source import StoredSource
 from rivertwice.deliver.status import view_refused
@@ -217,9 +217,9 @@ def test_of_two_deliverers_with_one_position_the_second_takes_nothing(world: Del
     assert first.open(shape, schema) is None
     assert second.open(shape, schema) is None
     after = Position("t1", 0, 1, "x", 1)
-    first.deliver(Parcel(shape, "pg", (), None, after))
+    first.deliver(DeliveryBatch(shape, "pg", (), None, after))
     with pytest.raises(LostRaceError, match="another deliverer was here"):
-        second.deliver(Parcel(shape, "pg", (), None, Position("t1", 0, 1, "x", 1)))
+        second.deliver(DeliveryBatch(shape, "pg", (), None, Position("t1", 0, 1, "x", 1)))
     assert second.open(shape, schema) == after
     first.close()
     second.close()

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from homes.project import REPOSITORY
-from rivertwice.agent.alerting import Look
+from rivertwice.agent.alerting import AlertScan
 from rivertwice.agent.figures import Measures
 from rivertwice.agent.metrics_http import serve_metrics
 from rivertwice.agent.prometheus import dashboard, judge_alerts
@@ -47,7 +47,7 @@ def prometheus(settings: Settings, tmp_path: Path) -> Iterator[str]:
     config = yaml.safe_load((shipped / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     shutil.copy(shipped / "rivertwice.rules.yml", tmp_path)
-    measured = Look(ALL_KNOWN, judge_alerts(ALL_KNOWN, AlertLimits()), NOW)
+    measured = AlertScan(ALL_KNOWN, judge_alerts(ALL_KNOWN, AlertLimits()), NOW)
     with held_ports(2) as (own, port):
         config["scrape_configs"][0]["static_configs"] = [{"targets": [f"127.0.0.1:{own}"]}]
         (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))

@@ -19,7 +19,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.archive_table import ABSENT, archived_ranges, archived_segments
-from rivertwice.log.leases import Level
+from rivertwice.log.leases import RaceLevel
 from rivertwice.log.reader import absent_runs, find_holes
 from rivertwice.log.records import observe_read
 from rivertwice.retention.summary import last_retention
@@ -69,12 +69,12 @@ def test_the_clock_runs_from_the_records_own_timestamp(kafka_settings: Settings,
     now = utc_now()
     view = view_retention(kafka_settings, NAME, now)
     assert view.worst is not None
-    assert (view.worst.holder, view.worst.level, view.topics[0].waiting) == ("stream t1", Level.WARNING, 20)
+    assert (view.worst.holder, view.worst.level, view.topics[0].waiting) == ("stream t1", RaceLevel.WARNING, 20)
     assert view.worst.clock.deadline is not None
     assert abs((view.worst.clock.deadline - now) - timedelta(hours=2)) < timedelta(minutes=5)
     later = view_retention(kafka_settings, NAME, now + timedelta(hours=1, minutes=30))
     assert later.worst is not None
-    assert later.worst.level is Level.CRITICAL
+    assert later.worst.level is RaceLevel.CRITICAL
 
 
 @pytest.mark.proves("howto-retention.md#the-archive-goes-ahead")
@@ -87,7 +87,7 @@ def test_a_topic_kept_for_ever_has_no_clock_and_is_not_archived(
     keeper = RetentionKeeper(kafka_settings, lambda: [NAME], threading.Event())
     view = keeper.look(NAME, utc_now())
     assert view is not None
-    assert [lease.level for lease in view.leases] == [Level.OK, Level.OK]
+    assert [lease.level for lease in view.leases] == [RaceLevel.OK, RaceLevel.OK]
     assert keeper.look(NAME, utc_now()) is None
     assert not (kafka_settings.home / "agent" / "events.jsonl").exists()
 

@@ -30,7 +30,7 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import Part
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.gaps import accepted_gaps, read_gaps
-from rivertwice.reconcile.assess import Derived, rederive_ledger
+from rivertwice.reconcile.assess import RederivedLedger, rederive_ledger
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.observe import observe_head
 from rivertwice.reconcile.recorded import check_dead_letters, check_emitted, count_emitted
@@ -142,7 +142,7 @@ def spark(ran: tuple[World, str]) -> Iterator[SparkSession]:
         yield session_of(world.settings, load_state_definition(home, load_savepoint(home, savepoint).manifest))
 
 
-def rederived(spark: SparkSession, world: World) -> Derived:
+def rederived(spark: SparkSession, world: World) -> RederivedLedger:
     """Re-derive the ledger of the head's path as a reconcile does; dead letters and emitted rows must be right."""
     view = observe_head(world.settings.pipeline(two.NAME))
     jumps = {jump.index: jump.start for jump in view.jumps}

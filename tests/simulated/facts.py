@@ -11,7 +11,7 @@ from rivertwice.agent.backoff import Failure, FailureClass
 from rivertwice.agent.health import StreamObservation
 from rivertwice.agent.memory import Memory
 from rivertwice.core.instants import to_iso, to_ms
-from rivertwice.read.facts import Facts, Savepoints, Verdict
+from rivertwice.read.facts import Facts, RunVerdict, Savepoints
 from rivertwice.stream.lease import Owner
 from rivertwice.timeline.intent import Heartbeat, Intent
 from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry
@@ -41,7 +41,7 @@ STREAM: dict[str, Any] = {
         "timeline": "t1", "batch": 120, "until": to_iso(WATERMARK), "closed": to_iso(WATERMARK), "is_current": True,
     },
 }  # fmt: skip
-VERDICT = Verdict(
+VERDICT = RunVerdict(
     "rc-1", ago(minutes=20), "t1", 118, 3, served={"AGREES": 400, "OPEN": 3}, stream={"AGREES": 400, "OPEN": 3},
     late_share=0.01, limit=0.05,
 )  # fmt: skip

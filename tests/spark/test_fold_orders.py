@@ -39,7 +39,7 @@ from rivertwice.engine.cases import run_case as run_one_case
 from rivertwice.engine.relations import rows_schema
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import Gap
-from rivertwice.reconcile.gaps import GAP_INDEX, Jump
+from rivertwice.reconcile.gaps import GAP_INDEX, SkippedRange
 from rivertwice.reconcile.kinds.read_rows import NEVER_MS
 from rivertwice.reconcile.kinds.stateful import StatefulJudge
 from rivertwice.reconcile.model import RowId, Values
@@ -180,7 +180,7 @@ def test_what_an_accepted_gap_skipped_is_folded_before_the_next_batch(
     ]
     left_out = [(1, 1, 1, "b", 3), (1, 1, 2, "b", 1)]
     gap = Gap("histories", "t1", 0, "others", "id", "expired", {0: (1, 3)}, {0: (1, 3)}, 0, None, EPOCH)
-    jumps = [Jump(1, gap, {Part("others", 0): 3})]
+    jumps = [SkippedRange(1, gap, {Part("others", 0): 3})]
     rule = StatefulJudge(spark, definition, frames(spark, definition, read, left_out), jumps)
 
     def shown(table: pa.Table) -> list[Row]:

@@ -15,7 +15,7 @@ from lab.model.process import Process, Steps, point
 from lab.model.rules import Rules
 from lab.model.violations import fail
 from rivertwice.core.errors import LeaseLostError, UnknownOutcomeError
-from rivertwice.storage.lease_terms import VALID_SHARE, Held, Takeover, Terms, decide_takeover
+from rivertwice.storage.lease_terms import VALID_SHARE, LeaseRecord, Takeover, Terms, decide_takeover
 
 LOOKED = point("lease: read by a start")
 ASKED = point("lease: take sent")
@@ -44,16 +44,16 @@ class Seen:
 class Store:
     """The object, and requests to replace it that have lost their sender."""
 
-    held: Held | None = None
+    held: LeaseRecord | None = None
     readers: list[Seen] = field(default_factory=list)
-    late: list[tuple[Seen, Held]] = field(default_factory=list)
+    late: list[tuple[Seen, LeaseRecord]] = field(default_factory=list)
 
-    def get(self) -> tuple[Seen, Held | None]:
+    def get(self) -> tuple[Seen, LeaseRecord | None]:
         """Return the version and the content."""
         self.readers.append(Seen())
         return self.readers[-1], self.held
 
-    def replace(self, seen: Seen, held: Held) -> bool:
+    def replace(self, seen: Seen, held: LeaseRecord) -> bool:
         """Replace the version that was seen; return False if it is another one."""
         if not seen.is_current:
             return False
@@ -82,7 +82,7 @@ class Claimant(Process):
     sent_s: float = OLD_S["sent_s"]
     renewed_s: float = OLD_S["renewed_s"]
     is_lost: bool = False
-    request: tuple[Seen, Held] | None = None
+    request: tuple[Seen, LeaseRecord] | None = None
 
 
 class LeaseScene(Scene):
@@ -213,7 +213,7 @@ def _take(scene: LeaseScene, me: Claimant) -> Steps:
             raise LeaseLostError(message)
         seen, held = store.get()
     me.watched_s, me.sent_s = OLD_S["watched_s"], 0.0
-    me.request = (seen, Held(decision.epoch, home, TERMS, released=False))
+    me.request = (seen, LeaseRecord(decision.epoch, home, TERMS, released=False))
     yield ASKED
     request, me.request = me.request, None
     if scene.broken == "replaced without its version":

@@ -15,7 +15,7 @@ from lab.model.versions.home import VersionWorld
 from lab.model.versions.pipeline import Pipeline
 from lab.model.views import look_at
 from rivertwice.core.errors import RequestError
-from rivertwice.reconcile.seals.look import Look
+from rivertwice.reconcile.seals.look import ChangesSinceSeal
 from rivertwice.versions.changes import ColumnsChange
 from rivertwice.versions.model import Parity, Proof
 from rivertwice.versions.try_model import Comparison, SchemaChange
@@ -69,7 +69,7 @@ def compare_versions(pipeline: Pipeline, name: str) -> Generator[int, None, Pari
 
 def read_proofs(
     old: VersionWorld, new: VersionWorld
-) -> Generator[int, None, tuple[tuple[Proof, Proof], tuple[Look, Look]]]:
+) -> Generator[int, None, tuple[tuple[Proof, Proof], tuple[ChangesSinceSeal, ChangesSinceSeal]]]:
     """Return up to where reconciles have proved what two versions serve, and the looks that say so."""
     first, _ = yield from look_at(old, full=False)
     second, _ = yield from look_at(new, full=False)

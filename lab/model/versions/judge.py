@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lab.model.versions.gate import Sides
     from lab.model.versions.home import VersionWorld
     from lab.model.versions.pipeline import Pipeline
-    from rivertwice.reconcile.seals.look import Look
+    from rivertwice.reconcile.seals.look import ChangesSinceSeal
     from rivertwice.timeline.version_records import Version
 
 ONE_VERSION = "what consumers read is one version's rows, as its own sequence says"
@@ -102,7 +102,9 @@ class VersionJudge:
 
     # the gate
 
-    def gate_passes(self, homes: tuple[VersionWorld, VersionWorld], looks: Sequence[Look], sides: Sides) -> None:
+    def gate_passes(
+        self, homes: tuple[VersionWorld, VersionWorld], looks: Sequence[ChangesSinceSeal], sides: Sides
+    ) -> None:
         """Check a gate that let a version through, from the log alone; `looks` are those by which both are proved."""
         _, new = homes
         if any(home.is_removed for home in homes):

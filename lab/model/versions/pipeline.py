@@ -16,7 +16,7 @@ from lab.model.tables import SERVED_BUILD
 from lab.model.versions.judge import VersionJudge
 from rivertwice.core.errors import LostRaceError
 from rivertwice.core.homes import PipelineHome
-from rivertwice.storage.delta_read import Change
+from rivertwice.storage.delta_read import TableChange
 from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.timeline.version_records import Version
 
@@ -36,7 +36,7 @@ def home_of(name: str) -> PipelineHome:
 class ServedTable:
     """A table `served`: its commits, and what the newest one shows."""
 
-    commits: list[Change] = field(default_factory=list)
+    commits: list[TableChange] = field(default_factory=list)
     shown: Served | None = None
     is_removed: bool = False
 
@@ -61,11 +61,11 @@ class ServedTable:
             raise LostRaceError(message)
         shown = self.shown
         if shown is None or whole or handle < 0:
-            change = Change(self.version + 1, "WRITE", "Overwrite", False, SERVED_BUILD)
+            change = TableChange(self.version + 1, "WRITE", "Overwrite", False, SERVED_BUILD)
         elif all(look.rows.get(end) == held for end, held in shown.rows.items()):
-            change = Change(self.version + 1, "WRITE", "Append", False, SERVED_BUILD)
+            change = TableChange(self.version + 1, "WRITE", "Append", False, SERVED_BUILD)
         else:
-            change = Change(self.version + 1, "WRITE", "Overwrite", True, SERVED_BUILD)
+            change = TableChange(self.version + 1, "WRITE", "Overwrite", True, SERVED_BUILD)
         self.commits.append(change)
         self.shown = look
 

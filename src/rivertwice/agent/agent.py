@@ -61,7 +61,7 @@ from rivertwice.core.text import log_to_stdout
 from rivertwice.core.web import hide_addresses
 from rivertwice.storage.local import replace_json
 from rivertwice.timeline.intent import read_intent
-from rivertwice.timeline.upkeep import Kept, keep_up_if_due
+from rivertwice.timeline.upkeep import UpkeepState, keep_up_if_due
 
 # Look after the tables of every supervised pipeline, apart from supervision, which must not wait for it.
 
@@ -80,7 +80,7 @@ class UpkeepKeeper(Keeper):
         self._since: dict[str, datetime] = {}
         self._not_before: dict[str, datetime] = {}
 
-    def look(self, name: str, now: datetime) -> list[Kept]:
+    def look(self, name: str, now: datetime) -> list[UpkeepState]:
         """Look after one pipeline's tables if that is due, and record what was done."""
         since = self._since.setdefault(name, now)
         if now < self._not_before.get(name, now):

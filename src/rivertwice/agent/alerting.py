@@ -24,7 +24,7 @@ EVERY_S = 30.0
 
 
 @dataclass(frozen=True)
-class Look:
+class AlertScan:
     """What was measured of a pipeline, and when."""
 
     measures: Measures
@@ -53,9 +53,9 @@ class AlertKeeper(Keeper):
         self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
     ) -> None:
         super().__init__(settings, names, stop, what="alerts", every_s=every_s)
-        self._looks: dict[str, Look] = {}
+        self._looks: dict[str, AlertScan] = {}
 
-    def newest(self) -> dict[str, Look]:
+    def newest(self) -> dict[str, AlertScan]:
         """Return the newest look at each pipeline that is supervised still, by name."""
         names = set(self._names())
         return {name: look for name, look in sorted(self._looks.copy().items()) if name in names}
@@ -65,7 +65,7 @@ class AlertKeeper(Keeper):
         limits = load_definition(self._settings.definition_folder(name)).alerts
         measures = measure(self._settings, name, view_pipeline(self._settings, name, now), now)
         states = judge_alerts(measures, limits)
-        self._looks[name] = Look(measures, states, now)
+        self._looks[name] = AlertScan(measures, states, now)
         _, over = select_edges(self._firing(name), states)
         for each in firing(states):
             page(self._settings, each.rule.name, name, each.message, now, severity=each.rule.severity)

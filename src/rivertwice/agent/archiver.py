@@ -24,7 +24,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.log import kafka
 from rivertwice.log.archive import is_archiving
-from rivertwice.log.leases import Level
+from rivertwice.log.leases import RaceLevel
 from rivertwice.log.retention import parse_limit
 from rivertwice.retention.summary import FORMAT, ArchiveMemory, decide_archive, retention_file, summary_of, topics_in
 from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, view_retention
@@ -113,7 +113,7 @@ class RetentionKeeper(Keeper):
         return any(parse_limit(config.get(key)) is not None for key in ("retention.ms", "retention.bytes"))
 
     def _page(self, name: str, view: RetentionView, now: datetime) -> None:
-        bad = {lease.topic for lease in view.leases if lease.level >= Level.CRITICAL}
+        bad = {lease.topic for lease in view.leases if lease.level >= RaceLevel.CRITICAL}
         text = (summary_of(retention_to_plain(view, now)) if bad else "") or "retention is critical"
         for topic in sorted(bad):
             page(self._settings, "retention", name, f"{text}; see `rivertwice retention {name}`", now, subject=topic)

@@ -28,7 +28,7 @@ QUIET = timedelta(seconds=20)
 
 
 @dataclass(frozen=True)
-class Seen:
+class StreamLook:
     """What one look shows of a stream that is waited for.
 
     Attributes:
@@ -67,14 +67,14 @@ class Wait:
     reason: str = ""
 
 
-def has_read(seen: Seen, ends: StoredOffsets) -> bool:
+def has_read(seen: StreamLook, ends: StoredOffsets) -> bool:
     """Say whether a living driver reports that it has committed the log up to these ends. Pure."""
     beat = seen.beat
     is_alive = beat is not None and beat.epoch == seen.epoch and beat.state in ("running", "idle")
     return beat is not None and is_alive and covers(beat.end_offsets, ends)
 
 
-def decide(wait: Wait, seen: Seen) -> Wait:
+def decide(wait: Wait, seen: StreamLook) -> Wait:
     """Return the wait after a look. Pure."""
     if seen.given_up is not None:
         return _failed(wait, f"the agent has given up: {seen.given_up}")
@@ -103,13 +103,13 @@ def _failed(wait: Wait, reason: str) -> Wait:
     return Wait(wait.ends, wait.covered, wait.quiet_since, FAILED, reason)
 
 
-def look(settings: Settings, definition: Definition, wait: Wait, asked_at: datetime) -> Seen:
+def look(settings: Settings, definition: Definition, wait: Wait, asked_at: datetime) -> StreamLook:
     """Return what is true of a stream now. The ledger is read only once the driver has read far enough."""
     home = settings.pipeline(definition.name)
     owner, beat, intent = lease_owner(home), read_heartbeat(home), read_intent(home)
     memory = load_memory(settings, definition.name)
     given_up = memory.broken_because if memory.broken_at is not None and memory.broken_at >= asked_at else None
-    seen = Seen(
+    seen = StreamLook(
         has_agent=agent_status(settings) is not None,
         desired=None if intent is None else intent.desired,
         given_up=given_up,
@@ -118,7 +118,7 @@ def look(settings: Settings, definition: Definition, wait: Wait, asked_at: datet
     )
     if beat is None or beat.batch_s is None or not has_read(seen, wait.ends):
         return seen
-    return Seen(**{**seen.__dict__, "rises": does_rise(path_ledger(home), definition, beat)})
+    return StreamLook(**{**seen.__dict__, "rises": does_rise(path_ledger(home), definition, beat)})
 
 
 def does_rise(rows: list[LedgerRow], definition: Definition, beat: Heartbeat) -> bool:

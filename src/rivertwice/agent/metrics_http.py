@@ -15,7 +15,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from rivertwice.agent.act import record_event
-from rivertwice.agent.alerting import Look
+from rivertwice.agent.alerting import AlertScan
 from rivertwice.agent.prometheus import MeasuresCollector, measured_age
 from rivertwice.core.settings import Settings
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 class NewestCollector(Collector):
     """Gives what was measured last, and how old that is: a figure of a pipeline that cannot be measured any more is not new."""
 
-    def __init__(self, newest: Callable[[], Mapping[str, Look]], clock: Callable[[], datetime]) -> None:
+    def __init__(self, newest: Callable[[], Mapping[str, AlertScan]], clock: Callable[[], datetime]) -> None:
         """Take what gives the newest figures by pipeline, and the clock."""
         self._newest = newest
         self._clock = clock
@@ -43,7 +43,7 @@ class NewestCollector(Collector):
 
 
 def serve_metrics(
-    settings: Settings, newest: Callable[[], Mapping[str, Look]], clock: Callable[[], datetime]
+    settings: Settings, newest: Callable[[], Mapping[str, AlertScan]], clock: Callable[[], datetime]
 ) -> Callable[[], None] | None:
     """Start the server if an address is set; return what stops it, or None.
 

@@ -58,7 +58,7 @@ SLOT = np.dtype(
 
 
 @dataclass(frozen=True)
-class Level:
+class RingLevel:
     """One range that can be looked at: 300 slots of `step_s` seconds."""
 
     name: str
@@ -80,14 +80,15 @@ class Level:
 
 
 LEVELS = tuple(
-    Level(name, step, place) for place, (name, step) in enumerate((("1h", 12), ("6h", 72), ("24h", 288), ("7d", 2016)))
+    RingLevel(name, step, place)
+    for place, (name, step) in enumerate((("1h", 12), ("6h", 72), ("24h", 288), ("7d", 2016)))
 )
 SIZE = HEAD + len(LEVELS) * SLOTS * SLOT.itemsize
 """Bytes of the file, whatever the pipeline does."""
 
 
 @dataclass(frozen=True)
-class Sample:
+class RingSample:
     """What was true of a stream at one moment.
 
     Attributes:
@@ -114,7 +115,7 @@ def id_of(part: str) -> int:
     return zlib.crc32(part.encode()) or 1
 
 
-def merge(slot: npt.NDArray[Any], start: int, sample: Sample) -> None:
+def merge(slot: npt.NDArray[Any], start: int, sample: RingSample) -> None:
     """Add a sample to the slot of a step, which begins empty if it holds another step."""
     if not _is_whole(slot) or slot["start"] != start:
         slot[...] = np.zeros((), SLOT)
@@ -166,7 +167,7 @@ def _is_whole(slot: npt.NDArray[Any]) -> bool:
     return bool(slot["samples"]) and int(slot["crc"]) == _checksum(slot.tobytes())
 
 
-def write_sample(path: Path, sample: Sample) -> None:
+def write_sample(path: Path, sample: RingSample) -> None:
     """Add a sample to each level of a file, which is made if it is missing or of another format: four reads, four writes.
 
     Raises:
@@ -210,7 +211,7 @@ def _made(path: Path) -> Any:
     return file
 
 
-def read_level(path: Path, level: Level, now: datetime) -> Slots:
+def read_level(path: Path, level: RingLevel, now: datetime) -> Slots:
     """Return the slots of a level that began within its span before `now`, in order; steps where nothing is known are left out.
 
     A file that is missing, or of another format, has none.

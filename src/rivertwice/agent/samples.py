@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from rivertwice.agent.alerting import Look
+from rivertwice.agent.alerting import AlertScan
 from rivertwice.agent.health import LAG_FRESH_S, UNRESPONSIVE, StreamObservation, observe_stream
 from rivertwice.agent.keeper import Keeper
-from rivertwice.agent.ring import Sample, ring_file, write_sample
+from rivertwice.agent.ring import RingSample, ring_file, write_sample
 from rivertwice.core.instants import from_ms
 from rivertwice.core.settings import Settings
 from rivertwice.timeline.intent import Heartbeat
@@ -34,7 +34,9 @@ class Before:
     emitted: int
 
 
-def take_sample(observation: StreamObservation, look: Look | None, before: Before | None, now: datetime) -> Sample:
+def take_sample(
+    observation: StreamObservation, look: AlertScan | None, before: Before | None, now: datetime
+) -> RingSample:
     """Return what is true of a stream now; a figure that is not known is left out. Pure.
 
     Args:
@@ -65,7 +67,7 @@ def take_sample(observation: StreamObservation, look: Look | None, before: Befor
     if measured is not None:
         values["state_bytes"] = measured.state_bytes
     state = observation.state if wanted or observation.state != "down" else "stopped"
-    return Sample(
+    return RingSample(
         now, state, wanted, {name: float(value) for name, value in values.items() if value is not None}, parts
     )
 
@@ -109,7 +111,7 @@ class SampleKeeper(Keeper):
         settings: Settings,
         names: Callable[[], list[str]],
         stop: threading.Event,
-        newest: Callable[[], Mapping[str, Look]],
+        newest: Callable[[], Mapping[str, AlertScan]],
         every_s: float = EVERY_S,
     ) -> None:
         """Create the thread; `newest` gives what was measured last, by pipeline."""
@@ -117,7 +119,7 @@ class SampleKeeper(Keeper):
         self._newest = newest
         self._before: dict[str, Before | None] = {}
 
-    def look(self, name: str, now: datetime) -> Sample:
+    def look(self, name: str, now: datetime) -> RingSample:
         """Write the sample of one pipeline, and return it."""
         observation = observe_stream(self._settings, name, now)
         sample = take_sample(observation, self._newest().get(name), self._before.get(name), now)

@@ -49,8 +49,8 @@ from rivertwice.airflow.web_registry import (
     RUN,
     RUN_PREFIX,
     Act,
+    ActRequest,
     Answer,
-    Asked,
     Record,
     Start,
     check_act,
@@ -67,7 +67,7 @@ WAITS = "awaiting_input"
 _CONFLICT = 409
 
 
-async def start_run(airflow: AirflowAsUser, dag: str, start: Start, asked: Asked) -> dict[str, Any]:
+async def start_run(airflow: AirflowAsUser, dag: str, start: Start, asked: ActRequest) -> dict[str, Any]:
     """Start a run of a DAG; one that the same request started before is returned again.
 
     Raises:
@@ -89,7 +89,7 @@ async def start_run(airflow: AirflowAsUser, dag: str, start: Start, asked: Asked
     return {"dag": dag, "run": made["dag_run_id"], "state": made["state"], "repeated": repeated, "paused": paused}
 
 
-async def answer_run(airflow: AirflowAsUser, dag: str, wanted: Answer, asked: Asked) -> dict[str, Any]:
+async def answer_run(airflow: AirflowAsUser, dag: str, wanted: Answer, asked: ActRequest) -> dict[str, Any]:
     """Answer a run that waits for a person; the same answer of the same person is taken once.
 
     Raises:

@@ -18,7 +18,18 @@ from rivertwice.agent.alert_store import alerts_of
 from rivertwice.airflow.dag_names import dag_id
 from rivertwice.airflow.web_access import VERBS, PipelineDep, SettingsDep, answer
 from rivertwice.airflow.web_acts import read_audit
-from rivertwice.airflow.web_registry import INSTANT, RUN, Act, Answer, Asked, Field, Record, Start, register, registered
+from rivertwice.airflow.web_registry import (
+    INSTANT,
+    RUN,
+    Act,
+    ActRequest,
+    Answer,
+    Field,
+    Record,
+    Start,
+    register,
+    registered,
+)
 from rivertwice.core.errors import ConfigError, RequestError
 from rivertwice.core.settings import Settings
 from rivertwice.read.alerts import describe_alerts, read_past
@@ -65,7 +76,7 @@ def _routes(settings: Settings) -> tuple[Routes, str | None]:
         return Routes(), str(error)
 
 
-def acknowledge(settings: Settings, asked: Asked, now: datetime) -> dict[str, Any]:
+def acknowledge(settings: Settings, asked: ActRequest, now: datetime) -> dict[str, Any]:
     """Note that a person knows of an alert, at once: a small record of the home that changes nothing served.
 
     Raises:
@@ -80,7 +91,7 @@ def acknowledge(settings: Settings, asked: Asked, now: datetime) -> dict[str, An
     return {"alert": noted.id, "acknowledged_by": noted.acknowledged_by, "repeated": noted.acknowledged_at != now}
 
 
-def keep_why(settings: Settings, asked: Asked) -> None:
+def keep_why(settings: Settings, asked: ActRequest) -> None:
     """Keep why a repair was approved or declined, for the task that closes it."""
     keep_answer(settings.pipeline(asked.pipeline), str(asked.fields["run"]), asked.reason)
 

@@ -82,11 +82,11 @@ class Answer:
 
     task: str
     option: str
-    keep: Callable[[Settings, Asked], None] | None = None
+    keep: Callable[[Settings, ActRequest], None] | None = None
 
 
 @dataclass(frozen=True)
-class Asked:
+class ActRequest:
     """An act that somebody may do and that was asked for in due form.
 
     Attributes:
@@ -111,7 +111,7 @@ class Record:
         do: does it, and returns what the answer says; raises RequestError if it is refused.
     """
 
-    do: Callable[[Settings, Asked, datetime], dict[str, Any]]
+    do: Callable[[Settings, ActRequest, datetime], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def registered() -> Mapping[str, Act]:
     return dict(_ACTS)
 
 
-def check_act(act: Act, pipeline: str, asked: Mapping[str, Any], by: str) -> Asked:
+def check_act(act: Act, pipeline: str, asked: Mapping[str, Any], by: str) -> ActRequest:
     """Check a request for an act.
 
     Args:
@@ -216,17 +216,17 @@ def check_act(act: Act, pipeline: str, asked: Mapping[str, Any], by: str) -> Ask
             f"look at what would happen, then type {pipeline}"
         )
         raise RequestError(message)
-    return Asked(pipeline, act.name, identity, reason.strip(), _fields(act, asked.get("fields") or {}), by)
+    return ActRequest(pipeline, act.name, identity, reason.strip(), _fields(act, asked.get("fields") or {}), by)
 
 
-def conf_of(start: Start, asked: Asked) -> dict[str, Any]:
+def conf_of(start: Start, asked: ActRequest) -> dict[str, Any]:
     """Return the conf of the DAG run that an act starts."""
     reason = {"reason": asked.reason} if start.takes_reason and asked.reason else {}
     confirm = {"confirm": asked.pipeline} if start.takes_confirm else {}
     return {**asked.fields, **start.fixed, **confirm, **reason}
 
 
-def run_of(asked: Asked) -> str:
+def run_of(asked: ActRequest) -> str:
     """Return the id of the DAG run that an act starts; the same when the request is repeated."""
     return f"{RUN_PREFIX}{asked.id}"
 

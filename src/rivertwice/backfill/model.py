@@ -270,7 +270,7 @@ class DoubtfulWindows:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Exclusion:
     """A part of what was asked that the plan leaves out, and why."""
 
     start_ms: int
@@ -380,7 +380,7 @@ class BackfillPlan:
     bundle: str
     semantics: str
     sequence: int
-    cut: tuple[Cut, ...] = ()
+    cut: tuple[Exclusion, ...] = ()
     late: int = 0
     replaces: tuple[str, ...] = field(default=())
     attempt: int = 0

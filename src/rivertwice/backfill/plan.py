@@ -10,7 +10,7 @@ from datetime import datetime
 import numpy as np
 
 from rivertwice.backfill.late_queue import describe_queue, due_ranges, queue_windows
-from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, Cut, count_offsets
+from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, Exclusion, count_offsets
 from rivertwice.backfill.ranges import (
     HalfOpenRange,
     align_outwards,
@@ -83,7 +83,9 @@ def _named(plan: BackfillPlan, view: BackfillView) -> BackfillPlan:
     return plan
 
 
-def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[HalfOpenRange, ...], tuple[Cut, ...]]:
+def select_ranges(
+    request: BackfillRequest, view: BackfillView
+) -> tuple[tuple[HalfOpenRange, ...], tuple[Exclusion, ...]]:
     """Return where the windows to recompute start, and what was asked but is left out.
 
     A request is widened to every window that holds a time of it, then clamped to closed ones and to the event times the
@@ -130,8 +132,8 @@ def select_ranges(request: BackfillRequest, view: BackfillView) -> tuple[tuple[H
     if count > MAX_WINDOWS:
         message = f"{count} windows are asked, the most is {MAX_WINDOWS}; ask for a shorter range, then for the rest"
         raise RequestError(message)
-    cut = [Cut(start, end, "open") for start, end in is_open] + [
-        Cut(start, end, "no records") for start, end in without
+    cut = [Exclusion(start, end, "open") for start, end in is_open] + [
+        Exclusion(start, end, "no records") for start, end in without
     ]
     return remaining, tuple(sorted(cut, key=lambda part: part.start_ms))
 

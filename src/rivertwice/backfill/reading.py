@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from rivertwice.backfill.model import BackfillView, Component, OffsetRuns, Span
-from rivertwice.backfill.survey import Asked, ReadTruth, Zone, survey_sessions
+from rivertwice.backfill.survey import BackfillScope, ReadTruth, Zone, survey_sessions
 from rivertwice.backfill.zones import plan_offsets, plan_sources, without
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
@@ -131,7 +131,7 @@ def truth_reader(spark: SparkSession, settings: Settings, view: BackfillView, de
 
 
 def with_sessions(
-    spark: SparkSession, settings: Settings, view: BackfillView, definition: Definition, asked: Asked
+    spark: SparkSession, settings: Settings, view: BackfillView, definition: Definition, asked: BackfillScope
 ) -> BackfillView:
     """Return a view with the sessions that are asked for, as all records make them; what is served is not looked at.
 

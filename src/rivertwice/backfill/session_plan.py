@@ -12,7 +12,7 @@ from rivertwice.backfill.model import (
     Beyond,
     Chunk,
     Component,
-    Cut,
+    Exclusion,
     PlannedSession,
     PlannedSessions,
     Seed,
@@ -20,7 +20,7 @@ from rivertwice.backfill.model import (
     Span,
 )
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, merge
-from rivertwice.backfill.survey import Asked
+from rivertwice.backfill.survey import BackfillScope
 from rivertwice.backfill.zones import draft_plan, plan_offsets, without
 from rivertwice.core.errors import LogGapError, NothingStaleError, RequestError
 from rivertwice.core.instants import from_ms, to_iso, to_ms
@@ -31,7 +31,7 @@ MOST_RANGES = 100
 """Stretches of time that a plan of sessions names at most; they only bound it. Its sessions define what it publishes."""
 
 
-def asked_sessions(request: BackfillRequest, view: BackfillView) -> Asked:
+def asked_sessions(request: BackfillRequest, view: BackfillView) -> BackfillScope:
     """Return which sessions a request asks for.
 
     Raises:
@@ -48,7 +48,7 @@ def asked_sessions(request: BackfillRequest, view: BackfillView) -> Asked:
         )
         raise RequestError(message)
     if request.range is not None:
-        return Asked(times=((to_ms(request.range.start), to_ms(request.range.end)),))
+        return BackfillScope(times=((to_ms(request.range.start), to_ms(request.range.end)),))
     if not stale_within(sessions_view.stale, request.within):
         message = (
             f"no session of {view.pipeline} is stale: the newest reconcile found none LATE that is not published since; "
@@ -58,7 +58,7 @@ def asked_sessions(request: BackfillRequest, view: BackfillView) -> Asked:
     by_key: dict[str, list[HalfOpenRange]] = {}
     for seed in stale_within(sessions_view.stale, request.within):
         by_key.setdefault(seed.key, []).append((seed.start_ms, max(seed.end_ms, seed.start_ms + 1)))
-    return Asked(by_key={key: merge(ranges) for key, ranges in by_key.items()})
+    return BackfillScope(by_key={key: merge(ranges) for key, ranges in by_key.items()})
 
 
 def stale_within(seeds: Sequence[Seed], within: Sequence[HalfOpenRange] | None) -> tuple[Seed, ...]:
@@ -107,7 +107,7 @@ def has_settled(view: BackfillView) -> bool:
     return closed_ms is not None and any(component.is_settled(closed_ms, view.window_ms) for component in components)
 
 
-def select_components(asked: Asked, view: BackfillView) -> tuple[tuple[Component, ...], tuple[Cut, ...]]:
+def select_components(asked: BackfillScope, view: BackfillView) -> tuple[tuple[Component, ...], tuple[Exclusion, ...]]:
     """Return the settled components that are meant, and what is left out.
 
     Raises:
@@ -135,7 +135,7 @@ def select_components(asked: Asked, view: BackfillView) -> tuple[tuple[Component
         return settled, ()
     why = f"open: {len(open_components)} sessions that did not end by {until}, the gap before the watermark; a record may join them"
     bounds = [component.stretch_ms for component in open_components]
-    return settled, (Cut(min(low for low, _ in bounds), max(high for _, high in bounds), why),)
+    return settled, (Exclusion(min(low for low, _ in bounds), max(high for _, high in bounds), why),)
 
 
 def plan_session_chunks(planned: PlannedSessions, view: BackfillView, chunk_records: int) -> tuple[Chunk, ...]:
@@ -170,7 +170,7 @@ def sessions_of(planned: PlannedSessions, chunk: Chunk) -> tuple[list[PlannedSes
     return chosen[0], chosen[1]
 
 
-def _planned(asked: Asked, chosen: Sequence[Component], view: BackfillView) -> PlannedSessions:
+def _planned(asked: BackfillScope, chosen: Sequence[Component], view: BackfillView) -> PlannedSessions:
     reaching = [component for component in chosen if not asked.covers(component)]
     first, last = asked.zone[0][0], asked.zone[-1][1]
     reaching.sort(key=lambda component: -max(first - component.stretch_ms[0], component.stretch_ms[1] - last))

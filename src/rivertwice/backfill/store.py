@@ -12,7 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.backfill.model import BackfillPlan, Beyond, Chunk, Cut, OffsetRuns, PlannedSession, PlannedSessions
+from rivertwice.backfill.model import (
+    BackfillPlan,
+    Beyond,
+    Chunk,
+    Exclusion,
+    OffsetRuns,
+    PlannedSession,
+    PlannedSessions,
+)
 from rivertwice.backfill.plan import plan_id
 from rivertwice.backfill.ranges import HalfOpenRange
 from rivertwice.core.errors import RequestError
@@ -45,7 +53,7 @@ def plan_from_json(body: Mapping[str, Any]) -> BackfillPlan:
         values[name] = _runs(values[name])
     values["as_of"] = {t: {int(p): int(o) for p, o in parts.items()} for t, parts in values["as_of"].items()}
     values["ranges"] = _pairs(values["ranges"])
-    values["cut"] = tuple(Cut(**part) for part in values["cut"])
+    values["cut"] = tuple(Exclusion(**part) for part in values["cut"])
     values["replaces"] = tuple(values["replaces"])
     values["chunks"] = tuple(
         Chunk(chunk["index"], _pairs(chunk["ranges"]), _runs(chunk["offsets"]), chunk["estimate"])

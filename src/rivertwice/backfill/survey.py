@@ -27,7 +27,7 @@ ReadTruth = Callable[[Zone, Collection[str] | None], Sequence[Span]]
 
 
 @dataclass(frozen=True)
-class Asked:
+class BackfillScope:
     """Which sessions a request asks for.
 
     Attributes:
@@ -64,7 +64,7 @@ def _holds(component: Component, ranges: Sequence[HalfOpenRange]) -> bool:
 
 
 def survey_sessions(
-    asked: Asked, read_served: ReadServed, read_truth: ReadTruth, *, closed_ms: int, gap_ms: int
+    asked: BackfillScope, read_served: ReadServed, read_truth: ReadTruth, *, closed_ms: int, gap_ms: int
 ) -> tuple[Component, ...]:
     """Return the components that are meant. Each is whole, unless it is not settled.
 

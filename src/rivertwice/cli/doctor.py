@@ -21,7 +21,7 @@ FREE_INODES = 50_000
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorCheck:
     """One thing that was looked at.
 
     Attributes:
@@ -35,17 +35,19 @@ class Finding:
     remedy: str = ""
 
 
-def check_java(settings: Settings) -> Finding:
+def check_java(settings: Settings) -> DoctorCheck:
     """Is there a Java that the broker and Spark run on?"""
     from rivertwice.engine.java import find_java
 
     java = find_java(settings.build)
     if java is None:
-        return Finding("java", False, "no Java 17 or 21", "run `rivertwice setup`, or set JAVA_HOME to a Java 17 or 21")
-    return Finding("java", True, f"{java.version} in {java.home}")
+        return DoctorCheck(
+            "java", False, "no Java 17 or 21", "run `rivertwice setup`, or set JAVA_HOME to a Java 17 or 21"
+        )
+    return DoctorCheck("java", True, f"{java.version} in {java.home}")
 
 
-def check_packages(settings: Settings) -> Finding:
+def check_packages(settings: Settings) -> DoctorCheck:
     """Has every package that is needed a version that fits? In a clone the one that is pinned, else one of the accepted range."""
     from rivertwice.local.install import direct_pins, normalized, select_mismatched, select_unfit
 
@@ -59,29 +61,29 @@ def check_packages(settings: Settings) -> Finding:
         wrong, said = select_unfit(wanted, installed), "each in a version that fits"
         remedy = "run `pip install --upgrade rivertwice`, with the extras that you use, for instance 'rivertwice[airflow,s3]'"
     if wrong:
-        return Finding("packages", False, "; ".join(wrong), remedy)
-    return Finding("packages", True, f"{said}, pyspark {installed['pyspark']}")
+        return DoctorCheck("packages", False, "; ".join(wrong), remedy)
+    return DoctorCheck("packages", True, f"{said}, pyspark {installed['pyspark']}")
 
 
-def check_jars(name: str, lock: str, folder: Callable[[Settings], Path]) -> Callable[[Settings], Finding]:
+def check_jars(name: str, lock: str, folder: Callable[[Settings], Path]) -> Callable[[Settings], DoctorCheck]:
     """Return a check that the folder has every locked jar with its hash, and no other jar."""
 
-    def check(settings: Settings) -> Finding:
+    def check(settings: Settings) -> DoctorCheck:
         from rivertwice.local.install import hash_jars, jar_lock, load_lock, select_strangers, select_wrong
 
         jars, have = load_lock(jar_lock(settings, lock)), hash_jars(folder(settings))
         wrong, strangers = select_wrong(jars, have), select_strangers(jars, have)
         if wrong or strangers:
             problem = f"{len(wrong)} of {len(jars)} missing or damaged, {len(strangers)} not in the lock"
-            return Finding(
+            return DoctorCheck(
                 name, False, problem, "run `rivertwice setup`; it fetches what is missing and checks the hashes"
             )
-        return Finding(name, True, f"{len(jars)} jars, hashes as locked")
+        return DoctorCheck(name, True, f"{len(jars)} jars, hashes as locked")
 
     return check
 
 
-def check_definitions(settings: Settings) -> Finding:
+def check_definitions(settings: Settings) -> DoctorCheck:
     """Can every definition be accepted?"""
     from rivertwice.definition.definition import load_each
 
@@ -90,49 +92,49 @@ def check_definitions(settings: Settings) -> Finding:
         holds = f"; these can be: {', '.join(accepted)}" if accepted else ""
         problems = "; ".join(f"{name}: {error}" for name, error in broken.items())
         remedy = "correct what the message names; the others run meanwhile"
-        return Finding("pipelines", False, f"cannot be accepted: {problems}{holds}", remedy)
+        return DoctorCheck("pipelines", False, f"cannot be accepted: {problems}{holds}", remedy)
     if not accepted:
         remedy = "write one with `rivertwice init`; or run in the project, or give --project"
-        return Finding("pipelines", False, f"none in {settings.definitions}", remedy)
-    return Finding("pipelines", True, ", ".join(accepted))
+        return DoctorCheck("pipelines", False, f"none in {settings.definitions}", remedy)
+    return DoctorCheck("pipelines", True, ", ".join(accepted))
 
 
-def check_home(settings: Settings) -> Finding:
+def check_home(settings: Settings) -> DoctorCheck:
     """Can the home be written, on a local disk with room?"""
     place = settings.home
     while not place.exists():
         place = place.parent
     if not os.access(place, os.W_OK):
-        return Finding("home", False, f"{place} cannot be written", "give --home, or set RIVERTWICE_HOME")
+        return DoctorCheck("home", False, f"{place} cannot be written", "give --home, or set RIVERTWICE_HOME")
     free, inodes = shutil.disk_usage(place).free, os.statvfs(place).f_favail
     space = f"{settings.home}: {free / 1e9:.1f} GB free"
     if free < FREE_BYTES or 0 < inodes < FREE_INODES:
         remedy = f"free space to at least {FREE_BYTES / 1e9:.0f} GB and {FREE_INODES} inodes, or move RIVERTWICE_HOME"
-        return Finding("home", False, f"{space}, {inodes} inodes", remedy)
-    return Finding("home", True, space)
+        return DoctorCheck("home", False, f"{space}, {inodes} inodes", remedy)
+    return DoctorCheck("home", True, space)
 
 
-def check_engine(settings: Settings) -> Finding:
+def check_engine(settings: Settings) -> DoctorCheck:
     """Is there a warm engine, and what does it hold? Verbs start one when they need it."""
     from rivertwice.engine.warm import engine_status
 
     engine = engine_status(settings)
     if engine is None:
-        return Finding("engine", True, "none runs" if settings.engine else "off")
+        return DoctorCheck("engine", True, "none runs" if settings.engine else "off")
     work = "idle" if engine.running is None else f"runs `rivertwice {engine.running}`"
-    return Finding("engine", True, f"process {engine.pid}, {engine.memory_bytes / 1e6:.0f} MB, {work}")
+    return DoctorCheck("engine", True, f"process {engine.pid}, {engine.memory_bytes / 1e6:.0f} MB, {work}")
 
 
-def check_project(settings: Settings) -> Finding:
+def check_project(settings: Settings) -> DoctorCheck:
     """Is this a project, a folder with pipelines?"""
     project, clone = settings.project, " (a clone of rivertwice)" if is_clone(settings.project) else ""
     if settings.definitions.is_dir():
-        return Finding("project", True, f"{project}{clone}")
+        return DoctorCheck("project", True, f"{project}{clone}")
     remedy = f"run `rivertwice --project {project} init` to make one, or name yours with --project PATH or RIVERTWICE_PROJECT"
-    return Finding("project", False, f"{project} has no folder pipelines, so it is no project", remedy)
+    return DoctorCheck("project", False, f"{project} has no folder pipelines, so it is no project", remedy)
 
 
-CHECKS: tuple[tuple[str, Callable[[Settings], Finding]], ...] = (
+CHECKS: tuple[tuple[str, Callable[[Settings], DoctorCheck]], ...] = (
     ("project", check_project),
     ("java", check_java),
     ("packages", check_packages),
@@ -144,7 +146,7 @@ CHECKS: tuple[tuple[str, Callable[[Settings], Finding]], ...] = (
 )
 
 
-def examine(settings: Settings) -> list[Finding]:
+def examine(settings: Settings) -> list[DoctorCheck]:
     """Run all checks; one that fails is a finding, so that the others are still made."""
     findings = []
     for name, check in CHECKS:
@@ -152,7 +154,7 @@ def examine(settings: Settings) -> list[Finding]:
             findings.append(check(settings))
         except (RivertwiceError, OSError, ValueError) as error:
             findings.append(
-                Finding(name, False, str(error), "correct what the message names, or run `rivertwice setup`")
+                DoctorCheck(name, False, str(error), "correct what the message names, or run `rivertwice setup`")
             )
     return findings
 

@@ -15,8 +15,8 @@ from rivertwice.core.plain import to_plain
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-    from rivertwice.local.guess import Guess, Wishes
-    from rivertwice.local.sample import Sample
+    from rivertwice.local.guess import Guess, Overrides
+    from rivertwice.local.sample import RecordSample
     from rivertwice.local.write import WrittenFile
 
 
@@ -111,7 +111,7 @@ def _refuse_beside_sample(*others: object) -> None:
         raise RequestError(message)
 
 
-def _sample(frame: Frame, topic: str | None, file: Path | None, records: int, zone: ZoneInfo | None) -> Sample:
+def _sample(frame: Frame, topic: str | None, file: Path | None, records: int, zone: ZoneInfo | None) -> RecordSample:
     if topic is not None and file is not None:
         message = "--from-topic and --from-file are two sources of a guess; give one of them"
         raise RequestError(message)
@@ -147,11 +147,11 @@ def _zone(zone: str | None, file: Path | None) -> ZoneInfo | None:
 
 def _wishes(
     event_time: str | None, keys: tuple[str, ...], window: str | None, watermark: str | None, columns: str | None
-) -> Wishes:
+) -> Overrides:
     from datetime import timedelta
 
     from rivertwice.definition.parts import parse_duration
-    from rivertwice.local.guess import Wishes
+    from rivertwice.local.guess import Overrides
 
     def duration(option: str, text: str | None) -> timedelta | None:
         try:
@@ -165,10 +165,10 @@ def _wishes(
         message = f"--window {window}: a window of no length holds no event; give a positive one, for instance '1 hour'"
         raise RequestError(message)
     asked = tuple(each.strip() for each in (columns or "").split(",") if each.strip())
-    return Wishes(event_time, tuple(dict.fromkeys(keys)), size, duration("--watermark", watermark), asked)
+    return Overrides(event_time, tuple(dict.fromkeys(keys)), size, duration("--watermark", watermark), asked)
 
 
-def _pipeline_name(name: str | None, sample: Sample) -> str:
+def _pipeline_name(name: str | None, sample: RecordSample) -> str:
     from rivertwice.core.homes import require_name
     from rivertwice.local.guess import view_name
 

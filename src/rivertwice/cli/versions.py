@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rivertwice.timeline.version_records import Acceptance, Version
     from rivertwice.versions.accept import Exchange
     from rivertwice.versions.comparisons import StoredComparison
-    from rivertwice.versions.model import LeftOut, Parity, Proof
+    from rivertwice.versions.model import ExcludedWindows, Parity, Proof
     from rivertwice.versions.plan import VersionPlan
     from rivertwice.versions.serve import Switched
 
@@ -393,7 +393,7 @@ def _serve_different(frame: Frame, exchange: Exchange, consent: Consent) -> None
     frame.emit(done, lambda: _switched_text(done))
 
 
-def _left_out_text(name: str, left_out: Sequence[LeftOut]) -> str:
+def _left_out_text(name: str, left_out: Sequence[ExcludedWindows]) -> str:
     parts = "; ".join(f"{part.windows} before {to_plain(part.end)}, because {part.why}" for part in left_out)
     return (
         f"windows of {name} could not be compared: {parts}; nothing was switched; with --without-left-out it serves without that proof, "

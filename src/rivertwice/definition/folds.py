@@ -53,7 +53,7 @@ class FoldValueError(ValueError):
     """A value that does not have its declared type; the message names it and what to do."""
 
 
-def settle(name: str, kind: str, value: Any) -> Any:
+def coerce_value(name: str, kind: str, value: Any) -> Any:
     """Return a value that `fold` gave, in the form of its type.
 
     Raises:
@@ -82,7 +82,7 @@ def settle(name: str, kind: str, value: Any) -> Any:
 class Fields:
     """Declared names with their types: an event's, a state's or a row's. Prepared once, used for every event.
 
-    What most values need is done here; a value of an unusual type goes through `settle`, with the same result.
+    What most values need is done here; a value of an unusual type goes through `coerce_value`, with the same result.
     """
 
     def __init__(self, types: Mapping[str, str]) -> None:
@@ -130,10 +130,10 @@ class Fields:
         return "{" + ",".join(parts) + "}"
 
     def save(self, what: str, values: Any) -> str:
-        """Return what `dump` makes of what `settle` makes of the values.
+        """Return what `dump` makes of what `coerce_value` makes of the values.
 
         Raises:
-            FoldValueError: as `settle`.
+            FoldValueError: as `coerce_value`.
         """
         get = self._require_known(what, values).get
         parts = [
@@ -200,8 +200,8 @@ _WRITERS: dict[str, Callable[[Any], str]] = {
 
 
 def _settler(name: str, kind: str) -> Callable[[Any], Any]:
-    """Return the function that does what `settle` does with a value that is not null, quickly for the usual ones."""
-    slow = partial(settle, name, kind)
+    """Return the function that does what `coerce_value` does with a value that is not null, quickly for the usual ones."""
+    slow = partial(coerce_value, name, kind)
     if kind.startswith("decimal"):
         return _decimal_settler(kind, slow)
     if kind in _REACH:

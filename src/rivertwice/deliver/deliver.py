@@ -39,7 +39,7 @@ from rivertwice.definition.delivery_section import (
     PostgresDelivery,
 )
 from rivertwice.deliver.aside import RETRY, AsideStore, asks, discarded, done
-from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, Holding, Line, Parcel, Position, View
+from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, DeliveryBatch, Holding, Line, Position, View
 from rivertwice.deliver.note import Note, only_deliverer, read_note, write_note
 from rivertwice.deliver.plan import UNLIMITED, Limits, check_continued, plan_next, position_inside
 from rivertwice.deliver.records import records_again, records_of
@@ -62,7 +62,7 @@ class Sink(Protocol):
         """
         ...
 
-    def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
+    def deliver(self, parcel: DeliveryBatch, set_aside: SetAside = none_aside) -> None:
         """Take records and position, all or nothing (as far as the destination allows it).
 
         `set_aside` is called once, before the position is taken, with the records that the destination refuses for good,
@@ -281,7 +281,7 @@ class Deliverer:
             check_bounds(then, () if asked else refused, self._name, shape.pipeline)
             self._aside.prepare(after.number, then)
 
-        parcel = Parcel(shape, self._name, fitted, self._stored, after, self._schema(after))
+        parcel = DeliveryBatch(shape, self._name, fitted, self._stored, after, self._schema(after))
         if part_of is not None:
             parcel = replace(parcel, part_of=lambda taken: part_of(covers(taken)))
         self._sink.deliver(parcel, set_aside)
@@ -339,7 +339,9 @@ class Deliverer:
         if self._position is not None and self._position != self._stored:
             assert self._shape is not None, "a step was planned"
             schema = self._schema(self._position)
-            self._sink.deliver(Parcel(self._shape[1], self._name, (), self._stored, self._position, schema=schema))
+            self._sink.deliver(
+                DeliveryBatch(self._shape[1], self._name, (), self._stored, self._position, schema=schema)
+            )
             self._stored = self._position
         self._tell(0, last=True)
 

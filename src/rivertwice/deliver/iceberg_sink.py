@@ -31,7 +31,7 @@ from pyiceberg.utils.config import Config
 
 from rivertwice.core.errors import ConfigError, LostRaceError, ServiceError
 from rivertwice.definition.delivery_section import IcebergDelivery
-from rivertwice.deliver.model import EMIT, WITHDRAW, DeliveredColumns, DeliveredRecord, Holding, Parcel, Position
+from rivertwice.deliver.model import EMIT, WITHDRAW, DeliveredColumns, DeliveredRecord, DeliveryBatch, Holding, Position
 from rivertwice.deliver.refusals import SetAside, none_aside
 from rivertwice.deliver.wire import key_start, plain, position_from_json, position_held, position_to_json, row_selection
 
@@ -175,7 +175,7 @@ class IcebergSink:
             self._check(table)
         return position
 
-    def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
+    def deliver(self, parcel: DeliveryBatch, set_aside: SetAside = none_aside) -> None:
         """Replace rows and store the position in one commit; the table refuses none."""
         table, schema = self._table, self._schema
         assert table is not None, "open comes first"

@@ -14,7 +14,7 @@ from rivertwice.core.errors import LedgerError, RequestError
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
 from rivertwice.definition.delivery_section import KafkaDelivery
-from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, Holding, Parcel, Position
+from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, DeliveryBatch, Holding, Position
 from rivertwice.deliver.refusals import RefusedRecord, SetAside, none_aside
 from rivertwice.deliver.wire import (
     check_rows,
@@ -67,7 +67,7 @@ class KafkaSink:
         check_rows(shape, more, self._name)
         return position
 
-    def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
+    def deliver(self, parcel: DeliveryBatch, set_aside: SetAside = none_aside) -> None:
         """Send records and position in one transaction, without records that are too large for the topic.
 
         If the parcel allows it, a transaction that gets too old ends with the records that it has.
@@ -86,7 +86,7 @@ class KafkaSink:
         messages = (_message(parcel, record) for _, record in fitting)
         self._outbox.send(messages, position_after, in_parts=parcel.part_of is not None)
 
-    def _too_large(self, parcel: Parcel, record: DeliveredRecord) -> str | None:
+    def _too_large(self, parcel: DeliveryBatch, record: DeliveredRecord) -> str | None:
         key, value = _message(parcel, record)
         size = len(key) + len(value) + ENVELOPE
         if size <= self._outbox.most_bytes:
@@ -141,5 +141,5 @@ class KafkaSink:
         self._outbox.close()
 
 
-def _message(parcel: Parcel, record: DeliveredRecord) -> tuple[bytes, bytes]:
+def _message(parcel: DeliveryBatch, record: DeliveredRecord) -> tuple[bytes, bytes]:
     return record.key.encode(), value_text(parcel.shape, record, parcel.after).encode()

@@ -240,7 +240,7 @@ class Holding:
 
 
 @dataclass(frozen=True)
-class Parcel:
+class DeliveryBatch:
     """The records of one step, and the positions before and after it. A sink takes all of it or nothing.
 
     Attributes:

@@ -27,7 +27,7 @@ from psycopg.abc import RV, PQGen
 from rivertwice.core.errors import ConfigError, LedgerError, LostRaceError, ServiceError
 from rivertwice.core.waits import Deadline
 from rivertwice.definition.delivery_section import POSITIONS, PostgresDelivery
-from rivertwice.deliver.model import WITHDRAW, DeliveredColumns, DeliveredRecord, Holding, Parcel, Position
+from rivertwice.deliver.model import WITHDRAW, DeliveredColumns, DeliveredRecord, DeliveryBatch, Holding, Position
 from rivertwice.deliver.refusals import RefusedRecord, SetAside, isolate, none_aside
 from rivertwice.deliver.wire import key_start, plain, position_from_json, position_held, position_to_json, row_selection
 
@@ -255,7 +255,7 @@ class PostgresSink:
         self._check(stored, table_columns, may_differ=is_another_version)
         return position
 
-    def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
+    def deliver(self, parcel: DeliveryBatch, set_aside: SetAside = none_aside) -> None:
         """Write rows and position in one transaction; rows that the database refuses are found with the help of savepoints."""
         connection = self._connection
         assert connection is not None, "open comes first"
@@ -436,7 +436,7 @@ class PostgresSink:
             )
             raise LedgerError(message)
 
-    def _write_what_fits(self, connection: psycopg.Connection, parcel: Parcel) -> list[RefusedRecord]:
+    def _write_what_fits(self, connection: psycopg.Connection, parcel: DeliveryBatch) -> list[RefusedRecord]:
         """Write all records except those that the database refuses for their content; return these."""
         table = self._asked.table
         if parcel.before is None and not connection.execute(find_columns(table)).fetchall():
@@ -459,7 +459,7 @@ class PostgresSink:
 
         return [] if attempt(parcel.records) is None else isolate(parcel.records, attempt, self._name)
 
-    def _write(self, connection: psycopg.Connection, parcel: Parcel) -> None:
+    def _write(self, connection: psycopg.Connection, parcel: DeliveryBatch) -> None:
         table = self._asked.table
         gone = [record.key for record in parcel.records if record.op == WITHDRAW]
         for start in range(0, len(gone), CHUNK):

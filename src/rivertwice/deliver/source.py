@@ -46,7 +46,7 @@ class _Known:
 
 
 @dataclass(frozen=True)
-class Held:
+class SinkState:
     """What a position means: its line, the watermark of its batch, and the publications of its version, oldest first."""
 
     line: Line
@@ -105,7 +105,7 @@ class StoredSource:
         publications = tuple(entry for entry in publications_of(self._entries) if entry.seq <= to.seq)
         return View(line, batches, publications, to.seq)
 
-    def held(self, position: Position) -> Held:
+    def held(self, position: Position) -> SinkState:
         """Return what a position on these tables means.
 
         Raises:
@@ -113,7 +113,7 @@ class StoredSource:
         """
         self._read_sequence(again=True)
         line = self._held_line(position)
-        return Held(line, self._closed_ms(position, self._all(line)), tuple(publications_of(self._entries)))
+        return SinkState(line, self._closed_ms(position, self._all(line)), tuple(publications_of(self._entries)))
 
     def of(self, line: Line) -> StoredSource:
         """Return the tables that have a line: these."""

@@ -12,7 +12,7 @@ from typing import Any
 from rivertwice.definition.source import MOST_PARTS, PART, value_at
 from rivertwice.local import sample as times
 from rivertwice.local.read_file import field_name
-from rivertwice.local.sample import Sample
+from rivertwice.local.sample import RecordSample
 
 CERTAIN, LIKELY, GUESS, UNKNOWN = "certain", "likely", "a guess", "unknown"
 COLUMN = re.compile(r"^[a-z][a-z0-9_]{0,63}\Z")
@@ -219,7 +219,7 @@ MOST_FIELDS = 300
 """Fields that are looked at; of a record with more (a map with a key for each customer, say) the rest stays an object."""
 
 
-def flatten(sample: Sample) -> Sample:
+def flatten(sample: RecordSample) -> RecordSample:
     """Return the sample with a value for each field, and the path of each field that has another name in the records."""
     if sample.encoding.format != "json":
         return sample

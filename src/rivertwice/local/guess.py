@@ -13,7 +13,7 @@ from rivertwice.core.errors import RequestError
 from rivertwice.core.text import did_you_mean
 from rivertwice.definition.parts import format_duration
 from rivertwice.local.fields import CERTAIN, COLUMN, GUESS, LIKELY, UNKNOWN, FieldGuess, flatten, guess_fields
-from rivertwice.local.sample import ISO, Sample, as_instant, is_time_name, name_score, words_of
+from rivertwice.local.sample import ISO, RecordSample, as_instant, is_time_name, name_score, words_of
 
 # Event time and keys, chosen among the fields of a sample. Pure.
 
@@ -31,8 +31,8 @@ _KEY_TYPES = ("string", "bigint", "boolean")
 
 
 def choose_event_time(
-    fields: Sequence[FieldGuess], sample: Sample, asked: str | None
-) -> tuple[FieldGuess | None, Finding]:
+    fields: Sequence[FieldGuess], sample: RecordSample, asked: str | None
+) -> tuple[FieldGuess | None, GuessReason]:
     """Return the event time, and why it is that one; None if no field can be it.
 
     Raises:
@@ -43,18 +43,18 @@ def choose_event_time(
         chosen = next((each for each in times if each.name == asked), None)
         if chosen is None:
             raise RequestError(_no_time(next(each for each in fields if each.name == asked), times))
-        return chosen, Finding("event time", _read(chosen), "asked for on the command line", CERTAIN, _EVENT_WHERE)
+        return chosen, GuessReason("event time", _read(chosen), "asked for on the command line", CERTAIN, _EVENT_WHERE)
     usable = [each for each in times if each.total - each.seen <= MOST_ABSENT * each.total]
     ranked = sorted(usable, key=lambda each: -_event_score(each, sample))
     if not ranked:
-        return None, Finding("event time", None, _gap(fields), UNKNOWN, _EVENT_WHERE)
+        return None, GuessReason("event time", None, _gap(fields), UNKNOWN, _EVENT_WHERE)
     first = ranked[0]
     others = ", ".join(each.name for each in ranked[1:])
     clear = len(ranked) == 1 or _event_score(first, sample) - _event_score(ranked[1], sample) >= CLEAR
     why = f"it holds {'a time in every record' if first.complete else 'a time in most records'}"
     why += f", and its name fits better than {others}" if others else ", and no other field does"
     absent = "" if first.complete else f"; {first.total - first.seen} records without it would be dead letters"
-    return first, Finding("event time", _read(first), why + absent, LIKELY if clear else GUESS, _EVENT_WHERE)
+    return first, GuessReason("event time", _read(first), why + absent, LIKELY if clear else GUESS, _EVENT_WHERE)
 
 
 def _read(each: FieldGuess) -> str:
@@ -62,7 +62,7 @@ def _read(each: FieldGuess) -> str:
     return f"{each.name} ({ISO if each.unit is None else f'{words[each.unit]} since 1970'})"
 
 
-def _event_score(each: FieldGuess, sample: Sample) -> float:
+def _event_score(each: FieldGuess, sample: RecordSample) -> float:
     """Return how likely a field is the event time, from its name and its values."""
     score = float(name_score(each.name)) - 100 * (1 - each.seen / max(each.total, 1))
     if each.distinct < 2 < each.total:
@@ -95,8 +95,8 @@ def _no_time(each: FieldGuess, times: Sequence[FieldGuess]) -> str:
 
 
 def choose_keys(
-    fields: Sequence[FieldGuess], sample: Sample, event: FieldGuess | None, asked: Sequence[str]
-) -> tuple[tuple[str, ...], list[Finding]]:
+    fields: Sequence[FieldGuess], sample: RecordSample, event: FieldGuess | None, asked: Sequence[str]
+) -> tuple[tuple[str, ...], list[GuessReason]]:
     """Return the keys, and why.
 
     Raises:
@@ -109,22 +109,24 @@ def choose_keys(
             message = f"--key {name}: a key must be a field with a type, no double, and not the event time ({why}), so nothing was written"
             raise RequestError(message)
     if asked:
-        return tuple(asked), [Finding("keys", ", ".join(asked), "asked for on the command line", CERTAIN, _KEY_WHERE)]
+        return tuple(asked), [
+            GuessReason("keys", ", ".join(asked), "asked for on the command line", CERTAIN, _KEY_WHERE)
+        ]
     same = kafka_key_field(fields, sample)
     candidates = [each for each in fields if each is not event and _can_be_key(each, is_kafka_key=each.name == same)]
     if not candidates:
         why = "no field divides the records into groups (few values, each often): all records of a window make one row"
-        return (), [Finding("keys", "none", why, GUESS, _KEY_WHERE)]
+        return (), [GuessReason("keys", "none", why, GUESS, _KEY_WHERE)]
     best = max(candidates, key=lambda each: _key_score(each, same))
     why = f"{best.distinct} values in {best.seen} records, the most frequent {best.largest:.0%}"
     if best.name == same:
         why += "; it is the Kafka key, so all records of a value are in one partition, in order"
     elif same is None:
         why += "; the Kafka key is no field of the records" if any(record.key for record in sample.records) else ""
-    return (best.name,), [Finding("keys", best.name, why, LIKELY if best.name == same else GUESS, _KEY_WHERE)]
+    return (best.name,), [GuessReason("keys", best.name, why, LIKELY if best.name == same else GUESS, _KEY_WHERE)]
 
 
-def kafka_key_field(fields: Sequence[FieldGuess], sample: Sample) -> str | None:
+def kafka_key_field(fields: Sequence[FieldGuess], sample: RecordSample) -> str | None:
     """Return the field whose text is the Kafka key of every record; None if there is none."""
     keyed = [record for record in sample.records if record.key is not None]
     if len(keyed) < len(sample.records) or not keyed:
@@ -444,7 +446,7 @@ ASKED = "asked for on the command line"
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Overrides:
     """What a person says instead of the guess; None and empty: guess it.
 
     Attributes:
@@ -462,7 +464,7 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class Finding:
+class GuessReason:
     """One part of the guess.
 
     Attributes:
@@ -499,7 +501,7 @@ class Guess:
 
     name: str
     view: str
-    sample: Sample
+    sample: RecordSample
     fields: tuple[FieldGuess, ...]
     event_time: FieldGuess | None
     keys: tuple[str, ...]
@@ -509,7 +511,7 @@ class Guess:
     watermark: timedelta
     max_future: timedelta
     required: tuple[str, ...]
-    findings: tuple[Finding, ...] = field(default=())
+    findings: tuple[GuessReason, ...] = field(default=())
 
     @property
     def declared(self) -> list[FieldGuess]:
@@ -522,7 +524,7 @@ class Guess:
         return [] if self.event_time is not None else ["event_time"]
 
 
-def make_guess(name: str, sample: Sample, wishes: Wishes) -> Guess:
+def make_guess(name: str, sample: RecordSample, wishes: Overrides) -> Guess:
     """Return the definition that a sample suggests.
 
     Raises:
@@ -603,7 +605,7 @@ def view_name(topic: str) -> str:
     return name if name[:1].isalpha() else f"t_{name}".rstrip("_")
 
 
-def _timed(sample: Sample, event: FieldGuess | None) -> list[TimedRecord]:
+def _timed(sample: RecordSample, event: FieldGuess | None) -> list[TimedRecord]:
     if event is None:
         return []
     pairs = ((record, as_instant(record.value.get(event.name), event.unit)) for record in sample.records)
@@ -614,7 +616,7 @@ def _timed(sample: Sample, event: FieldGuess | None) -> list[TimedRecord]:
     ]
 
 
-def _require_fields(fields: Sequence[FieldGuess], sample: Sample, wishes: Wishes) -> None:
+def _require_fields(fields: Sequence[FieldGuess], sample: RecordSample, wishes: Overrides) -> None:
     names = {each.name for each in fields}
     options = (("--event-time", [wishes.event_time] if wishes.event_time else []), ("--key", wishes.keys))
     for option, asked in options:
@@ -624,7 +626,7 @@ def _require_fields(fields: Sequence[FieldGuess], sample: Sample, wishes: Wishes
                 raise RequestError(message)
 
 
-def _field_findings(guess: Guess) -> list[Finding]:
+def _field_findings(guess: Guess) -> list[GuessReason]:
     where = f"{YAML}: sources.{guess.view}.schema"
     findings = []
     for each in guess.fields:
@@ -632,19 +634,19 @@ def _field_findings(guess: Guess) -> list[Finding]:
         value = "not taken" if each.kind is None else each.kind
         path = guess.sample.paths.get(each.name)
         share += "" if path is None or each.kind is None else f"; read from {path}"
-        findings.append(Finding(f"field {each.name}", value, each.why + share, each.sure, where))
+        findings.append(GuessReason(f"field {each.name}", value, each.why + share, each.sure, where))
     return findings
 
 
-def _duration(what: str, value: timedelta, chosen: Chosen, *, asked: bool, where: str) -> Finding:
+def _duration(what: str, value: timedelta, chosen: Chosen, *, asked: bool, where: str) -> GuessReason:
     if asked:
-        return Finding(what, format_duration(value), ASKED, CERTAIN, where)
-    return Finding(what, format_duration(value), chosen.why, LIKELY if chosen.measured else GUESS, where)
+        return GuessReason(what, format_duration(value), ASKED, CERTAIN, where)
+    return GuessReason(what, format_duration(value), chosen.why, LIKELY if chosen.measured else GUESS, where)
 
 
-def _measure_findings(guess: Guess, *, asked: bool) -> list[Finding]:
+def _measure_findings(guess: Guess, *, asked: bool) -> list[GuessReason]:
     where = f"{SQL}, and {YAML}: columns"
-    count = Finding(
+    count = GuessReason(
         "column " + guess.count_column,
         "count(*)",
         "counts the records of a row; the balance is computed from it",
@@ -652,7 +654,7 @@ def _measure_findings(guess: Guess, *, asked: bool) -> list[Finding]:
         where,
     )
     if not guess.measures:
-        none = Finding(
+        none = GuessReason(
             "other columns",
             None,
             "no field looks like a figure to add up; write columns as you need them",
@@ -664,23 +666,23 @@ def _measure_findings(guess: Guess, *, asked: bool) -> list[Finding]:
     return [
         count,
         *(
-            Finding(f"column {each.column}", each.text, ASKED if asked else each.why, sure, where)
+            GuessReason(f"column {each.column}", each.text, ASKED if asked else each.why, sure, where)
             for each in guess.measures
         ),
     ]
 
 
-def _required_finding(guess: Guess) -> Finding:
+def _required_finding(guess: Guess) -> GuessReason:
     named = ", ".join(guess.required) or "none"
     total = len(guess.sample.records)
     why = f"keys and figures that have a value in all {total} records; a record without one becomes a dead letter (the event time is required anyway)"
-    return Finding("required", named, why, GUESS, f"{YAML}: sources.{guess.view}.required")
+    return GuessReason("required", named, why, GUESS, f"{YAML}: sources.{guess.view}.required")
 
 
-def _sample_findings(guess: Guess) -> list[Finding]:
+def _sample_findings(guess: Guess) -> list[GuessReason]:
     sample = guess.sample
     held = "" if sample.held is None else f" of {sample.held}"
     skipped = "".join(f"; {count} left out: {reason}" for reason, count in sample.skipped.items())
     why = f"{len(sample.records)}{held} records of {sample.origin} were looked at{skipped}"
-    partitions = Finding("partitions", str(sample.partitions), "the topic is made with it" if sample.is_file else "the topic has it", LIKELY if sample.is_file else CERTAIN, f"{YAML}: sources.{guess.view}.partitions")  # fmt: skip
-    return [partitions, Finding("sample", f"{len(sample.records)} records", why, CERTAIN, "init --records")]
+    partitions = GuessReason("partitions", str(sample.partitions), "the topic is made with it" if sample.is_file else "the topic has it", LIKELY if sample.is_file else CERTAIN, f"{YAML}: sources.{guess.view}.partitions")  # fmt: skip
+    return [partitions, GuessReason("sample", f"{len(sample.records)} records", why, CERTAIN, "init --records")]

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import to_iso
-from rivertwice.local.sample import Sample, SampleRecord, parse_object, with_zone
+from rivertwice.local.sample import RecordSample, SampleRecord, parse_object, with_zone
 
 JSON_ENDINGS, CSV_ENDINGS, PARQUET_ENDINGS = (".jsonl", ".ndjson", ".json"), (".csv", ".tsv"), (".parquet",)
 MOST_FIELD = 1_048_576
@@ -28,7 +28,7 @@ def field_name(column: str) -> str:
     return name if name[:1].isalpha() else f"c_{name}".rstrip("_")
 
 
-def read_file(path: Path, topic: str, most: int, zone: ZoneInfo | None = None) -> Sample:
+def read_file(path: Path, topic: str, most: int, zone: ZoneInfo | None = None) -> RecordSample:
     """Return a sample of the first `most` records of a file.
 
     Args:
@@ -63,7 +63,7 @@ def read_file(path: Path, topic: str, most: int, zone: ZoneInfo | None = None) -
         raise RequestError(message)
     records = [SampleRecord(0, number, 0, None, None, as_fields(value, zone)) for number, value in enumerate(values)]
     changed = {name: new for name, new in renamed.items() if name != new}
-    return Sample(f"file {path.name}", topic, 1, records, skipped, None, renamed=changed, is_file=True)
+    return RecordSample(f"file {path.name}", topic, 1, records, skipped, None, renamed=changed, is_file=True)
 
 
 def as_fields(value: Mapping[str, Any], zone: ZoneInfo | None) -> dict[str, Any]:

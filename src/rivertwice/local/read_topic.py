@@ -16,7 +16,7 @@ from rivertwice.local.sample import (
     FRAME_BYTES,
     Encoding,
     RawRecord,
-    Sample,
+    RecordSample,
     SampleRecord,
     frame_ids,
     parse_json_records,
@@ -25,7 +25,7 @@ from rivertwice.local.sample import (
 from rivertwice.log.reader import TopicSample, sample_topic
 
 
-def read_topic(settings: Settings, topic: str, most: int) -> Sample:
+def read_topic(settings: Settings, topic: str, most: int) -> RecordSample:
     """Return a sample of at most about `most` records of a topic.
 
     Raises:
@@ -37,12 +37,12 @@ def read_topic(settings: Settings, topic: str, most: int) -> Sample:
     ids = frame_ids(raw)
     if not ids:
         parsed, skipped = parse_json_records(raw, topic, framed=False)
-        return Sample(f"topic {topic}", topic, sampled.partitions, parsed, skipped, sampled.held)
+        return RecordSample(f"topic {topic}", topic, sampled.partitions, parsed, skipped, sampled.held)
     versions = {each: _version(settings, topic, each) for each in sorted(ids)}
     if all(each.kind == "json" for each in versions.values()):
         parsed, skipped = parse_json_records(raw, topic, framed=True)
         encoding = Encoding("json", framed=True)
-        return Sample(f"topic {topic}", topic, sampled.partitions, parsed, skipped, sampled.held, encoding)
+        return RecordSample(f"topic {topic}", topic, sampled.partitions, parsed, skipped, sampled.held, encoding)
     return _avro_sample(topic, sampled, raw, versions)
 
 
@@ -77,7 +77,7 @@ def _version(settings: Settings, topic: str, schema_id: int) -> SchemaVersion:
 
 def _avro_sample(
     topic: str, sampled: TopicSample, raw: Sequence[RawRecord], versions: dict[int, SchemaVersion]
-) -> Sample:
+) -> RecordSample:
     """Return the sample of Avro records, decoded each by its writer's schema; the newest version's fields are declared."""
     strange = [each for each, version in versions.items() if version.kind != "avro"]
     if strange:
@@ -112,4 +112,4 @@ def _avro_sample(
         files=files,
         subject=newest.subject or f"{topic}-value",
     )
-    return Sample(f"topic {topic}", topic, sampled.partitions, records, skipped, sampled.held, encoding)
+    return RecordSample(f"topic {topic}", topic, sampled.partitions, records, skipped, sampled.held, encoding)

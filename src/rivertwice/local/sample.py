@@ -87,7 +87,7 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class Sample:
+class RecordSample:
     """What a definition is guessed from.
 
     Attributes:
@@ -372,10 +372,10 @@ def orders_text() -> str:
     return "".join(json.dumps(order) + "\n" for order in make_orders())
 
 
-def orders_sample(text: str) -> Sample:
+def orders_sample(text: str) -> RecordSample:
     """Return the sample that the pipeline is guessed from: the first orders, before the late ones arrive."""
     values = [parse_object(line) for line in text.splitlines()[:MOST_RECORDS]]
     records = [
         SampleRecord(0, number, 0, None, None, value) for number, value in enumerate(values) if isinstance(value, dict)
     ]
-    return Sample("generated orders", TOPIC, 1, records, held=ORDERS, is_file=True)
+    return RecordSample("generated orders", TOPIC, 1, records, held=ORDERS, is_file=True)

@@ -13,7 +13,7 @@ from rivertwice.core.installed import find_shipped
 from rivertwice.definition.parts import format_duration
 from rivertwice.definition.source import MOST_EXACT, decimal_digits
 from rivertwice.local.first_case import make_cases
-from rivertwice.local.guess import YAML, Finding, Guess, Wishes, make_guess
+from rivertwice.local.guess import YAML, Guess, GuessReason, Overrides, make_guess
 from rivertwice.local.produce import SAMPLE_FILE
 from rivertwice.local.sample import BATCH, TOPIC, orders_sample, orders_text
 
@@ -194,7 +194,7 @@ def render_sql(guess: Guess) -> str:
     return "\n".join(lines) + "\n"
 
 
-def finding_rows(findings: Sequence[Finding]) -> list[tuple[str, str, str, str, str]]:
+def finding_rows(findings: Sequence[GuessReason]) -> list[tuple[str, str, str, str, str]]:
     """Return the rows of the table that shows the guess."""
     return [(each.what, each.value or "?", each.sure, each.why, each.where) for each in findings]
 
@@ -475,7 +475,7 @@ def pipeline_files(guess: Guess, zone: str | None) -> dict[str, str]:
 def sample_files() -> tuple[Guess, dict[str, str]]:
     """Return the guess of the generated sample and the files of its pipeline, with the records that `rivertwice up --sample` sends."""
     text = orders_text()
-    guess = make_guess(TOPIC, orders_sample(text), Wishes())
+    guess = make_guess(TOPIC, orders_sample(text), Overrides())
     files = pipeline_files(guess, None)
     folder = f"pipelines/{guess.name}"
     del files[f"{folder}/produce.py"]  # `rivertwice up --sample` sends the records

@@ -30,7 +30,7 @@ from rivertwice.log.archive_table import (
     version_of,
 )
 from rivertwice.log.forks import observe_forks
-from rivertwice.log.marks import Fork, Mark, hash_of, mark_of
+from rivertwice.log.marks import Fork, LastRecord, hash_of, mark_of
 from rivertwice.log.reader import Runs, absent_runs, count_runs, read_exactly
 from rivertwice.log.records import KAFKA_COLUMNS, read_kafka
 from rivertwice.storage.delta import open_table, read, replace_rows
@@ -175,17 +175,17 @@ _COLUMNS = ("topic_id", "offset", "timestamp", "timestamp_type", "key", "value")
 
 
 @dataclass(frozen=True)
-class Cut:
+class ArchiveCut:
     """Where a partition's archive has to end: before `end`, after the record `last`, if there is one."""
 
     end: int
-    last: Mark | None
+    last: LastRecord | None
 
 
-def last_marks(rows: pa.Table) -> dict[int, Mark]:
+def last_marks(rows: pa.Table) -> dict[int, LastRecord]:
     """Return the mark of each partition's last record in rows of the archive. Pure."""
     records = rows.filter(pc.not_equal(rows["timestamp_type"], ABSENT))
-    marks: dict[int, Mark] = {}
+    marks: dict[int, LastRecord] = {}
     for partition in pc.unique(records["partition"]).to_pylist():
         own = records.filter(pc.equal(records["partition"], partition))
         place = pc.index(own["offset"], pc.max(own["offset"])).as_py()
@@ -251,7 +251,7 @@ def follow(settings: Settings, origin: Origin, forks: Sequence[Fork]) -> None:
     LOG.warning("the archive of %s follows Kafka from %s on; what Kafka lost is kept as %s", origin.topic, cuts, apart)
 
 
-def _transactions(origin: Origin, now: Archived, cuts: Mapping[int, Cut]) -> dict[str, int]:
+def _transactions(origin: Origin, now: Archived, cuts: Mapping[int, ArchiveCut]) -> dict[str, int]:
     segment = len(now.segments) - 1
     transactions = {turn_name(origin.topic_id): now.turn + 1}
     for partition, cut in cuts.items():
@@ -267,7 +267,7 @@ def _find_cut(
     archived: tuple[int, int],
     begin: Mapping[int, int],
     ends: Mapping[int, int],
-) -> Cut:
+) -> ArchiveCut:
     start, end = archived
     for low, high in _blocks(max(start, begin.get(partition, 0)), end):
         there = {partition: (low, min(high, ends.get(partition, 0)))}
@@ -279,8 +279,8 @@ def _find_cut(
         ]
         if same:
             last = max(same)
-            return Cut(last.offset + 1, last)
-    return Cut(max(start, begin.get(partition, 0)), None)
+            return ArchiveCut(last.offset + 1, last)
+    return ArchiveCut(max(start, begin.get(partition, 0)), None)
 
 
 def _blocks(first: int, end: int) -> Iterator[tuple[int, int]]:
@@ -294,13 +294,13 @@ def _read(settings: Settings, origin: Origin, ranges: OffsetRanges) -> Iterable[
     return read_exactly(settings, origin.topic, {p: (low, max(low, high)) for p, (low, high) in ranges.items()})
 
 
-def _read_archived(settings: Settings, origin: Origin, partition: int, low: int, high: int) -> list[Mark]:
+def _read_archived(settings: Settings, origin: Origin, partition: int, low: int, high: int) -> list[LastRecord]:
     where = all_of([is_between("partition", partition, partition), is_between("offset", low, high - 1)])
     rows = read(settings.archive(origin.topic), columns=_COLUMNS, matching=where)
     found = [] if rows is None else rows.to_pylist()
     return [_mark(row) for row in found if row["topic_id"] == origin.topic_id and row["timestamp_type"] != ABSENT]
 
 
-def _mark(row: Mapping[str, Any]) -> Mark:
+def _mark(row: Mapping[str, Any]) -> LastRecord:
     at_ms = to_ms(row["timestamp"])
-    return Mark(row["offset"], at_ms, hash_of(at_ms, row["key"], row["value"]))
+    return LastRecord(row["offset"], at_ms, hash_of(at_ms, row["key"], row["value"]))

@@ -31,7 +31,7 @@ from rivertwice.core.errors import DamagedFileError, TableDamageError
 from rivertwice.core.homes import below, require_topic
 from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import OffsetRanges, between
-from rivertwice.log.marks import Mark
+from rivertwice.log.marks import LastRecord
 from rivertwice.storage.delta import Table, open_table
 from rivertwice.storage.delta_counts import check_size, live_sizes
 from rivertwice.storage.local import read_json, replace_json
@@ -74,7 +74,7 @@ def last_name(topic_id: str, partition: int, segment: int = 0) -> str:
     return f"{transaction_names(topic_id, partition, segment)[1]}/last"
 
 
-def version_of(mark: Mark | None) -> int:
+def version_of(mark: LastRecord | None) -> int:
     """Return a mark as the version of an application id, which rises with the offset; 0: there is no record."""
     return 0 if mark is None else mark.offset << MARK_BITS | mark.hash & ((1 << MARK_BITS) - 1)
 
@@ -96,7 +96,7 @@ class Archived:
 
     segments: tuple[OffsetRanges, ...] = ()
     turn: int = 0
-    marks: Mapping[int, Mark] = field(default_factory=dict)
+    marks: Mapping[int, LastRecord] = field(default_factory=dict)
 
     @property
     def newest(self) -> OffsetRanges:
@@ -116,7 +116,7 @@ def read_archived(table: Table | None, topic_id: str) -> Archived:
     versions = {
         p: table.transaction_version(last_name(topic_id, p, newest)) for p in (segments[-1] if segments else ())
     }
-    marks = {p: Mark(v >> MARK_BITS, 0, v & ((1 << MARK_BITS) - 1)) for p, v in versions.items() if v}
+    marks = {p: LastRecord(v >> MARK_BITS, 0, v & ((1 << MARK_BITS) - 1)) for p, v in versions.items() if v}
     return Archived(tuple(segments), turn, marks)
 
 

@@ -11,7 +11,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.core.waits import retry
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part, Parts, drop_empty, of_topic
-from rivertwice.log.marks import HASH_BITS, Fork, Mark, Marks, find_forks, mark_of
+from rivertwice.log.marks import HASH_BITS, Fork, LastRecord, Marks, find_forks, mark_of
 from rivertwice.log.reader import BRIEF, read_pieces, read_with
 
 _LOOK_BACK = 8
@@ -59,14 +59,14 @@ class LastRecords:
         self._settings = settings
         self._reader: Consumer | None = None
 
-    def read(self, parts: Parts) -> dict[Part, Mark]:
+    def read(self, parts: Parts) -> dict[Part, LastRecord]:
         """Return the mark of the last record of each range; none where the last offsets hold no record, or Kafka deleted them.
 
         Raises:
             ServiceError: Kafka does not answer.
         """
         self._reader = self._reader or kafka.consumer(self._settings, extra=BRIEF)
-        marks: dict[Part, Mark] = {}
+        marks: dict[Part, LastRecord] = {}
         for topic in sorted({part.topic for part in parts}):
             ranges = drop_empty(of_topic(parts, topic))
             marks |= self._read_topic(topic, {p: (end - 1, end) for p, (_, end) in ranges.items()})
@@ -75,7 +75,7 @@ class LastRecords:
             marks |= self._read_topic(topic, drop_empty(before))
         return marks
 
-    def _read_topic(self, topic: str, ranges: OffsetRanges) -> dict[Part, Mark]:
+    def _read_topic(self, topic: str, ranges: OffsetRanges) -> dict[Part, LastRecord]:
         assert self._reader is not None, "it was opened"
         try:
             records = list(read_with(self._reader, self._settings, topic, ranges)) if ranges else []

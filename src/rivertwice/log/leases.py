@@ -19,7 +19,7 @@ WARNING_SHARE = 0.5
 CRITICAL_SHARE = 0.1
 
 
-class Level(IntEnum):
+class RaceLevel(IntEnum):
     """How close a claim is to becoming impossible; a larger value is worse."""
 
     OK = 0
@@ -115,7 +115,7 @@ class RangeLease:
     kafka: int
     lost: int
     clock: Clock
-    level: Level
+    level: RaceLevel
 
 
 def first_at_risk(claim: RetentionClaim, partition: int, log: LogState) -> int | None:
@@ -195,11 +195,11 @@ def _lease(
     lost = end - start - archived - kafka
     first = first_at_risk(claim, partition, log)
     clock = NO_CLOCK if first is None else clock_at(log, partition, first, now)
-    level = Level.OK
+    level = RaceLevel.OK
     if lost > 0:
-        level = Level.LOST
+        level = RaceLevel.LOST
     elif first is not None and clock.share < limits[0]:
-        level = Level.CRITICAL if clock.share < limits[1] else Level.WARNING
+        level = RaceLevel.CRITICAL if clock.share < limits[1] else RaceLevel.WARNING
     return RangeLease(claim.holder, claim.kind, log.topic, partition, start, end, archived, kafka, lost, clock, level)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HASH_BITS = 63
 
 
-class Mark(NamedTuple):
+class LastRecord(NamedTuple):
     """One record that was read: `at_ms` is its timestamp, `epoch` its leader's, -1 if that is not known."""
 
     offset: int
@@ -33,7 +33,7 @@ class Mark(NamedTuple):
     epoch: int = -1
 
 
-Marks = Mapping[Part, Mark]
+Marks = Mapping[Part, LastRecord]
 StoredMarks = Mapping[str, Mapping[str, Sequence[int]]]
 """Topic to partition, as text, to the fields of its mark: as JSON holds them."""
 
@@ -43,7 +43,7 @@ class Fork:
     """A partition in which Kafka has another record, or none, where one was read: `mark` is that one."""
 
     part: Part
-    mark: Mark
+    mark: LastRecord
     now: str
 
     def __str__(self) -> str:
@@ -59,12 +59,12 @@ def hash_of(at_ms: int, key: bytes | None, value: bytes | None) -> int:
     return int.from_bytes(digest.digest(), "big") >> 1
 
 
-def mark_of(record: Message) -> Mark:
+def mark_of(record: Message) -> LastRecord:
     """Return the mark of a record of the plain client."""
     at_ms, epoch = int(record.timestamp()[1]), record.leader_epoch()
     value: bytes | None = record.value()
     key: bytes | None = record.key()
-    return Mark(int(record.offset() or 0), at_ms, hash_of(at_ms, key, value), -1 if epoch is None else int(epoch))
+    return LastRecord(int(record.offset() or 0), at_ms, hash_of(at_ms, key, value), -1 if epoch is None else int(epoch))
 
 
 def marks_to_plain(marks: Marks) -> StoredMarks:
@@ -75,10 +75,12 @@ def marks_to_plain(marks: Marks) -> StoredMarks:
     return plain
 
 
-def marks_from_plain(plain: StoredMarks) -> dict[Part, Mark]:
+def marks_from_plain(plain: StoredMarks) -> dict[Part, LastRecord]:
     """Return the marks that `marks_to_plain` encoded."""
     return {
-        Part(topic, int(partition)): Mark(*mark) for topic, marks in plain.items() for partition, mark in marks.items()
+        Part(topic, int(partition)): LastRecord(*mark)
+        for topic, marks in plain.items()
+        for partition, mark in marks.items()
     }
 
 

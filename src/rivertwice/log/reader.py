@@ -294,7 +294,7 @@ _EXTRA = {
 
 
 @dataclass(frozen=True)
-class Stretch:
+class OffsetSpan:
     """Successive offsets of a partition, half-open. `newest` says that it ends where the partition ends."""
 
     partition: int
@@ -315,10 +315,10 @@ class TopicSample:
 
     partitions: int
     held: int
-    records: Mapping[Stretch, list[Message]]
+    records: Mapping[OffsetSpan, list[Message]]
 
 
-def plan_stretches(begins: Mapping[int, int], ends: Mapping[int, int], most: int) -> list[Stretch]:
+def plan_stretches(begins: Mapping[int, int], ends: Mapping[int, int], most: int) -> list[OffsetSpan]:
     """Return which offsets to read: of each partition its share, half of it the oldest and half the newest. Pure.
 
     Args:
@@ -331,10 +331,10 @@ def plan_stretches(begins: Mapping[int, int], ends: Mapping[int, int], most: int
     for partition in busy:
         begin, end, share = begins.get(partition, 0), ends[partition], max(2, most // len(busy))
         if end - begin <= share:
-            stretches.append(Stretch(partition, begin, end, newest=False))
+            stretches.append(OffsetSpan(partition, begin, end, newest=False))
             continue
-        stretches.append(Stretch(partition, begin, begin + share // 2, newest=False))
-        stretches.append(Stretch(partition, end - (share - share // 2), end, newest=True))
+        stretches.append(OffsetSpan(partition, begin, begin + share // 2, newest=False))
+        stretches.append(OffsetSpan(partition, end - (share - share // 2), end, newest=True))
     return stretches
 
 
@@ -358,7 +358,7 @@ def sample_topic(settings: Settings, topic: str, most: int) -> TopicSample:
         )
         raise RequestError(message)
     stretches = plan_stretches(begins, ends, most)
-    records: dict[Stretch, list[Message]] = {}
+    records: dict[OffsetSpan, list[Message]] = {}
     # The two stretches of a partition are read one after the other: a consumer is at one place of a partition.
     for newest in (False, True):
         records |= _read(settings, topic, [each for each in stretches if each.newest == newest])
@@ -368,9 +368,9 @@ def sample_topic(settings: Settings, topic: str, most: int) -> TopicSample:
     return TopicSample(len(ends), held, records)
 
 
-def _read(settings: Settings, topic: str, stretches: list[Stretch]) -> dict[Stretch, list[Message]]:
+def _read(settings: Settings, topic: str, stretches: list[OffsetSpan]) -> dict[OffsetSpan, list[Message]]:
     by_partition = {each.partition: each for each in stretches}
-    records: dict[Stretch, list[Message]] = {each: [] for each in stretches}
+    records: dict[OffsetSpan, list[Message]] = {each: [] for each in stretches}
     open_partitions = set(by_partition)
     deadline = Deadline.after(TIMEOUT)
     reader = consumer(settings, group="rivertwice-init", extra=_EXTRA)

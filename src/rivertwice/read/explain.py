@@ -48,10 +48,10 @@ from rivertwice.read.explain_model import (
     Address,
     ColumnValues,
     DeadRecord,
+    ExplainedVerdict,
     Explanation,
     Published,
     Truth,
-    Verdict,
     tell_history,
 )
 from rivertwice.read.explain_records import (
@@ -85,7 +85,7 @@ def choose_acts(
     is_closed: bool,
     is_current: bool,
     truth_differs: bool | None,
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[ExplainedVerdict],
     dead: Sequence[DeadRecord],
     published: Published | None,
     amendments: int,

@@ -23,11 +23,11 @@ from rivertwice.read.explain_model import (
     Closing,
     Emitted,
     EmittedRow,
+    ExplainedVerdict,
     HeadMove,
     Published,
     PublishedRow,
     Values,
-    Verdict,
     judge_age,
 )
 from rivertwice.reconcile.model import RowColumns
@@ -359,7 +359,7 @@ def describe_verdicts(
     published: PublishedRow | None,
     batches: Sequence[LedgerRow],
     now: datetime,
-) -> tuple[Verdict, ...]:
+) -> tuple[ExplainedVerdict, ...]:
     """Return what the newest reconcile says of a row against the truth: of what is served first, then of the stream.
 
     Args:
@@ -393,5 +393,7 @@ def describe_verdicts(
             is_closed=find_closing(pipeline, address) is not None,
         )
         age = (now - run["created_at"]).total_seconds()
-        verdicts.append(Verdict(pair, row["verdict"], row["reason"], run["run"], run["created_at"], age, stale))
+        verdicts.append(
+            ExplainedVerdict(pair, row["verdict"], row["reason"], run["run"], run["created_at"], age, stale)
+        )
     return tuple(verdicts)

@@ -180,7 +180,7 @@ class DeadRecord:
 
 
 @dataclass(frozen=True)
-class Change:
+class NumberChange:
     """What the number was from an instant on.
 
     Attributes:
@@ -201,7 +201,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ExplainedVerdict:
     """What the newest reconcile says of the row.
 
     Attributes:
@@ -283,8 +283,8 @@ class Explanation:
     late_total: int
     dead: tuple[DeadRecord, ...]
     dead_total: int
-    history: tuple[Change, ...]
-    verdicts: tuple[Verdict, ...]
+    history: tuple[NumberChange, ...]
+    verdicts: tuple[ExplainedVerdict, ...]
     truth: Truth | None
     unknown: tuple[str, ...] = ()
     acts: tuple[Act, ...] = field(default=())
@@ -358,7 +358,7 @@ def tell_history(
     moves: Sequence[HeadMove],
     closing: Closing | None,
     differs: Differs,
-) -> tuple[Change, ...]:
+) -> tuple[NumberChange, ...]:
     """Return how the number changed, oldest first.
 
     A batch that the head left comes as `left`, with the move that left it. A window that closed over a row emitted before becomes
@@ -377,29 +377,29 @@ def tell_history(
         newest = max(own, key=lambda row: row.batch)
         if not newest.is_final:
             by = f"batch {closing.timeline}/{closing.batch} closed the window"
-            changes.append(Change(closing.at, State.FINAL, by, None, newest.values))
+            changes.append(NumberChange(closing.at, State.FINAL, by, None, newest.values))
     changes += [_of_publication(row) for row in published]
     return _compared(sorted(changes, key=lambda change: change.at), differs)
 
 
-def _of_batch(row: EmittedRow, moves: Sequence[HeadMove]) -> Change:
+def _of_batch(row: EmittedRow, moves: Sequence[HeadMove]) -> NumberChange:
     by = f"batch {row.timeline}/{row.batch}"
     if row.is_on_path:
-        return Change(row.at, State.FINAL if row.is_final else State.PROVISIONAL, by, None, row.values)
+        return NumberChange(row.at, State.FINAL if row.is_final else State.PROVISIONAL, by, None, row.values)
     left = next((move for move in moves if move.at > row.at and move.timeline != row.timeline), None)
     why = None if left is None else f"the head moved to {left.timeline} ({left.reason}), sequence {left.sequence}"
-    return Change(row.at, State.LEFT, by, why, row.values)
+    return NumberChange(row.at, State.LEFT, by, why, row.values)
 
 
-def _of_publication(row: PublishedRow) -> Change:
+def _of_publication(row: PublishedRow) -> NumberChange:
     by = f"backfill {row.backfill}, sequence {row.sequence}"
     if not row.serves:
-        return Change(row.at, State.UNUSED, by, "its definition is none of the head's path", row.values)
-    return Change(row.at, State.WITHDRAWN if row.values is None else State.CORRECTED, by, row.reason, row.values)
+        return NumberChange(row.at, State.UNUSED, by, "its definition is none of the head's path", row.values)
+    return NumberChange(row.at, State.WITHDRAWN if row.values is None else State.CORRECTED, by, row.reason, row.values)
 
 
-def _compared(changes: Sequence[Change], differs: Differs) -> tuple[Change, ...]:
-    compared: list[Change] = []
+def _compared(changes: Sequence[NumberChange], differs: Differs) -> tuple[NumberChange, ...]:
+    compared: list[NumberChange] = []
     before: Values | None = None
     is_first = True
     for change in changes:

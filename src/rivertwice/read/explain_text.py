@@ -10,7 +10,7 @@ from typing import Any
 
 from rivertwice.core.instants import to_iso
 from rivertwice.core.text import printable_line
-from rivertwice.read.explain_model import Change, DeadRecord, Explanation, LateRecord, Reads, Verdict
+from rivertwice.read.explain_model import DeadRecord, ExplainedVerdict, Explanation, LateRecord, NumberChange, Reads
 from rivertwice.timeline.served_rows import json_value
 
 _SHOWN = 10
@@ -151,7 +151,7 @@ def _dead_line(letter: DeadRecord) -> str:
     return f"{letter.place} ({letter.reason}{detail}), batch {letter.batch}, {letter.state}{decided}; {own}"
 
 
-def _change(change: Change) -> str:
+def _change(change: NumberChange) -> str:
     values = (
         "no row"
         if change.values is None
@@ -162,7 +162,7 @@ def _change(change: Change) -> str:
     return f"{_instant(change.at)}  {change.state.value:<11}  {change.by}{why}: {values}{changed}"
 
 
-def _verdict(verdict: Verdict) -> str:
+def _verdict(verdict: ExplainedVerdict) -> str:
     stale = "" if verdict.stale is None else f"; out of date: {verdict.stale}"
     reason = f" ({verdict.reason})" if verdict.reason else ""
     return f"{verdict.pair} {verdict.verdict}{reason}, {_seconds(verdict.age_s)} old, run {verdict.run}{stale}"

@@ -14,7 +14,7 @@ from rivertwice.timeline.sequence import Entry
 
 
 @dataclass(frozen=True)
-class Finding:
+class GateFinding:
     """One thing that the gate of a reconcile found; `repeats` is the kind of another one that says the same."""
 
     severity: str
@@ -34,7 +34,7 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RunVerdict:
     """What the newest reconcile found.
 
     Attributes:
@@ -55,7 +55,7 @@ class Verdict:
     late_share: float | None
     limit: float
     windows: Mapping[str, Windows] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[GateFinding, ...] = ()
     passed: bool = True
     left_by: Entry | None = None
 
@@ -110,7 +110,7 @@ class Facts:
     observation: StreamObservation
     stream: Mapping[str, Any]
     alerts: tuple[Alert, ...] = ()
-    verdict: Verdict | None = None
+    verdict: RunVerdict | None = None
     head: Entry | None = None
     published: Entry | None = None
     began_at: datetime | None = None

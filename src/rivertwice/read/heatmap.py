@@ -60,26 +60,26 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Level:
+class HeatmapLevel:
     """A width of columns: `window`, `minute`, `hour`, `day` or `month` (thirty days)."""
 
     name: str
     step_ms: int
 
 
-def levels_of(step_ms: int, *, is_aligned: bool) -> tuple[Level, ...]:
+def levels_of(step_ms: int, *, is_aligned: bool) -> tuple[HeatmapLevel, ...]:
     """Return the levels of a definition's windows, the finest first.
 
     Args:
         step_ms: time between the starts of two windows.
         is_aligned: whether windows begin at multiples of it; else no column is a window, and minutes are the finest.
     """
-    finest = [Level(WINDOW, step_ms)] if is_aligned else []
+    finest = [HeatmapLevel(WINDOW, step_ms)] if is_aligned else []
     least = step_ms if is_aligned else 0
-    return (*finest, *(Level(name, size) for name, size in _COARSER if size > least))
+    return (*finest, *(HeatmapLevel(name, size) for name, size in _COARSER if size > least))
 
 
-def choose_level(levels: Sequence[Level], start_ms: int, end_ms: int, most: int) -> Level:
+def choose_level(levels: Sequence[HeatmapLevel], start_ms: int, end_ms: int, most: int) -> HeatmapLevel:
     """Return the finest level that shows a range in at most so many columns, else the coarsest."""
     for level in levels:
         if count_columns(level, start_ms, end_ms) <= most:
@@ -87,7 +87,7 @@ def choose_level(levels: Sequence[Level], start_ms: int, end_ms: int, most: int)
     return levels[-1]
 
 
-def count_columns(level: Level, start_ms: int, end_ms: int) -> int:
+def count_columns(level: HeatmapLevel, start_ms: int, end_ms: int) -> int:
     """Return how many columns of a level a range of window starts touches."""
     return max(0, -(-end_ms // level.step_ms) - start_ms // level.step_ms)
 
@@ -101,7 +101,7 @@ class Columns:
     count: int
 
     @classmethod
-    def of(cls, level: Level, start_ms: int, end_ms: int, most: int = MOST_COLUMNS) -> Columns:
+    def of(cls, level: HeatmapLevel, start_ms: int, end_ms: int, most: int = MOST_COLUMNS) -> Columns:
         """Return the columns of a level that a range touches; if there are too many, the newest."""
         first, last = start_ms // level.step_ms, -(-end_ms // level.step_ms)
         first = max(first, last - most)
@@ -134,7 +134,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Judged:
+class CellVerdict:
     """Verdicts of one pair in the columns, in arrays of one length.
 
     Attributes:
@@ -197,7 +197,7 @@ class Cells:
     marked: list[dict[int, dict[str, Any]]] = field(default_factory=list)
 
 
-def fill_cells(judged: Judged, shown: Mapping[int, int], count: int, present: Present, columns: Columns) -> Cells:
+def fill_cells(judged: CellVerdict, shown: Mapping[int, int], count: int, present: Present, columns: Columns) -> Cells:
     """Return the cells of the keys that are shown.
 
     Args:
@@ -243,7 +243,7 @@ def fill_cells(judged: Judged, shown: Mapping[int, int], count: int, present: Pr
 
 
 def _add_present(
-    counts: npt.NDArray[np.int64], judged: Judged, rows_of: Numbers, present: Present, columns: Columns
+    counts: npt.NDArray[np.int64], judged: CellVerdict, rows_of: Numbers, present: Present, columns: Columns
 ) -> None:
     """Add the served rows that have no verdict of their own: by that of their window, or as not judged."""
     together = judged.keys < 0
@@ -272,7 +272,9 @@ def _pairs(starts_ms: Numbers, keys: Numbers) -> Numbers:
     return starts_ms * (MOST_KEYS + 1) + keys
 
 
-def _reasons(judged: Judged, own: npt.NDArray[np.bool_], at: tuple[Numbers, Numbers]) -> dict[tuple[int, int], str]:
+def _reasons(
+    judged: CellVerdict, own: npt.NDArray[np.bool_], at: tuple[Numbers, Numbers]
+) -> dict[tuple[int, int], str]:
     """Return the reason of a cell with one verdict; a cell with several has none."""
     found: dict[tuple[int, int], str] = {}
     numbers = np.flatnonzero(own)
@@ -361,7 +363,7 @@ _TEXTUAL = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.typ
 
 
 @dataclass(frozen=True)
-class Asked:
+class HeatmapQuery:
     """Which part of the heatmap is wanted.
 
     Attributes:
@@ -381,7 +383,7 @@ class Asked:
     limit: int = 25
 
 
-def read_heatmap(settings: Settings, name: str, asked: Asked) -> dict[str, Any]:
+def read_heatmap(settings: Settings, name: str, asked: HeatmapQuery) -> dict[str, Any]:
     """Return the heatmap of a pipeline as plain values; instants are epoch milliseconds, ages are the browser's.
 
     Raises:
@@ -458,7 +460,9 @@ def _extent(serving: Serving, definition: Definition) -> tuple[int, int]:
     return min(to_ms(least) for least, _ in known), max(to_ms(most) for _, most in known) + 1
 
 
-def _choose_columns(levels: Sequence[Level], extent: tuple[int, int], asked: Asked) -> tuple[Level, Columns]:
+def _choose_columns(
+    levels: Sequence[HeatmapLevel], extent: tuple[int, int], asked: HeatmapQuery
+) -> tuple[HeatmapLevel, Columns]:
     """Return the level and the columns that are shown. Pure."""
     named = next((level for level in levels if level.name == asked.level), None)
     if asked.level is not None and named is None:
@@ -475,12 +479,12 @@ def _within(columns: Columns) -> list[tuple[int, int]]:
     return [(columns.start_ms, max(columns.end_ms, columns.start_ms + 1))]
 
 
-def _read_judged(serving: Serving, definition: Definition, runs: Runs, pair: str, columns: Columns) -> Judged:
+def _read_judged(serving: Serving, definition: Definition, runs: Runs, pair: str, columns: Columns) -> CellVerdict:
     """Return the verdicts of the columns; those of a fold's rows by its keys."""
     rows = read_verdicts(serving.home, runs.chain, _within(columns), equals("pair", pair))
     if rows is None or not rows.num_rows or not columns.count:
         empty = np.zeros(0, dtype=np.int64)
-        return Judged(empty, empty, empty, empty, empty, (), ())
+        return CellVerdict(empty, empty, empty, empty, empty, (), ())
     encoded = pc.dictionary_encode(rows["key"].combine_chunks())
     texts = [axis_key(text, definition) for text in encoded.dictionary.to_pylist()]
     names = sorted(set(texts))
@@ -488,7 +492,7 @@ def _read_judged(serving: Serving, definition: Definition, runs: Runs, pair: str
     numbers = np.array([*(number_of[text] for text in texts), -1], dtype=np.int64)
     codes = pc.index_in(rows["verdict"].combine_chunks(), value_set=pa.array(WORDS))
     counts = pc.fill_null(rows["rows"], 1) if "rows" in rows.column_names else pa.array([1] * rows.num_rows, pa.int64())
-    return Judged(
+    return CellVerdict(
         to_epoch_ms(rows["window_start"]),
         numbers[pc.fill_null(encoded.indices, -1).to_numpy().astype(np.int64)],
         codes.to_numpy().astype(np.int64),
@@ -508,7 +512,7 @@ def axis_key(text: str, definition: Definition) -> str:
 
 
 def _choose_keys(
-    serving: Serving, definition: Definition, judged: Judged, columns: Columns, asked: Asked
+    serving: Serving, definition: Definition, judged: CellVerdict, columns: Columns, asked: HeatmapQuery
 ) -> tuple[list[str], bool, str]:
     """Return the keys that are shown, the worst first, whether they are the last ones, and what is not known of others."""
     limit = max(1, min(asked.limit, MOST_KEYS))
@@ -577,6 +581,6 @@ def _sql_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def parse_asked(values: Mapping[str, Any]) -> Asked:
+def parse_asked(values: Mapping[str, Any]) -> HeatmapQuery:
     """Return what a request asks for, from its parameters that are given. Pure."""
-    return replace(Asked(), **{name: value for name, value in values.items() if value is not None})
+    return replace(HeatmapQuery(), **{name: value for name, value in values.items() if value is not None})

@@ -31,7 +31,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Mark:
+class CurveEvent:
     """One thing that happened: `kind` is one of `KINDS`."""
 
     at: datetime
@@ -39,7 +39,7 @@ class Mark:
     text: str
 
 
-def find_marks(settings: Settings, name: str, since: datetime, until: datetime) -> list[Mark]:
+def find_marks(settings: Settings, name: str, since: datetime, until: datetime) -> list[CurveEvent]:
     """Return what happened in a half-open range, oldest first; of more than 200 the newest."""
     home = settings.pipeline(name)
     try:
@@ -48,14 +48,17 @@ def find_marks(settings: Settings, name: str, since: datetime, until: datetime) 
         savepoints = ()
     found = [
         *_of_sequence(read_sequence(home)),
-        *(Mark(each.manifest.created_at, SAVEPOINT, f"savepoint {each.id}, {each.status}") for each in savepoints),
+        *(
+            CurveEvent(each.manifest.created_at, SAVEPOINT, f"savepoint {each.id}, {each.status}")
+            for each in savepoints
+        ),
         *restarts_of(_batches(home)),
         *ends_of(read_events(settings.home / "agent" / "events.jsonl"), name),
     ]
     return select_marks(found, since, until)
 
 
-def select_marks(marks: Iterable[Mark], since: datetime, until: datetime) -> list[Mark]:
+def select_marks(marks: Iterable[CurveEvent], since: datetime, until: datetime) -> list[CurveEvent]:
     """Return the marks in a half-open range, oldest first; of more than `MOST` the newest. Pure."""
     inside = sorted((mark for mark in marks if since <= mark.at < until), key=lambda mark: mark.at)
     return inside[-MOST:]
@@ -65,17 +68,17 @@ def _batches(home: PipelineHome) -> pa.Table:
     return committed_batches(home).table.select(["epoch", "batch", "committed_at"])
 
 
-def _of_sequence(entries: Sequence[Entry]) -> Iterator[Mark]:
+def _of_sequence(entries: Sequence[Entry]) -> Iterator[CurveEvent]:
     for entry in entries:
         if entry.kind == HEAD:
             reason = str(entry.payload["reason"])
             kind = UPGRADE if reason.startswith("upgrade") else MOVE
-            yield Mark(entry.created_at, kind, f"{entry.payload['timeline']} serves: {reason}")
+            yield CurveEvent(entry.created_at, kind, f"{entry.payload['timeline']} serves: {reason}")
         else:
-            yield Mark(entry.created_at, PUBLICATION, f"{entry.payload['backfill']} was published")
+            yield CurveEvent(entry.created_at, PUBLICATION, f"{entry.payload['backfill']} was published")
 
 
-def restarts_of(batches: pa.Table) -> list[Mark]:
+def restarts_of(batches: pa.Table) -> list[CurveEvent]:
     """Return the first batch of each driver. Pure.
 
     Args:
@@ -87,7 +90,9 @@ def restarts_of(batches: pa.Table) -> list[Mark]:
     places = [0, *(int(place) + 1 for place in (epochs[1:] != epochs[:-1]).nonzero()[0])]
     numbers, instants = batches["batch"], batches["committed_at"]
     return [
-        Mark(instants[place].as_py(), RESTART, f"driver of epoch {epochs[place]}: its first batch is {numbers[place]}")
+        CurveEvent(
+            instants[place].as_py(), RESTART, f"driver of epoch {epochs[place]}: its first batch is {numbers[place]}"
+        )
         for place in places
     ]
 
@@ -97,7 +102,7 @@ def read_events(path: Path) -> list[str]:
     return read_tail(path, EVENTS_BYTES).decode(errors="replace").splitlines()
 
 
-def ends_of(lines: Iterable[str], name: str) -> Iterator[Mark]:
+def ends_of(lines: Iterable[str], name: str) -> Iterator[CurveEvent]:
     """Yield how drivers of a pipeline ended, from lines of the agent's events; lines that cannot be read are left out. Pure."""
     for line in lines:
         if '"exit"' not in line and '"drained"' not in line:
@@ -105,7 +110,7 @@ def ends_of(lines: Iterable[str], name: str) -> Iterator[Mark]:
         try:
             event = json.loads(line)
             if event["pipeline"] == name and event["kind"] in ("exit", "drained"):
-                yield Mark(
+                yield CurveEvent(
                     parse_iso(event["at"]),
                     END,
                     f"the driver ended as {event.get('class', event['kind'])}: {event['message'][:300]}",

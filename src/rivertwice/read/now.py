@@ -17,7 +17,7 @@ from rivertwice.agent.backoff import REACTIONS, next_attempt
 from rivertwice.agent.decide import HUNG_AFTER
 from rivertwice.agent.health import AGENT_SILENT, UNRESPONSIVE, is_lag_fresh
 from rivertwice.core.text import counted
-from rivertwice.read.facts import Facts, Finding, Verdict, instant_of
+from rivertwice.read.facts import Facts, GateFinding, RunVerdict, instant_of
 from rivertwice.read.problems import ALERTS, BAD, CALM, DATA, GOOD, LEVELS, NONE, STREAM, WARN, Problem, moment, share
 from rivertwice.reconcile.gate import DEAD_SHARE
 from rivertwice.timeline.verdicts import DEFECT, LATE, NOT_COMPARABLE
@@ -75,7 +75,7 @@ def _never(facts: Facts, now: datetime) -> Iterator[Problem]:
     )
 
 
-def _defect(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
+def _defect(facts: Facts, verdict: RunVerdict) -> Iterator[Problem]:
     served, stream = verdict.served.get(DEFECT, 0), verdict.stream.get(DEFECT, 0)
     next_command = (
         f"`rivertwice verdicts {facts.name} --verdict {DEFECT}` names them; a backfill of their windows replaces them"
@@ -101,7 +101,7 @@ def _defect(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
         )
 
 
-def _late(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
+def _late(facts: Facts, verdict: RunVerdict) -> Iterator[Problem]:
     what = _too_late(verdict)
     if what is None:
         return
@@ -126,14 +126,14 @@ def _waiting_repair(facts: Facts, kinds: frozenset[str]) -> tuple[str, str] | No
     return None
 
 
-def _too_late(verdict: Verdict) -> str | None:
+def _too_late(verdict: RunVerdict) -> str | None:
     """Return that more records came too late than the limit allows, in all or in one partition; None if they did not."""
     if verdict.late_share is not None and verdict.late_share > verdict.limit:
         return f"{share(verdict.late_share)} of the records came too late, above the limit of {share(verdict.limit)}"
     return next((each.message for each in verdict.findings if each.kind == "late_share"), None)
 
 
-def _not_comparable(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
+def _not_comparable(facts: Facts, verdict: RunVerdict) -> Iterator[Problem]:
     found = [each for each in verdict.findings if each.kind in ("not_comparable", "nothing_compared")]
     if not found:
         return
@@ -150,7 +150,7 @@ def _not_comparable(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
     )
 
 
-def _findings(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
+def _findings(facts: Facts, verdict: RunVerdict) -> Iterator[Problem]:
     """Yield what the gate found beyond rows: of each kind one, the critical ones first."""
     said = (*_OWN, "nothing_compared")
     others = [each for each in verdict.findings if each.kind not in said and each.repeats not in said]
@@ -163,7 +163,7 @@ def _findings(facts: Facts, verdict: Verdict) -> Iterator[Problem]:
         yield _finding(facts, verdict, each, alike)
 
 
-def _finding(facts: Facts, verdict: Verdict, found: Finding, alike: int) -> Problem:
+def _finding(facts: Facts, verdict: RunVerdict, found: GateFinding, alike: int) -> Problem:
     more = f" (and {alike - 1} more of this kind)" if alike > 1 else ""
     kind = KINDS.get(found.kind)
     return Problem(
@@ -249,7 +249,7 @@ def _command(verb: tuple[str, ...], pipeline: str) -> str:
     return " ".join(("rivertwice", *words))
 
 
-def _where(verdict: Verdict, word: str) -> str:
+def _where(verdict: RunVerdict, word: str) -> str:
     """Return in which windows served rows have a verdict."""
     windows = verdict.windows.get(word)
     if windows is None:

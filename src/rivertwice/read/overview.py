@@ -42,7 +42,7 @@ TABS = {
 
 
 @dataclass(frozen=True)
-class Seen:
+class Snapshot:
     """What was read of a pipeline, and what it comes to."""
 
     facts: Facts
@@ -51,7 +51,7 @@ class Seen:
     at: datetime
 
 
-def see(settings: Settings, definition: Definition, now: datetime) -> Seen:
+def read_cached(settings: Settings, definition: Definition, now: datetime) -> Snapshot:
     """Return what is true of a pipeline; what this process read in the last two seconds is not read again."""
     key = (settings.home, definition.name)
     with _LOCK:
@@ -61,7 +61,7 @@ def see(settings: Settings, definition: Definition, now: datetime) -> Seen:
     from rivertwice.read.jobs import find_jobs  # plans of backfills, which `rivertwice status` does not show
 
     facts = read_facts(settings, definition, now)
-    seen = Seen(facts, decide_now(facts, now), tuple(find_jobs(settings, facts)), now)
+    seen = Snapshot(facts, decide_now(facts, now), tuple(find_jobs(settings, facts)), now)
     with _LOCK:
         _SEEN[key] = (time.monotonic(), seen)
     return seen
@@ -69,7 +69,7 @@ def see(settings: Settings, definition: Definition, now: datetime) -> Seen:
 
 def describe_row(settings: Settings, definition: Definition, now: datetime) -> dict[str, Any]:
     """Return a pipeline's row of the overview, without what runs in Airflow."""
-    seen = see(settings, definition, now)
+    seen = read_cached(settings, definition, now)
     facts = seen.facts
     return {
         "name": definition.name,
@@ -91,7 +91,7 @@ def describe_row(settings: Settings, definition: Definition, now: datetime) -> d
 
 def describe_summary(settings: Settings, definition: Definition, now: datetime) -> dict[str, Any]:
     """Return what is polled of one pipeline, without what runs in Airflow: the sentence, lights, facts, counts and stamps."""
-    seen = see(settings, definition, now)
+    seen = read_cached(settings, definition, now)
     return {
         "name": definition.name,
         "description": definition.description,
@@ -205,5 +205,5 @@ def _stats(folder: object) -> tuple[int, ...]:
 
 
 _LOCK = threading.Lock()
-_SEEN: dict[tuple[Path, str], tuple[float, Seen]] = {}
+_SEEN: dict[tuple[Path, str], tuple[float, Snapshot]] = {}
 _SPARKS: dict[Path, tuple[int, list[int | None]]] = {}

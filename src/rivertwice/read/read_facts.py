@@ -22,7 +22,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.airflow_section import NO_SCHEDULE
 from rivertwice.definition.definition import Definition
 from rivertwice.definition.parts import parse_duration
-from rivertwice.read.facts import Facts, Finding, Savepoints, UnfinishedOperation, Verdict, Windows
+from rivertwice.read.facts import Facts, GateFinding, RunVerdict, Savepoints, UnfinishedOperation, Windows
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.retention.summary import last_retention, retention_file
 from rivertwice.savepoint.catalogue import Savepoint, select_newest
@@ -156,7 +156,7 @@ def _retention(settings: Settings, name: str, now: datetime) -> tuple[datetime |
     return (None, None) if plain is None else (parse_iso(plain["at"]), last_retention(settings, name, now))
 
 
-def _verdict(home: PipelineHome, definition: Definition, entries: list[Entry]) -> Verdict | None:
+def _verdict(home: PipelineHome, definition: Definition, entries: list[Entry]) -> RunVerdict | None:
     run = newest_reconcile(home)
     if run is None:
         return None
@@ -169,7 +169,7 @@ def _verdict(home: PipelineHome, definition: Definition, entries: list[Entry]) -
         windows = _windows(home, run["run"], differs) if differs else {}
         _WINDOWS.pop(_NEWEST_RUN.get(home.root, key), None)
         _NEWEST_RUN[home.root], _WINDOWS[key] = key, windows
-    return Verdict(
+    return RunVerdict(
         run=run["run"],
         at=run["created_at"],
         timeline=run["timeline"],
@@ -181,7 +181,7 @@ def _verdict(home: PipelineHome, definition: Definition, entries: list[Entry]) -
         limit=definition.late.alert_share,
         windows=windows,
         findings=tuple(
-            Finding(each["severity"], each["kind"], each["message"], each.get("pair", ""), each.get("repeats", ""))
+            GateFinding(each["severity"], each["kind"], each["message"], each.get("pair", ""), each.get("repeats", ""))
             for each in gate["alerts"]
         ),
         passed=gate["passed"],

@@ -156,7 +156,7 @@ class Replay:
 
 
 @dataclass(frozen=True)
-class World:
+class SavepointInputs:
     """What is true around all savepoints.
 
     Attributes:
@@ -199,7 +199,7 @@ def describe_savepoints(settings: Settings, name: str, now: datetime) -> dict[st
     }
 
 
-def describe_savepoint(savepoint: Savepoint, world: World, attempt: str | None) -> dict[str, Any]:
+def describe_savepoint(savepoint: Savepoint, world: SavepointInputs, attempt: str | None) -> dict[str, Any]:
     """Return what the page shows of a savepoint. Pure.
 
     Args:
@@ -254,7 +254,9 @@ def describe_proof(proof: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def find_obstacles(savepoint: Savepoint, world: World, race: Race, to_prove: ProofRace | None) -> dict[str, str | None]:
+def find_obstacles(
+    savepoint: Savepoint, world: SavepointInputs, race: Race, to_prove: ProofRace | None
+) -> dict[str, str | None]:
     """Return for each act why it would be refused, as far as it is known here; the preview checks the rest. Pure."""
     manifest = savepoint.manifest
     other = manifest.fingerprint != world.fingerprint
@@ -290,7 +292,7 @@ def describe_operation(operations: Sequence[Operation], pipeline: str) -> dict[s
     }
 
 
-def _replay(savepoint: Savepoint, world: World) -> Replay:
+def _replay(savepoint: Savepoint, world: SavepointInputs) -> Replay:
     later = world.committed.numbers > savepoint.manifest.batch
     batches = int(later.sum())
     reads = world.committed.table["read"].to_numpy()
@@ -299,10 +301,10 @@ def _replay(savepoint: Savepoint, world: World) -> Replay:
     return Replay(batches, int(np.nansum(reads[later])), seconds, world.batch_s is not None)
 
 
-def _observe(settings: Settings, home: PipelineHome, savepoints: Sequence[Savepoint], now: datetime) -> World:
+def _observe(settings: Settings, home: PipelineHome, savepoints: Sequence[Savepoint], now: datetime) -> SavepointInputs:
     path = head_path(home)
     fingerprint = load_timeline(home, path[-1].timeline).fingerprint if path else {}
-    return World(
+    return SavepointInputs(
         path=path,
         fingerprint=fingerprint,
         committed=committed_batches(home, path),

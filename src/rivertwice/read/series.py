@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.agent.ring import CURVES, LEVELS, STATES, Level, Slots, lags_of, read_level, ring_file
+from rivertwice.agent.ring import CURVES, LEVELS, STATES, RingLevel, Slots, lags_of, read_level, ring_file
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms, to_iso
@@ -54,7 +54,7 @@ def unknown() -> Figures:
     return Figures(*(np.full(STEPS, np.nan) for _ in range(3)))
 
 
-def level_of(name: str) -> Level:
+def level_of(name: str) -> RingLevel:
     """Return a range by its name.
 
     Raises:

@@ -73,7 +73,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Mark:
+class TimelineDot:
     """A head move or a publication, at the newest batch of the timeline that served when it happened."""
 
     seq: int
@@ -101,7 +101,7 @@ class Drawing:
     head: str | None
     newest: int | None
     lanes: tuple[Lane, ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[TimelineDot, ...]
     scale: tuple[tuple[int, float], ...]
     left_out: Mapping[str, int]
 
@@ -236,7 +236,7 @@ def _marks(
     entries: Sequence[Entry],
     lines: Mapping[str, Timeline],
     newest_at: Callable[[str, datetime], int | None],
-) -> tuple[tuple[Mark, ...], dict[str, int]]:
+) -> tuple[tuple[TimelineDot, ...], dict[str, int]]:
     """Return the newest marks on timelines that are drawn, and how many head moves and publications are left out."""
     moves, publications = [], []
     head = None
@@ -253,7 +253,7 @@ def _marks(
     return tuple(sorted(marks, key=lambda mark: mark.seq)), skipped
 
 
-def _mark(entry: Entry, line: Timeline, newest_at: Callable[[str, datetime], int | None]) -> Mark:
+def _mark(entry: Entry, line: Timeline, newest_at: Callable[[str, datetime], int | None]) -> TimelineDot:
     if entry.kind == HEAD:
         reason = str(entry.payload["reason"])
         batch, way, text = line.first_batch, way_of(reason), f"{line.timeline} serves: {reason}"
@@ -261,7 +261,7 @@ def _mark(entry: Entry, line: Timeline, newest_at: Callable[[str, datetime], int
         own = newest_at(line.timeline, entry.created_at)
         batch, way = line.first_batch if own is None else own, PUBLICATION
         text = describe_publication(entry.payload)
-    return Mark(entry.seq, entry.kind, way, to_iso(entry.created_at), line.timeline, batch, text)
+    return TimelineDot(entry.seq, entry.kind, way, to_iso(entry.created_at), line.timeline, batch, text)
 
 
 def describe_publication(payload: Mapping[str, Any]) -> str:
@@ -272,7 +272,7 @@ def describe_publication(payload: Mapping[str, Any]) -> str:
     return f"{payload['backfill']}: {number} from {iso_of_ms(first)} to {iso_of_ms(last)}"
 
 
-def _places(lanes: Sequence[Lane], marks: Sequence[Mark]) -> Iterable[int]:
+def _places(lanes: Sequence[Lane], marks: Sequence[TimelineDot]) -> Iterable[int]:
     for lane in lanes:
         yield from (lane.first, lane.first if lane.last is None else lane.last)
         if lane.fork is not None:

@@ -19,8 +19,8 @@ from rivertwice.reconcile.copies import check_served_rows, choose_again, wrong_r
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import addresses, late_by_row, unique_rows, values
 from rivertwice.reconcile.gaps import (
-    Doubts,
     HoldsOthers,
+    LostRecordEffects,
     LostRecordsDoubt,
     Missing,
     doubt_after_fork,
@@ -36,7 +36,7 @@ from rivertwice.reconcile.gaps import (
 from rivertwice.reconcile.kinds.judge import Judge, amended_rows, late_rows
 from rivertwice.reconcile.model import (
     AmendedRow,
-    Finding,
+    DefectFinding,
     LateRow,
     PairCount,
     RowColumns,
@@ -175,7 +175,7 @@ def has_same_windows(view: HeadView, group: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Derived:
+class RederivedLedger:
     """The ledger as it must be according to the log.
 
     Attributes:
@@ -194,15 +194,15 @@ class Derived:
     chain: Chain
     defects: Sequence[LedgerDefect]
     missing: Sequence[Missing] = ()
-    doubts: Doubts = field(default_factory=Doubts)
+    doubts: LostRecordEffects = field(default_factory=LostRecordEffects)
     absent: Sequence[StoredOffsets] = ()
     exchanged: Mapping[int, Parts] = field(default_factory=dict)
-    fork: Sequence[Finding] = ()
+    fork: Sequence[DefectFinding] = ()
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[DefectFinding]:
         """The defects as findings, and what was exchanged in the log."""
-        return [*(Finding("ledger", defect.message, defect.batch) for defect in self.defects), *self.fork]
+        return [*(DefectFinding("ledger", defect.message, defect.batch) for defect in self.defects), *self.fork]
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def rederive_ledger(
     missing: Sequence[Missing] = (),
     forked: Forked | None = None,
     holds_others: HoldsOthers = lambda _part, _range: True,
-) -> Derived:
+) -> RederivedLedger:
     """Re-derive counts and watermarks and compare the recorded ledger with them.
 
     If not all records of a batch can be read any more, or others are read in their place, the ledger's own counts are used; its windows
@@ -266,14 +266,14 @@ def rederive_ledger(
     ordered = sorted(defects, key=lambda defect: (defect.index, defect.field))
     findings = _exchanged_findings(view, exchanged, forked)
     own = {key: count for key, count in by_partition.items() if key[1] not in exchanged.get(key[0], {})}
-    return Derived(ranges, own, counts, chain, ordered, gone, doubts, absent, exchanged, findings)
+    return RederivedLedger(ranges, own, counts, chain, ordered, gone, doubts, absent, exchanged, findings)
 
 
-def _exchanged_findings(view: HeadView, exchanged: Mapping[int, Parts], forked: Forked | None) -> list[Finding]:
+def _exchanged_findings(view: HeadView, exchanged: Mapping[int, Parts], forked: Forked | None) -> list[DefectFinding]:
     """Return what a person must know and do: the log forked, or the archive alone has other records."""
     name = view.rows[-1].pipeline
     if forked is not None:
-        return [Finding("log", fork_message(forked.forks, name), view.rows[forked.index].batch)]
+        return [DefectFinding("log", fork_message(forked.forks, name), view.rows[forked.index].batch)]
     if not exchanged:
         return []
     first = view.rows[min(exchanged)]
@@ -282,10 +282,10 @@ def _exchanged_findings(view: HeadView, exchanged: Mapping[int, Parts], forked: 
         f"{describe_parts(exchanged[min(exchanged)])} than are read there now; if Kafka's log forked and the stream went back, "
         f"`rivertwice archive {name} --accept-hole` lets the archive follow it"
     )
-    return [Finding("log", message, first.batch)]
+    return [DefectFinding("log", message, first.batch)]
 
 
-def with_doubts(derived: Derived, further: Sequence[LostRecordsDoubt]) -> Derived:
+def with_doubts(derived: RederivedLedger, further: Sequence[LostRecordsDoubt]) -> RederivedLedger:
     """Return the same with further doubts about windows. Pure."""
     doubts = derived.doubts
     return replace(derived, doubts=replace(doubts, doubts=(*doubts.doubts, *further))) if further else derived
@@ -320,7 +320,7 @@ def _chain(view: HeadView, counts: Sequence[BatchCounts], by_topic: Sequence[Map
     return derive_chain(counts, [int(delay.total_seconds() * 1000) for delay in delays], sealed)
 
 
-def gather_evidence(view: HeadView, derived: Derived, judges: Judges) -> tuple[Evidence, list[LateRow]]:
+def gather_evidence(view: HeadView, derived: RederivedLedger, judges: Judges) -> tuple[Evidence, list[LateRow]]:
     """Run the batch side; return all evidence that the stream is judged by, and all late rows by address.
 
     A window that one definition alone made is judged by that definition's judge, whatever ran after it.
@@ -388,7 +388,7 @@ def _in_scope(view: HeadView, rows: pa.Table) -> pa.Table:
     return rows.filter(pa.array(keep))
 
 
-def _stream_rows(view: HeadView, derived: Derived, judge: Judge) -> dict[RowId, list[StreamRow]]:
+def _stream_rows(view: HeadView, derived: RederivedLedger, judge: Judge) -> dict[RowId, list[StreamRow]]:
     if view.stream is None:
         return {}
     definition = view.newest.definition
@@ -435,7 +435,7 @@ def gather_served(
 
 def find_served_differences(
     view: HeadView, shape: RowColumns, chain: Chain, verdicts: Sequence[Verdict]
-) -> list[Finding]:
+) -> list[DefectFinding]:
     """Compare the served table with what changelog and corrections give, as of its own stamp (`copies.check_served_rows`)."""
     stamp, definition = view.served_stamp, view.newest.definition
     if view.served is None or view.stream is None or stamp is None or (stamp.timeline, stamp.batch) not in view.index:

@@ -11,7 +11,7 @@ from typing import Any
 from rivertwice.core.instants import from_ms
 from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.model import Finding, LateRow
+from rivertwice.reconcile.model import DefectFinding, LateRow
 from rivertwice.reconcile.view import HeadView
 
 RecordPlace = tuple[Part, int]
@@ -26,7 +26,7 @@ class Contents:
     dead: Mapping[RecordPlace, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def check_late_columns(view: HeadView, derived: Sequence[LateRow], contents: Contents) -> list[Finding]:
+def check_late_columns(view: HeadView, derived: Sequence[LateRow], contents: Contents) -> list[DefectFinding]:
     """Compare every column of the late rows whose records were really late; `check_late_rows` names all others."""
     definition = view.newest.definition
     if not definition.late.keeps_rows or view.late is None:
@@ -66,7 +66,7 @@ def _window_of(definition: Definition, late_row: LateRow) -> dict[str, datetime]
     return {"window_start": late_row.event_time, "window_end": late_row.event_time + definition.window.length}
 
 
-def check_dead_columns(view: HeadView, contents: Contents) -> list[Finding]:
+def check_dead_columns(view: HeadView, contents: Contents) -> list[DefectFinding]:
     """Compare the columns of the dead letters that must exist; `check_dead_letters` names all others.
 
     `detail` is not compared, because its words may change with a version, nor are the record's bytes, which may be large.
@@ -88,13 +88,13 @@ def _differences(
     columns: Mapping[str, Any],
     kind: str,
     what: str,
-) -> list[Finding]:
+) -> list[DefectFinding]:
     batch = view.rows[number]
     line = view.copies.timelines.get(batch.timeline)
     origin = {} if line is None else {"cluster_id": line.cluster_id, "topic_id": line.topic_ids.get(part.topic)}
     where = f"{what} {part.topic}/{part.partition}@{row['offset']} (batch {batch.batch})"
     return [
-        Finding(
+        DefectFinding(
             kind,
             f"{where}: {name} is {row[name]}, the log says {expected}",
             batch.batch,

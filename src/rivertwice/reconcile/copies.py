@@ -19,7 +19,7 @@ from rivertwice.backfill.model import BackfillPlan
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.definition.definition import Definition
 from rivertwice.reconcile.frames import addresses
-from rivertwice.reconcile.model import SERVED, STREAM, Finding, RowColumns, RowId, Verdict
+from rivertwice.reconcile.model import SERVED, STREAM, DefectFinding, RowColumns, RowId, Verdict
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.serving import Publication, select_served
@@ -40,7 +40,7 @@ Key = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Copies:
+class PublishedCopies:
     """The other copies of what a reconcile looks at.
 
     Attributes:
@@ -65,7 +65,7 @@ class Copies:
         return {(row.timeline, row.batch): row for row in self.commits}
 
 
-def heal_rows(rows: Sequence[LedgerRow], copies: Copies) -> list[LedgerRow]:
+def heal_rows(rows: Sequence[LedgerRow], copies: PublishedCopies) -> list[LedgerRow]:
     """Return the ledger rows, corrected where the commits contradict them: what was committed counts.
 
     Rows that the table lacks are taken from the commits. Rows after the newest commit are left out. A batch is judged by the
@@ -83,8 +83,8 @@ def heal_rows(rows: Sequence[LedgerRow], copies: Copies) -> list[LedgerRow]:
 
 
 def check_ledger_copies(
-    pipeline: str, rows: Sequence[LedgerRow], path: Sequence[LedgerRow], copies: Copies
-) -> list[Finding]:
+    pipeline: str, rows: Sequence[LedgerRow], path: Sequence[LedgerRow], copies: PublishedCopies
+) -> list[DefectFinding]:
     """Compare the ledger with its commits and its timelines' records.
 
     Args:
@@ -95,19 +95,19 @@ def check_ledger_copies(
     """
     committed = copies.by_key
     on_path = {(row.timeline, row.batch) for row in path}
-    findings: list[Finding] = []
+    findings: list[DefectFinding] = []
     for row in rows:
         key = (row.timeline, row.batch)
         if row.timeline not in copies.known or row.batch > copies.applied.get(row.timeline, row.batch):
             what = "has no record" if row.timeline not in copies.known else "has no such batch in the changelog"
             message = f"the ledger holds batch {row.batch} of timeline {row.timeline}, which {what}"
-            findings.append(Finding("ledger", message, row.batch))
+            findings.append(DefectFinding("ledger", message, row.batch))
         elif key in on_path:
             findings += _identity(pipeline, row, committed.get(key), copies.timelines.get(row.timeline))
     return [*findings, *_missing_rows(path, copies), *_epochs(path, committed)]
 
 
-def _identity(pipeline: str, row: LedgerRow, commit: LedgerRow | None, line: Timeline | None) -> list[Finding]:
+def _identity(pipeline: str, row: LedgerRow, commit: LedgerRow | None, line: Timeline | None) -> list[DefectFinding]:
     """Return the fields of a row that its commit contradicts, or, without a commit, its timeline's record and offsets file."""
     wanted: dict[str, Any] = {"pipeline": pipeline}
     if line is not None:
@@ -119,7 +119,7 @@ def _identity(pipeline: str, row: LedgerRow, commit: LedgerRow | None, line: Tim
         wanted |= {name: getattr(commit, name) for name in IDENTITY}
     source = "its commit" if commit is not None else "its timeline's record"
     return [
-        Finding(
+        DefectFinding(
             "ledger",
             f"ledger of batch {row.batch}: {name} is {getattr(row, name)}, {source} says {expected}",
             row.batch,
@@ -137,7 +137,7 @@ def _timestamp_in(text: str) -> int | None:
     return None
 
 
-def _missing_rows(path: Sequence[LedgerRow], copies: Copies) -> list[Finding]:
+def _missing_rows(path: Sequence[LedgerRow], copies: PublishedCopies) -> list[DefectFinding]:
     """Return batches that the table lacks though it holds a later one of the timeline: a driver copies them in order."""
     findings = []
     last: dict[str, int] = {}
@@ -146,20 +146,20 @@ def _missing_rows(path: Sequence[LedgerRow], copies: Copies) -> list[Finding]:
     for row in path:
         if (row.timeline, row.batch) not in copies.table and row.batch < last.get(row.timeline, 0):
             message = f"the ledger has no row for batch {row.batch} of {row.timeline}, which the changelog holds"
-            findings.append(Finding("ledger", message, row.batch))
+            findings.append(DefectFinding("ledger", message, row.batch))
     for before, row in pairwise(path):
         if row.batch != before.batch + 1:
             message = (
                 f"the ledger goes from batch {before.batch} of {before.timeline} to batch {row.batch} of {row.timeline}"
             )
-            findings.append(Finding("ledger", message, row.batch))
+            findings.append(DefectFinding("ledger", message, row.batch))
     return findings
 
 
-def _epochs(path: Sequence[LedgerRow], committed: Mapping[Key, LedgerRow]) -> list[Finding]:
+def _epochs(path: Sequence[LedgerRow], committed: Mapping[Key, LedgerRow]) -> list[DefectFinding]:
     """Return batches whose epoch falls; a batch that has a commit is compared with the commit instead."""
     return [
-        Finding(
+        DefectFinding(
             "ledger",
             f"ledger of batch {row.batch}: epoch is {row.epoch}, the batch before it has {before.epoch}",
             row.batch,
@@ -170,13 +170,15 @@ def _epochs(path: Sequence[LedgerRow], committed: Mapping[Key, LedgerRow]) -> li
     ]
 
 
-def check_publications(publications: Iterable[Publication], plans: Mapping[str, BackfillPlan | str]) -> list[Finding]:
+def check_publications(
+    publications: Iterable[Publication], plans: Mapping[str, BackfillPlan | str]
+) -> list[DefectFinding]:
     """Compare each publication with the plan of its backfill, where this home has it."""
     findings = []
     for publication in publications:
         plan = plans.get(publication.backfill)
         if isinstance(plan, str):
-            findings.append(Finding("publications", f"publication {publication.seq}: {plan}"))
+            findings.append(DefectFinding("publications", f"publication {publication.seq}: {plan}"))
         elif plan is not None:
             pairs = (
                 ("ranges", publication.ranges, plan.ranges),
@@ -187,7 +189,7 @@ def check_publications(publications: Iterable[Publication], plans: Mapping[str, 
                 ("sessions", publication.sessions, plan.sessions is not None),
             )
             findings += [
-                Finding(
+                DefectFinding(
                     "publications",
                     f"publication {publication.seq} of {publication.backfill}: {name} is {recorded}, the plan says {planned}",
                 )
@@ -230,7 +232,7 @@ def wrong_rows(verdicts: Iterable[Verdict]) -> tuple[set[RowId], set[RowId]]:
 
 def check_served_rows(
     served: pa.Table, chosen: pa.Table, shape: RowColumns, wrong_stream: Set[RowId], wrong_served: Set[RowId]
-) -> list[Finding]:
+) -> list[DefectFinding]:
     """Compare the served rows, all columns, with those that changelog and corrections give.
 
     A served row of the stream with other values is a verdict; here it is only checked whether it names the right batch.
@@ -259,7 +261,7 @@ def check_served_rows(
         kind = "corrections" if is_published and row not in wrong_served else "served"
         where = f"the row {row.key} of the window at {to_iso(from_ms(row.start_ms))}"
         message = f"{where} is served as {_listed(served_rows)}, changelog and corrections give {_listed(chosen_rows)}"
-        findings.append(Finding(kind, message))
+        findings.append(DefectFinding(kind, message))
     return findings
 
 

@@ -24,7 +24,7 @@ from rivertwice.engine.relations import accepted
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part, Parts, of_topic, parts_of
 from rivertwice.log.records import ReadPlan, check_same_topic, observe_read, read_plan
-from rivertwice.reconcile.gaps import GAP_INDEX, LOADED_INDEX, Jump, Missing, gaps_of
+from rivertwice.reconcile.gaps import GAP_INDEX, LOADED_INDEX, Missing, SkippedRange, gaps_of
 from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
 from rivertwice.reconcile.kinds.read_rows import collect_together, is_read, with_watermarks
 from rivertwice.reconcile.model import LateRow
@@ -130,7 +130,7 @@ class DerivedLog:
         definition: Definition,
         ranges: Sequence[Ranges],
         topic_ids: Mapping[str, str] | None = None,
-        jumps: Sequence[Jump] = (),
+        jumps: Sequence[SkippedRange] = (),
         older: Mapping[int, Definition] | None = None,
         groups: Sequence[int] = (),
         *,

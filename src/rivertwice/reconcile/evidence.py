@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
 from rivertwice.backfill.ranges import HalfOpenRange
-from rivertwice.reconcile.gaps import Doubts
+from rivertwice.reconcile.gaps import LostRecordEffects
 from rivertwice.reconcile.model import (
     OLDER,
     SERVED,
@@ -125,7 +125,7 @@ class Evidence:
     late: Mapping[RowId, Sequence[LateRow]]
     mixed: Mapping[int, str] = field(default_factory=dict)
     blamed: Mapping[int, str] = field(default_factory=dict)
-    doubts: Doubts = field(default_factory=Doubts)
+    doubts: LostRecordEffects = field(default_factory=LostRecordEffects)
     amended: Mapping[RowId, Sequence[AmendedRow]] = field(default_factory=dict)
     updates: bool = False
     load: FirstLoad | None = None

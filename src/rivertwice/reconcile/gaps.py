@@ -38,7 +38,7 @@ Missing = tuple[Part, int, int]
 
 
 @dataclass(frozen=True)
-class Jump:
+class SkippedRange:
     """The batch at a path index begins after records that the stream skipped, at `start`: the offsets of all topics.
 
     They are an accepted gap, or those before a stream that a first load by batch left to backfills.
@@ -85,7 +85,7 @@ class LostRecordsDoubt:
 
 
 @dataclass(frozen=True)
-class Doubts:
+class LostRecordEffects:
     """All doubts of a reconcile.
 
     Attributes:
@@ -220,10 +220,10 @@ def trusted_counts(
 def find_doubts(
     rows: Sequence[LedgerRow],
     unreadable: Mapping[int, Parts],
-    jumps: Iterable[Jump],
+    jumps: Iterable[SkippedRange],
     missing: Sequence[Missing],
     chain: Chain,
-) -> Doubts:
+) -> LostRecordEffects:
     """Return which windows lost records may belong to.
 
     Args:
@@ -251,10 +251,10 @@ def find_doubts(
                 "window"
             )
             doubts.append(LostRecordsDoubt(chain.late[jump.index], jump.skipped.until_ms, reason))
-    return Doubts(tuple(doubts))
+    return LostRecordEffects(tuple(doubts))
 
 
-def widened(doubts: Doubts, gap_ms: int) -> Doubts:
+def widened(doubts: LostRecordEffects, gap_ms: int) -> LostRecordEffects:
     """Return the doubts for sessions: a lost record may lengthen a session that begins or ends within the gap around it."""
     wider = [
         replace(
@@ -267,18 +267,18 @@ def widened(doubts: Doubts, gap_ms: int) -> Doubts:
     return replace(doubts, doubts=tuple(wider))
 
 
-def without_end(doubts: Doubts) -> Doubts:
+def without_end(doubts: LostRecordEffects) -> LostRecordEffects:
     """Return the doubts for folds: all later rows of a lost record's key depend on it, and the key is not known."""
     wider = [replace(doubt, after_ms=-(1 << 62), until_ms=None) for doubt in doubts.doubts]
     return replace(doubts, doubts=tuple(wider))
 
 
-def gaps_of(jumps: Iterable[Jump]) -> list[Jump]:
+def gaps_of(jumps: Iterable[SkippedRange]) -> list[SkippedRange]:
     """Return those that are accepted gaps."""
     return [jump for jump in jumps if not jump.is_load]
 
 
-def with_filled(doubts: Doubts, jumps: Sequence[Jump], starts: Iterable[int]) -> Doubts:
+def with_filled(doubts: LostRecordEffects, jumps: Sequence[SkippedRange], starts: Iterable[int]) -> LostRecordEffects:
     """Return the doubts with the windows (by start) of records that are in accepted gaps and that the archive has."""
     what = "; ".join(jump.text for jump in jumps)
     reason = f"{REPAIRABLE}: {what}: the stream went on past records of the window, and a backfill over it reads them"

@@ -8,7 +8,7 @@ from typing import Any
 
 from rivertwice.core.text import counted
 from rivertwice.log.addresses import Part, name_parts
-from rivertwice.reconcile.model import SERVED, Account, Finding
+from rivertwice.reconcile.model import SERVED, Account, DefectFinding
 from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE
 
 CRITICAL = "critical"
@@ -71,7 +71,7 @@ class GateInput:
     total: Account
     partitions: Mapping[Part, Account]
     alert_share: float
-    findings: Sequence[Finding] = ()
+    findings: Sequence[DefectFinding] = ()
     suites: Sequence[SuiteOutcome] = ()
     gaps: Sequence[str] = ()
     older: Mapping[str, int] = field(default_factory=dict)
@@ -154,7 +154,7 @@ def _defect(pair: str, rows: int) -> GateAlert:
     return GateAlert(CRITICAL, "defect", message, pair)
 
 
-def _repeated_by(finding: Finding, counts: Mapping[str, Mapping[str, int]]) -> str:
+def _repeated_by(finding: DefectFinding, counts: Mapping[str, Mapping[str, int]]) -> str:
     """Return the kind of the alert that says the same as a finding: a served row that another program changed is a DEFECT, too."""
     return "defect" if finding.kind == SERVED and counts.get(SERVED, {}).get(DEFECT) else ""
 

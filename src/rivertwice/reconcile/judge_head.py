@@ -31,7 +31,7 @@ from rivertwice.reconcile.copies import check_publications
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.evidence import StatefulEvidence
 from rivertwice.reconcile.gaps import HoldsOthers, LostRecordsDoubt
-from rivertwice.reconcile.judged import Judged, touched_rows
+from rivertwice.reconcile.judged import JudgedHead, touched_rows
 from rivertwice.reconcile.kinds.judge import HasIncrements, records_without_output
 from rivertwice.reconcile.observe import read_tables
 from rivertwice.reconcile.recorded import (
@@ -89,7 +89,7 @@ def _other_log(settings: Settings, view: HeadView, log: DerivedLog) -> HoldsOthe
 
 def judge_head(
     spark: SparkSession, settings: Settings, view: HeadView, done: Done, wanted: tuple[int, int] | None = None
-) -> Judged:
+) -> JudgedHead:
     """Return what the log says of the windows that a view judges.
 
     Windows over whose records the SQL throws are NOT_COMPARABLE; all others are judged as ever.
@@ -166,7 +166,7 @@ def _judge_head(
     done: Done,
     wanted: tuple[int, int] | None,
     thrown: Sequence[LostRecordsDoubt] = (),
-) -> Judged:
+) -> JudgedHead:
     ranges, range_defects = observed_ranges(view)
     definition = view.newest.definition
     with _derived_log(spark, settings, view, ranges, [_range_of(each) for each in thrown]) as log:
@@ -221,7 +221,7 @@ def _judge_head(
     ]
     if isinstance(evidence, StatefulEvidence):
         findings += check_order(evidence.order_dependent)
-    return Judged(
+    return JudgedHead(
         derived=derived,
         judge=judge,
         evidence=evidence,

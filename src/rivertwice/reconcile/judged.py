@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.assess import Derived
+from rivertwice.reconcile.assess import RederivedLedger
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
-from rivertwice.reconcile.gaps import Doubts, count_readable
+from rivertwice.reconcile.gaps import LostRecordEffects, count_readable
 from rivertwice.reconcile.kinds.judge import Judge
 from rivertwice.reconcile.model import (
     Account,
-    Finding,
+    DefectFinding,
     LateRow,
     PairCount,
     RowId,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedHead:
     """What a view of the head gave.
 
     Attributes:
@@ -51,12 +51,12 @@ class Judged:
         dead_rows: with `spread`, the dead letters that the log requires, in place of `dead`.
     """
 
-    derived: Derived
+    derived: RederivedLedger
     judge: Judge
     evidence: Evidence
     served: ServedEvidence | None
     verdicts: Sequence[Verdict]
-    findings: Sequence[Finding]
+    findings: Sequence[DefectFinding]
     late: Sequence[LateRow]
     touched: Mapping[RowId, Sequence[LateRow]]
     dead: Sequence[RecordedDeadLetter]
@@ -133,7 +133,7 @@ class Totals:
 
 def add_up(
     view: HeadView,
-    judged: Judged,
+    judged: JudgedHead,
     verdicts: Sequence[Verdict],
     seal: Seal | None = None,
     settled: SettledRows | None = None,
@@ -175,7 +175,7 @@ def add_up(
 
 
 def count_records(
-    derived: Derived, dead: Mapping[Part, int], pairs: Sequence[PairCount], first_new: int = 0
+    derived: RederivedLedger, dead: Mapping[Part, int], pairs: Sequence[PairCount], first_new: int = 0
 ) -> RecordCounts:
     """Return what a run counted itself, of the batches from a path index on."""
     accepted: dict[Part, int] = {}
@@ -203,7 +203,7 @@ def _with_sealed(records: RecordCounts, seal: Seal) -> RecordCounts:
 
 
 def draw_balance(
-    derived: Derived,
+    derived: RederivedLedger,
     records: RecordCounts,
     evidence: Evidence,
     definition: Definition,
@@ -231,6 +231,6 @@ def draw_balance(
         windows=window.passes,
         without_output=without_output,
     )
-    unread = Doubts([doubt for doubt in derived.doubts.doubts if doubt.unread])
+    unread = LostRecordEffects([doubt for doubt in derived.doubts.doubts if doubt.unread])
     emitted = judge.count_emitted(evidence, records.own_pairs, unread, closed_ms)
     return partitions, balance_total(partitions, records.emitted_before + emitted)

@@ -219,7 +219,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Finding:
+class DefectFinding:
     """A defect that belongs to no single result row."""
 
     kind: str

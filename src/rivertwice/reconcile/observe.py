@@ -17,10 +17,10 @@ from rivertwice.definition.definition import Definition
 from rivertwice.definition.fingerprint import fingerprint_of
 from rivertwice.engine.session import FEW_RECORDS_READ
 from rivertwice.log.gaps import accepted_gaps
-from rivertwice.reconcile.copies import Copies, check_ledger_copies, heal_rows
-from rivertwice.reconcile.gaps import Jump
+from rivertwice.reconcile.copies import PublishedCopies, check_ledger_copies, heal_rows
+from rivertwice.reconcile.gaps import SkippedRange
 from rivertwice.reconcile.kinds.judge import may_spread
-from rivertwice.reconcile.model import Finding
+from rivertwice.reconcile.model import DefectFinding
 from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.reconcile.view import DefinitionVersion, Handles, HeadView
 from rivertwice.storage import delta
@@ -175,7 +175,9 @@ def _read(
     return None if table is None else delta.read(place, columns=columns, matching=matching, at=table)
 
 
-def _observe_copies(home: PipelineHome, path: Sequence[Segment], publications: Sequence[Publication]) -> Copies:
+def _observe_copies(
+    home: PipelineHome, path: Sequence[Segment], publications: Sequence[Publication]
+) -> PublishedCopies:
     """Return the other copies; read after the ledger, so that they never hold less of it."""
     commits = [
         LedgerRow.from_json(data)
@@ -183,7 +185,7 @@ def _observe_copies(home: PipelineHome, path: Sequence[Segment], publications: S
     ]
     names = [segment.timeline for segment in path]
     applied = {name: delta.applied_version(home.tables.changelog, app_of(home.root.name, name)) for name in names}
-    return Copies(
+    return PublishedCopies(
         commits=commits,
         table=frozenset(read_keys(home)),
         timelines={name: load_timeline(home, name) for name in names},
@@ -205,17 +207,19 @@ def plan_of(home: PipelineHome, backfill: str) -> BackfillPlan | str | None:
         return str(error)
 
 
-def _jumps(home: PipelineHome, path: Sequence[str], rows: Sequence[LedgerRow], topics: Sequence[str]) -> list[Jump]:
+def _jumps(
+    home: PipelineHome, path: Sequence[str], rows: Sequence[LedgerRow], topics: Sequence[str]
+) -> list[SkippedRange]:
     """Return what the path skipped, accepted gaps and a first load; a start that neither explains stays a defect.
 
     A timeline may have met the next gap before its first batch: then both are before the first batch that follows.
     """
     gaps, load = accepted_gaps(home), read_load(home)
-    jumps = [] if load is None else [Jump(0, load, offsets_of(load_timeline(home, path[0]).genesis, topics))]
+    jumps = [] if load is None else [SkippedRange(0, load, offsets_of(load_timeline(home, path[0]).genesis, topics))]
     for place, name in enumerate(path):
         following = [index for index, row in enumerate(rows) if row.timeline in path[place:]]
         if name in gaps and following:
-            jumps.append(Jump(following[0], gaps[name], offsets_of(load_timeline(home, name).genesis, topics)))
+            jumps.append(SkippedRange(following[0], gaps[name], offsets_of(load_timeline(home, name).genesis, topics)))
     return jumps
 
 
@@ -234,7 +238,7 @@ def open_served(home: PipelineHome) -> tuple[ServedStamp | None, delta.Table | N
 
 def load_definitions(
     home: PipelineHome, bundles: Set[str], definitions: Path | None
-) -> tuple[dict[str, Definition], list[Finding]]:
+) -> tuple[dict[str, Definition], list[DefectFinding]]:
     """Return the definition of each bundle, and which bundles are damaged though the project has their files.
 
     Raises:
@@ -250,7 +254,7 @@ def load_definitions(
                 raise
             loaded[bundle] = built.definition
             message = f"{error} (the project has the same files, so this run judged by those)"
-            damaged.append(Finding("bundle", message))
+            damaged.append(DefectFinding("bundle", message))
     return loaded, damaged
 
 

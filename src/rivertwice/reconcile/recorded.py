@@ -19,7 +19,7 @@ from rivertwice.reconcile.model import (
     SERVED,
     STREAM,
     AmendedRow,
-    Finding,
+    DefectFinding,
     LateRow,
     OrderDependentRows,
     RowColumns,
@@ -58,7 +58,7 @@ def count_by_batch(rows: pa.Table, names: Sequence[str]) -> dict[tuple[str, int]
     return {stamp: (len(found), digest_values(found)) for stamp, found in by_batch.items()}
 
 
-def check_emitted(view: HeadView, emitted: Emitted) -> list[Finding]:
+def check_emitted(view: HeadView, emitted: Emitted) -> list[DefectFinding]:
     """Compare the changelog with the number and the digest of rows the ledger recorded for each batch."""
     findings = []
     for ledger_row in view.rows[view.first_new :]:
@@ -68,19 +68,19 @@ def check_emitted(view: HeadView, emitted: Emitted) -> list[Finding]:
                 f"the changelog holds {rows} rows of batch {ledger_row.batch} of {ledger_row.timeline}, the ledger recorded "
                 f"{ledger_row.emitted}"
             )
-            findings.append(Finding("changelog", message, ledger_row.batch))
+            findings.append(DefectFinding("changelog", message, ledger_row.batch))
         if digest != ledger_row.digest:
             message = (
                 f"the changelog holds other rows of batch {ledger_row.batch} of {ledger_row.timeline} than were committed: "
                 f"digest {digest}, recorded {ledger_row.digest}"
             )
-            findings.append(Finding("changelog", message, ledger_row.batch))
+            findings.append(DefectFinding("changelog", message, ledger_row.batch))
     return findings
 
 
 def check_dead_letters(
     view: HeadView, derived: Sequence[RecordedDeadLetter], missing: Sequence[Missing] = ()
-) -> tuple[list[Finding], dict[Part, int]]:
+) -> tuple[list[DefectFinding], dict[Part, int]]:
     """Compare the recorded dead letters with those that the log requires: (findings, recorded per partition).
 
     Recorded rows of batches that were never committed do not count: a crash may leave them. Nor do those at addresses
@@ -113,18 +113,18 @@ def check_dead_letters(
     return findings, per_partition
 
 
-def _dead_finding(view: HeadView, dead_letter: RecordedDeadLetter, what: str) -> Finding:
+def _dead_finding(view: HeadView, dead_letter: RecordedDeadLetter, what: str) -> DefectFinding:
     index, (topic, partition), offset, reason = dead_letter
     batch = view.rows[index].batch
     message = f"dead letter {topic}/{partition}@{offset} ({reason}, batch {batch}) {what}"
-    return Finding("dead_letters", message, batch, topic, partition, offset)
+    return DefectFinding("dead_letters", message, batch, topic, partition, offset)
 
 
 UPDATES_CHECKED = 20
 """So many batches, the newest that emitted rows, are compared update by update; for older ones only the newest row counts."""
 
 
-def check_updates(view: HeadView, judge: Judge) -> list[Finding]:
+def check_updates(view: HeadView, judge: Judge) -> list[DefectFinding]:
     """For a stream with updates, compare what the newest batches emitted with what each of them had to emit.
 
     Every batch must emit just the rows that its own records changed, each with its values at that batch.
@@ -145,7 +145,7 @@ def check_updates(view: HeadView, judge: Judge) -> list[Finding]:
             if problem:
                 where = f"the row {address.key} of the window at {to_iso(from_ms(address.start_ms))}"
                 findings.append(
-                    Finding("updates", f"batch {row.batch} of {row.timeline}: {where} {problem}", row.batch)
+                    DefectFinding("updates", f"batch {row.batch} of {row.timeline}: {where} {problem}", row.batch)
                 )
     return findings
 
@@ -174,20 +174,20 @@ MOST_KEYS = 100
 """So many keys whose newest row depends on the order get a finding each; one more finding counts the rest."""
 
 
-def check_order(rows: OrderDependentRows) -> list[Finding]:
+def check_order(rows: OrderDependentRows) -> list[DefectFinding]:
     """Name the keys whose newest row depends on the order of partitions, though the definition says that none does."""
     named = sorted(rows.unsettled.items())
     findings = [
-        Finding("order", f"the newest row of the key {key} depends on the order, against order: any: {how}")
+        DefectFinding("order", f"the newest row of the key {key} depends on the order, against order: any: {how}")
         for key, how in named[:MOST_KEYS]
     ]
     if len(named) > MOST_KEYS:
         more = f"the newest rows of {len(named) - MOST_KEYS} more keys depend on the order, against order: any"
-        findings.append(Finding("order", more))
+        findings.append(DefectFinding("order", more))
     return findings
 
 
-def check_late_rows(view: HeadView, derived: Sequence[LateRow], missing: Sequence[Missing] = ()) -> list[Finding]:
+def check_late_rows(view: HeadView, derived: Sequence[LateRow], missing: Sequence[Missing] = ()) -> list[DefectFinding]:
     """Compare the stored late rows with those that the log requires, each by address and window.
 
     Only batches that the newest definition ran are checked: another one's late rows follow other rules. Recorded rows
@@ -235,11 +235,11 @@ def _order(kept_row: _KeptRow) -> tuple[Any, ...]:
     return (*kept_row[:3], kept_row[3] or 0)
 
 
-def _late_finding(view: HeadView, kept_row: _KeptRow, what: str) -> Finding:
+def _late_finding(view: HeadView, kept_row: _KeptRow, what: str) -> DefectFinding:
     index, (topic, partition), offset, start_ms = kept_row
     batch = view.rows[index].batch
     window = "" if start_ms is None else f" for the window at {to_iso(from_ms(start_ms))}"
-    return Finding(
+    return DefectFinding(
         "late_rows",
         f"record {topic}/{partition}@{offset}{window} (batch {batch}) {what}",
         batch,
@@ -297,7 +297,7 @@ def dead_causes(view: HeadView, dead: Sequence[RecordedDeadLetter]) -> list[Reco
     ]
 
 
-def finding_causes(findings: Sequence[Finding]) -> list[ReconcileCause]:
+def finding_causes(findings: Sequence[DefectFinding]) -> list[ReconcileCause]:
     """Return every finding, by address as far as it has one."""
     return [
         ReconcileCause(

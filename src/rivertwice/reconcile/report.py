@@ -20,7 +20,7 @@ from rivertwice.quality.model import CRITICAL, INFO, WARNING, Judgement, describ
 from rivertwice.quality.table import standing
 from rivertwice.quality.windows import judge_windows
 from rivertwice.reconcile.gate import QUALITY, Gate, GateAlert
-from rivertwice.reconcile.model import Account, Finding, LateRow, Verdict
+from rivertwice.reconcile.model import Account, DefectFinding, LateRow, Verdict
 from rivertwice.reconcile.results import Stamp
 from rivertwice.timeline.judgements import Increment, Range
 
@@ -45,7 +45,7 @@ class ReconcileReport:
     total: Account
     partitions: Mapping[Part, Account]
     late: Sequence[LateRow]
-    findings: Sequence[Finding]
+    findings: Sequence[DefectFinding]
     gate: Gate
     dirty: int
     phases: Mapping[str, float] = field(default_factory=dict)

@@ -37,8 +37,8 @@ from rivertwice.reconcile.gate import (
     warn_of_foreign,
 )
 from rivertwice.reconcile.judge_head import judge_head
-from rivertwice.reconcile.judged import Judged, Totals, add_up, count_presence
-from rivertwice.reconcile.model import OLDER, Finding, RowId, Verdict
+from rivertwice.reconcile.judged import JudgedHead, Totals, add_up, count_presence
+from rivertwice.reconcile.model import OLDER, DefectFinding, RowId, Verdict
 from rivertwice.reconcile.observe import has_few_records, observe_head
 from rivertwice.reconcile.recorded import dead_causes, finding_causes, row_causes, touched_causes
 from rivertwice.reconcile.report import Phases, QualityCheck, ReconcileReport, check_windows
@@ -47,8 +47,8 @@ from rivertwice.reconcile.seals.look import (
     FULL,
     INCREMENT,
     UNCHANGED,
+    ChangesSinceSeal,
     Decision,
-    Look,
     NotIncrementalError,
     decide_mode,
     find_foreign,
@@ -65,7 +65,7 @@ from rivertwice.reconcile.seals.settle import (
     why_not_sealed,
 )
 from rivertwice.reconcile.seals.touched import SettledRows, TouchedRows, judge_touched
-from rivertwice.reconcile.spread.store import together, write_spread
+from rivertwice.reconcile.spread.store import as_stored_verdicts, write_spread
 from rivertwice.reconcile.unchanged import keep_as_sealed, new_run_name
 from rivertwice.reconcile.view import HeadView
 from rivertwice.timeline.dead_summary import read_newest_dead
@@ -228,7 +228,7 @@ def reconcile(
     stored = [*stored_verdicts(verdicts), *_remaining(touched)]
     write = None
     if judged.spread is not None and judged.dead_rows is not None:
-        stored += together(judged.spread)
+        stored += as_stored_verdicts(judged.spread)
         write = partial(write_spread, home, stamp, judged.spread, judged.dead_rows)
     unsealed = "a range was asked for" if range is not None else why_not_sealed(judged, view, proved, totals)
     if not unsealed and quality is not None and not quality.is_judged:
@@ -259,7 +259,9 @@ def reconcile(
     )
 
 
-def _observe(home: PipelineHome, settings: Settings, look: Look, decision: Decision) -> tuple[HeadView, str]:
+def _observe(
+    home: PipelineHome, settings: Settings, look: ChangesSinceSeal, decision: Decision
+) -> tuple[HeadView, str]:
     """Return what the run looks at, and why it is that much."""
     definitions = settings.definition_folder(home.root.name).parent
     if decision.mode != INCREMENT:
@@ -271,7 +273,7 @@ def _observe(home: PipelineHome, settings: Settings, look: Look, decision: Decis
 
 
 def _judge_touched(
-    home: PipelineHome, look: Look, view: HeadView, judged: Judged
+    home: PipelineHome, look: ChangesSinceSeal, view: HeadView, judged: JudgedHead
 ) -> tuple[SettledRows | None, TouchedRows]:
     """Return what is known of settled windows that changed, and the verdicts of their rows that late records came for."""
     if view.prefix is None or look.seal is None:
@@ -300,9 +302,9 @@ def _decide(
     home: PipelineHome,
     settings: Settings,
     view: HeadView,
-    judged: Judged,
+    judged: JudgedHead,
     verdicts: Sequence[Verdict],
-    findings: Sequence[Finding],
+    findings: Sequence[DefectFinding],
     totals: Totals,
     now: datetime,
 ) -> Gate:
@@ -369,7 +371,7 @@ def _inside(row: RowId, wanted: TimeRange) -> bool:
 
 
 def _summary(
-    totals: Totals, gate: Gate, findings: Sequence[Finding], why: str, phases: Mapping[str, float]
+    totals: Totals, gate: Gate, findings: Sequence[DefectFinding], why: str, phases: Mapping[str, float]
 ) -> dict[str, object]:
     partitions = totals.partitions
     named = {name: partitions[part].to_json() for part, name in name_parts(partitions).items()}

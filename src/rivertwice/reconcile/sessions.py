@@ -243,7 +243,7 @@ class ExpectedServed:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownRecords:
     """What is known of a key's records, by their positions.
 
     Attributes:
@@ -260,7 +260,7 @@ class Known:
 def expected_served_sessions(
     followed: Iterable[Followed],
     claims: Sequence[PublishedSession],
-    known: Known,
+    known: KnownRecords,
     *,
     closed_ms: int,
     gap_us: int,
@@ -287,7 +287,7 @@ def expected_served_sessions(
 
 
 def _joined(
-    followed: Iterable[Followed], former: Sequence[int], known: Known, gap_us: int
+    followed: Iterable[Followed], former: Sequence[int], known: KnownRecords, gap_us: int
 ) -> list[tuple[Session, tuple[Followed, ...]]]:
     """Return the sessions of the truth; those that a former record had joined are returned together, with all records."""
     sessions = list(followed)
@@ -304,7 +304,7 @@ def _expected_of(
     stretch: Session,
     followed: tuple[Followed, ...],
     claims: Sequence[PublishedSession],
-    known: Known,
+    known: KnownRecords,
     closed_ms: int,
     gap_us: int,
 ) -> ExpectedServed:

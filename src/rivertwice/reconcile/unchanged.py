@@ -13,7 +13,14 @@ from rivertwice.reconcile.gate import DEAD_SHARE, FOREIGN_WRITE, QUALITY, Gate, 
 from rivertwice.reconcile.model import Account
 from rivertwice.reconcile.report import Phases, ReconcileReport, standing_alerts
 from rivertwice.reconcile.results import Stamp, reconcile_runs, store_run
-from rivertwice.reconcile.seals.look import UNCHANGED, Decision, Look, decide_mode, look_at_changes, require_files
+from rivertwice.reconcile.seals.look import (
+    UNCHANGED,
+    ChangesSinceSeal,
+    Decision,
+    decide_mode,
+    look_at_changes,
+    require_files,
+)
 from rivertwice.reconcile.seals.model import read_seals
 from rivertwice.timeline.dead_summary import read_newest_dead
 from rivertwice.timeline.judgements import Increment
@@ -61,7 +68,7 @@ def new_run_name(now: datetime) -> str:
 def keep_as_sealed(
     settings: Settings,
     home: PipelineHome,
-    look: Look,
+    look: ChangesSinceSeal,
     decision: Decision,
     *,
     now: datetime,

@@ -10,9 +10,9 @@ import pyarrow as pa
 from rivertwice.core.homes import PipelineHome
 from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.copies import Copies
-from rivertwice.reconcile.gaps import Jump
-from rivertwice.reconcile.model import Finding, LateRow, RowColumns, RowId, ServedRow
+from rivertwice.reconcile.copies import PublishedCopies
+from rivertwice.reconcile.gaps import SkippedRange
+from rivertwice.reconcile.model import DefectFinding, LateRow, RowColumns, RowId, ServedRow
 from rivertwice.reconcile.seals.scope import Scope
 from rivertwice.storage import delta
 from rivertwice.timeline.dead_letters import Cure
@@ -106,11 +106,11 @@ class HeadView:
     late: pa.Table | None
     served: pa.Table | None
     served_stamp: ServedStamp | None
-    jumps: Sequence[Jump] = ()
+    jumps: Sequence[SkippedRange] = ()
     cures: Sequence[Cure] = ()
     corrections: pa.Table | None = None
-    copies: Copies = field(default_factory=Copies)
-    contradicted: Sequence[Finding] = ()
+    copies: PublishedCopies = field(default_factory=PublishedCopies)
+    contradicted: Sequence[DefectFinding] = ()
     prefix: SealedPrefix | None = None
     served_total: int | None = None
     handles: Handles | None = None

@@ -12,7 +12,7 @@ from rivertwice.core.homes import require_pipeline
 from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import delay_after
-from rivertwice.log.leases import Clock, Level
+from rivertwice.log.leases import Clock, RaceLevel
 from rivertwice.storage.local import read_json
 
 
@@ -30,11 +30,11 @@ def summary_of(plain: Mapping[str, Any]) -> str | None:
     recreated = [topic_plain["topic"] for topic_plain in topics_in(plain) if not topic_plain["same_topic"]]
     if recreated:
         return f"topic {recreated[0]} was deleted and created again: only the archive has the old one's records"
-    if worst is None or worst["level"] == Level.OK.name.lower():
+    if worst is None or worst["level"] == RaceLevel.OK.name.lower():
         return None
     topic = worst.get("topic") or plain["topic"]
     need = f"{worst['holder']} needs {topic}/{worst['partition']} {worst['needs']}"
-    if worst["level"] == Level.LOST.name.lower():
+    if worst["level"] == RaceLevel.LOST.name.lower():
         return f"{need}: {worst['lost']} records are lost"
     left = "no pace is known" if worst["left_s"] is None else f"{worst['left_s']} s"
     return f"{need}, which only Kafka has: {left}, {worst['left_share']:.0%} of its time or bytes left"

@@ -17,7 +17,7 @@ from deltalake import QueryBuilder
 from rivertwice.core.homes import Place
 from rivertwice.storage.delta import Table, open_table
 from rivertwice.storage.delta_handle import explained
-from rivertwice.storage.remembered import lent_handle
+from rivertwice.storage.remembered import borrow_table
 from rivertwice.storage.sql import is_before, quoted
 
 
@@ -98,7 +98,7 @@ def group_counts(
         limit: at most so many groups.
         skip: leave out so many of them first.
     """
-    with lent_handle(path) as table:
+    with borrow_table(path) as table:
         if table is None:
             return None
         names = ", ".join(quoted(name) for name in columns)
@@ -131,7 +131,7 @@ def extent_of(path: Place, start: str, end: str, *, before_ms: int | None = None
         end: that at which they end.
         before_ms: only rows that begin before this instant (epoch ms); None: all.
     """
-    with lent_handle(path) as table:
+    with borrow_table(path) as table:
         if table is None:
             return TableExtent(0, 0, None, None)
         names = f"count(*) AS n, count(DISTINCT {quoted(start)}) AS starts, min({quoted(start)}) AS low, max({quoted(end)}) AS high"
@@ -147,7 +147,7 @@ def bounds_in_log(path: Place, column: str) -> tuple[Any, Any] | None:
 
     The log has instants in whole milliseconds, rounded down.
     """
-    with lent_handle(path) as table:
+    with borrow_table(path) as table:
         if table is None:
             return None
         actions = pa.table(table.get_add_actions(flatten=True))
@@ -159,7 +159,7 @@ def bounds_in_log(path: Place, column: str) -> tuple[Any, Any] | None:
 
 def rows_in_range(path: Place, column: str, least: Any, most: Any) -> int:
     """Return how many rows the files have that can hold a value of a column between two, both included, by the table's log."""
-    with lent_handle(path) as table:
+    with borrow_table(path) as table:
         if table is None:
             return 0
         actions = pa.table(table.get_add_actions(flatten=True))

@@ -14,7 +14,7 @@ from deltalake import QueryBuilder
 
 from rivertwice.core.homes import Place, is_s3
 from rivertwice.storage.delta_handle import Table, read_log, repeated
-from rivertwice.storage.remembered import lent_handle
+from rivertwice.storage.remembered import borrow_table
 from rivertwice.storage.sql import all_of, equals, is_between, quoted
 
 
@@ -45,7 +45,7 @@ def read(
         at: an open handle, whose version is read; None: a new one.
     """
     if at is None:
-        with lent_handle(path) as table:
+        with borrow_table(path) as table:
             rows = None if table is None else _read_at(path, table, columns, between, only, matching)
     else:
         rows = _read_at(path, at, columns, between, only, matching)
@@ -54,7 +54,7 @@ def read(
 
 def distinct(path: Place, column: str) -> set[str]:
     """Return the different texts of a column, without null; none if the table does not exist."""
-    with lent_handle(path) as table:
+    with borrow_table(path) as table:
         if table is None:
             return set()
         query = f"SELECT DISTINCT {quoted(column)} FROM t"  # noqa: S608 (our own name, quoted)
@@ -105,7 +105,7 @@ def read_history(path: Place, table: Table, limit: int | None) -> list[dict[str,
 
 
 @dataclass(frozen=True)
-class Change:
+class TableChange:
     """One commit of a table after some version.
 
     Attributes:
@@ -124,16 +124,16 @@ class Change:
 
 def version_of(path: Place) -> int:
     """Return a table's newest version, -1 if it does not exist."""
-    with lent_handle(path) as table:
+    with borrow_table(path) as table:
         return -1 if table is None else int(table.version())
 
 
-def changes_since(path: Place, version: int) -> tuple[int, list[Change] | None]:
+def changes_since(path: Place, version: int) -> tuple[int, list[TableChange] | None]:
     """Return a table's version, and its commits after an older version, oldest first; None: their log entries are gone.
 
     The version of a table that does not exist is -1.
     """
-    with lent_handle(path) as table:
+    with borrow_table(path) as table:
         if table is None:
             return -1, []
         newest = int(table.version())
@@ -145,9 +145,9 @@ def changes_since(path: Place, version: int) -> tuple[int, list[Change] | None]:
     return newest, own if len(own) == count else None
 
 
-def _change(row: Mapping[str, Any]) -> Change:
+def _change(row: Mapping[str, Any]) -> TableChange:
     details = row.get("operationParameters") or {}
-    return Change(
+    return TableChange(
         version=int(row["version"]),
         operation=str(row.get("operation", "")).upper(),
         mode=str(details.get("mode", "")),
@@ -161,7 +161,7 @@ def commits(path: Place, key: str, *, limit: int | None = None) -> list[tuple[in
 
     Other commits (for example, a merge of small files) are skipped. Fewer are returned only if the log has no more.
     """
-    with lent_handle(path) as table:
+    with borrow_table(path) as table:
         return [] if table is None else _commits_of(path, table, key, limit)
 
 

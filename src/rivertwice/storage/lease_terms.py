@@ -38,7 +38,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Held:
+class LeaseRecord:
     """The content of the lease's object.
 
     Attributes:
@@ -70,7 +70,7 @@ class Takeover:
     reason: str
 
 
-def decide_takeover(held: Held | None, *, home: str, unchanged_s: float, floor: int = 0) -> Takeover:
+def decide_takeover(held: LeaseRecord | None, *, home: str, unchanged_s: float, floor: int = 0) -> Takeover:
     """Decide whether to try to take the lease; if several try, the store lets one win.
 
     Args:
@@ -108,6 +108,6 @@ def must_stop(*, renewed_at: float, now: float, terms: Terms) -> bool:
     return now - renewed_at >= terms.valid_s
 
 
-def is_lost(held: Held | None, epoch: int) -> bool:
+def is_lost(held: LeaseRecord | None, epoch: int) -> bool:
     """Say whether a holder of `epoch` that finds `held` in the store has lost the lease."""
     return held is None or held.epoch != epoch or held.released

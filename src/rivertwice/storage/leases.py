@@ -36,7 +36,7 @@ from rivertwice.core.errors import (
 from rivertwice.core.homes import Place
 from rivertwice.core.instants import to_iso, utc_now
 from rivertwice.storage.blobs import BlobStore
-from rivertwice.storage.lease_terms import Held, Takeover, Terms, decide_takeover, is_lost, must_stop
+from rivertwice.storage.lease_terms import LeaseRecord, Takeover, Terms, decide_takeover, is_lost, must_stop
 from rivertwice.storage.local import encode_json
 from rivertwice.storage.places import open_store
 
@@ -60,7 +60,7 @@ def forward_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def decode_held(data: bytes) -> Held:
+def decode_held(data: bytes) -> LeaseRecord:
     """Return the lease in the object's bytes.
 
     Raises:
@@ -71,7 +71,7 @@ def decode_held(data: bytes) -> Held:
         if values.get("format") != FORMAT:
             message = f"the lease has format {str(values.get('format'))[:20]}, and {FORMAT} is read; use the newer rivertwice on all hosts"
             raise ConfigError(message)
-        return Held(
+        return LeaseRecord(
             epoch=int(values["epoch"]),
             home=str(values["home"]),
             terms=Terms(float(values["renew_s"]), int(values["missed"])),
@@ -94,7 +94,7 @@ def _named(by: Any) -> str:
     return "".join(letter for letter in text if letter.isprintable())[:100]
 
 
-def encode_held(held: Held, *, by: dict[str, Any], now: datetime) -> bytes:
+def encode_held(held: LeaseRecord, *, by: dict[str, Any], now: datetime) -> bytes:
     """Return a lease's bytes; no two are equal. `by` and the instant are only for people, no decision uses them."""
     return encode_json(
         {
@@ -120,7 +120,7 @@ class Watch:
         self._clock = clock
         self._version: str | None = None
         self._since = 0.0
-        self.held: Held | None = None
+        self.held: LeaseRecord | None = None
         self.changes = -1
 
     def look(self, floor: int = 0) -> Takeover:
@@ -147,7 +147,7 @@ class StoreClaim:
     def __init__(
         self,
         store: BlobStore,
-        held: Held,
+        held: LeaseRecord,
         *,
         by: dict[str, Any],
         sent_at: float,
@@ -227,7 +227,7 @@ class StoreClaim:
         with self._turn, contextlib.suppress(RivertwiceError):
             stored = self._store.get_versioned(KEY)
             if stored is not None and not is_lost(decode_held(stored.data), self.epoch):
-                self._held = Held(self.epoch, self._held.home, self._held.terms, released=True)
+                self._held = LeaseRecord(self.epoch, self._held.home, self._held.terms, released=True)
                 self._store.put_if_version(KEY, encode_held(self._held, by=self._by, now=self._now()), stored.version)
                 self._lost = "nobody"
 
@@ -266,7 +266,7 @@ def take_claim(
         if watch.changes > 0:
             raise LeaseLostError(_refused(store, watch.held))
         pause(min(terms.renew_s, watch.held.terms.renew_s if watch.held else terms.renew_s) / 2)
-    held = Held(decision.epoch, home, terms, released=False)
+    held = LeaseRecord(decision.epoch, home, terms, released=False)
     sent_at = clock()
     if not watch.replace(encode_held(held, by=by, now=now())):
         watch.look(floor)
@@ -275,7 +275,7 @@ def take_claim(
     return StoreClaim(store, held, by=by, sent_at=sent_at, clock=clock, now=now)
 
 
-def _refused(store: BlobStore, held: Held | None) -> str:
+def _refused(store: BlobStore, held: LeaseRecord | None) -> str:
     who = "somebody" if held is None else f"{held.holder}, home {held.home},"
     return f"{who} holds the lease in {store} and renews it; this start ends here; stop the other driver first"
 

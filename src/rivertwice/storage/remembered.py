@@ -41,7 +41,7 @@ def newest_commit(table: Place) -> int:
 
 
 @dataclass(frozen=True)
-class Mark:
+class LogFingerprint:
     """What a table's log is made of now: it differs after every commit, and after a log was put back, torn or mended.
 
     Attributes:
@@ -54,12 +54,12 @@ class Mark:
     newest: int = -1
     read: frozenset[tuple[str, int, int, int]] = frozenset()
 
-    def follows(self, earlier: Mark) -> bool:
+    def follows(self, earlier: LogFingerprint) -> bool:
         """Say whether the log is an earlier one with further commits, and nothing else was done to it."""
         return earlier.read <= self.read and len(self.read - earlier.read) == self.newest - earlier.newest
 
 
-def mark_of(table: Place) -> Mark | None:
+def mark_of(table: Place) -> LogFingerprint | None:
     """Return a table's mark now; None on S3, where it would cost an opening."""
     if not isinstance(table, Path):
         return None
@@ -72,9 +72,9 @@ def mark_of(table: Place) -> Mark | None:
         read = {name for version, name in commits.items() if version > covered or version == newest}
         if checkpoints:
             read.add(checkpoints[covered])
-        return Mark(changed, newest, frozenset(_status_of(f"{log}/{name}", name) for name in read))
+        return LogFingerprint(changed, newest, frozenset(_status_of(f"{log}/{name}", name) for name in read))
     except FileNotFoundError:  # no table, or one that is replaced at this moment
-        return None if log.exists() else Mark()
+        return None if log.exists() else LogFingerprint()
 
 
 def _status_of(path: str, name: str) -> tuple[str, int, int, int]:
@@ -82,7 +82,7 @@ def _status_of(path: str, name: str) -> tuple[str, int, int, int]:
     return name, status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def marks_of(tables: Sequence[Place]) -> tuple[Mark, ...] | None:
+def marks_of(tables: Sequence[Place]) -> tuple[LogFingerprint, ...] | None:
     """Return the mark of each table; None if one has none."""
     marks = tuple(mark for mark in map(mark_of, tables) if mark is not None)
     return marks if len(marks) == len(tables) else None
@@ -197,11 +197,11 @@ def is_brought_up_to_date(place: Place, table: Table) -> bool:
 _MOST = 32
 
 _LOCK = threading.Lock()
-_HELD: OrderedDict[str, tuple[Mark, Table]] = OrderedDict()
+_HELD: OrderedDict[str, tuple[LogFingerprint, Table]] = OrderedDict()
 
 
 @contextmanager
-def lent_handle(path: Place) -> Iterator[Table | None]:
+def borrow_table(path: Place) -> Iterator[Table | None]:
     """Give a handle of a table's newest version for the block, None without a table; nobody else has it meanwhile.
 
     After a block that fails the handle is not used again. On S3 none is kept: a handle has the credentials with which it was opened.

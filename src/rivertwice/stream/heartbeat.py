@@ -24,7 +24,7 @@ FAIR = timedelta(seconds=45)
 
 
 @dataclass(frozen=True)
-class Sample:
+class PaceSample:
     """The positions of stream and log at one instant.
 
     Attributes:
@@ -52,7 +52,7 @@ class Pace:
     catch_up_s: float | None
 
 
-def keep_recent(samples: Sequence[Sample], newest: Sample) -> tuple[Sample, ...]:
+def keep_recent(samples: Sequence[PaceSample], newest: PaceSample) -> tuple[PaceSample, ...]:
     """Return the samples of the last minute with the newest at the end.
 
     A committed sum that became smaller (another timeline, a topic created again) begins a new series.
@@ -62,7 +62,7 @@ def keep_recent(samples: Sequence[Sample], newest: Sample) -> tuple[Sample, ...]
     return (*(sample for sample in samples if newest.at - sample.at <= WINDOW), newest)
 
 
-def measure_pace(samples: Sequence[Sample]) -> Pace | None:
+def measure_pace(samples: Sequence[PaceSample]) -> Pace | None:
     """Return the pace over the samples, or None while they span too little to say: ten seconds, and `FAIR` if the lag does not shrink."""
     if len(samples) < 2:
         return None
@@ -150,7 +150,7 @@ class HeartbeatThread(threading.Thread):
         self._asked_to_drain = asked_to_drain or home.drain.exists
         self._changed = threading.Lock()
         self._ends: LogEnds = {}
-        self._samples: tuple[Sample, ...] = ()
+        self._samples: tuple[PaceSample, ...] = ()
         self._batches: deque[tuple[datetime, float]] = deque(maxlen=_MOST_BATCHES)
         self.draining = threading.Event()
         self._stopping = threading.Event()
@@ -209,7 +209,7 @@ class HeartbeatThread(threading.Thread):
         lag = _records(lag_parts)
         committed = _records({topic: self._beat.end_offsets.get(topic, {}) for topic in self._ends})
         with self._changed:
-            self._samples = keep_recent(self._samples, Sample(self._now(), committed, _records(self._ends)))
+            self._samples = keep_recent(self._samples, PaceSample(self._now(), committed, _records(self._ends)))
             pace = measure_pace(self._samples)
             self._beat = replace(
                 self._beat,

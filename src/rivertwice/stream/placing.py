@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 #
 # Here a batch ends in every partition where that partition's *frontier* passes the same event time. The frontier at an offset is
 # the largest event time of the records before it. It is known at some offsets only (`PartitionIndex`), so the plan is either a
-# batch (`Cut`), or what must be read first to place it (`Look`). The ends of a batch differ by at most the tolerance, plus what a
+# batch (`BatchEnds`), or what must be read first to place it (`ProbeRequest`). The ends of a batch differ by at most the tolerance, plus what a
 # frontier hides between two known offsets: records that are newer than the next known ones.
 
 RUN = 64
@@ -120,7 +120,7 @@ class PartitionIndex:
 
 
 @dataclass(frozen=True)
-class Cut:
+class BatchEnds:
     """A batch's ends.
 
     Attributes:
@@ -133,13 +133,13 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Look:
+class ProbeRequest:
     """Half-open ranges whose records must be read before a batch can be placed; in each partition they rise."""
 
     ranges: Mapping[Part, tuple[tuple[int, int], ...]]
 
 
-def plan_cut(index: Mapping[Part, PartitionIndex], most: int, tolerance_ms: int) -> Cut | Look | None:
+def plan_cut(index: Mapping[Part, PartitionIndex], most: int, tolerance_ms: int) -> BatchEnds | ProbeRequest | None:
     """Return the next batch, what must be read first, or None if one batch takes all that waits.
 
     Args:
@@ -151,7 +151,7 @@ def plan_cut(index: Mapping[Part, PartitionIndex], most: int, tolerance_ms: int)
         return None
     coarse = {key: _coarse(part, most) for key, part in index.items() if part.known < min(part.end, part.start + most)}
     if coarse:
-        return Look(coarse)
+        return ProbeRequest(coarse)
     steps = sorted({frontier for part in index.values() for _, frontier in part.points})
     looks: dict[Part, set[tuple[int, int]]] = {}
     for number in range(1, _AHEAD + 1):
@@ -168,12 +168,12 @@ def plan_cut(index: Mapping[Part, PartitionIndex], most: int, tolerance_ms: int)
             looks.setdefault(key, set()).update(_split(*gap))
         if any(cut.ends[key] >= part.known for key, part in index.items() if part.known > part.start):
             break  # what comes after it is not known, or there is nothing
-    return Look({key: _merge(ranges) for key, ranges in looks.items()})
+    return ProbeRequest({key: _merge(ranges) for key, ranges in looks.items()})
 
 
 def _cut(
     index: Mapping[Part, PartitionIndex], steps: Sequence[int], most: int, tolerance_ms: int
-) -> tuple[Cut, tuple[int, ...]]:
+) -> tuple[BatchEnds, tuple[int, ...]]:
     """Return the batch by what is known, and the event times around which it must be known well."""
     full = bisect_right(steps, most, key=lambda until_ms: sum(_amounts(index, until_ms).values()))
     below = steps[full - 1] if full else NOTHING - 1
@@ -181,13 +181,16 @@ def _cut(
     total = sum(before.values())
     ends = {key: part.start + before[key] for key, part in index.items()}
     if full == len(steps):
-        return Cut(ends, below), (below,)
+        return BatchEnds(ends, below), (below,)
     above = steps[full]
     if total and above - below > tolerance_ms:
-        return Cut(ends, below), (below,) if total > most * _FULL else (below, above - 1)
+        return BatchEnds(ends, below), (below,) if total > most * _FULL else (below, above - 1)
     there = {key: amount - before[key] for key, amount in _amounts(index, above).items()}
     shares = _share_out(there, most - total)
-    return Cut({key: end + shares[key] for key, end in ends.items()}, above), (below if total else above - 1, above)
+    return BatchEnds({key: end + shares[key] for key, end in ends.items()}, above), (
+        below if total else above - 1,
+        above,
+    )
 
 
 def _amounts(index: Mapping[Part, PartitionIndex], until_ms: int) -> dict[Part, int]:
@@ -316,7 +319,7 @@ class EventLook:
         self._tolerance_ms = tolerance_ms
         self._times = EventTimes()
 
-    def plan(self, starts: Mapping[Part, int], ends: Mapping[Part, int]) -> Cut | None:
+    def plan(self, starts: Mapping[Part, int], ends: Mapping[Part, int]) -> BatchEnds | None:
         """Return where the next batch ends, or None if one batch takes all records between `starts` and `ends`.
 
         Raises:
@@ -325,13 +328,13 @@ class EventLook:
         """
         most = most_placed(self._definition)
         looked = 0
-        while isinstance(step := plan_cut(self._times.index(starts, ends), most, self._tolerance_ms), Look):
+        while isinstance(step := plan_cut(self._times.index(starts, ends), most, self._tolerance_ms), ProbeRequest):
             looked += self._read(step)
         if looked:
             _log.info("%s records were looked at to place the next batches by event time", looked)
         return step
 
-    def _read(self, look: Look) -> int:
+    def _read(self, look: ProbeRequest) -> int:
         rows: dict[str, list[dict[str, object]]] = {}
         for part, record in read_pieces(self._settings, look.ranges):
             rows.setdefault(part.topic, []).append(plain_row(part.topic, record))
@@ -469,7 +472,7 @@ class Placing:
                 self._look = cut = None
         self._say(_until_ms(cut))
 
-    def _plan(self, starts: dict[Part, int]) -> Cut | None:
+    def _plan(self, starts: dict[Part, int]) -> BatchEnds | None:
         if self._look is None:
             return None
         log_ends = self._log_ends()
@@ -522,10 +525,10 @@ def replace_whole(path: Path, text: str) -> None:
     os.replace(aside, checksum)
 
 
-def _shown(cut: Cut) -> str:
+def _shown(cut: BatchEnds) -> str:
     until_ms = _until_ms(cut)
     return "of no accepted record" if until_ms is None else to_iso(from_ms(until_ms))
 
 
-def _until_ms(cut: Cut | None) -> int | None:
+def _until_ms(cut: BatchEnds | None) -> int | None:
     return None if cut is None or cut.until_ms == NOTHING else cut.until_ms

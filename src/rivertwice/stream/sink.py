@@ -50,7 +50,7 @@ from rivertwice.engine.interval_rows import RowsOf
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part, Parts
 from rivertwice.log.forks import LastRecords, observe_forks
-from rivertwice.log.marks import Mark, Marks, StoredMarks, marks_to_plain, require_no_fork
+from rivertwice.log.marks import LastRecord, Marks, StoredMarks, marks_to_plain, require_no_fork
 from rivertwice.log.reader import absent_runs, count_runs, explain_holes
 from rivertwice.storage import delta
 from rivertwice.storage.delta import NewFile
@@ -171,7 +171,7 @@ class ReadMarks:
         self._topic_ids = dict(topic_ids or {})
         self._marks = dict(marks or {})
         self._last = LastRecords(settings)
-        self._reading: Future[dict[Part, Mark]] | None = None
+        self._reading: Future[dict[Part, LastRecord]] | None = None
         self._checked_at = time.monotonic()
 
     def check(self) -> None:

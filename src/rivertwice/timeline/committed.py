@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from rivertwice.core.homes import PipelineHome, Place
 from rivertwice.storage import delta
 from rivertwice.storage.delta_counts import least_by_file
-from rivertwice.storage.remembered import Mark, Remembered, mark_of
+from rivertwice.storage.remembered import LogFingerprint, Remembered, mark_of
 from rivertwice.timeline.ledger import METADATA_KEY, MOST, SCHEMA, LedgerRow, StoredKeys, commits_missing, read_ledger
 from rivertwice.timeline.lineage import Segment, head_path, load_timeline, select_on_path
 
@@ -61,7 +61,7 @@ class LedgerCursor:
         self._place = place
         self._lock = threading.Lock()
         self._files: frozenset[str] = frozenset()
-        self._mark: Mark | None = None
+        self._mark: LogFingerprint | None = None
         self._rows = ROWS.empty_table()
         self.starts = self.rows_read = 0
 

@@ -194,7 +194,7 @@ _MS = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
-class Change:
+class ServedChange:
     """What one commit does to the served table.
 
     Attributes:
@@ -210,7 +210,7 @@ class Change:
     still_open: pa.Table | None
 
 
-def find_change(build: Build, shown: ServedStamp, shown_open: ServedStamp | None) -> Change | None:
+def find_change(build: Build, shown: ServedStamp, shown_open: ServedStamp | None) -> ServedChange | None:
     """Return what changes since the stamps of both tables; None: only a whole build can say.
 
     Args:
@@ -265,7 +265,7 @@ def find_change(build: Build, shown: ServedStamp, shown_open: ServedStamp | None
     where = _condition(build, span, covers, since_ms)
     if where is not None and covers != ranges:
         added = pa.concat_tables([added, _kept_in_gaps(build, span, covers, ranges, since_ms).cast(added.schema)])
-    return Change(where, added, published, still_open)
+    return ServedChange(where, added, published, still_open)
 
 
 def _read_emitted(build: Build, span: Span) -> pa.Table | None:
@@ -506,7 +506,7 @@ def _is_undamaged(table: Place) -> bool:
     return not is_torn and not broken_files(table)
 
 
-def _write(build: Build, change: Change) -> ServedReport:
+def _write(build: Build, change: ServedChange) -> ServedReport:
     assert build.served is not None, "the table has a stamp"
     table, metadata = build.table, {METADATA_KEY: build.stamp.plain()}
     if change.where is None:

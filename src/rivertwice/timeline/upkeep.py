@@ -185,7 +185,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Kept:
+class UpkeepState:
     """What upkeep did to one table: files before and after, files deleted from disk, and whether another writer was faster."""
 
     table: str
@@ -237,7 +237,7 @@ def plan_upkeep(shapes: Mapping[str, TableShape | None], compact_at: int = COMPA
 
 def keep_up(
     home: PipelineHome, compact_at: int = COMPACT_AT, *, now: datetime, verdicts_kept: timedelta = VERDICTS_KEPT
-) -> list[Kept]:
+) -> list[UpkeepState]:
     """Do the upkeep of all tables of one pipeline; one process at a time, others return at once and do nothing.
 
     Args:
@@ -300,7 +300,7 @@ def is_due(last: Record, commit: int, now: datetime) -> bool:
 
 def keep_up_if_due(
     home: PipelineHome, *, since: datetime, now: datetime, verdicts_kept: timedelta = VERDICTS_KEPT
-) -> list[Kept]:
+) -> list[UpkeepState]:
     """Do the upkeep of a pipeline's tables if it is due. A look that finds it is not costs one listing of a log, on S3 one opening.
 
     Args:
@@ -342,7 +342,7 @@ def is_listing_due(listed: datetime | None, now: datetime) -> bool:
     return listed is None or not listed <= now < listed + LISTED_EVERY
 
 
-def _do(path: Place, chore: Chore, before: TableShape | None, *, lists: bool) -> Kept:
+def _do(path: Place, chore: Chore, before: TableShape | None, *, lists: bool) -> UpkeepState:
     files = 0 if before is None else before.files
     note = chore.reason
     try:
@@ -353,7 +353,7 @@ def _do(path: Place, chore: Chore, before: TableShape | None, *, lists: bool) ->
     except (LostRaceError, FileNotFoundError) as error:
         deleted, note, is_outrun = 0, f"another writer was faster, tried again next time: {error}", True
     after = shape_of(path)
-    return Kept(chore.table, files, 0 if after is None else after.files, deleted, note, is_outrun)
+    return UpkeepState(chore.table, files, 0 if after is None else after.files, deleted, note, is_outrun)
 
 
 def no_upkeep(home: PipelineHome) -> AbstractContextManager[None]:

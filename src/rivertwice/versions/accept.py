@@ -26,7 +26,7 @@ from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.lineage import head_path
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import Acceptance, Extent
-from rivertwice.versions.model import GONE, LOAD, RECONCILE, WAIT, LeftOut, Proof, Step
+from rivertwice.versions.model import GONE, LOAD, RECONCILE, WAIT, ExcludedWindows, Proof, Step
 from rivertwice.versions.proof import read_proof
 from rivertwice.versions.serve import definition_of
 
@@ -52,7 +52,7 @@ class Exchange:
     after: Extent
     columns_gone: tuple[str, ...]
     columns_added: tuple[str, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[ExcludedWindows, ...]
     proof: Proof
     unready: tuple[Step, ...]
 
@@ -207,7 +207,7 @@ def measure(version: str, table: Place, definition: Definition) -> Extent:
     return Extent(version, found.rows, found.starts, start, end)
 
 
-def _left_out(new: PipelineHome, old: PipelineHome, definition: Definition) -> tuple[LeftOut, ...]:
+def _left_out(new: PipelineHome, old: PipelineHome, definition: Definition) -> tuple[ExcludedWindows, ...]:
     """Return the windows that are served now and begin before the new version's first one."""
     load = read_load(new)
     if load is None:
@@ -217,4 +217,4 @@ def _left_out(new: PipelineHome, old: PipelineHome, definition: Definition) -> t
     )
     if found.first is None:
         return ()
-    return (LeftOut(found.first, from_ms(load.since_ms), found.starts, GONE),)
+    return (ExcludedWindows(found.first, from_ms(load.since_ms), found.starts, GONE),)

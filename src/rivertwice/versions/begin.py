@@ -48,7 +48,7 @@ from rivertwice.timeline.version_records import (
 
 
 @dataclass(frozen=True)
-class Wanted:
+class VersionRequest:
     """A version that is asked for; nothing is stored yet.
 
     Attributes:
@@ -70,7 +70,7 @@ class Wanted:
     way: Way
 
 
-def find_wanted(settings: Settings, pipeline: str, *, recompute: bool = False) -> Wanted:
+def find_wanted(settings: Settings, pipeline: str, *, recompute: bool = False) -> VersionRequest:
     """Return what a new version of a pipeline would be; nothing is written.
 
     Args:
@@ -105,7 +105,7 @@ def find_wanted(settings: Settings, pipeline: str, *, recompute: bool = False) -
     if way.kind == NEVER:
         message = f"{explain_never(way, pipeline)}; nothing was done"
         raise RequestError(message)
-    return Wanted(pipeline, serving, old, new, drawn.id, changes, under_way, way)
+    return VersionRequest(pipeline, serving, old, new, drawn.id, changes, under_way, way)
 
 
 def way_of(settings: Settings, version: Version, serving: str) -> Way:

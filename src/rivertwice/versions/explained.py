@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from rivertwice.backfill.model import BackfillRequest, BackfillView, Component
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, intersect, merge, subtract
 from rivertwice.backfill.reading import stretches_frame, with_sessions
-from rivertwice.backfill.survey import Asked
+from rivertwice.backfill.survey import BackfillScope
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import TimeRange, from_ms
@@ -27,7 +27,7 @@ from rivertwice.definition.fingerprint import compare_fingerprints
 from rivertwice.definition.parts import RECORD, SOURCE
 from rivertwice.engine.views import partition_of
 from rivertwice.timeline.digest import key_texts
-from rivertwice.versions.model import LeftOut
+from rivertwice.versions.model import ExcludedWindows
 from rivertwice.versions.try_compare import differs, judge_rows
 from rivertwice.versions.try_model import CHANGED, LOG, ONLY_NEW, ONLY_OLD, REPEATED, Expected, Side
 from rivertwice.versions.try_run import Pair, changed_view, side_frames
@@ -79,11 +79,11 @@ class Unexplained:
         """The rows that differ."""
         return self.judged.where(differs())
 
-    def without(self, rows: DataFrame, why: str) -> LeftOut | None:
+    def without(self, rows: DataFrame, why: str) -> ExcludedWindows | None:
         """Return rows that cannot be compared as windows that are left out; None if there are none."""
         start = F.unix_millis("_start")
         (row,) = rows.agg(F.count_distinct("_start"), F.min(start), F.max(start)).collect()
-        return LeftOut(from_ms(row[1]), from_ms(row[2] + 1), row[0], why) if row[0] else None
+        return ExcludedWindows(from_ms(row[1]), from_ms(row[2] + 1), row[0], why) if row[0] else None
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Explained:
     """
 
     late: int
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[ExcludedWindows, ...]
     changed: int = 0
     only_new: int = 0
     only_old: int = 0
@@ -106,7 +106,7 @@ class Explained:
     rest: DataFrame | None = None
 
 
-def rest_of(rest: DataFrame, differing: int, left_out: Sequence[LeftOut]) -> Explained:
+def rest_of(rest: DataFrame, differing: int, left_out: Sequence[ExcludedWindows]) -> Explained:
     """Return what remains without a cause.
 
     Args:
@@ -201,7 +201,7 @@ def explain_sessions(case: Unexplained, old_view: BackfillView) -> Explained:
     return rest_of(rest, held, () if left_out is None else (left_out,))
 
 
-def _asked(case: Unexplained) -> Asked | None:
+def _asked(case: Unexplained) -> BackfillScope | None:
     """Return the stretches of the rows that differ, by key; None if there are too many."""
     start, end = F.unix_millis("_start").alias("_low"), F.unix_millis("_end").alias("_high")
     keys = case.definitions[1].keys
@@ -213,7 +213,7 @@ def _asked(case: Unexplained) -> Asked | None:
         key_texts(table, keys), table["_low"].to_pylist(), table["_high"].to_pylist(), strict=True
     ):
         by_key.setdefault(key, []).append((low, max(high, low + 1)))
-    return Asked(by_key={key: merge(ranges) for key, ranges in by_key.items()})
+    return BackfillScope(by_key={key: merge(ranges) for key, ranges in by_key.items()})
 
 
 def _unsettled(view: BackfillView) -> Sequence[Component]:
@@ -304,10 +304,10 @@ def _starts_in(ranges: Sequence[HalfOpenRange]) -> Column:
     return functools.reduce(operator.or_, inside, F.lit(False))
 
 
-def _lost_windows(case: Unexplained, gone: Sequence[HalfOpenRange]) -> list[tuple[int, LeftOut]]:
+def _lost_windows(case: Unexplained, gone: Sequence[HalfOpenRange]) -> list[tuple[int, ExcludedWindows]]:
     """Return the rows that differ in windows whose records are gone, and these windows."""
     if not gone:
         return []
     rows = case.rows.where(_starts_in(gone))
     (row,) = rows.agg(F.count(F.lit(1)), F.count_distinct("_start")).collect()
-    return [(row[0], LeftOut(from_ms(gone[0][0]), from_ms(gone[-1][1]), row[1], GONE))] if row[0] else []
+    return [(row[0], ExcludedWindows(from_ms(gone[0][0]), from_ms(gone[-1][1]), row[1], GONE))] if row[0] else []

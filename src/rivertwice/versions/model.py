@@ -48,7 +48,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class ExcludedWindows:
     """Windows that one version serves and that cannot be compared; `start` and `end` bound their starts."""
 
     start: datetime
@@ -88,7 +88,7 @@ class Parity:
     schema: SchemaChange
     rows: Comparison
     late: int
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[ExcludedWindows, ...]
     reasons: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     by_record: bool = False

@@ -49,7 +49,7 @@ from rivertwice.timeline.served_stamp import follow_stamp
 from rivertwice.versions.begin import require_version, way_of
 from rivertwice.versions.changes import ColumnsChange, Declared, read_changes, undeclared_columns
 from rivertwice.versions.explained import Explained, Unexplained, explain_folds, explain_sessions, explain_windows
-from rivertwice.versions.model import GONE, LeftOut, Parity, Proof
+from rivertwice.versions.model import GONE, ExcludedWindows, Parity, Proof
 from rivertwice.versions.proof import read_proof
 from rivertwice.versions.try_compare import count_judged, find_examples, judge_rows, kept
 from rivertwice.versions.try_model import Comparison, Expected, SchemaChange, compare_schemas
@@ -274,12 +274,12 @@ def _schema_change(old: _Side, new: _Side) -> SchemaChange:
     return compare_schemas(*kinds)
 
 
-def _older_windows(old: _Side, since_ms: int) -> list[LeftOut]:
+def _older_windows(old: _Side, since_ms: int) -> list[ExcludedWindows]:
     """Return the windows that the old version serves and that begin before the new version's first one."""
     start = F.unix_millis(old.bundle.definition.window.start_column)
     before = old.rows.where(start < F.lit(since_ms)).select(start.alias("start"))
     (row,) = before.agg(F.count_distinct("start"), F.min("start"), F.max("start")).collect()
-    return [LeftOut(from_ms(row[1]), from_ms(row[2] + 1), row[0], GONE)] if row[0] else []
+    return [ExcludedWindows(from_ms(row[1]), from_ms(row[2] + 1), row[0], GONE)] if row[0] else []
 
 
 def _without(rows: Comparison, explained: Explained) -> Comparison:

@@ -19,7 +19,7 @@ from rivertwice.engine.jvm import Spark
 from rivertwice.retention.view import view_retention
 from rivertwice.storage.places import free_bytes
 from rivertwice.timeline.lineage import head_path, load_timeline
-from rivertwice.versions.begin import Wanted, find_wanted
+from rivertwice.versions.begin import VersionRequest, find_wanted
 from rivertwice.versions.changes import changes_path
 
 
@@ -108,7 +108,7 @@ def require_readable(settings: Settings, pipeline: str, *, recompute: bool) -> N
     _plan_stream_load(settings, find_wanted(settings, pipeline, recompute=recompute))
 
 
-def _plan_stream_load(settings: Settings, wanted: Wanted) -> StreamLoadPlan | None:
+def _plan_stream_load(settings: Settings, wanted: VersionRequest) -> StreamLoadPlan | None:
     new = wanted.new.definition
     if find_load_obstacle(new) is None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rivertwice.core.homes import PipelineHome
-from rivertwice.reconcile.seals.look import Look, find_broken, look_at_changes, new_publications
+from rivertwice.reconcile.seals.look import ChangesSinceSeal, find_broken, look_at_changes, new_publications
 from rivertwice.versions.model import Proof
 
 
@@ -12,7 +12,7 @@ def read_proof(home: PipelineHome) -> Proof:
     return prove(home.root.name, look_at_changes(home))
 
 
-def prove(name: str, look: Look) -> Proof:
+def prove(name: str, look: ChangesSinceSeal) -> Proof:
     """Return what a look proves of a version. Pure."""
     seal = look.seal
     again = f"run `rivertwice reconcile {name}`"

@@ -21,11 +21,11 @@ from rivertwice.versions.try_model import (
     ONLY_NEW,
     ONLY_OLD,
     REPEATED,
-    Change,
     ColumnChange,
     Comparison,
     Example,
     Expected,
+    RowChange,
 )
 
 OLD, NEW = "_old", "_new"
@@ -287,14 +287,14 @@ def _values(
     columns: Sequence[str],
     sides: Mapping[str, Sequence[str]],
     fields: Mapping[tuple[str, str], str],
-) -> dict[str, Change]:
+) -> dict[str, RowChange]:
     if row["_kind"] == REPEATED:
-        return {"(rows)": Change(row[f"_n{OLD}"], row[f"_n{NEW}"])}
+        return {"(rows)": RowChange(row[f"_n{OLD}"], row[f"_n{NEW}"])}
     if row["_kind"] == CHANGED:
         names = [name for name, differs in zip(columns, row["_differs"], strict=True) if differs]
     else:
         names = list(sides[NEW] if row["_kind"] == ONLY_NEW else sides[OLD])
     return {
-        name: Change(*(row[fields[side, name]] if (side, name) in fields else None for side in (OLD, NEW)))
+        name: RowChange(*(row[fields[side, name]] if (side, name) in fields else None for side in (OLD, NEW)))
         for name in names
     }

@@ -59,7 +59,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class TrialRange:
     """What both definitions were run over.
 
     Attributes:
@@ -131,7 +131,7 @@ class ColumnChange:
 
 
 @dataclass(frozen=True)
-class Change:
+class RowChange:
     """Two values of a column; None also stands for a side that has no such row."""
 
     old: Any
@@ -153,7 +153,7 @@ class Example:
     window_start: datetime
     window_end: datetime
     key: Mapping[str, Any]
-    values: Mapping[str, Change]
+    values: Mapping[str, RowChange]
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class Trial:
     old: Version
     new: Version
     changes: tuple[str, ...]
-    stretch: Stretch | None = None
+    stretch: TrialRange | None = None
     schema: SchemaChange | None = None
     rows: Comparison | None = None
 

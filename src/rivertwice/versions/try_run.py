@@ -45,8 +45,8 @@ from rivertwice.versions.try_model import (
     SAME,
     SERVED,
     Side,
-    Stretch,
     Trial,
+    TrialRange,
     TrialRequest,
     Version,
     compare_schemas,
@@ -308,7 +308,7 @@ def _compared_names(definition: Definition) -> list[str]:
     return [name for name in definition.result_columns if name not in (window.start_column, window.end_column)]
 
 
-def _stretch(asked: BackfillRequest, sides: list[Side], records: int, left_out: list[str]) -> Stretch:
+def _stretch(asked: BackfillRequest, sides: list[Side], records: int, left_out: list[str]) -> TrialRange:
     assert asked.range is not None, "the command chose one"
     plans = [side.plan for side in sides if side.plan is not None]
     start, end = asked.range.start, asked.range.end
@@ -316,7 +316,7 @@ def _stretch(asked: BackfillRequest, sides: list[Side], records: int, left_out: 
         start = from_ms(min(plan.ranges[0][0] for plan in plans))
         end = from_ms(max(_end_ms(plan) for plan in plans))
     new = sides[1].plan
-    return Stretch(start, end, 0 if new is None else new.windows, records, tuple(left_out))
+    return TrialRange(start, end, 0 if new is None else new.windows, records, tuple(left_out))
 
 
 def _end_ms(plan: BackfillPlan) -> int:

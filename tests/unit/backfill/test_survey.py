@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from rivertwice.backfill.model import Span, gather_components
-from rivertwice.backfill.survey import MOST_RANGES, Asked, Zone, survey_sessions
+from rivertwice.backfill.survey import MOST_RANGES, BackfillScope, Zone, survey_sessions
 
 GAP = 15
 
@@ -42,7 +42,9 @@ class Log:
         return found
 
 
-def survey(log: Log, asked: Asked, served: Sequence[Span] = (), closed: int = 100_000) -> list[tuple[int, int, int]]:
+def survey(
+    log: Log, asked: BackfillScope, served: Sequence[Span] = (), closed: int = 100_000
+) -> list[tuple[int, int, int]]:
     def near(zone: Zone) -> list[Span]:
         return [one for one in served if any(one.start_us < 1000 * b and 1000 * a < one.end_us for a, b in zone)]
 
@@ -52,24 +54,24 @@ def survey(log: Log, asked: Asked, served: Sequence[Span] = (), closed: int = 10
 
 def test_sessions_within_the_margin_are_read_once() -> None:
     log = Log(a=[100, 110], b=[50])
-    assert survey(log, Asked(times=((105, 106),))) == [(100, 125, 2)]
+    assert survey(log, BackfillScope(times=((105, 106),))) == [(100, 125, 2)]
     assert log.reads == [(((105 - 2 * GAP, 106 + 2 * GAP),), None)]
 
 
 def test_a_chain_is_read_until_it_is_seen_whole() -> None:
     log = Log(a=range(0, 201, 10))
-    assert survey(log, Asked(times=((105, 106),))) == [(0, 215, 21)]
+    assert survey(log, BackfillScope(times=((105, 106),))) == [(0, 215, 21)]
     (first,), (second,) = [zone for zone, _ in log.reads]
     assert first[0] > 0 >= second[0] + GAP
     # What is served of it says how far it goes, and saves a read.
     again = Log(a=range(0, 201, 10))
-    assert survey(again, Asked(times=((105, 106),)), [Span("a", 0, 215_000, 20)]) == [(0, 215, 21)]
+    assert survey(again, BackfillScope(times=((105, 106),)), [Span("a", 0, 215_000, 20)]) == [(0, 215, 21)]
     assert len(again.reads) == 1
 
 
 def test_a_chain_that_is_open_is_not_read_further() -> None:
     log = Log(a=range(0, 201, 10))
-    (found,) = survey(log, Asked(times=((105, 106),)), closed=130)
+    (found,) = survey(log, BackfillScope(times=((105, 106),)), closed=130)
     assert found[1] > 130 - GAP
     assert len(log.reads) == 1
 
@@ -77,20 +79,23 @@ def test_a_chain_that_is_open_is_not_read_further() -> None:
 def test_a_session_that_may_join_a_record_just_outside_is_read_again() -> None:
     #  the record at 100 - 15 lies at the edge of what is read of [100, 101): the session begins there
     log = Log(a=[55, 70, 85, 100])
-    assert survey(log, Asked(times=((100, 101),))) == [(55, 115, 4)]
+    assert survey(log, BackfillScope(times=((100, 101),))) == [(55, 115, 4)]
     assert len(log.reads) == 2
 
 
 def test_only_stale_keys_are_read_each_around_its_own_range() -> None:
     log = Log(a=[100, 1000], b=[100, 1000])
-    assert survey(log, Asked(by_key={"a": ((100, 115),), "b": ((1000, 1015),)})) == [(100, 115, 1), (1000, 1015, 1)]
+    assert survey(log, BackfillScope(by_key={"a": ((100, 115),), "b": ((1000, 1015),)})) == [
+        (100, 115, 1),
+        (1000, 1015, 1),
+    ]
     ((zone, keys),) = log.reads
     assert (len(zone), keys) == (2, {"a", "b"})
 
 
 def test_many_stretches_are_read_as_few() -> None:
     log = Log(a=range(0, 1_000_000, 1000))
-    asked = Asked(by_key={"a": tuple((at, at + 1) for at in range(0, 1_000_000, 1000))})
+    asked = BackfillScope(by_key={"a": tuple((at, at + 1) for at in range(0, 1_000_000, 1000))})
     assert len(survey(log, asked, closed=10_000_000)) == 1000
     assert all(len(zone) <= MOST_RANGES for zone, _ in log.reads)
 

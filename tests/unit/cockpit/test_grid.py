@@ -7,9 +7,9 @@ import pytest
 
 from rivertwice.read.heatmap import (
     WORDS,
+    CellVerdict,
     Columns,
-    Judged,
-    Level,
+    HeatmapLevel,
     Present,
     choose_level,
     count_columns,
@@ -23,14 +23,14 @@ COLUMNS = Columns(0, HOUR, 4)
 Row = tuple[int, int, str, int, int, str]
 
 
-def judged(*rows: Row, names: tuple[str, ...] = ("a", "b")) -> Judged:
+def judged(*rows: Row, names: tuple[str, ...] = ("a", "b")) -> CellVerdict:
     """Verdicts, each as hour, number of the key (-1: all others), word, rows, late records and reason."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * 6
     hours, keys, words, counts, late, reasons = columns
     starts, places, codes, rows_of, late_of = (
         np.array(part, dtype=np.int64) for part in (hours, keys, [WORDS.index(word) for word in words], counts, late)
     )
-    return Judged(starts * HOUR, places, codes, rows_of, late_of, reasons, names)
+    return CellVerdict(starts * HOUR, places, codes, rows_of, late_of, reasons, names)
 
 
 def present(*rows: tuple[int, int, int]) -> Present:
@@ -52,14 +52,14 @@ def test_the_finest_level_that_fits_is_chosen() -> None:
 
 
 def test_a_range_that_ends_within_a_column_shows_all_of_it() -> None:
-    day = Level("day", DAY)
+    day = HeatmapLevel("day", DAY)
     assert count_columns(day, DAY - 1, DAY + 1) == 2
     assert Columns.of(day, DAY - 1, DAY + 1) == Columns(0, DAY, 2)
     assert Columns.of(day, DAY, DAY) == Columns(DAY, DAY, 0)
 
 
 def test_of_too_many_columns_the_newest_are_shown() -> None:
-    assert Columns.of(Level("window", HOUR), 0, 100 * HOUR, most=10) == Columns(90 * HOUR, HOUR, 10)
+    assert Columns.of(HeatmapLevel("window", HOUR), 0, 100 * HOUR, most=10) == Columns(90 * HOUR, HOUR, 10)
 
 
 @pytest.mark.parametrize(

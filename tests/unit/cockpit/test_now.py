@@ -11,7 +11,7 @@ import pytest
 from rivertwice.agent.alert_kinds import KINDS
 from rivertwice.agent.backoff import FailureClass
 from rivertwice.agent.memory import FallBack, Memory
-from rivertwice.read.facts import Facts, Finding, Savepoints, UnfinishedOperation, Windows
+from rivertwice.read.facts import Facts, GateFinding, Savepoints, UnfinishedOperation, Windows
 from rivertwice.read.now import NOT_SERVED, ORDER, decide_now
 from rivertwice.read.problems import BAD, CALM, GOOD, LEVELS, NONE, WARN
 from rivertwice.stream.lease import Owner
@@ -24,7 +24,7 @@ MOVED = Entry(5, HEAD, {"timeline": "t2", "reason": "restore"}, ago(minutes=5))
 LATE = replace(
     VERDICT,
     late_share=0.159,
-    findings=(Finding("warning", "late_share", "15.9%"), Finding("warning", "late_share", "of 0")),
+    findings=(GateFinding("warning", "late_share", "15.9%"), GateFinding("warning", "late_share", "of 0")),
 )
 OLD = "stays right, and gets older: no window that ends after 2026-11-27 02:50:00 UTC is added"
 RESTORE = UnfinishedOperation(
@@ -63,16 +63,16 @@ CASES: list[tuple[str, Facts, str, tuple[str, ...]]] = [
       "70 served rows lack late records, of 400, in the window of 2026-11-26 22:00:00 UTC", "`rivertwice backfill plan flights`")),
     ("late and repaired", replace(WELL, verdict=replace(LATE, stream={"AGREES": 330, "LATE": 70})), WARN,
      ("15.9 % of the records came too late", "missed them in 70 rows; backfills have put right all that is served")),
-    ("late in one partition", replace(WELL, verdict=replace(VERDICT, findings=(Finding("warning", "late_share", "7 % of partition 0 came too late"),))), WARN,
+    ("late in one partition", replace(WELL, verdict=replace(VERDICT, findings=(GateFinding("warning", "late_share", "7 % of partition 0 came too late"),))), WARN,
      ("7 % of partition 0 came too late", "missed them in 0 rows")),
     ("not comparable", replace(WELL, verdict=replace(VERDICT, served={"AGREES": 1, "NOT_COMPARABLE": 9},
-                                                     findings=(Finding("warning", "not_comparable", "9 rows"),))), WARN,
+                                                     findings=(GateFinding("warning", "not_comparable", "9 rows"),))), WARN,
      ("9 served rows cannot be compared", "--verdict NOT_COMPARABLE")),
     ("nothing compared", replace(WELL, verdict=replace(VERDICT, served={"NOT_COMPARABLE": 9}, passed=False,
-                                                       findings=(Finding("critical", "nothing_compared", "9 rows"),))), BAD,
+                                                       findings=(GateFinding("critical", "nothing_compared", "9 rows"),))), BAD,
      ("9 served rows cannot be compared", "none could be compared")),
     ("a finding", replace(WELL, verdict=replace(VERDICT, passed=False, findings=(
-        Finding("warning", "gap", "5 offsets"), Finding("critical", "balance", "3 of 9"), Finding("critical", "balance", "3 of 4")))), BAD,
+        GateFinding("warning", "gap", "5 offsets"), GateFinding("critical", "balance", "3 of 9"), GateFinding("critical", "balance", "3 of 4")))), BAD,
      ("found (balance): 3 of 9 (and 1 more of this kind)", "some records are in no row", "`rivertwice verdicts flights --causes`")),
     ("disk full by its alert", replace(WELL, alerts=(alert("disk_full", pipeline=""),)), BAD,
      ("The disk of the home is full", "since 2026-11-27 02:50:00 UTC", "no new window is added", "free space")),
@@ -208,7 +208,7 @@ def test_an_alert_about_what_is_said_already_is_not_said_again() -> None:
     assert decide_now(facts, NOW).others == ()
     late = replace(WELL, verdict=LATE, alerts=(alert("late_share", "warning"),))
     assert decide_now(late, NOW).others == ()
-    repeated = Finding("warning", "suite", "stays below [late_share: 5 rows do not]", repeats="late_share")
+    repeated = GateFinding("warning", "suite", "stays below [late_share: 5 rows do not]", repeats="late_share")
     by_suite = replace(late, verdict=replace(LATE, findings=(*LATE.findings, repeated)))
     assert decide_now(by_suite, NOW).others == ()
 

@@ -16,7 +16,7 @@ from homes.project import FLIGHTS, make_project
 from homes.savepoint import add_timeline
 from rivertwice.agent.alert_model import AlertCause, Report
 from rivertwice.agent.alert_store import alerts_of
-from rivertwice.agent.ring import Sample, ring_file, write_sample
+from rivertwice.agent.ring import RingSample, ring_file, write_sample
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition, load_definition
 from rivertwice.read import overview
@@ -64,11 +64,11 @@ def test_what_was_read_two_seconds_ago_is_not_read_again(
     settings: Settings, definition: Definition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overview, "KEPT_S", 60.0)
-    first = overview.see(settings, definition, NOW)
+    first = overview.read_cached(settings, definition, NOW)
     write_intent(settings.pipeline(NAME), "running", "test", NOW)
-    assert overview.see(settings, definition, NOW) is first
+    assert overview.read_cached(settings, definition, NOW) is first
     monkeypatch.setattr(overview, "KEPT_S", -1.0)
-    assert overview.see(settings, definition, NOW).facts.stream["desired"] == "running"
+    assert overview.read_cached(settings, definition, NOW).facts.stream["desired"] == "running"
 
 
 def test_twenty_pipelines_cost_less_than_a_hundredth_of_a_core(settings: Settings, definition: Definition) -> None:
@@ -112,7 +112,8 @@ def test_the_lag_of_six_hours_is_thirty_six_points(settings: Settings) -> None:
     assert spark_points(home, NOW) == []
     for minutes in range(0, 300, 1):
         write_sample(
-            ring_file(home), Sample(ago(minutes=minutes), "running", True, {"lag": 900.0 if minutes == 100 else 2.0})
+            ring_file(home),
+            RingSample(ago(minutes=minutes), "running", True, {"lag": 900.0 if minutes == 100 else 2.0}),
         )
     points = spark_points(home, NOW + timedelta(seconds=60))
     assert len(points) == 36

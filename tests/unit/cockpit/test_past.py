@@ -15,7 +15,7 @@ from rivertwice.core.instants import from_ms
 from rivertwice.core.settings import Settings
 from rivertwice.read.backfills import list_of_backfills
 from rivertwice.read.cell_rows import explain_for_page, read_cell
-from rivertwice.read.heatmap import Asked, read_heatmap
+from rivertwice.read.heatmap import HeatmapQuery, read_heatmap
 from rivertwice.read.lateness import read_lateness
 from rivertwice.read.selection import describe_backfill
 from rivertwice.read.trouble import describe_correctness
@@ -33,13 +33,13 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 @pytest.mark.parametrize("pair", ["served", "stream"])
 @pytest.mark.parametrize("level", ["window", "day", "month"])
 def test_columns_count_what_the_newest_reconcile_counted(settings: Settings, pair: str, level: str) -> None:
-    shown = read_heatmap(settings, "p", Asked(pair=pair, level=level))
+    shown = read_heatmap(settings, "p", HeatmapQuery(pair=pair, level=level))
     counted = {word: sum(numbers) for word, numbers in shown["columns"].items()}
     assert counted == {word: number for word, number in shown["counts"].items() if number}
 
 
 def test_each_served_row_of_a_closed_window_has_a_letter(settings: Settings) -> None:
-    shown = read_heatmap(settings, "p", Asked(level="window"))
+    shown = read_heatmap(settings, "p", HeatmapQuery(level="window"))
     assert shown["count"] == 3 * PAST.days
     assert {len(line) for line in shown["letters"]} == {shown["count"]}
     closed = [line[: 3 * PAST.closed] for line in shown["letters"]]
@@ -49,7 +49,7 @@ def test_each_served_row_of_a_closed_window_has_a_letter(settings: Settings) -> 
 
 
 def test_the_worst_key_is_first_and_the_rest_comes_by_pages(settings: Settings) -> None:
-    pages = [read_heatmap(settings, "p", Asked(skip=skip, limit=2)) for skip in (0, 2)]
+    pages = [read_heatmap(settings, "p", HeatmapQuery(skip=skip, limit=2)) for skip in (0, 2)]
     labels = [key["label"] for page in pages for key in page["keys"]]
     assert labels[:2] == ["k000", "k003"]  # a DEFECT, and one that cannot be compared
     assert sorted(labels) == PAST.names
@@ -58,12 +58,14 @@ def test_the_worst_key_is_first_and_the_rest_comes_by_pages(settings: Settings) 
 
 
 def test_keys_are_found_by_their_text(settings: Settings) -> None:
-    assert [key["label"] for key in read_heatmap(settings, "p", Asked(text="K002"))["keys"]] == ["k002"]
-    assert read_heatmap(settings, "p", Asked(text="%"))["keys"] == []
+    assert [key["label"] for key in read_heatmap(settings, "p", HeatmapQuery(text="K002"))["keys"]] == ["k002"]
+    assert read_heatmap(settings, "p", HeatmapQuery(text="%"))["keys"] == []
 
 
 def test_a_range_shows_its_columns_alone(settings: Settings) -> None:
-    shown = read_heatmap(settings, "p", Asked(start=from_ms(start_of(3)), end=from_ms(start_of(4)), level="window"))
+    shown = read_heatmap(
+        settings, "p", HeatmapQuery(start=from_ms(start_of(3)), end=from_ms(start_of(4)), level="window")
+    )
     assert (shown["start_ms"], shown["count"]) == (start_of(3), 3)
 
 
@@ -79,7 +81,7 @@ def test_no_row_of_a_window_that_is_not_shown_is_read(settings: Settings, monkey
 
     monkeypatch.setattr(delta, "read", watched)
     low, high = from_ms(start_of(3)), from_ms(start_of(5))
-    read_heatmap(settings, "p", Asked(start=low, end=high))
+    read_heatmap(settings, "p", HeatmapQuery(start=low, end=high))
     assert starts
     assert low <= min(starts)
     assert max(starts) < high
@@ -87,9 +89,9 @@ def test_no_row_of_a_window_that_is_not_shown_is_read(settings: Settings, monkey
 
 def test_what_is_unknown_is_refused_with_what_there_is(settings: Settings) -> None:
     with pytest.raises(RequestError, match="served or stream"):
-        read_heatmap(settings, "p", Asked(pair="other"))
+        read_heatmap(settings, "p", HeatmapQuery(pair="other"))
     with pytest.raises(RequestError, match="window, day, month"):
-        read_heatmap(settings, "p", Asked(level="year"))
+        read_heatmap(settings, "p", HeatmapQuery(level="year"))
 
 
 def test_the_list_has_causes_and_counts_what_was_repaired(settings: Settings) -> None:
@@ -164,7 +166,7 @@ def test_the_end_of_a_chain_of_runs_says_what_a_full_run_says(settings: Settings
 def test_a_pipeline_that_never_ran_has_an_empty_tab(tmp_path: Path) -> None:
     made = make_past(tmp_path, PAST, ())
     (made.definitions / "q").mkdir(parents=True)
-    for read in (lambda: read_heatmap(made, "q", Asked()), lambda: describe_correctness(made, "q")):
+    for read in (lambda: read_heatmap(made, "q", HeatmapQuery()), lambda: describe_correctness(made, "q")):
         assert read()["run"] is None
     assert read_lateness(made, "q", None, None)["bars"] == []
 

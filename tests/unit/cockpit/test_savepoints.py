@@ -18,7 +18,7 @@ from rivertwice.read.savepoints import (
     SOON,
     UNKNOWN,
     UNTIL,
-    World,
+    SavepointInputs,
     decide_proof_race,
     decide_race,
     describe_operation,
@@ -156,12 +156,12 @@ def test_after_a_rewind_an_older_savepoint_is_off_the_path(home: tuple[Settings,
     assert "is a rewind" in found["obstacles"]["restore"]
 
 
-def world(**changes: Any) -> World:
+def world(**changes: Any) -> SavepointInputs:
     values: dict[str, Any] = {
         "path": [Segment("t1", 0, None)], "fingerprint": FINGERPRINT, "committed": CommittedBatches.of([row(b) for b in range(9)]),
         "measured": None, "oldest": 0, "protected": {}, "batch_s": None,
     }  # fmt: skip
-    return World(**{**values, **changes})
+    return SavepointInputs(**{**values, **changes})
 
 
 def test_what_would_be_refused_is_said_before_it_is_asked_for() -> None:

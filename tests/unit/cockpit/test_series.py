@@ -13,11 +13,11 @@ import pytest
 from homes.ledger import ledger_row
 from homes.project import make_project
 from homes.savepoint import add_timeline
-from rivertwice.agent.ring import Sample, ring_file, write_sample
+from rivertwice.agent.ring import RingSample, ring_file, write_sample
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import to_iso, to_ms
 from rivertwice.core.settings import Settings
-from rivertwice.read.marks import MOST, Mark, ends_of, find_marks, restarts_of, select_marks
+from rivertwice.read.marks import MOST, CurveEvent, ends_of, find_marks, restarts_of, select_marks
 from rivertwice.read.series import describe_series, from_batches
 from rivertwice.timeline.committed import table_of
 from rivertwice.timeline.ledger import append_ledger
@@ -54,7 +54,9 @@ def test_a_peak_of_one_sample_is_seen_in_a_week(settings: Settings) -> None:
     home = settings.pipeline(NAME)
     for minutes in range(0, 120, 2):
         lag = 9_000.0 if minutes == 60 else 1.0
-        write_sample(ring_file(home), Sample(ago(minutes=minutes), "running", True, {"lag": lag}, {"t/0": int(lag)}))
+        write_sample(
+            ring_file(home), RingSample(ago(minutes=minutes), "running", True, {"lag": lag}, {"t/0": int(lag)})
+        )
     for name in ("6h", "24h", "7d"):
         series = describe_series(home, name, ["t/0"], NOW)
         assert max(known(series, "lag").values()) == 9_000
@@ -67,7 +69,7 @@ def test_a_peak_of_one_sample_is_seen_in_a_week(settings: Settings) -> None:
 def test_steps_without_a_sample_are_gaps(settings: Settings) -> None:
     home = settings.pipeline(NAME)
     for minutes in (0, 30):
-        write_sample(ring_file(home), Sample(ago(minutes=minutes), "running", True, {"lag": 5.0}))
+        write_sample(ring_file(home), RingSample(ago(minutes=minutes), "running", True, {"lag": 5.0}))
     series = describe_series(home, "1h", [], NOW)
     assert set(known(series, "lag")) == {-1, -151}
     assert [state for state in series["states"] if state] == ["running", "running"]
@@ -83,7 +85,7 @@ def test_the_ledger_has_what_happened_before_the_agent_kept_samples(settings: Se
     home = settings.pipeline(NAME)
     add_timeline(home, "t1")
     append_ledger(home, [batch(1, 50), batch(2, 49.99), batch(3, 10)])
-    write_sample(ring_file(home), Sample(ago(minutes=10), "running", True, {"read_per_s": 77.0, "batch_s": 9.0}))
+    write_sample(ring_file(home), RingSample(ago(minutes=10), "running", True, {"read_per_s": 77.0, "batch_s": 9.0}))
     series = describe_series(home, "1h", [], NOW)
     read, seconds = known(series, "read_per_s"), known(series, "batch_s")
     assert read[-251] + read.get(-250, 0) == 20.0, "two batches of 120 records in a step of 12 s"
@@ -121,11 +123,11 @@ def test_ends_of_drivers_are_the_pipeline_s_and_torn_lines_are_left_out() -> Non
         json.dumps({"kind": "exit"}),
         '["exit"]',
     ]
-    assert list(ends_of(lines, NAME)) == [Mark(NOW, "end", "the driver ended as killed: return code -9")]
+    assert list(ends_of(lines, NAME)) == [CurveEvent(NOW, "end", "the driver ended as killed: return code -9")]
 
 
 def test_marks_are_of_the_range_and_the_newest() -> None:
-    marks = [Mark(ago(minutes=minutes), "end", str(minutes)) for minutes in range(MOST + 50)]
+    marks = [CurveEvent(ago(minutes=minutes), "end", str(minutes)) for minutes in range(MOST + 50)]
     chosen = select_marks(marks, ago(hours=9), NOW)
     assert len(chosen) == MOST
     assert (chosen[0].text, chosen[-1].text) == (str(MOST), "1")

@@ -15,7 +15,7 @@ from homes.delivery import DeliveryHome, fill, fold, hour_rows
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import LedgerError
 from rivertwice.deliver import deliver as deliver_module
-from rivertwice.deliver.model import DeliveredColumns, Parcel, Position, StepPart
+from rivertwice.deliver.model import DeliveredColumns, DeliveryBatch, Position, StepPart
 from rivertwice.deliver.note import Note, read_note, write_note
 from rivertwice.deliver.plan import check_continued, position_inside
 from rivertwice.deliver.refusals import RefusedRecord, SetAside, none_aside
@@ -39,7 +39,7 @@ class Small:
     def open(self, shape: DeliveredColumns, schema: pa.Schema) -> Position | None:
         return position_from_json(self.position)[0] if self.position else None
 
-    def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
+    def deliver(self, parcel: DeliveryBatch, set_aside: SetAside = none_aside) -> None:
         count = len(parcel.records) if parcel.part_of is None else min(self.most, len(parcel.records))
         refused = [RefusedRecord(each, "no") for each in parcel.records[:count] if each.values[3] in self.refuse]
         set_aside(refused, count)

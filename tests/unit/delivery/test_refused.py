@@ -19,7 +19,7 @@ from rivertwice.cli.main import cli
 from rivertwice.core.errors import ConfigError, LedgerError
 from rivertwice.deliver import deliver as deliver_module
 from rivertwice.deliver.aside import AsideStore
-from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, Parcel, Position
+from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, DeliveryBatch, Position
 from rivertwice.deliver.note import only_deliverer
 from rivertwice.deliver.refusals import Aside, RefusedRecord, SetAside, after_step, fit, isolate, none_aside
 from rivertwice.deliver.wire import position_from_json, position_to_json, value_text
@@ -43,7 +43,7 @@ class Picky:
     def open(self, shape: DeliveredColumns, schema: pa.Schema) -> Position | None:
         return position_from_json(self.position)[0] if self.position else None
 
-    def deliver(self, parcel: Parcel, set_aside: SetAside = none_aside) -> None:
+    def deliver(self, parcel: DeliveryBatch, set_aside: SetAside = none_aside) -> None:
         refused = [RefusedRecord(one, f"value {one.values[3]}") for one in parcel.records if self._refuses(one)]
         set_aside(refused)
         if self.kill:
@@ -57,7 +57,7 @@ class Picky:
     def _refuses(self, record: DeliveredRecord) -> bool:
         return record.op != "withdraw" and record.values[3] in self.refuse
 
-    def _take(self, parcel: Parcel, record: DeliveredRecord) -> None:
+    def _take(self, parcel: DeliveryBatch, record: DeliveredRecord) -> None:
         """Fold as any consumer does, and check what the record says of the row before it."""
         told = json.loads(value_text(parcel.shape, record, parcel.after))
         before = self.rows.get(record.key)

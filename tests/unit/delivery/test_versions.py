@@ -16,7 +16,7 @@ from homes.delivery import DeliveryHome
 from rivertwice.core.errors import RequestError
 from rivertwice.core.settings import Settings
 from rivertwice.deliver.deliver import Delivered, Deliverer
-from rivertwice.deliver.model import WITHDRAW, DeliveredRecord, Parcel, Position
+from rivertwice.deliver.model import WITHDRAW, DeliveredRecord, DeliveryBatch, Position
 from rivertwice.deliver.note import read_note
 from rivertwice.deliver.status import sinks_of, view_delivery
 from rivertwice.deliver.wire import position_from_json, position_to_json, value_text
@@ -33,12 +33,12 @@ class Folding:
         self.position: Position | None = None
         self.rows: dict[str, DeliveredRecord] = {}
         self.sent: list[DeliveredRecord] = []
-        self.parcels: list[Parcel] = []
+        self.parcels: list[DeliveryBatch] = []
 
     def open(self, *_: object) -> Position | None:
         return self.position
 
-    def deliver(self, parcel: Parcel, set_aside: object = None) -> None:
+    def deliver(self, parcel: DeliveryBatch, set_aside: object = None) -> None:
         del set_aside
         assert parcel.before == self.position
         for record in parcel.records:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rivertwice.read.explain import choose_acts
-from rivertwice.read.explain_model import Address, DeadRecord, Verdict, judge_age
+from rivertwice.read.explain_model import Address, DeadRecord, ExplainedVerdict, judge_age
 from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, OPEN
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -18,8 +18,8 @@ BACKFILL = "rivertwice backfill run sums --from 2026-01-01T00:00:00Z --to 2026-0
 RECONCILE = "rivertwice reconcile sums"
 
 
-def verdict(word: str, *, pair: str = "served", stale: str | None = None) -> Verdict:
-    return Verdict(pair, word, "", "r1", START, 60.0, stale)
+def verdict(word: str, *, pair: str = "served", stale: str | None = None) -> ExplainedVerdict:
+    return ExplainedVerdict(pair, word, "", "r1", START, 60.0, stale)
 
 
 def letter(state: str, *, amendment: int | None = None, of_row: bool | None = None) -> DeadRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rivertwice.read.explain_model import Change, Closing, EmittedRow, HeadMove, PublishedRow, State, tell_history
+from rivertwice.read.explain_model import Closing, EmittedRow, HeadMove, NumberChange, PublishedRow, State, tell_history
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -27,7 +27,7 @@ def published(seq: int, total: int | None, *, serves: bool = True) -> PublishedR
     return PublishedRow(seq, f"bf-{seq}", at(100 + seq), "late record", serves, values)
 
 
-def shown(changes: tuple[Change, ...]) -> list[tuple[str, int | None, tuple[str, ...]]]:
+def shown(changes: tuple[NumberChange, ...]) -> list[tuple[str, int | None, tuple[str, ...]]]:
     return [(each.state, None if each.values is None else each.values["total"], each.changed) for each in changes]
 
 

@@ -12,8 +12,8 @@ from rivertwice.core.instants import from_ms
 from rivertwice.log.leases import (
     NO_CLOCK,
     Clock,
-    Level,
     LogState,
+    RaceLevel,
     RetentionClaim,
     clock_at,
     first_at_risk,
@@ -56,8 +56,8 @@ def test_what_nobody_has_is_lost_and_named_first() -> None:
     stream = RetentionClaim("stream t1", "stream", {0: (5, None)}, kafka_only=True)
     leases = view_leases([claim(0, 60), stream], log(stamps=stamped(40, HOUR)), NOW)
     assert [(one.holder, one.lost, one.level) for one in leases] == [
-        ("stream t1", 15, Level.LOST),
-        ("savepoint s", 0, Level.OK),
+        ("stream t1", 15, RaceLevel.LOST),
+        ("savepoint s", 0, RaceLevel.OK),
     ]
     assert worst_of(leases) == leases[0]
     assert (leases[1].archived, leases[1].kafka) == (40, 20)
@@ -67,7 +67,7 @@ def test_a_hole_between_archive_and_kafka_is_lost() -> None:
     #  archive |====|          [0, 40)
     #  Kafka             |====|  [60, 100)
     (lease,) = view_leases([claim(0, 100)], log(begin={0: 60}, stamps=stamped(60, HOUR)), NOW)
-    assert (lease.archived, lease.kafka, lease.lost, lease.level) == (40, 40, 20, Level.LOST)
+    assert (lease.archived, lease.kafka, lease.lost, lease.level) == (40, 40, 20, RaceLevel.LOST)
 
 
 def test_time_runs_out_in_steps_and_only_for_what_the_archive_lacks() -> None:
@@ -75,14 +75,20 @@ def test_time_runs_out_in_steps_and_only_for_what_the_archive_lacks() -> None:
     for hours in (1, 4, 6, 9.5, 30):
         (lease,) = view_leases([claim(30, 90)], log(stamps=stamped(40, hours * HOUR)), NOW)
         levels[hours] = lease.level
-    assert levels == {1: Level.OK, 4: Level.OK, 6: Level.WARNING, 9.5: Level.CRITICAL, 30: Level.CRITICAL}
+    assert levels == {
+        1: RaceLevel.OK,
+        4: RaceLevel.OK,
+        6: RaceLevel.WARNING,
+        9.5: RaceLevel.CRITICAL,
+        30: RaceLevel.CRITICAL,
+    }
     (safe,) = view_leases([claim(0, 40)], log(stamps=stamped(40, 30 * HOUR)), NOW)
-    assert (safe.level, safe.clock) == (Level.OK, NO_CLOCK)
+    assert (safe.level, safe.clock) == (RaceLevel.OK, NO_CLOCK)
 
 
 def test_a_topic_kept_for_ever_has_no_clock() -> None:
     (lease,) = view_leases([claim(30, 90)], log(retention=None, stamps=stamped(40, 1000 * HOUR)), NOW)
-    assert (lease.level, lease.clock) == (Level.OK, NO_CLOCK)
+    assert (lease.level, lease.clock) == (RaceLevel.OK, NO_CLOCK)
 
 
 def test_the_clock_of_bytes_is_what_is_free_over_the_measured_pace() -> None:
@@ -109,7 +115,7 @@ def test_every_offset_of_a_claim_is_archived_in_kafka_only_or_lost(
     in_kafka = [o for o in offsets if o not in in_archive and kept[0] <= o < kept[1]]
     assert (lease.archived, lease.kafka) == (len(in_archive), len(in_kafka))
     assert lease.lost == len(offsets) - len(in_archive) - len(in_kafka)
-    assert (lease.level is Level.LOST) == (lease.lost > 0)
+    assert (lease.level is RaceLevel.LOST) == (lease.lost > 0)
 
 
 def test_older_segments_of_the_archive_are_served_and_their_hole_is_lost() -> None:
@@ -130,14 +136,14 @@ def test_the_levels_change_below_their_limits_and_not_at_them() -> None:
     for age in (5 * HOUR, 5.001 * HOUR, 9 * HOUR, 9.001 * HOUR):
         (lease,) = view_leases([claim(40, 90)], log(stamps=stamped(40, age)), NOW)
         levels.append(lease.level)
-    assert levels == [Level.OK, Level.WARNING, Level.WARNING, Level.CRITICAL]
+    assert levels == [RaceLevel.OK, RaceLevel.WARNING, RaceLevel.WARNING, RaceLevel.CRITICAL]
 
 
 def test_a_claim_without_end_reaches_kafkas_end_and_an_older_one_is_empty() -> None:
     (lease,) = view_leases([claim(50, None)], log(), NOW)
     assert (lease.start, lease.end, lease.kafka) == (50, 100, 50)
     (lease,) = view_leases([claim(120, None)], log(), NOW)
-    assert (lease.start, lease.end, lease.kafka, lease.lost, lease.level) == (120, 120, 0, 0, Level.OK)
+    assert (lease.start, lease.end, lease.kafka, lease.lost, lease.level) == (120, 120, 0, 0, RaceLevel.OK)
 
 
 def test_what_an_older_segment_of_the_archive_holds_is_not_lost() -> None:
@@ -181,7 +187,12 @@ def test_a_record_from_the_future_has_all_its_time_left() -> None:
 
 
 def test_the_levels_are_four_and_the_worse_is_the_larger() -> None:
-    assert [(level.name, level.value) for level in Level] == [("OK", 0), ("WARNING", 1), ("CRITICAL", 2), ("LOST", 3)]
+    assert [(level.name, level.value) for level in RaceLevel] == [
+        ("OK", 0),
+        ("WARNING", 1),
+        ("CRITICAL", 2),
+        ("LOST", 3),
+    ]
 
 
 def test_a_topic_that_may_keep_no_byte_has_no_time_left() -> None:

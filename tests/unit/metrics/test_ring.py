@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from rivertwice.agent import ring
-from rivertwice.agent.ring import CURVES, HEAD, LEVELS, SIZE, SLOT, SLOTS, Sample, lags_of, read_level, write_sample
+from rivertwice.agent.ring import CURVES, HEAD, LEVELS, SIZE, SLOT, SLOTS, RingSample, lags_of, read_level, write_sample
 
 NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)
 HOUR, SIX, DAY, WEEK = LEVELS
 
 
-def sample(at: datetime, lag: float = 0.0, **changes: object) -> Sample:
+def sample(at: datetime, lag: float = 0.0, **changes: object) -> RingSample:
     values = {"state": "running", "wanted": True, "values": {"lag": lag}, "parts": {}}
-    return Sample(at, **{**values, **changes})  # type: ignore[arg-type]
+    return RingSample(at, **{**values, **changes})  # type: ignore[arg-type]
 
 
 def test_a_step_keeps_the_least_the_largest_and_the_mean(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from rivertwice.airflow import repair_steps
 from rivertwice.airflow.alerts import Place, ReportedError, report_gate
 from rivertwice.airflow.dag_names import reconcile_of
 from rivertwice.airflow.web_alerts import keep_why
-from rivertwice.airflow.web_registry import Asked
+from rivertwice.airflow.web_registry import ActRequest
 from rivertwice.backfill.store import load_plan
 from rivertwice.core.errors import LogGapError
 from rivertwice.core.instants import utc_now
@@ -265,7 +265,7 @@ def test_a_declined_repair_is_acknowledged_and_not_asked_for_again(run: Run) -> 
     run.reconcile("rc-1", [(0, "LATE")])
     run.do("find", "p")
     run.xcoms["approve"] = NO
-    answered = Asked("p", "repair.decline", "abcdefgh", "the source sends it again tomorrow", {"run": RUN}, "ada")
+    answered = ActRequest("p", "repair.decline", "abcdefgh", "the source sends it again tomorrow", {"run": RUN}, "ada")
     keep_why(run.settings, answered)
     keep_why(run.settings, replace(answered, fields={"run": "another"}))  # that of a run without a repair is not kept
     assert [record.answer for record in read_repairs(run.home)] == ["the source sends it again tomorrow"]

@@ -21,7 +21,7 @@ from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import read_versions
 from rivertwice.versions.comparisons import store_comparison
 from rivertwice.versions.serve import read_switches
-from rivertwice.versions.try_model import Change, Comparison, Example
+from rivertwice.versions.try_model import Comparison, Example, RowChange
 
 pytestmark = pytest.mark.airflow
 RUN = "manual__2026-11-26T02:00:00+00:00"
@@ -130,7 +130,7 @@ def test_a_refused_comparison_fails_the_run_with_its_reasons(run: Run) -> None:
 def test_a_refusal_names_the_window_of_an_example_and_no_value_of_it(run: Run) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    row = Example("changed", AT, AT + timedelta(hours=1), {"k": "ann"}, {"n": Change(7, 107)})
+    row = Example("changed", AT, AT + timedelta(hours=1), {"k": "ann"}, {"n": RowChange(7, 107)})
     rows = Comparison(1, 1, changed=1, windows=1, windows_differing=1, declared=(0,), examples=(row,))
     with pytest.raises(AirflowFailException) as no:
         run.found(reasons=("1 row differs without a cause",), rows=rows)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rivertwice.definition.folds import Fields, FoldValueError, settle
+from rivertwice.definition.folds import Fields, FoldValueError, coerce_value
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KINDS = ["string", "boolean", "int", "bigint", "double", "decimal(12,2)", "decimal(38,0)", "decimal(3,3)", "timestamp", "json"]  # fmt: skip
@@ -40,7 +40,7 @@ def plain_dump(types: Mapping[str, str], values: Mapping[str, Any]) -> str:
 
 
 def plain_settle(types: Mapping[str, str], values: Any) -> dict[str, Any]:
-    return {name: settle(name, kind, values.get(name)) for name, kind in types.items()}
+    return {name: coerce_value(name, kind, values.get(name)) for name, kind in types.items()}
 
 
 def result(act: Callable[[], Any]) -> tuple[str, Any]:
@@ -112,6 +112,6 @@ def test_the_users_decimal_context_changes_no_settled_value() -> None:
     with decimal.localcontext() as context:
         context.prec = 2
         context.traps[decimal.InvalidOperation] = False
-        assert settle("x", "decimal(12,2)", 123456) == Decimal("123456.00")
+        assert coerce_value("x", "decimal(12,2)", 123456) == Decimal("123456.00")
         with pytest.raises(FoldValueError, match="no decimal"):
-            settle("x", "decimal(3,2)", Decimal("12.34"))
+            coerce_value("x", "decimal(3,2)", Decimal("12.34"))

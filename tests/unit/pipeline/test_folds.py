@@ -16,7 +16,7 @@ from rivertwice.core.errors import DefinitionError, FoldError, RequestError
 from rivertwice.definition.definition import parse_files
 from rivertwice.definition.fingerprint import compare_fingerprints, fingerprint_of
 from rivertwice.definition.fold_code import check_fold, normalise_fold
-from rivertwice.definition.folds import Fields, FoldRun, FoldValueError, settle
+from rivertwice.definition.folds import Fields, FoldRun, FoldValueError, coerce_value
 from rivertwice.definition.kinds.stateful import FOREVER_MS
 from rivertwice.definition.lint import TopicFacts, contract_of, lint_definition
 from rivertwice.engine.folds import fold_spec
@@ -232,7 +232,7 @@ TYPES = {
 def test_a_value_is_the_same_after_it_was_written_and_read(kind: str) -> None:
     @given(st.none() | TYPES[kind])
     def check(value: Any) -> None:
-        settled = settle("x", kind, value)
+        settled = coerce_value("x", kind, value)
         fields = Fields({"x": kind})
         found = fields.load(fields.dump({"x": settled}))["x"]
         assert found == settled == value
@@ -261,7 +261,7 @@ def test_a_value_is_the_same_after_it_was_written_and_read(kind: str) -> None:
 )
 def test_a_value_that_would_lose_something_is_refused(kind: str, value: Any) -> None:
     with pytest.raises(FoldValueError, match=r"x is .*(;|JSON)"):
-        settle("x", kind, value)
+        coerce_value("x", kind, value)
 
 
 def test_a_backfill_refuses_a_fold_by_name() -> None:

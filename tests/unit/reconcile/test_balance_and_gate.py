@@ -8,7 +8,7 @@ import pytest
 
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.gate import Gate, GateAlert, GateInput, SuiteOutcome, decide_gate, warn_of_foreign
-from rivertwice.reconcile.model import Account, Finding, PairCount, balance_partitions, balance_total
+from rivertwice.reconcile.model import Account, DefectFinding, PairCount, balance_partitions, balance_total
 
 P0, P1 = Part("flights", 0), Part("flights", 1)
 PAIRS = [
@@ -82,7 +82,7 @@ def test_a_pair_without_comparison_fails_the_gate_unless_declared() -> None:
 
 @pytest.mark.proves("guarantees.md#folds-and-views")
 def test_a_finding_fails_the_gate() -> None:
-    gate = decide_gate(replace(INPUT, findings=[Finding("ledger", "ledger of batch 4: read is 1")]))
+    gate = decide_gate(replace(INPUT, findings=[DefectFinding("ledger", "ledger of batch 4: read is 1")]))
     assert kinds(gate) == [("critical", "finding")]
     assert not gate.passed
 
@@ -102,7 +102,10 @@ def test_a_foreign_commit_is_a_warning_of_a_gate_that_passes() -> None:
 
 def test_a_changed_served_row_is_named_twice_and_is_one_alert() -> None:
     """A published row that another program changed is a DEFECT, and it is not what the corrections give."""
-    findings = [Finding("served", "the row k is served as 13, the corrections give 12"), Finding("ledger", "read is 1")]
+    findings = [
+        DefectFinding("served", "the row k is served as 13, the corrections give 12"),
+        DefectFinding("ledger", "read is 1"),
+    ]
     gate = decide_gate(replace(INPUT, counts={"served": {"DEFECT": 1}}, findings=findings))
     assert [(alert.kind, alert.repeats) for alert in gate.alerts] == [
         ("defect", ""),

@@ -14,7 +14,7 @@ from homes.ledger import NOW
 from rivertwice.core.instants import EPOCH
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.columns import Contents, check_dead_columns, check_late_columns
-from rivertwice.reconcile.copies import Copies
+from rivertwice.reconcile.copies import PublishedCopies
 from rivertwice.reconcile.model import LateRow, RowId
 from rivertwice.reconcile.view import DefinitionVersion, HeadView
 from rivertwice.timeline.lineage import Timeline
@@ -58,7 +58,7 @@ class View:
     dead: pa.Table | None = None
     rows: list[Row] = field(default_factory=lambda: [Row()])
     groups: tuple[int, ...] = (0,)
-    copies: Copies = field(default_factory=lambda: Copies(timelines={"t1": LINE}))
+    copies: PublishedCopies = field(default_factory=lambda: PublishedCopies(timelines={"t1": LINE}))
     index: dict[tuple[str, int], int] = field(default_factory=lambda: {("t1", 5): 0})
 
     @property

@@ -14,16 +14,22 @@ from homes.backfill import HOUR, emitted, result
 from homes.ledger import NOW, ledger_row
 from rivertwice.backfill.model import BackfillPlan
 from rivertwice.core.instants import from_ms
-from rivertwice.reconcile.copies import Copies, check_ledger_copies, check_publications, check_served_rows, heal_rows
+from rivertwice.reconcile.copies import (
+    PublishedCopies,
+    check_ledger_copies,
+    check_publications,
+    check_served_rows,
+    heal_rows,
+)
 from rivertwice.reconcile.frames import addresses
-from rivertwice.reconcile.model import Finding, RowColumns
+from rivertwice.reconcile.model import DefectFinding, RowColumns
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.serving import Publication, select_served
 
 ROWS: list[LedgerRow] = [ledger_row(number) for number in range(4)]
 LINE = Timeline("p", "t1", None, 0, {}, "b", {}, "c", {"flights": "id"}, NOW)
-COPIES = Copies(
+COPIES = PublishedCopies(
     commits=ROWS,
     table=frozenset(("t1", number) for number in range(4)),
     timelines={"t1": LINE},
@@ -33,7 +39,7 @@ COPIES = Copies(
 OLD = replace(COPIES, commits=())
 
 
-def check(rows: list[LedgerRow], copies: Copies = COPIES) -> list[str]:
+def check(rows: list[LedgerRow], copies: PublishedCopies = COPIES) -> list[str]:
     table = frozenset((row.timeline, row.batch) for row in rows)
     copies = replace(copies, table=table)
     path = sorted((row for row in heal_rows(rows, copies) if row.timeline == "t1"), key=lambda row: row.batch)
@@ -145,7 +151,9 @@ def changed(table: pa.Table, place: int, **values: Any) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=table.schema)
 
 
-def compare(shown: pa.Table, chosen: pa.Table, wrong: Callable[[pa.Table], Any] = lambda _: set()) -> list[Finding]:
+def compare(
+    shown: pa.Table, chosen: pa.Table, wrong: Callable[[pa.Table], Any] = lambda _: set()
+) -> list[DefectFinding]:
     return check_served_rows(shown, chosen, SHAPE, set(), wrong(shown))
 
 

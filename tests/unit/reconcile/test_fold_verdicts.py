@@ -15,9 +15,9 @@ from rivertwice.engine.folds import AS_READ, NUMBER
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.evidence import ServedEvidence, StatefulEvidence
 from rivertwice.reconcile.frames import verdict_frame
-from rivertwice.reconcile.gaps import Doubts, LostRecordsDoubt, without_end
+from rivertwice.reconcile.gaps import LostRecordEffects, LostRecordsDoubt, without_end
 from rivertwice.reconcile.gate import GateInput, decide_gate
-from rivertwice.reconcile.kinds.stateful import is_read_by, place_of, settle
+from rivertwice.reconcile.kinds.stateful import is_read_by, place_of, select_order_dependent
 from rivertwice.reconcile.model import (
     OLDER,
     Account,
@@ -187,7 +187,9 @@ def test_of_order_any_newest_rows_stand_that_are_the_same_in_all_orders() -> Non
     )
     other = table((8, "a", 2, False, 0), (3, "b", 2, False, 0), (4, "c", 1, True, 0), (5, "d", 2, True, 0))
     spread = {at(record, key): f"of {key}" for record, key in ((1, "a"), (2, "a"), (3, "b"), (4, "c"), (5, "d"))}
-    found = settle(definition, RowColumns(SHAPE.keys, ("n", "at", "gone")), spread, {AS_READ: read, "turned": other})
+    found = select_order_dependent(
+        definition, RowColumns(SHAPE.keys, ("n", "at", "gone")), spread, {AS_READ: read, "turned": other}
+    )
     assert set(found.rows) == {at(1, "a"), at(3, "b"), at(5, "d")}
     assert found.older == {at(1, "a"), at(5, "d")}
     assert found.unsettled == {'{"k": "b"}': f"n is 1 {AS_READ}, 2 turned"}
@@ -209,7 +211,7 @@ def test_keys_whose_newest_row_depends_on_order_are_named_and_counted() -> None:
 
 
 def test_after_a_missing_record_no_row_of_a_fold_can_be_judged() -> None:
-    doubts = without_end(Doubts((LostRecordsDoubt(5, 6, "gone", unread=True),)))
+    doubts = without_end(LostRecordEffects((LostRecordsDoubt(5, 6, "gone", unread=True),)))
     assert only(judge_stream(replace(evidence(), doubts=doubts))).verdict == NOT_COMPARABLE
 
 

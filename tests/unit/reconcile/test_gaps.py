@@ -10,12 +10,12 @@ from homes.ledger import ledger_row
 from rivertwice.core.instants import from_ms
 from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, REPAIRABLE, Gap
-from rivertwice.log.marks import Fork, Mark
+from rivertwice.log.marks import Fork, LastRecord
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.gaps import (
-    Doubts,
-    Jump,
+    LostRecordEffects,
     LostRecordsDoubt,
+    SkippedRange,
     count_readable,
     doubt_after_fork,
     doubts_of_exchanged,
@@ -45,7 +45,7 @@ def evidence(*doubts: LostRecordsDoubt, **changes: object) -> Evidence:
     """Windows of a second from 0 to 4; closed until 3; in each the stream emitted what it had to and what is true."""
     rows = {at(1000 * n): (5,) for n in range(3)}
     stream = {row: [StreamRow((5,), "t1", n + 1, is_due=True)] for n, row in enumerate(rows)}
-    made = Evidence(SHAPE, 3000, rows, rows, stream, {}, doubts=Doubts(doubts))
+    made = Evidence(SHAPE, 3000, rows, rows, stream, {}, doubts=LostRecordEffects(doubts))
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -113,7 +113,7 @@ def gap(archived: dict[int, tuple[int, int]]) -> Gap:
 
 
 def test_a_jump_is_in_doubt_from_its_watermark_to_its_latest_time() -> None:
-    jump = Jump(2, gap({}), {P0: 30})
+    jump = SkippedRange(2, gap({}), {P0: 30})
     found = find_doubts(ROWS, {}, [jump], [(P0, 25, 30)], CHAIN)
     (lost,) = found.doubts
     assert (lost.after_ms, lost.until_ms, lost.known) == (1000, 2500, False)
@@ -123,7 +123,7 @@ def test_a_jump_is_in_doubt_from_its_watermark_to_its_latest_time() -> None:
 
 
 def test_an_archived_jump_puts_only_its_own_windows_in_doubt() -> None:
-    jump = Jump(2, gap({0: (20, 30)}), {P0: 30})
+    jump = SkippedRange(2, gap({0: (20, 30)}), {P0: 30})
     none = find_doubts(ROWS, {}, [jump], [], CHAIN)
     assert none.doubts == ()
     filled = with_filled(none, [jump], [0])  # closed before the gap: there the record would have been late
@@ -181,7 +181,7 @@ def test_windows_of_exchanged_records_are_in_doubt_but_for_those_that_were_close
 
 @pytest.mark.proves("guarantees.md#verdicts")
 def test_after_a_fork_every_window_that_was_open_is_in_doubt() -> None:
-    fork = Fork(P0, Mark(25, 0, 1), "Kafka has another record there")
+    fork = Fork(P0, LastRecord(25, 0, 1), "Kafka has another record there")
     doubt = doubt_after_fork(ROWS, 2, CHAIN, [fork])
     assert (doubt.after_ms, doubt.until_ms, doubt.unread) == (1000, None, True)
     assert "flights/0@25" in doubt.reason

@@ -9,7 +9,7 @@ import pytest
 from rivertwice.core.instants import EPOCH, from_ms
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
-from rivertwice.reconcile.gaps import Jump, find_doubts, gaps_of
+from rivertwice.reconcile.gaps import SkippedRange, find_doubts, gaps_of
 from rivertwice.reconcile.model import SERVED, STREAM, LateRow, RowColumns, RowId, ServedRow, StreamRow, Verdict
 from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.seals.look import NotIncrementalError, require_no_loaded
@@ -95,7 +95,7 @@ def test_a_record_after_the_publication_is_late_by_its_address() -> None:
 
 def test_records_of_a_load_that_are_lost_put_its_windows_alone_in_doubt() -> None:
     part = Part("t", 0)
-    jump = Jump(0, LOAD, {part: 9})
+    jump = SkippedRange(0, LOAD, {part: 9})
     assert (gaps_of([jump]), jump.text) == ([], f"{LOAD.id}, t partition 0 [0, 9)")
     doubts = find_doubts([], {}, [jump], [(part, 3, 5)], Chain((0,), (0,)))
     assert [doubts.of(start, start + 1000) is not None for start in (0, 1000, 2000)] == [True, True, False]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from homes.seals import LOOK, NOW, P0, SEAL
 from rivertwice.log.gaps import HANDED_OVER, Gap
 from rivertwice.reconcile.derive import read_spans
-from rivertwice.reconcile.gaps import Jump
+from rivertwice.reconcile.gaps import SkippedRange
 from rivertwice.reconcile.gate import Gate, GateAlert
 from rivertwice.reconcile.model import SERVED, STREAM, LateRow, PairCount, RowId, Verdict
 from rivertwice.reconcile.seals.look import (
@@ -24,8 +24,8 @@ from rivertwice.reconcile.seals.look import (
     REPLACED,
     REWRITTEN,
     UNCHANGED,
+    ChangesSinceSeal,
     Decision,
-    Look,
     TableChanges,
     classify_change,
     decide_mode,
@@ -36,7 +36,7 @@ from rivertwice.reconcile.seals.model import SealedPart, chain_hash, seal_of
 from rivertwice.reconcile.seals.scope import Scope, Zones, join_nearest, joined_runs, reaches_back, select_batches
 from rivertwice.reconcile.seals.settle import why_unfilled, why_unproved
 from rivertwice.reconcile.seals.touched import SettledRows, judge_touched
-from rivertwice.storage.delta_read import Change
+from rivertwice.storage.delta_read import TableChange
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry
 from rivertwice.timeline.served_stamp import ServedStamp
@@ -47,8 +47,8 @@ SIZE = 10
 
 def change(
     operation: str = "WRITE", mode: str = "Append", keys: tuple[str, ...] = ("nonce",), partial: bool = False
-) -> Change:
-    return Change(7, operation, mode, partial, frozenset(keys))
+) -> TableChange:
+    return TableChange(7, operation, mode, partial, frozenset(keys))
 
 
 REPLACING = change(mode="Overwrite", keys=("served",), partial=True)
@@ -91,7 +91,7 @@ def test_a_seal_is_read_as_it_was_stored() -> None:
         (replace(LOOK, last=("t1", 6), tables=[TableChanges("ledger", 9, 6, UPKEEP)]), INCREMENT, "starts at"),
     ],
 )
-def test_how_much_is_judged_follows_from_what_changed(looked: Look, mode: str, word: str) -> None:
+def test_how_much_is_judged_follows_from_what_changed(looked: ChangesSinceSeal, mode: str, word: str) -> None:
     decision = decide_mode(looked)
     assert decision.mode == mode
     assert word in decision.reason
@@ -108,7 +108,9 @@ def test_how_much_is_judged_follows_from_what_changed(looked: Look, mode: str, w
         (replace(LOOK, tables=[TableChanges("ledger", 9, 6, UPKEEP)]), UNCHANGED, "nothing new"),
     ],
 )
-def test_a_seal_of_rows_judged_as_a_whole_holds_until_anything_is_new(looked: Look, mode: str, word: str) -> None:
+def test_a_seal_of_rows_judged_as_a_whole_holds_until_anything_is_new(
+    looked: ChangesSinceSeal, mode: str, word: str
+) -> None:
     decision = decide_mode(replace(looked, seal=replace(SEAL, whole=True)))
     assert decision.mode == mode
     assert word in decision.reason
@@ -169,7 +171,7 @@ def test_of_several_commits_of_another_program_the_first_is_named() -> None:
         ("served", change(mode="Overwrite", keys=()), FOREIGN),
     ],
 )
-def test_a_commit_is_known_by_what_it_did_and_who_made_it(table: str, made: Change, kind: str) -> None:
+def test_a_commit_is_known_by_what_it_did_and_who_made_it(table: str, made: TableChange, kind: str) -> None:
     assert classify_change(table, made) == kind
 
 
@@ -373,7 +375,7 @@ def served(start: int, verdict: str) -> Verdict:
     ],
 )
 def test_after_a_gap_there_is_a_seal_once_its_windows_are_served(verdicts: list[Verdict], word: str) -> None:
-    why = why_unfilled([Jump(5, GAP, {})], {10, 20}, verdicts)
+    why = why_unfilled([SkippedRange(5, GAP, {})], {10, 20}, verdicts)
     assert (why == "") == (word == "")
     assert word in why
     assert why_unfilled([], {10, 20}, verdicts) == ""

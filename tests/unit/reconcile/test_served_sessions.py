@@ -22,7 +22,7 @@ from rivertwice.reconcile.model import LateRow, RowColumns, RowId, ServedRow, Se
 from rivertwice.reconcile.sessions import (
     ExpectedServed,
     Followed,
-    Known,
+    KnownRecords,
     PublishedSession,
     Session,
     expected_served_sessions,
@@ -55,7 +55,7 @@ def expected_by(world: World) -> dict[str, list[ExpectedServed]]:
         found[key] = expected_served_sessions(
             families,
             claims,
-            Known(times.__getitem__, lambda seq, position: position < ends[seq]),
+            KnownRecords(times.__getitem__, lambda seq, position: position < ends[seq]),
             closed_ms=world.closed_ms,
             gap_us=GAP * 1000,
         )
@@ -150,7 +150,7 @@ def test_what_waits_in_an_open_session_is_no_loss() -> None:
     assert whole.late == (3,)
 
     def expected_at(closed_ms: int) -> ExpectedServed:
-        known = Known(times.__getitem__, lambda _, position: position < 3)
+        known = KnownRecords(times.__getitem__, lambda _, position: position < 3)
         (found,) = expected_served_sessions(
             [whole], [PublishedSession(0, 12, 2)], known, closed_ms=closed_ms, gap_us=10_000
         )
@@ -174,7 +174,7 @@ def test_what_the_stream_has_still_open_is_owed_once_it_is_closed() -> None:
         (found,) = expected_served_sessions(
             [replace_times(whole)],
             [PublishedSession(0, 10, 2)],
-            Known([0, 18_000, 9000].__getitem__, known),
+            KnownRecords([0, 18_000, 9000].__getitem__, known),
             closed_ms=closed_ms,
             gap_us=10_000,
         )
@@ -202,7 +202,7 @@ def owe_amended(
     return expected_served_sessions(
         follow_key(rows, 10_000, [0, 40_000]),
         claims,
-        Known(times.__getitem__, knew, cures.__contains__),
+        KnownRecords(times.__getitem__, knew, cures.__contains__),
         closed_ms=40,
         gap_us=10_000,
         ended=[one for one, (_, until) in cures.items() if until is not None],

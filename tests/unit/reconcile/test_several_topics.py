@@ -14,7 +14,7 @@ from rivertwice.log.addresses import Part
 from rivertwice.log.gaps import EXPIRED, Gap
 from rivertwice.reconcile.assess import rederive_ledger
 from rivertwice.reconcile.frames import balance_frame
-from rivertwice.reconcile.gaps import Jump, find_doubts, with_filled
+from rivertwice.reconcile.gaps import SkippedRange, find_doubts, with_filled
 from rivertwice.reconcile.gate import GateInput, decide_gate
 from rivertwice.reconcile.model import Account
 from rivertwice.reconcile.rederive import BatchCounts, Chain, check_absent, derive_ranges, parse_offsets_text
@@ -129,8 +129,8 @@ def gap(topic: str, ranges: dict[int, tuple[int, int]]) -> Gap:
 
 def test_gaps_of_different_topics_are_told_apart() -> None:
     jumps = [
-        Jump(2, gap("a", {0: (20, 30)}), {A0: 30, B0: 2}),
-        Jump(2, replace(gap("b", {0: (2, 9)}), timeline="t2"), {A0: 30, B0: 9}),
+        SkippedRange(2, gap("a", {0: (20, 30)}), {A0: 30, B0: 2}),
+        SkippedRange(2, replace(gap("b", {0: (2, 9)}), timeline="t2"), {A0: 30, B0: 9}),
     ]
     chain = Chain((0, 0, 1000), (0, 1000, 2000))
     found = find_doubts(ROWS, {}, jumps, [(B0, 4, 9)], chain)

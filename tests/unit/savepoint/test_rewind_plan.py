@@ -20,7 +20,7 @@ from rivertwice.core.instants import EPOCH
 from rivertwice.savepoint.operations.rewind_plan import (
     Emitted,
     Reread,
-    World,
+    RewindInputs,
     after_fork,
     compare_emitted,
     find_refusals,
@@ -32,7 +32,7 @@ from rivertwice.timeline.serving import Publication
 OLD = [row(batch) for batch in range(7)]
 MANIFEST = savepoint(3, proved=True).manifest
 MANIFEST = replace(MANIFEST, watermark_ms=3000)
-WORLD = World(
+WORLD = RewindInputs(
     head="t1",
     old_rows=OLD,
     new_rows=OLD[:4],

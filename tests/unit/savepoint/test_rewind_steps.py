@@ -12,7 +12,7 @@ from rivertwice.core.instants import utc_now
 from rivertwice.reconcile.model import RowId
 from rivertwice.reconcile.results import ReconcileCause, Stamp, store_run
 from rivertwice.savepoint.operations import effects
-from rivertwice.savepoint.operations.fork import hold_stream, let_go_of_stream
+from rivertwice.savepoint.operations.fork import block_stream, release_stream
 from rivertwice.savepoint.operations.record import read_restores
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.operations.rewind import choose_savepoint, rewind_stream, run_to_goal, show_rewind
@@ -140,7 +140,7 @@ def test_a_driver_that_outlived_the_rewind_is_gone_on_with(world, monkeypatch):
 
 
 def test_a_marker_of_somebody_else_stays_when_the_block_ends(world):
-    hold_stream(world.home, "rewind-1")
+    block_stream(world.home, "rewind-1")
     replace_json(world.home.drain, {"by": "somebody"})
-    let_go_of_stream(world.home, "rewind-1")
+    release_stream(world.home, "rewind-1")
     assert read_json(world.home.drain) == {"by": "somebody"}

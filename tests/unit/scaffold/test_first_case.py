@@ -9,8 +9,8 @@ import pytest
 
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.local.first_case import TimedSample, expected_results
-from rivertwice.local.guess import Guess, Measure, Wishes, make_guess
-from rivertwice.local.sample import Sample, SampleRecord
+from rivertwice.local.guess import Guess, Measure, Overrides, make_guess
+from rivertwice.local.sample import RecordSample, SampleRecord
 
 
 def guess_and_records(seconds: list[int]) -> tuple[Guess, list[TimedSample]]:
@@ -19,8 +19,8 @@ def guess_and_records(seconds: list[int]) -> tuple[Guess, list[TimedSample]]:
         SampleRecord(0, number, 0, time, None, {"k": "ab"[number % 2], "at": to_iso(time), "v": number})
         for number, time in enumerate(times)
     ]
-    wishes = Wishes("at", ("k",), timedelta(minutes=1), timedelta(seconds=30), ("v",))
-    guess = make_guess("p", Sample("topic t", "t", 1, records), wishes)
+    wishes = Overrides("at", ("k",), timedelta(minutes=1), timedelta(seconds=30), ("v",))
+    guess = make_guess("p", RecordSample("topic t", "t", 1, records), wishes)
     return guess, [TimedSample(record, time) for record, time in zip(records, times, strict=True)]
 
 

@@ -15,31 +15,31 @@ from rivertwice.core.instants import from_ms
 from rivertwice.local.fields import guess_fields
 from rivertwice.local.guess import (
     Guess,
+    Overrides,
     TimedRecord,
-    Wishes,
     choose_delay,
     choose_length,
     largest_disorder,
     make_guess,
     view_name,
 )
-from rivertwice.local.sample import Sample, SampleRecord
+from rivertwice.local.sample import RecordSample, SampleRecord
 from rivertwice.local.write import render_yaml
 from streams.trips import make_trips, value_of
 
 TRIPS = make_trips(400)
 
 
-def sample_of(values: Sequence[Mapping[str, Any]], keys: Sequence[str | None] = ()) -> Sample:
+def sample_of(values: Sequence[Mapping[str, Any]], keys: Sequence[str | None] = ()) -> RecordSample:
     stamped = [from_ms(trip.arrived_ms) for trip in TRIPS]
     records = [
         SampleRecord(0, number, 0, stamped[number % len(stamped)], keys[number] if keys else None, value)
         for number, value in enumerate(values)
     ]
-    return Sample("topic trips", "trips", 2, records)
+    return RecordSample("topic trips", "trips", 2, records)
 
 
-def guess_of(variant: str, *, wishes: Wishes | None = None, keyed: bool = True) -> Guess:
+def guess_of(variant: str, *, wishes: Overrides | None = None, keyed: bool = True) -> Guess:
     values = [
         {
             name: Decimal(str(each)) if isinstance(each, float) else each
@@ -47,7 +47,9 @@ def guess_of(variant: str, *, wishes: Wishes | None = None, keyed: bool = True) 
         }
         for trip in TRIPS
     ]
-    return make_guess("trips", sample_of(values, [trip.station for trip in TRIPS] if keyed else ()), wishes or Wishes())
+    return make_guess(
+        "trips", sample_of(values, [trip.station for trip in TRIPS] if keyed else ()), wishes or Overrides()
+    )
 
 
 def finding(guess: Guess, what: str) -> Any:
@@ -162,7 +164,7 @@ def test_the_kafka_key_is_the_key_if_a_field_holds_it() -> None:
 
 def test_without_a_field_that_divides_the_records_there_is_no_key() -> None:
     guess = make_guess(
-        "p", sample_of([{"at": "2026-05-01T06:00:00Z", "id": f"x{number}"} for number in range(50)]), Wishes()
+        "p", sample_of([{"at": "2026-05-01T06:00:00Z", "id": f"x{number}"} for number in range(50)]), Overrides()
     )
     assert guess.keys == ()
     assert "make one row" in finding(guess, "keys").why
@@ -191,13 +193,13 @@ def test_a_window_is_long_enough_for_twenty_records_of_a_key() -> None:
 def test_a_sum_is_of_decimals_and_a_double_has_none() -> None:
     assert [each.text for each in guess_of("iso").measures] == ["sum of fare", "mean of fare"]
     values = [{"at": "2026-05-01T06:00:00Z", "celsius": Decimal("20.12345678") + number} for number in range(9)]
-    guess = make_guess("p", sample_of(values), Wishes())
+    guess = make_guess("p", sample_of(values), Overrides())
     assert [each.text for each in guess.measures] == ["min of celsius", "max of celsius"]
     assert "inexact" in guess.measures[0].why
 
 
 def test_every_part_can_be_asked_for() -> None:
-    wishes = Wishes("ended_at", ("station", "member"), timedelta(minutes=5), timedelta(0), ("rating:max", "fare"))
+    wishes = Overrides("ended_at", ("station", "member"), timedelta(minutes=5), timedelta(0), ("rating:max", "fare"))
     guess = guess_of("iso", wishes=wishes)
     assert (guess.event_time.name, guess.keys) == ("ended_at", ("station", "member"))
     assert (guess.window, guess.watermark) == (timedelta(minutes=5), timedelta(0))
@@ -210,15 +212,15 @@ def test_every_part_can_be_asked_for() -> None:
 @pytest.mark.parametrize(
     ("wishes", "words"),
     [
-        (Wishes(event_time="startet_at"), ["no record of topic trips has such a field", "did you mean started_at?"]),
-        (Wishes(event_time="fare"), ["are no time that a definition reads"]),
-        (Wishes(keys=("statoin",)), ["--key statoin", "did you mean station?"]),
-        (Wishes(keys=("started_at",)), ["it is the event time"]),
-        (Wishes(columns=("fair",)), ["no field with numbers", "did you mean fare?"]),
-        (Wishes(columns=("fare:summ",)), ["sum, mean, min, max", "did you mean sum?"]),
+        (Overrides(event_time="startet_at"), ["no record of topic trips has such a field", "did you mean started_at?"]),
+        (Overrides(event_time="fare"), ["are no time that a definition reads"]),
+        (Overrides(keys=("statoin",)), ["--key statoin", "did you mean station?"]),
+        (Overrides(keys=("started_at",)), ["it is the event time"]),
+        (Overrides(columns=("fair",)), ["no field with numbers", "did you mean fare?"]),
+        (Overrides(columns=("fare:summ",)), ["sum, mean, min, max", "did you mean sum?"]),
     ],
 )
-def test_a_wish_that_cannot_be_is_refused_with_the_nearest_name(wishes: Wishes, words: list[str]) -> None:
+def test_a_wish_that_cannot_be_is_refused_with_the_nearest_name(wishes: Overrides, words: list[str]) -> None:
     with pytest.raises(RequestError) as refused:
         guess_of("iso", wishes=wishes)
     for word in words:
@@ -232,5 +234,5 @@ def test_the_name_of_a_view_is_one_that_sql_takes() -> None:
 def test_types_of_a_schema_are_taken_as_they_are() -> None:
     sample = sample_of([{"at": "2026-05-01T06:00:00Z", "n": 5}])
     typed = replace(sample, encoding=replace(sample.encoding, format="avro", types={"at": "timestamp", "n": "int"}))
-    guess = make_guess("p", typed, Wishes())
+    guess = make_guess("p", typed, Overrides())
     assert [(each.kind, each.sure) for each in guess.fields] == [("timestamp", "certain"), ("int", "certain")]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rivertwice.core.errors import LeaseLostError, ServiceError, UnknownOutcomeError
 from rivertwice.storage.blobs import Versioned
-from rivertwice.storage.lease_terms import Held, Terms, decide_takeover, is_lost, must_stop
+from rivertwice.storage.lease_terms import LeaseRecord, Terms, decide_takeover, is_lost, must_stop
 from rivertwice.storage.leases import KEY, StoreClaim, Watch, decode_held, encode_held, take_claim
 
 TERMS = Terms(renew_s=2.0, missed=6)
@@ -25,7 +25,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def held(epoch=3, home="a", released=False, terms=TERMS):
-    return Held(epoch, home, terms, released)
+    return LeaseRecord(epoch, home, terms, released)
 
 
 def test_a_lease_that_was_never_held_is_taken_with_the_first_free_epoch():
@@ -156,7 +156,7 @@ class Actor:
         decision = self.watch.look()
         if not decision.take:
             return
-        mine = Held(decision.epoch, self.name, TERMS, released=False)
+        mine = LeaseRecord(decision.epoch, self.name, TERMS, released=False)
         sent_at = self.clock()
         if self.watch.replace(encode_held(mine, by={}, now=self.now())):
             self.claim = StoreClaim(self.world.store, mine, by={}, sent_at=sent_at, clock=self.clock, now=self.now)

@@ -15,7 +15,7 @@ import pytest
 from rivertwice.storage import delta, delta_handle
 from rivertwice.storage.delta_log import entry_path
 from rivertwice.storage.delta_read import version_of
-from rivertwice.storage.remembered import lent_handle
+from rivertwice.storage.remembered import borrow_table
 from rivertwice.storage.table_upkeep import compact
 
 
@@ -114,18 +114,18 @@ def test_an_older_entry_that_was_torn_in_place_makes_the_reader_open(tmp_path: P
 
 def test_two_readers_at_a_time_have_a_handle_each(tmp_path: Path) -> None:
     append(tmp_path / "t", 0)
-    with lent_handle(tmp_path / "t") as one, lent_handle(tmp_path / "t") as other:
+    with borrow_table(tmp_path / "t") as one, borrow_table(tmp_path / "t") as other:
         assert one is not other
-    with lent_handle(tmp_path / "t") as again:
+    with borrow_table(tmp_path / "t") as again:
         assert again in (one, other)
 
 
 def test_a_handle_is_not_used_again_after_a_reader_failed(tmp_path: Path) -> None:
     append(tmp_path / "t", 0)
     message = "the reader failed"
-    with pytest.raises(OSError, match=message), lent_handle(tmp_path / "t") as failed:
+    with pytest.raises(OSError, match=message), borrow_table(tmp_path / "t") as failed:
         raise OSError(message)
-    with lent_handle(tmp_path / "t") as next_one:
+    with borrow_table(tmp_path / "t") as next_one:
         assert next_one is not failed
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rivertwice.log.addresses import Part
-from rivertwice.stream.placing import NOTHING, Cut, EventTimes, Look, PartitionIndex, plan_cut
+from rivertwice.stream.placing import NOTHING, BatchEnds, EventTimes, PartitionIndex, ProbeRequest, plan_cut
 from streams.keyed import PARTITIONS, keyed_backlog, late_by_arrival, late_by_arrival_in_batches, late_in_batches
 
 MINUTE = 60_000
@@ -21,13 +21,15 @@ def log_of(*partitions: list[int | None]) -> Log:
     return {Part("t", number): events for number, events in enumerate(partitions)}
 
 
-def plan(log: Log, times: EventTimes, starts: dict[Part, int], most: int, tolerance_ms: int) -> tuple[Cut | None, int]:
+def plan(
+    log: Log, times: EventTimes, starts: dict[Part, int], most: int, tolerance_ms: int
+) -> tuple[BatchEnds | None, int]:
     """Return the next batch, and how many records were read to place it."""
     ends = {part: len(events) for part, events in log.items()}
     read = 0
     for _ in range(60):
         step = plan_cut(times.index(starts, ends), most, tolerance_ms)
-        if not isinstance(step, Look):
+        if not isinstance(step, ProbeRequest):
             return step, read
         for part, ranges in step.ranges.items():
             for start, end in ranges:
@@ -153,7 +155,7 @@ def test_what_was_read_is_forgotten_and_its_frontier_is_kept():
 def test_one_batch_that_takes_all_is_not_planned():
     index = {Part("t", 0): PartitionIndex(0, 60, NOTHING, ()), Part("t", 1): PartitionIndex(5, 45, NOTHING, ())}
     assert plan_cut(index, 100, MINUTE) is None
-    assert isinstance(plan_cut(index, 99, MINUTE), Look)
+    assert isinstance(plan_cut(index, 99, MINUTE), ProbeRequest)
 
 
 def test_a_partition_that_is_ahead_already_waits_for_the_others():

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rivertwice.stream.heartbeat import Pace, Sample, keep_recent, measure_pace
+from rivertwice.stream.heartbeat import Pace, PaceSample, keep_recent, measure_pace
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def at(seconds: float, committed: int, end: int) -> Sample:
-    return Sample(T0 + timedelta(seconds=seconds), committed, end)
+def at(seconds: float, committed: int, end: int) -> PaceSample:
+    return PaceSample(T0 + timedelta(seconds=seconds), committed, end)
 
 
 def test_a_shrinking_lag_ends_by_the_difference_of_the_two_rates():

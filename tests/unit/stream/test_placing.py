@@ -15,7 +15,15 @@ from rivertwice.log.addresses import Part
 from rivertwice.storage.local import replace_json
 from rivertwice.stream import placing
 from rivertwice.stream.damage import find_bad_checksum, fits_checksum
-from rivertwice.stream.placing import Cut, FirstBatch, find_first, most_placed, replace_whole, stored_ends, tolerance_ms
+from rivertwice.stream.placing import (
+    BatchEnds,
+    FirstBatch,
+    find_first,
+    most_placed,
+    replace_whole,
+    stored_ends,
+    tolerance_ms,
+)
 
 
 @pytest.fixture
@@ -74,7 +82,7 @@ def test_replaced_ends_have_a_checksum_of_their_own(context: Any) -> None:
 
 
 def test_ends_are_stored_as_spark_stores_them() -> None:
-    cut = Cut({Part("b", 0): 5, Part("a", 1): 7, Part("a", 0): 6}, 9)
+    cut = BatchEnds({Part("b", 0): 5, Part("a", 1): 7, Part("a", 0): 6}, 9)
     assert stored_ends(cut.ends) == {"a": {"0": 6, "1": 7}, "b": {"0": 5}}
 
 

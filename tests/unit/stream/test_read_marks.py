@@ -10,14 +10,14 @@ from homes.ledger import ledger_row
 from rivertwice.core.errors import LogForkError, ServiceError
 from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import Part
-from rivertwice.log.marks import Fork, Mark, Marks
+from rivertwice.log.marks import Fork, LastRecord, Marks
 from rivertwice.stream import sink
 from rivertwice.stream.failures import FORK, classify_failure
 from rivertwice.stream.sink import CHECK_EVERY_S, ReadMarks, check_same_records
 from rivertwice.timeline.counts import BatchCounts
 
 P0, P1 = Part("flights", 0), Part("flights", 1)
-OLD = {P0: Mark(9, 0, 1, 4), P1: Mark(9, 0, 2, 4)}
+OLD = {P0: LastRecord(9, 0, 1, 4), P1: LastRecord(9, 0, 2, 4)}
 
 
 class Kafka:
@@ -53,19 +53,19 @@ def marks_that_read(monkeypatch: pytest.MonkeyPatch, read: Marks) -> ReadMarks:
 def test_a_batch_keeps_the_marks_of_the_partitions_that_it_did_not_read(
     monkeypatch: pytest.MonkeyPatch, kafka: Kafka
 ) -> None:
-    marks = marks_that_read(monkeypatch, {P0: Mark(12, 7, 5, 4)})
+    marks = marks_that_read(monkeypatch, {P0: LastRecord(12, 7, 5, 4)})
     marks.begin({P0: (10, 13)})
     assert marks.advance() == {"flights": {"0": [12, 7, 5, 4], "1": [9, 0, 2, 4]}}
     assert kafka.compared == []  # the leader is the same
 
 
 def test_a_new_leader_makes_the_records_before_it_be_compared(monkeypatch: pytest.MonkeyPatch, kafka: Kafka) -> None:
-    marks = marks_that_read(monkeypatch, {P0: Mark(12, 7, 5, 5)})
+    marks = marks_that_read(monkeypatch, {P0: LastRecord(12, 7, 5, 5)})
     marks.begin({P0: (10, 13)})
     marks.advance()
     assert kafka.compared == [OLD]
     kafka.forked = True
-    again = marks_that_read(monkeypatch, {P0: Mark(12, 7, 5, 5)})
+    again = marks_that_read(monkeypatch, {P0: LastRecord(12, 7, 5, 5)})
     again.begin({P0: (10, 13)})
     with pytest.raises(LogForkError, match=r"flights/0@9 .*savepoint rewind p") as refused:
         again.advance()

@@ -11,17 +11,17 @@ import pytest
 from histories.kinds import definition_files
 from homes.ledger import ledger_row
 from homes.project import make_project
-from rivertwice.agent.awaiting import CAUGHT_UP, FAILED, QUIET, WAITS, Seen, Wait, decide, does_rise
+from rivertwice.agent.awaiting import CAUGHT_UP, FAILED, QUIET, WAITS, StreamLook, Wait, decide, does_rise
 from rivertwice.definition.definition import load_definition
 from rivertwice.timeline.intent import Heartbeat
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 ENDS = {"events": {"0": 100, "1": 50}}
 BEAT = Heartbeat(3, 4711, "t1", "running", NOW, batch=7, watermark_ms=5_000, end_offsets=ENDS, batch_s=0.4)
-SEEN = Seen(has_agent=True, desired="running", given_up=None, epoch=3, beat=BEAT, rises=True)
+SEEN = StreamLook(has_agent=True, desired="running", given_up=None, epoch=3, beat=BEAT, rises=True)
 
 
-def at(**changes: object) -> Seen:
+def at(**changes: object) -> StreamLook:
     return replace(SEEN, beat=replace(BEAT, **changes))
 
 
@@ -69,7 +69,7 @@ def test_a_partition_that_is_behind_is_waited_for(ends: dict[str, dict[str, int]
     at(state="failed"),
     replace(SEEN, beat=None),
 ])  # fmt: skip
-def test_only_a_living_drivers_word_counts(seen: Seen) -> None:
+def test_only_a_living_drivers_word_counts(seen: StreamLook) -> None:
     assert decide(Wait(ENDS), replace(seen, rises=False)) == Wait(ENDS)
 
 
@@ -97,7 +97,7 @@ def test_a_rest_that_a_batch_interrupted_begins_again() -> None:
     (replace(SEEN, desired="stopped"), "somebody stopped it"),
     (replace(SEEN, epoch=None, has_agent=False), "neither its driver nor an agent lives"),
 ])  # fmt: skip
-def test_a_stream_that_will_not_catch_up_ends_the_wait_with_the_reason(seen: Seen, words: str) -> None:
+def test_a_stream_that_will_not_catch_up_ends_the_wait_with_the_reason(seen: StreamLook, words: str) -> None:
     wait = decide(Wait(ENDS), seen)
     assert (wait.state, words in wait.reason) == (FAILED, True)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rivertwice.agent.alerting import Look
+from rivertwice.agent.alerting import AlertScan
 from rivertwice.agent.figures import Measures
 from rivertwice.agent.metrics_http import serve_metrics
 from rivertwice.core.errors import ConfigError
@@ -29,14 +29,14 @@ def address() -> tuple[str, int]:
 
 
 def test_prometheus_gets_what_was_measured_last_and_its_age(settings: Settings, address: tuple[str, int]) -> None:
-    seen: dict[str, Look] = {}
+    seen: dict[str, AlertScan] = {}
     stop = serve_metrics(replace(settings, metrics=address), lambda: seen, lambda: NOW)
     assert stop is not None
     url = f"http://127.0.0.1:{address[1]}/metrics"
     try:
         assert "rivertwice_lag_records{" not in httpx.get(url, trust_env=False).text
         figures = Measures(pipeline="p", at=NOW, state="running", lag_records=7)
-        seen["p"] = Look(figures, [], NOW - timedelta(seconds=12))
+        seen["p"] = AlertScan(figures, [], NOW - timedelta(seconds=12))
         answer = httpx.get(url, trust_env=False)
     finally:
         stop()

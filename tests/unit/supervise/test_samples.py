@@ -10,7 +10,7 @@ from pathlib import Path
 
 from homes.ledger import ledger_row
 from homes.project import make_project
-from rivertwice.agent.alerting import Look
+from rivertwice.agent.alerting import AlertScan
 from rivertwice.agent.figures import Measures
 from rivertwice.agent.health import StreamObservation
 from rivertwice.agent.ring import CURVES, LEVELS, read_level, ring_file
@@ -28,7 +28,7 @@ BEAT = Heartbeat(
     lag_parts={"flights": {"0": 3, "1": 4}},
 )  # fmt: skip
 RUNS = StreamObservation(Intent("running", "test", NOW), NOW, Owner(3, 4711, 0.0, "t1"), BEAT, None, "running")
-LOOK = Look(
+LOOK = AlertScan(
     Measures("flight_delays", NOW, lag_records=90, partition_lag={"0": 40, "1": 50}, state_bytes=1_000), [], NOW
 )
 SIX_SECONDS_AGO = Before(3, NOW - timedelta(seconds=6), 540, 24)

@@ -20,19 +20,19 @@ from rivertwice.core.settings import Settings
 from rivertwice.versions.try_model import (
     COMPARED,
     INCOMPARABLE,
-    Change,
     ColumnChange,
     Comparison,
     Example,
     Retyped,
+    RowChange,
     SchemaChange,
-    Stretch,
     Trial,
+    TrialRange,
     Version,
 )
 
 AT = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 1, tzinfo=UTC))
-STRETCH = Stretch(*AT, windows=1, records=9)
+STRETCH = TrialRange(*AT, windows=1, records=9)
 COMMENT = ("-- a comment\n", "")
 
 
@@ -133,8 +133,8 @@ def test_examples_show_both_values_of_what_changed() -> None:
         windows_differing=1,
         columns=(ColumnChange("total", 1, 4.0),),
         examples=(
-            Example("changed", *AT, {"k": "a"}, {"total": Change(Decimal("7.50"), Decimal("3.50"))}),
-            Example("only new", *AT, {"k": None}, {"total": Change(None, 1)}),
+            Example("changed", *AT, {"k": "a"}, {"total": RowChange(Decimal("7.50"), Decimal("3.50"))}),
+            Example("only new", *AT, {"k": None}, {"total": RowChange(None, 1)}),
         ),
     )
     text = trial_text(trial(rows=rows))

@@ -26,7 +26,7 @@ from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import Extent, read_versions
 from rivertwice.versions.accept import decide_unready
 from rivertwice.versions.comparisons import newest_comparison
-from rivertwice.versions.model import LOAD, RECONCILE, WAIT, LeftOut, Proof
+from rivertwice.versions.model import LOAD, RECONCILE, WAIT, ExcludedWindows, Proof
 from rivertwice.versions.serve import read_switches
 from rivertwice.versions.view import view_versions
 
@@ -296,7 +296,7 @@ def test_where_no_row_is_reconciled_the_newest_gate_is_the_proof(tmp_path: Path)
 
 def test_windows_whose_records_are_gone_are_refused_here_too(tmp_path: Path) -> None:
     world = two_versions(tmp_path)
-    left = LeftOut(AT, AT, 3, "records of these windows are in neither Kafka nor the archive any more")
+    left = ExcludedWindows(AT, AT, 3, "records of these windows are in neither Kafka nor the archive any more")
     with mock.patch("rivertwice.versions.accept._left_out", return_value=(left,)):
         refused = run(world.settings, *ACCEPT, "--yes")
         assert refused.exit_code == 1

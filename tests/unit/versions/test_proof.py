@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from homes.seals import LOOK, NOW, SEAL
-from rivertwice.reconcile.seals.look import Look, TableChanges
-from rivertwice.storage.delta_read import Change
+from rivertwice.reconcile.seals.look import ChangesSinceSeal, TableChanges
+from rivertwice.storage.delta_read import TableChange
 from rivertwice.timeline.sequence import PUBLICATION, Entry
 from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.versions.parity import common_ends
 from rivertwice.versions.proof import prove
 
-FOREIGN = [TableChanges("changelog", 7, 6, [Change(7, "DELETE", "", False, frozenset())])]
+FOREIGN = [TableChanges("changelog", 7, 6, [TableChange(7, "DELETE", "", False, frozenset())])]
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -36,7 +36,7 @@ def test_later_batches_do_not_weaken_what_a_seal_proved(whole: bool) -> None:
         (replace(LOOK, entries=[*LOOK.entries, Entry(2, PUBLICATION, {}, NOW)]), "p published backfills after r1"),
     ],
 )
-def test_a_proof_that_does_not_hold_says_what_to_run(look: Look, word: str) -> None:
+def test_a_proof_that_does_not_hold_says_what_to_run(look: ChangesSinceSeal, word: str) -> None:
     lacks = prove("p", look).lacks
     assert word in lacks
     assert "`rivertwice reconcile p`" in lacks

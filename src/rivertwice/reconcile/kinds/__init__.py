@@ -12,7 +12,7 @@ from rivertwice.definition.kinds.intervals import Intervals
 from rivertwice.definition.kinds.sessions import Sessions
 from rivertwice.definition.kinds.stateful import Stateful
 from rivertwice.definition.kinds.tumbling_hopping import TumblingHopping
-from rivertwice.reconcile.gaps import Jump
+from rivertwice.reconcile.gaps import SkippedRange
 from rivertwice.reconcile.kinds.intervals import IntervalJudge
 from rivertwice.reconcile.kinds.judge import Judge
 from rivertwice.reconcile.kinds.sessions import SessionJudge
@@ -44,7 +44,7 @@ class JudgeInput:
     rows: Mapping[str, DataFrame]
     chain: Chain
     amended: Mapping[str, DataFrame] = field(default_factory=dict)
-    jumps: Sequence[Jump] = ()
+    jumps: Sequence[SkippedRange] = ()
     own: int | None = None
     barred: Sequence[tuple[int, int]] = ()
 

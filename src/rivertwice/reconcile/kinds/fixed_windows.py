@@ -14,7 +14,7 @@ import pyarrow as pa
 from rivertwice.backfill.load_plan import find_unloaded
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import late_by_row, unique_rows
-from rivertwice.reconcile.gaps import Doubts
+from rivertwice.reconcile.gaps import LostRecordEffects
 from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
 from rivertwice.reconcile.verdict import select_stale_published
 from rivertwice.reconcile.view import Served, counted_publications
@@ -60,7 +60,7 @@ class FixedWindows(ABC):
     def amended_rows(self, shape: RowColumns) -> list[AmendedRow]:
         """Return every (record, window) pair that a dead letter should have been in, ended ones too."""
 
-    def widen(self, doubts: Doubts) -> Doubts:
+    def widen(self, doubts: LostRecordEffects) -> LostRecordEffects:
         """Return the doubts as they are."""
         return doubts
 

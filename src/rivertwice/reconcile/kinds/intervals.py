@@ -26,7 +26,7 @@ from rivertwice.engine.interval_rows import (
 )
 from rivertwice.reconcile.evidence import Evidence, IntervalEvidence
 from rivertwice.reconcile.frames import addresses
-from rivertwice.reconcile.gaps import GAP_INDEX, Doubts
+from rivertwice.reconcile.gaps import GAP_INDEX, LostRecordEffects
 from rivertwice.reconcile.kinds.fixed_windows import FixedWindows
 from rivertwice.reconcile.kinds.judge import closed_pairs
 from rivertwice.reconcile.kinds.read_rows import is_below, is_read, without_barred
@@ -94,7 +94,9 @@ class IntervalJudge(FixedWindows):
         del batches
         return common.of_kind(IntervalEvidence)
 
-    def count_emitted(self, evidence: Evidence, pairs: Sequence[PairCount], unread: Doubts, closed_ms: int) -> int:
+    def count_emitted(
+        self, evidence: Evidence, pairs: Sequence[PairCount], unread: LostRecordEffects, closed_ms: int
+    ) -> int:
         """Return all pairs of closed windows: rows do not count what they are made of."""
         del evidence, unread
         return sum(pair.rows for pair in closed_pairs(pairs, closed_ms))

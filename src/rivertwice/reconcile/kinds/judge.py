@@ -13,7 +13,7 @@ import pyarrow as pa
 from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
-from rivertwice.reconcile.gaps import Doubts
+from rivertwice.reconcile.gaps import LostRecordEffects
 from rivertwice.reconcile.model import AmendedRow, LateRow, PairCount, RowColumns, RowId
 from rivertwice.reconcile.rederive import Chain, Ranges
 from rivertwice.reconcile.view import Served
@@ -38,7 +38,7 @@ class Judge(Protocol):
             ranges: offset ranges by path index.
         """
 
-    def widen(self, doubts: Doubts) -> Doubts:
+    def widen(self, doubts: LostRecordEffects) -> LostRecordEffects:
         """Return the doubts of lost records with all windows that they may reach."""
 
     def find_incomparable(self, shape: RowColumns, rows: Iterable[RowId], definitions: int) -> dict[int, str]:
@@ -62,7 +62,9 @@ class Judge(Protocol):
         With `group` only of records that batches of this definition read.
         """
 
-    def count_emitted(self, evidence: Evidence, pairs: Sequence[PairCount], unread: Doubts, closed_ms: int) -> int:
+    def count_emitted(
+        self, evidence: Evidence, pairs: Sequence[PairCount], unread: LostRecordEffects, closed_ms: int
+    ) -> int:
         """Return how many pairs the changelog accounts for.
 
         Args:
@@ -151,7 +153,7 @@ def records_without_output(judge: Judge) -> dict[Part, int] | None:
 # Which pairs of record and window the rows of the changelog account for. Pure.
 
 
-def count_by_rows(evidence: Evidence, unread: Doubts, closed_ms: int) -> int:
+def count_by_rows(evidence: Evidence, unread: LostRecordEffects, closed_ms: int) -> int:
     """Return the sum of the rows' own counts; not of windows whose input is gone, nor of updates of open windows."""
     return sum(
         evidence.shape.count(stream_row.values)

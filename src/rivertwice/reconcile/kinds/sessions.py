@@ -35,7 +35,7 @@ from rivertwice.engine.relations import included
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence, SessionEvidence
 from rivertwice.reconcile.frames import addresses, unique_rows
-from rivertwice.reconcile.gaps import Doubts, widened
+from rivertwice.reconcile.gaps import LostRecordEffects, widened
 from rivertwice.reconcile.kinds.read_rows import as_read
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
 from rivertwice.reconcile.model import (
@@ -53,7 +53,7 @@ from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.sessions import (
     ExpectedServed,
     Followed,
-    Known,
+    KnownRecords,
     PublishedSession,
     PublishedSessions,
     Session,
@@ -137,7 +137,7 @@ class SessionJudge(WindowJudge):
         )
         return F.broadcast(self._spark.createDataFrame(table))
 
-    def widen(self, doubts: Doubts) -> Doubts:
+    def widen(self, doubts: LostRecordEffects) -> LostRecordEffects:
         """Return the doubts a gap wider: a lost record may have joined sessions that it does not touch."""
         return widened(doubts, self._size_us // 1000)
 
@@ -207,7 +207,9 @@ class SessionJudge(WindowJudge):
             is_counted = since <= decided and (until is None or decided < until)
             return bool(self._at["_offset"][position] < end) and is_counted
 
-        known = Known(self._at["_event_us"].__getitem__, knew, lambda position: bool(self._at["_from"][position]))
+        known = KnownRecords(
+            self._at["_event_us"].__getitem__, knew, lambda position: bool(self._at["_from"][position])
+        )
         changed: list[tuple[tuple[Any, ...], ExpectedServed]] = []
         for key, families in self._followed.items():
             to_serve = expected_served_sessions(

@@ -45,7 +45,7 @@ from rivertwice.engine.views import record_column
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence, StatefulEvidence
 from rivertwice.reconcile.frames import addresses
-from rivertwice.reconcile.gaps import GAP_INDEX, Doubts, Jump, without_end
+from rivertwice.reconcile.gaps import GAP_INDEX, LostRecordEffects, SkippedRange, without_end
 from rivertwice.reconcile.kinds.fixed_windows import claimed_windows
 from rivertwice.reconcile.kinds.read_rows import is_read
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
@@ -66,7 +66,11 @@ class StatefulJudge:
     """The accepted rows of a path, folded key by key."""
 
     def __init__(
-        self, spark: SparkSession, definition: Definition, rows: Mapping[str, DataFrame], jumps: Sequence[Jump] = ()
+        self,
+        spark: SparkSession,
+        definition: Definition,
+        rows: Mapping[str, DataFrame],
+        jumps: Sequence[SkippedRange] = (),
     ) -> None:
         """Take view to accepted rows with `_index`, `_late_ms` and `_group`, and the accepted gaps of the path."""
         self._spark = spark
@@ -103,7 +107,7 @@ class StatefulJudge:
         del chain
         return is_read_by(row, self._definition, ranges[index])
 
-    def widen(self, doubts: Doubts) -> Doubts:
+    def widen(self, doubts: LostRecordEffects) -> LostRecordEffects:
         """Return the doubts without an end: no later row of a lost record's key is certain."""
         return without_end(doubts)
 
@@ -132,7 +136,9 @@ class StatefulJudge:
             raise RequestError(message)
         return claimed
 
-    def count_emitted(self, evidence: Evidence, pairs: Sequence[PairCount], unread: Doubts, closed_ms: int) -> int:
+    def count_emitted(
+        self, evidence: Evidence, pairs: Sequence[PairCount], unread: LostRecordEffects, closed_ms: int
+    ) -> int:
         """Return the records that the stream's rows come from; where some cannot be read, those that yield a row."""
         del closed_ms
         if unread.doubts:
@@ -170,7 +176,9 @@ class StatefulJudge:
             return OrderDependentRows(rows)
         is_spread = pa.array([record in why for record in self._records(self._expected)], pa.bool_())
         other_orders = fold_otherwise(self._definition, self._of_spread_keys(self._read))
-        return settle(self._definition, shape, rows, {AS_READ: self._expected.filter(is_spread), **other_orders})
+        return select_order_dependent(
+            self._definition, shape, rows, {AS_READ: self._expected.filter(is_spread), **other_orders}
+        )
 
     def windows_with_skipped_records(self) -> set[int]:
         """Return the starts (epoch ms) of the windows of keys with records that no batch read, but the archive has."""
@@ -243,7 +251,7 @@ class StatefulJudge:
         return Part(self._definition.sources[view].topic, partition)
 
 
-def settle(
+def select_order_dependent(
     definition: Definition, shape: RowColumns, spread_rows: Mapping[RowId, str], orders: Mapping[str, pa.Table]
 ) -> OrderDependentRows:
     """Return the spread rows without newest rows that are the same in all orders, and the keys whose newest rows are not.
@@ -270,7 +278,7 @@ def settle(
     return OrderDependentRows(rows, older, hanging.shown)
 
 
-def _order(topic: str, jumps: Sequence[Jump]) -> Column:
+def _order(topic: str, jumps: Sequence[SkippedRange]) -> Column:
     """Return a number that rises in the order of reading; what an accepted gap skipped is before the batch after the gap."""
     order = F.when(is_read(), F.col("_index") * 2 + 1)
     for jump in jumps:

@@ -27,7 +27,7 @@ from rivertwice.engine.relations import included, window_micros, with_window_end
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.evidence import Evidence
 from rivertwice.reconcile.frames import addresses
-from rivertwice.reconcile.gaps import GAP_INDEX, Doubts
+from rivertwice.reconcile.gaps import GAP_INDEX, LostRecordEffects
 from rivertwice.reconcile.kinds.fixed_windows import FixedWindows
 from rivertwice.reconcile.kinds.judge import closed_pairs, count_by_rows
 from rivertwice.reconcile.kinds.read_rows import (
@@ -244,7 +244,9 @@ class WindowJudge(FixedWindows):
         del batches
         return common
 
-    def count_emitted(self, evidence: Evidence, pairs: Sequence[PairCount], unread: Doubts, closed_ms: int) -> int:
+    def count_emitted(
+        self, evidence: Evidence, pairs: Sequence[PairCount], unread: LostRecordEffects, closed_ms: int
+    ) -> int:
         """Return the pairs that the changelog's rows count; if a window's input is gone, only the pairs that are left."""
         size_ms = self._size_us // 1000
         return count_by_rows(evidence, unread, closed_ms) + sum(

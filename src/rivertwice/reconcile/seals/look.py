@@ -14,7 +14,7 @@ from rivertwice.reconcile.seals.scope import Scope
 from rivertwice.storage.delta import NONCE
 from rivertwice.storage.delta_counts import broken_files
 from rivertwice.storage.delta_mend import OPERATION
-from rivertwice.storage.delta_read import Change, changes_since, version_of
+from rivertwice.storage.delta_read import TableChange, changes_since, version_of
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.dead_summary import last_amendment
 from rivertwice.timeline.first_load import FirstLoad
@@ -48,7 +48,7 @@ class TableChanges:
     table: str
     version: int
     since: int
-    changes: Sequence[Change] | None
+    changes: Sequence[TableChange] | None
 
 
 def read_changes(home: PipelineHome, versions: Mapping[str, int] | None) -> list[TableChanges]:
@@ -67,7 +67,7 @@ def read_changes(home: PipelineHome, versions: Mapping[str, int] | None) -> list
     return tables
 
 
-def classify_change(table: str, change: Change) -> str:
+def classify_change(table: str, change: TableChange) -> str:
     """Say what a commit did: appended (own), replaced some rows, rewrote rows, or was made by another program (foreign)."""
     if change.operation in _WITHOUT_ROWS:
         return OWN
@@ -201,7 +201,7 @@ _LOOKS = 3
 
 
 @dataclass(frozen=True)
-class Look:
+class ChangesSinceSeal:
     """What was seen.
 
     Attributes:
@@ -245,7 +245,7 @@ class Decision:
     reason: str
 
 
-def look_at_changes(home: PipelineHome) -> Look:
+def look_at_changes(home: PipelineHome) -> ChangesSinceSeal:
     """Return what changed since the newest seal. The tables' versions are read first, so that no later commit is missed.
 
     Raises:
@@ -254,7 +254,7 @@ def look_at_changes(home: PipelineHome) -> Look:
     return retry(LostRaceError, tries=_LOOKS)(_look, home)
 
 
-def _look(home: PipelineHome) -> Look:
+def _look(home: PipelineHome) -> ChangesSinceSeal:
     served_stamp(home)  # this host knows which table the version writes, from here on
     place = home.tables.served
     forgotten = times_forgotten(home)
@@ -270,7 +270,7 @@ def _look(home: PipelineHome) -> Look:
         tables = read_changes(home, seal.versions)
     require_same_table(home.root.name, place, home.tables.served)
     gaps = accepted_gaps(home)
-    return Look(
+    return ChangesSinceSeal(
         path=path,
         last=None if last is None else (last.timeline, last.batch),
         entries=entries,
@@ -316,7 +316,7 @@ def require_files(home: PipelineHome) -> None:
         raise TableDamageError(message)
 
 
-def decide_mode(look: Look, *, full: bool = False, has_range: bool = False) -> Decision:
+def decide_mode(look: ChangesSinceSeal, *, full: bool = False, has_range: bool = False) -> Decision:
     """Decide whether everything is judged, only what changed since the seal, or nothing. Pure.
 
     Args:
@@ -343,7 +343,7 @@ def _asked_for(*, full: bool, has_range: bool) -> str:
     return "a range was asked for" if has_range else ""
 
 
-def find_broken(look: Look) -> str:
+def find_broken(look: ChangesSinceSeal) -> str:
     """Return why what the newest seal proved does not hold any more; empty if it does. Pure."""
     seal = look.seal
     if seal is None:
@@ -370,7 +370,7 @@ def find_broken(look: Look) -> str:
     return ""
 
 
-def gaps_after(seal: Seal, look: Look) -> list[str]:
+def gaps_after(seal: Seal, look: ChangesSinceSeal) -> list[str]:
     """Return the timelines that began after an accepted gap and that the seal does not know. Pure.
 
     A seal after a gap was made once every window of the skipped records was served from a backfill, and settled.
@@ -380,7 +380,7 @@ def gaps_after(seal: Seal, look: Look) -> list[str]:
     return [name for name in look.gaps if names.index(name) > sealed]
 
 
-def new_publications(look: Look) -> list[Entry]:
+def new_publications(look: ChangesSinceSeal) -> list[Entry]:
     """Return the publications after the seal. Pure."""
     known = 0 if look.seal is None else look.seal.sequence
     return [entry for entry in look.entries if entry.kind == PUBLICATION and entry.seq > known]

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from rivertwice.core.homes import PipelineHome, Place
 from rivertwice.definition.definition import Definition
-from rivertwice.reconcile.copies import Copies, check_ledger_copies, heal_rows
+from rivertwice.reconcile.copies import PublishedCopies, check_ledger_copies, heal_rows
 from rivertwice.reconcile.observe import DEAD_COLUMNS, group_versions, load_definitions, open_served, plan_of
 from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.reconcile.seals.look import (
-    Look,
+    ChangesSinceSeal,
     NotIncrementalError,
     new_publications,
     require_no_loaded,
@@ -54,7 +54,7 @@ _NO_EVENT = 1 << 60
 _MS = timedelta(milliseconds=1)
 
 
-def observe_part(home: PipelineHome, look: Look, definitions: Path | None = None) -> HeadView:
+def observe_part(home: PipelineHome, look: ChangesSinceSeal, definitions: Path | None = None) -> HeadView:
     """Return the head with only what an incremental run looks at.
 
     Raises:
@@ -176,7 +176,7 @@ def _read_batches(home: PipelineHome, path: Sequence[Segment], zones: Zones, cho
     return rows
 
 
-def _observe_copies(home: PipelineHome, look: Look, seal: Seal) -> tuple[Copies, list[LedgerRow]]:
+def _observe_copies(home: PipelineHome, look: ChangesSinceSeal, seal: Seal) -> tuple[PublishedCopies, list[LedgerRow]]:
     """Return the other copies of what came after the seal, and the ledger's own rows of it, of all timelines."""
     first = seal.batch + 1
     table = delta.read(home.tables.ledger, between=("batch", first, _LAST_BATCH))
@@ -189,7 +189,7 @@ def _observe_copies(home: PipelineHome, look: Look, seal: Seal) -> tuple[Copies,
     ]
     names = [segment.timeline for segment in look.path]
     applied = {name: delta.applied_version(home.tables.changelog, app_of(home.root.name, name)) for name in names}
-    copies = Copies(
+    copies = PublishedCopies(
         commits=commits,
         table=frozenset((row.timeline, row.batch) for row in stored),
         timelines={name: load_timeline(home, name) for name in names},

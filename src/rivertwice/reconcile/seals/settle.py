@@ -13,13 +13,13 @@ from rivertwice.backfill.load_plan import find_unloaded
 from rivertwice.core.homes import PipelineHome
 from rivertwice.reconcile.evidence import Evidence
 from rivertwice.reconcile.frames import addresses, values
-from rivertwice.reconcile.gaps import Doubts, Jump, gaps_of
+from rivertwice.reconcile.gaps import LostRecordEffects, SkippedRange, gaps_of
 from rivertwice.reconcile.gate import Gate
-from rivertwice.reconcile.judged import Judged, Totals
+from rivertwice.reconcile.judged import JudgedHead, Totals
 from rivertwice.reconcile.kinds.judge import count_by_rows
-from rivertwice.reconcile.model import SERVED, Finding, RowColumns, RowId, Verdict
+from rivertwice.reconcile.model import SERVED, DefectFinding, RowColumns, RowId, Verdict
 from rivertwice.reconcile.results import Stamp
-from rivertwice.reconcile.seals.look import Look
+from rivertwice.reconcile.seals.look import ChangesSinceSeal
 from rivertwice.reconcile.seals.merge import Counts, merge_counts, settled_parts
 from rivertwice.reconcile.seals.model import START, Seal, chain_hash, meaning_of
 from rivertwice.reconcile.seals.scope import Scope, join_nearest
@@ -37,7 +37,7 @@ from rivertwice.timeline.serving import select_winners
 from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE
 
 
-def why_not_sealed(judged: Judged, view: HeadView, gate: Gate, totals: Totals) -> str:
+def why_not_sealed(judged: JudgedHead, view: HeadView, gate: Gate, totals: Totals) -> str:
     """Return why no later run may build on one; empty if it may."""
     if not view.newest.definition.compare:
         return "its definition says compare: false"
@@ -55,7 +55,7 @@ def why_not_sealed(judged: Judged, view: HeadView, gate: Gate, totals: Totals) -
     return why_unproved(gate, totals.counts)
 
 
-def why_unfilled(jumps: Sequence[Jump], filled: Collection[int], verdicts: Sequence[Verdict]) -> str:
+def why_unfilled(jumps: Sequence[SkippedRange], filled: Collection[int], verdicts: Sequence[Verdict]) -> str:
     """Return why no run may build on one after an accepted gap; empty if every window of its records is served as they say.
 
     Args:
@@ -95,7 +95,12 @@ def why_unproved(gate: Gate, counts: Counts) -> str:
 
 
 def make_seal(
-    stamp: Stamp, view: HeadView, judged: Judged, verdicts: Sequence[Verdict], totals: Totals, look: Look
+    stamp: Stamp,
+    view: HeadView,
+    judged: JudgedHead,
+    verdicts: Sequence[Verdict],
+    totals: Totals,
+    look: ChangesSinceSeal,
 ) -> Seal:
     """Return the seal of a run.
 
@@ -169,18 +174,18 @@ def _emitted(evidence: Evidence, view: HeadView, settled_ms: int) -> int:
         for row, rows in evidence.stream.items()
         if row.end_ms <= settled_ms and (before_ms is None or row.end_ms > before_ms)
     }
-    return count_by_rows(replace(evidence, stream=newly), Doubts(), settled_ms)
+    return count_by_rows(replace(evidence, stream=newly), LostRecordEffects(), settled_ms)
 
 
 # What a seal says, compared with what a run sees: the ledger's chain, and the number of served rows. Pure.
 
 
-def check_seals(view: HeadView, seals: Sequence[Seal]) -> list[Finding]:
+def check_seals(view: HeadView, seals: Sequence[Seal]) -> list[DefectFinding]:
     """Compare the ledger's rows with the chain that each seal on the path has of them; the first that differs is named."""
     return check_chain(view.rows, seals)
 
 
-def check_chain(rows: Sequence[LedgerRow], seals: Sequence[Seal]) -> list[Finding]:
+def check_chain(rows: Sequence[LedgerRow], seals: Sequence[Seal]) -> list[DefectFinding]:
     """Compare the whole ledger of a path with the chain that each seal has of it; seals that are not on the path are left out."""
     by_batch: dict[tuple[str, int], list[Seal]] = {}
     for seal in seals:
@@ -194,11 +199,11 @@ def check_chain(rows: Sequence[LedgerRow], seals: Sequence[Seal]) -> list[Findin
                     f"the ledger up to batch {row.batch} of {row.timeline} is not what it was at the {seal.name}: a row of it was "
                     "changed since; compare it with a backup"
                 )
-                return [Finding("seal", message, row.batch)]
+                return [DefectFinding("seal", message, row.batch)]
     return []
 
 
-def check_served_total(view: HeadView, seal: Seal) -> list[Finding]:
+def check_served_total(view: HeadView, seal: Seal) -> list[DefectFinding]:
     """Compare the number of served rows outside the windows that are judged with the number at the seal."""
     if view.prefix is None or view.served is None or view.served_total is None:
         return []
@@ -206,7 +211,7 @@ def check_served_total(view: HeadView, seal: Seal) -> list[Finding]:
     return compare_served_rows(view.home.root.name, seal, view.prefix.scope, settled)
 
 
-def compare_served_rows(pipeline: str, seal: Seal, scope: Scope, settled: int) -> list[Finding]:
+def compare_served_rows(pipeline: str, seal: Seal, scope: Scope, settled: int) -> list[DefectFinding]:
     """Compare the number of served rows of windows that are not judged with the number at the seal.
 
     Args:
@@ -221,7 +226,7 @@ def compare_served_rows(pipeline: str, seal: Seal, scope: Scope, settled: int) -
         f"the table served has {settled} rows of settled windows, it had {seal.served_rows} at the {seal.name}, and no commit of "
         f"rivertwice explains it; `rivertwice reconcile {pipeline} --full` compares every row"
     )
-    return [Finding("served", message)]
+    return [DefectFinding("served", message)]
 
 
 # Read what is stored of settled windows that changed: their verdicts, and how many records their rows count.
@@ -230,7 +235,12 @@ _MOST_RANGES = 64
 
 
 def read_settled_rows(
-    home: PipelineHome, look: Look, view: HeadView, seal: Seal, touched: Sequence[RowId], again: Sequence[Range]
+    home: PipelineHome,
+    look: ChangesSinceSeal,
+    view: HeadView,
+    seal: Seal,
+    touched: Sequence[RowId],
+    again: Sequence[Range],
 ) -> SettledRows:
     """Return what is known of the windows of touched rows, and the stored verdicts of windows that are judged again.
 

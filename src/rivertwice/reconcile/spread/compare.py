@@ -176,7 +176,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Moment:
+class ComparedUntil:
     """Up to when windows are compared.
 
     Attributes:
@@ -188,7 +188,9 @@ class Moment:
     served_ms: int | None
 
 
-def compare_sides(sides: DataFrame, shape: RowColumns, moment: Moment, load: FirstLoad | None = None) -> DataFrame:
+def compare_sides(
+    sides: DataFrame, shape: RowColumns, moment: ComparedUntil, load: FirstLoad | None = None
+) -> DataFrame:
     """Return a row for each address that any side but late records has.
 
     Its columns are the window, the keys, and
@@ -355,7 +357,7 @@ def _numbers(column: pa.ChunkedArray) -> Numbers:
     return np.asarray(column.to_numpy(), dtype=np.int64)
 
 
-def rows_to_judge(sides: DataFrame, compared: DataFrame, shape: RowColumns, apart: DataFrame, groups: int) -> DataFrame:
+def suspect_rows(sides: DataFrame, compared: DataFrame, shape: RowColumns, apart: DataFrame, groups: int) -> DataFrame:
     """Return the sides' entries of rows that are not clean, with the `_group` in which they are judged.
 
     Args:
@@ -374,7 +376,7 @@ def rows_to_judge(sides: DataFrame, compared: DataFrame, shape: RowColumns, apar
     return sides.join(kept, same, "left_semi").withColumn("_group", group)
 
 
-def select_apart(
+def windows_for_driver(
     windows: Windows, special: npt.NDArray[np.bool_], winners: Numbers, older: Sequence[int]
 ) -> npt.NDArray[np.bool_]:
     """Return which windows are judged apart from the others, all their rows at once. Pure.

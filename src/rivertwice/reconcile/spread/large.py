@@ -18,14 +18,20 @@ from pyspark.sql.types import StructType
 from rivertwice.core.homes import Place
 from rivertwice.core.instants import from_ms
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.assess import Derived, find_served_differences, gather_evidence, gather_served, pairs_by_own
+from rivertwice.reconcile.assess import (
+    RederivedLedger,
+    find_served_differences,
+    gather_evidence,
+    gather_served,
+    pairs_by_own,
+)
 from rivertwice.reconcile.columns import Contents, check_dead_columns, check_late_columns
 from rivertwice.reconcile.copies import check_publications
 from rivertwice.reconcile.derive import DerivedLog
-from rivertwice.reconcile.gaps import Doubts, gaps_of, with_filled
-from rivertwice.reconcile.judged import Judged
+from rivertwice.reconcile.gaps import LostRecordEffects, gaps_of, with_filled
+from rivertwice.reconcile.judged import JudgedHead
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
-from rivertwice.reconcile.model import Finding, LateRow, RowColumns, RowId
+from rivertwice.reconcile.model import DefectFinding, LateRow, RowColumns, RowId
 from rivertwice.reconcile.observe import read_tables
 from rivertwice.reconcile.recorded import (
     Emitted,
@@ -38,7 +44,7 @@ from rivertwice.reconcile.recorded import (
 from rivertwice.reconcile.rederive import blame_windows, select_touching
 from rivertwice.reconcile.seals.scope import join_nearest
 from rivertwice.reconcile.spread.compare import batch_numbers
-from rivertwice.reconcile.spread.spread import Special, spread
+from rivertwice.reconcile.spread.spread import WindowsApart, spread
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.reconcile.view import Handles, HeadView, shape_of
 from rivertwice.storage import delta
@@ -71,7 +77,7 @@ class SideFindings:
         recorded: rows of committed batches by partition.
     """
 
-    findings: Sequence[Finding]
+    findings: Sequence[DefectFinding]
     recorded: Mapping[Part, int]
 
 
@@ -119,7 +125,7 @@ def compare_late(
     shape: RowColumns,
     numbers: DataFrame,
     table: delta.Table | None,
-) -> list[Finding]:
+) -> list[DefectFinding]:
     """Compare the kept late rows with those that the log requires; nothing if the definition keeps none."""
     definition = view.newest.definition
     if not definition.late.keeps_rows:
@@ -221,10 +227,10 @@ def _rows_at(rows: DataFrame, places: DataFrame, place: Sequence[str]) -> pa.Tab
     return rows.join(F.broadcast(places), list(place), "left_semi").toArrow()
 
 
-def _more(count: int, kind: str) -> list[Finding]:
+def _more(count: int, kind: str) -> list[DefectFinding]:
     if count <= MOST_NAMED:
         return []
-    return [Finding(kind, f"{count - MOST_NAMED} more rows of {kind} differ from what the log requires")]
+    return [DefectFinding(kind, f"{count - MOST_NAMED} more rows of {kind} differ from what the log requires")]
 
 
 Done = Callable[[str, str], None]
@@ -237,10 +243,10 @@ def judge_large(
     spark: SparkSession,
     view: HeadView,
     log: DerivedLog,
-    derived: Derived,
+    derived: RederivedLedger,
     done: Done,
     wanted: tuple[int, int] | None = None,
-) -> Judged:
+) -> JudgedHead:
     """Return what the log says of all windows; the view has handles instead of tables.
 
     Rows of one definition are judged by executors (`spread`). The driver judges the windows that executors cannot: those in
@@ -258,7 +264,7 @@ def judge_large(
     if gaps:
         doubts = with_filled(doubts, gaps, judge.windows_with_skipped_records())
     amended = frozenset(row.row.start_ms for row in judge.amended_rows(shape))
-    special = Special(partial(_windows_in_doubt, view, derived, judge, doubts), amended)
+    special = WindowsApart(partial(_windows_in_doubt, view, derived, judge, doubts), amended)
     rows = spread(spark, view, judge, derived.chain, numbers, shape, special, wanted)
     done("recompute", f"{len(rows.windows.start_ms)} windows by executors, {len(rows.apart)} by the driver")
     dead_rows = _required_dead(log, definition.source[0], numbers, view.topics[0])
@@ -280,7 +286,7 @@ def judge_large(
         *check_publications(view.publications, view.copies.plans),
         *find_served_differences(apart, shape, derived.chain, verdicts),
     ]
-    return Judged(
+    return JudgedHead(
         derived=derived,
         judge=judge,
         evidence=evidence,
@@ -301,9 +307,9 @@ def judge_large(
 
 def _windows_in_doubt(
     view: HeadView,
-    derived: Derived,
+    derived: RederivedLedger,
     judge: WindowJudge,
-    doubts: Doubts,
+    doubts: LostRecordEffects,
     windows: AbstractSet[tuple[int, int]],
 ) -> set[int]:
     """Return the starts of the windows that lost records or a defect of the ledger may concern."""

@@ -29,7 +29,7 @@ from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
 from rivertwice.reconcile.model import (
     SERVED,
     STREAM,
-    Finding,
+    DefectFinding,
     LateRow,
     RowColumns,
     RowId,
@@ -48,14 +48,14 @@ from rivertwice.reconcile.spread.compare import (
     SERVED_ROW,
     TRUTH,
     WINDOW,
-    Moment,
+    ComparedUntil,
     Numbers,
     Windows,
     compare_sides,
     count_windows,
     gather_sides,
-    rows_to_judge,
-    select_apart,
+    suspect_rows,
+    windows_for_driver,
 )
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.reconcile.view import HeadView, counted_publications
@@ -109,7 +109,7 @@ class Rule:
     definition: Definition
     topic: str
     shape: RowColumns
-    moment: Moment
+    moment: ComparedUntil
     served_index: int | None
     load: FirstLoad | None = None
     unloaded: Sequence[HalfOpenRange] = ()
@@ -135,7 +135,7 @@ def _judge(rule: Rule, entries: pa.Table) -> pa.Table:
     )
     verdicts = judge_stream(evidence)
     served = None
-    findings: list[Finding] = []
+    findings: list[DefectFinding] = []
     if rule.moment.served_ms is not None:
         served = ServedEvidence(_served(by_side[SERVED_ROW], shape), rule.moment.served_ms, unloaded=rule.unloaded)
         verdicts += judge_served(evidence, served)
@@ -181,7 +181,7 @@ def _late(rows: pa.Table, rule: Rule) -> list[LateRow]:
     return sorted(late, key=lambda record: (record.partition, record.offset, record.row))
 
 
-def _served_findings(rule: Rule, by_side: Mapping[str, pa.Table], verdicts: Sequence[Verdict]) -> list[Finding]:
+def _served_findings(rule: Rule, by_side: Mapping[str, pa.Table], verdicts: Sequence[Verdict]) -> list[DefectFinding]:
     """Compare the served rows with those that the changelog gives; no publication serves these windows."""
     results = [*WINDOW, *rule.shape.keys, *rule.shape.columns]
     emitted = by_side[EMITTED]
@@ -237,8 +237,8 @@ class Spread:
     apart: Sequence[tuple[int, int]]
     judged: DataFrame
     summary: pa.Table
-    findings: Sequence[Finding]
-    moment: Moment
+    findings: Sequence[DefectFinding]
+    moment: ComparedUntil
     published: frozenset[int] = frozenset()
     wanted: tuple[int, int] | None = None
     load: FirstLoad | None = None
@@ -311,7 +311,7 @@ def _total(numbers: Numbers, end_ms: Numbers, until_ms: int | None) -> int:
 
 
 @dataclass(frozen=True)
-class Special:
+class WindowsApart:
     """Windows of which more must be known than their rows.
 
     Attributes:
@@ -330,7 +330,7 @@ def spread(
     chain: Chain,
     marks: DataFrame,
     shape: RowColumns,
-    special: Special,
+    special: WindowsApart,
     wanted: tuple[int, int] | None = None,
 ) -> Spread:
     """Judge what a view with handles shows, all but the windows that need more than their rows.
@@ -356,12 +356,12 @@ def spread(
     older = [entry.seq for entry in counted if entry.semantics != view.newest.semantics]
     unloaded = () if view.load is None else find_unloaded(view.load, counted, view.semantics)
     waits = is_inside(windows.start_ms, list(unloaded))
-    apart = select_apart(windows, _is_special(windows, special), np.where(waits, -1, winners), older)
+    apart = windows_for_driver(windows, _is_special(windows, special), np.where(waits, -1, winners), older)
     starts = pa.table({"_start_ms": pa.array(np.unique(windows.start_ms[apart]), pa.int64())})
     groups = max(1, int(windows.others[~apart].sum()) // GROUP_ROWS)
     start_ms = F.unix_millis("window_start")
     judged_rows = compared if wanted is None else compared.where((start_ms >= wanted[0]) & (start_ms < wanted[1]))
-    others = rows_to_judge(sides, judged_rows, shape, spark.createDataFrame(starts), groups)
+    others = suspect_rows(sides, judged_rows, shape, spark.createDataFrame(starts), groups)
     rule = Rule(view.newest.definition, view.topics[0], shape, moment, served_index, view.load, unloaded)
     schema = from_arrow_schema(JUDGED)
     judged = others.groupBy("_group").applyInArrow(judge_group(rule), schema).persist(StorageLevel.MEMORY_AND_DISK)
@@ -377,17 +377,17 @@ def spread(
     )
 
 
-def _moment(view: HeadView, chain: Chain) -> tuple[Moment, int | None]:
+def _moment(view: HeadView, chain: Chain) -> tuple[ComparedUntil, int | None]:
     closed_ms = view.newest.definition.window.closed_ms
     stamp = view.served_stamp
     if view.handles is None or view.handles.served is None or stamp is None:
-        return Moment(closed_ms(chain.closed_ms), None), None
+        return ComparedUntil(closed_ms(chain.closed_ms), None), None
     index = view.index.get((stamp.timeline, stamp.batch))
     served_ms = None if index is None else closed_ms(chain.batch[index])
-    return Moment(closed_ms(chain.closed_ms), served_ms), index
+    return ComparedUntil(closed_ms(chain.closed_ms), served_ms), index
 
 
-def _is_special(windows: Windows, special: Special) -> npt.NDArray[np.bool_]:
+def _is_special(windows: Windows, special: WindowsApart) -> npt.NDArray[np.bool_]:
     pairs = set(zip(windows.start_ms.tolist(), windows.end_ms.tolist(), strict=True))
     named = {*special.among(pairs), *special.starts}
     return np.isin(windows.start_ms, np.array(sorted(named), dtype=np.int64))
@@ -407,11 +407,11 @@ def _summary(judged: DataFrame) -> pa.Table:
     )
 
 
-def _findings(judged: DataFrame) -> list[Finding]:
+def _findings(judged: DataFrame) -> list[DefectFinding]:
     found = judged.where(F.col("kind") == FINDING)
     rows = found.orderBy("window_start", "key", "detail").limit(MOST_FINDINGS + 1).toArrow().to_pylist()
-    findings = [Finding(row["cause"], row["detail"], row["batch"]) for row in rows[:MOST_FINDINGS]]
+    findings = [DefectFinding(row["cause"], row["detail"], row["batch"]) for row in rows[:MOST_FINDINGS]]
     if len(rows) > MOST_FINDINGS:
         more = found.count() - MOST_FINDINGS
-        findings.append(Finding("served", f"{more} more served rows are not what changelog and corrections give"))
+        findings.append(DefectFinding("served", f"{more} more served rows are not what changelog and corrections give"))
     return findings

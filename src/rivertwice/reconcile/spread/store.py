@@ -19,7 +19,7 @@ from rivertwice.storage.spark_scan import write_files
 from rivertwice.timeline.verdicts import AGREES, OPEN
 
 
-def together(rows: Spread) -> list[StoredVerdict]:
+def as_stored_verdicts(rows: Spread) -> list[StoredVerdict]:
     """Return what is stored of the rows that agree or are open: one verdict for each pair and window. Pure."""
     counts: Counter[tuple[str, int, int, str]] = Counter()
     for row in rows.rows:

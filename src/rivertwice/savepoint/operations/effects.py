@@ -21,11 +21,11 @@ from rivertwice.savepoint.manifest import BEGINNING, RESTING
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.fork import (
     DRAIN_S,
+    block_stream,
     drain_stream,
     end_catching_up,
-    hold_stream,
-    let_go_of_stream,
     read_parent,
+    release_stream,
 )
 from rivertwice.savepoint.operations.record import (
     Operation,
@@ -50,7 +50,7 @@ Result = TypeVar("Result")
 
 
 @dataclass
-class HomeGround:
+class HomeOperationStore:
     """The parts of a pipeline's home that every operation touches.
 
     Attributes:
@@ -79,7 +79,7 @@ class HomeGround:
 
     def let_go(self, record: Operation) -> None:
         """Let others start the stream again."""
-        let_go_of_stream(self.home, record.id)
+        release_stream(self.home, record.id)
 
     def release(self, record: Operation) -> None:
         """End the leases."""
@@ -114,7 +114,7 @@ class HomeGround:
 
 
 @dataclass
-class OperationEffects(HomeGround, ABC, Generic[R]):
+class OperationEffects(HomeOperationStore, ABC, Generic[R]):
     """The other effects of running an operation; a subclass adds its own.
 
     Attributes:
@@ -202,7 +202,7 @@ class OperationEffects(HomeGround, ABC, Generic[R]):
 
     def hold(self, record: R) -> None:
         """Let only the operation's own driver start."""
-        hold_stream(self.home, record.id)
+        block_stream(self.home, record.id)
 
     def last_seq(self) -> int:
         """Return the number of the sequence's newest entry."""
@@ -265,7 +265,7 @@ def find_abandonable(settings: Settings, pipeline: str, plan: OperationPlan[Any]
     Raises:
         RequestError: no operation was interrupted, or it is too late.
     """
-    ground = HomeGround(settings, settings.pipeline(pipeline), report_nothing, DRAIN_S)
+    ground = HomeOperationStore(settings, settings.pipeline(pipeline), report_nothing, DRAIN_S)
     found: Operation = engine.select_abandonable(ground.operations(), plan, ground.head(), ground)
     return found
 
@@ -289,7 +289,7 @@ def abandon_operation(
     """
     home = settings.pipeline(pipeline)
     with only_operation(home):
-        done = finish(engine.abandon(plan, HomeGround(settings, home, progress, drain_seconds)))
+        done = finish(engine.abandon(plan, HomeOperationStore(settings, home, progress, drain_seconds)))
     record = done.record
     return AbandonReport(
         operation=record.id,

@@ -22,7 +22,7 @@ MOVE, ALREADY, AGAIN = "move", "moved already", "do the steps before again"
 SKIPPED, REPEATED, TO_DO = "done", "done, and done again", "to do"
 
 
-class Ground(Protocol):
+class OperationStore(Protocol):
     """What every operation reads and changes outside itself, also one that is given up. Each effect is atomic or repeatable."""
 
     @property
@@ -60,7 +60,7 @@ class Ground(Protocol):
         """Say whether a timeline takes no further batch."""
 
 
-class Effects(Ground, Protocol[R]):
+class Effects(OperationStore, Protocol[R]):
     """The other effects that running an operation needs."""
 
     def forget(self, record: R) -> None:
@@ -98,7 +98,7 @@ class Effects(Ground, Protocol[R]):
 
 
 @dataclass(frozen=True)
-class Ran(Generic[R]):
+class OperationResult(Generic[R]):
     """How far an operation got: its record, and whether it was resumed."""
 
     record: R
@@ -106,7 +106,7 @@ class Ran(Generic[R]):
 
 
 @dataclass(frozen=True)
-class Abandoned(Generic[R]):
+class AbandonResult(Generic[R]):
     """The result of giving up: the record, the last step that was done, the head, whether the stream is wanted again."""
 
     record: R
@@ -126,7 +126,7 @@ class ShownStep:
 
 def run(
     plan: OperationPlan[R], effects: Effects[R], savepoint: str | None, *, stop_after: int | None = None
-) -> Generator[str | int, None, Ran[R]]:
+) -> Generator[str | int, None, OperationResult[R]]:
     """Run an operation, or resume the one that was interrupted.
 
     Args:
@@ -171,7 +171,7 @@ def run(
     if record.step >= DONE:
         effects.clear(record)
         effects.release(record)
-    return Ran(record, interrupted is not None)
+    return OperationResult(record, interrupted is not None)
 
 
 def _do(plan: OperationPlan[R], effects: Effects[R], step: Step, record: R) -> Generator[str | int, None, R]:
@@ -188,7 +188,7 @@ def _do(plan: OperationPlan[R], effects: Effects[R], step: Step, record: R) -> G
     return done
 
 
-def abandon(plan: OperationPlan[R], ground: Ground) -> Generator[str | int, None, Abandoned[R]]:
+def abandon(plan: OperationPlan[R], ground: OperationStore) -> Generator[str | int, None, AbandonResult[R]]:
     """Abandon the interrupted operation: the old head keeps serving, and what was half made does not count.
 
     If this is killed after the mark, it leaves a lease that runs out, scratch, and a stopped stream; `rivertwice start` starts it.
@@ -208,7 +208,7 @@ def abandon(plan: OperationPlan[R], ground: Ground) -> Generator[str | int, None
     running = is_intent_ours(interrupted, ground.intent())
     if running:
         ground.want("running", f"{interrupted.id} (given up)")
-    return Abandoned(abandoned, plan_of(interrupted).name_of(interrupted.step), str(head), running)
+    return AbandonResult(abandoned, plan_of(interrupted).name_of(interrupted.step), str(head), running)
 
 
 def explain(plan: OperationPlan[R], interrupted: R | None) -> tuple[ShownStep, ...]:
@@ -282,7 +282,9 @@ def select_unfinished(
     raise RequestError(message)
 
 
-def select_abandonable(operations: Sequence[Operation], plan: OperationPlan[R], head: str | None, ground: Ground) -> R:
+def select_abandonable(
+    operations: Sequence[Operation], plan: OperationPlan[R], head: str | None, ground: OperationStore
+) -> R:
     """Return the operation that was interrupted and can be given up.
 
     Raises:

@@ -50,7 +50,7 @@ PATIENCE_S = 600.0  # another process that restores this pipeline gets so long t
 
 
 @dataclass(frozen=True)
-class Fallen:
+class FallBackResult:
     """How a fall-back went.
 
     Attributes:
@@ -121,7 +121,7 @@ def fall_back(
     progress: Progress,
     spark: SparkSession | None = None,
     patience_s: float = PATIENCE_S,
-) -> Fallen:
+) -> FallBackResult:
     """Restore the newest proved savepoint that can be used.
 
     Args:
@@ -138,11 +138,11 @@ def fall_back(
     """
     home = settings.pipeline(pipeline)
 
-    def look_and_try() -> Fallen:
+    def look_and_try() -> FallBackResult:
         moved = moved_since(read_sequence(home), since, utc_now())
         if moved is not None and not _unfinished(home):
             progress(f"the head moved to {moved} since; nothing more is to be done")
-            return Fallen(None, {})
+            return FallBackResult(None, {})
         owner = lease_owner(home)
         if owner is not None:
             message = (
@@ -158,7 +158,7 @@ def fall_back(
     return trying(look_and_try)
 
 
-def _try_all(settings: Settings, home: PipelineHome, progress: Progress, spark: SparkSession | None) -> Fallen:
+def _try_all(settings: Settings, home: PipelineHome, progress: Progress, spark: SparkSession | None) -> FallBackResult:
     pipeline = home.root.name
     survey = survey_savepoints(home)
     passed_over = dict(survey.damaged)
@@ -178,7 +178,7 @@ def _try_all(settings: Settings, home: PipelineHome, progress: Progress, spark: 
             if _unfinished(home):
                 abandon_operation(settings, pipeline, RESTORE)
         else:
-            return Fallen(report, passed_over)
+            return FallBackResult(report, passed_over)
     raise SavepointError(describe_none(pipeline, survey.sound, passed_over))
 
 
@@ -232,7 +232,7 @@ def describe_none(pipeline: str, savepoints: Sequence[Savepoint], passed_over: d
     )
 
 
-def describe_fallen(fallen: Fallen, seconds: float) -> str:
+def describe_fallen(fallen: FallBackResult, seconds: float) -> str:
     """Return in one sentence what the fall-back did."""
     passed = "".join(f"; {name} was passed over: {why}" for name, why in fallen.passed_over.items())
     if fallen.report is None:

@@ -160,12 +160,12 @@ def drain_stream(home: PipelineHome, by: str, wanted: bool, seconds: float, prog
         home.drain.unlink(missing_ok=True)
 
 
-def hold_stream(home: PipelineHome, by: str) -> None:
+def block_stream(home: PipelineHome, by: str) -> None:
     """Let only the operation's own driver start."""
     replace_json(home.drain, marker_of(by, utc_now()))
 
 
-def let_go_of_stream(home: PipelineHome, by: str) -> None:
+def release_stream(home: PipelineHome, by: str) -> None:
     """Remove the operation's own drain marker; another's stays."""
     marker = read_json(home.drain)
     if marker is not None and marker.get("by") == by:

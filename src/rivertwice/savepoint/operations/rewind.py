@@ -35,7 +35,7 @@ from rivertwice.savepoint.catalogue import PROVED, Savepoint, download, load_sav
 from rivertwice.savepoint.manifest import BEGINNING, Manifest
 from rivertwice.savepoint.operations import engine
 from rivertwice.savepoint.operations.effects import OperationEffects, finish
-from rivertwice.savepoint.operations.fork import DRAIN_S, hold_stream
+from rivertwice.savepoint.operations.fork import DRAIN_S, block_stream
 from rivertwice.savepoint.operations.record import (
     BRANCHED,
     CHECKED,
@@ -50,8 +50,8 @@ from rivertwice.savepoint.operations.record import (
 from rivertwice.savepoint.operations.restore_checks import newest_proved
 from rivertwice.savepoint.operations.rewind_plan import (
     Emitted,
+    RewindInputs,
     RewindPlan,
-    World,
     after_fork,
     compare_emitted,
     count_windows,
@@ -114,7 +114,7 @@ def forks_before(settings: Settings, home: PipelineHome, timeline: str, batch: i
     return [fork for row in rows[:1] for fork in observe_forks(settings, row.topic_ids, marks_from_plain(row.marks))]
 
 
-def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, head: str) -> World:
+def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, head: str) -> RewindInputs:
     """Return the state on which a rewind from `head` to a savepoint depends.
 
     Raises:
@@ -139,7 +139,7 @@ def observe_rewind(settings: Settings, home: PipelineHome, manifest: Manifest, h
     new = select_on_path(ledger, path)
     gone, _ = after_fork(old, new)
     rows = read_emitted(home, gone, definition)
-    return World(
+    return RewindInputs(
         head=head,
         old_rows=old,
         new_rows=new,
@@ -201,7 +201,7 @@ def run_to_goal(
             progress(f"a driver (pid {process.pid}) catches up on timeline {goal.timeline}; its log is logs/rewind.log")
         if time.monotonic() - last_report > _REPORT_EVERY_S:
             last_report = time.monotonic()
-            hold_stream(home, goal.by)  # the agent takes an old marker for a driver that is stuck
+            block_stream(home, goal.by)  # the agent takes an old marker for a driver that is stuck
             row = last()
             left = left_to(goal, row)
             most = max(most, left)

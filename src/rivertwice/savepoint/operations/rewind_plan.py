@@ -51,7 +51,7 @@ class Reread:
 
 
 @dataclass(frozen=True)
-class Kept:
+class SurvivingPublication:
     """A publication, and whether it is still served: it is, if its semantics are among those of the path."""
 
     seq: int
@@ -68,7 +68,7 @@ class Emitted:
 
 
 @dataclass(frozen=True)
-class World:
+class RewindInputs:
     """The present state on which a rewind depends.
 
     Attributes:
@@ -133,7 +133,7 @@ class RewindPlan:
     rows: int
     late: int | None
     dead: int
-    publications: tuple[Kept, ...]
+    publications: tuple[SurvivingPublication, ...]
     changed: tuple[str, ...]
     refusals: tuple[str, ...]
     estimate_s: float | None
@@ -150,7 +150,7 @@ def after_fork(old: Sequence[LedgerRow], new: Sequence[LedgerRow]) -> tuple[list
     )
 
 
-def plan_rewind(manifest: Manifest, world: World, *, proved: bool, unproved: bool = False) -> RewindPlan:
+def plan_rewind(manifest: Manifest, world: RewindInputs, *, proved: bool, unproved: bool = False) -> RewindPlan:
     """Plan a rewind to a savepoint.
 
     Args:
@@ -183,7 +183,7 @@ def plan_rewind(manifest: Manifest, world: World, *, proved: bool, unproved: boo
         late=world.late,
         dead=sum(row.bad for row in gone),
         publications=tuple(
-            Kept(publication.seq, publication.backfill, publication.semantics in world.semantics)
+            SurvivingPublication(publication.seq, publication.backfill, publication.semantics in world.semantics)
             for publication in world.publications
         ),
         changed=tuple(part for part in parts if manifest.fingerprint.get(part) != world.fingerprint.get(part)),
@@ -210,7 +210,7 @@ def records_per_second(rows: Sequence[LedgerRow]) -> float | None:
     return sum(row.read for row in newest) / spent if newest else None
 
 
-def find_refusals(manifest: Manifest, world: World, *, proved: bool) -> list[RivertwiceError]:
+def find_refusals(manifest: Manifest, world: RewindInputs, *, proved: bool) -> list[RivertwiceError]:
     """Return every reason not to rewind; a confirmed rewind raises the first one."""
     gone, _ = after_fork(world.old_rows, world.new_rows)
     checks: tuple[Callable[[], None], ...] = (
