@@ -6,7 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rivertwice.reconcile.evidence import Evidence, ServedEvidence, differing, explain_published_session, listed
+from rivertwice.reconcile.evidence import (
+    Evidence,
+    Explained,
+    ServedEvidence,
+    differing,
+    explain_published_session,
+    listed,
+)
 from rivertwice.reconcile.model import ALSO, SERVED, STREAM, RowColumns, RowId, StreamRow, Values, Verdict
 from rivertwice.timeline.digest import digest_values
 from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
@@ -175,7 +182,6 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
     served_rows = served.rows.get(row, ())
     got = served_rows[0].values if served_rows else None
     truth = evidence.truth.get(row)
-    late = len(evidence.late_of(row))
     shape = evidence.shape
     published = served.is_published(row)
     missing = amended = 0
@@ -188,7 +194,7 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
         verdict, reason = OPEN, NOT_LOADED
     elif len(served_rows) > 1:
         verdict, reason = DEFECT, f"the row is served {len(served_rows)} times"
-    elif doubt is not None and not (doubt.known and is_truth):
+    elif doubt is not None and not (doubt.known and (is_truth or _came_after_publication(evidence, served, row, got))):
         verdict, reason = NOT_COMPARABLE, doubt.reason
     elif is_truth and (order := evidence.order_reason(row)) is not None:
         verdict, reason = NOT_COMPARABLE, order
@@ -202,13 +208,7 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
         verdict, reason, missing = explain_published_session(evidence, session, row, got)
         amended = len(session.decided) if row == session.truth else 0
     else:
-        base = _base_of(evidence, served, row)
-        where = evidence.cause_id(row)
-        cause = len(served.late_since.get(where, ())) if published else late
-        amended = len((served.amended_since if published else evidence.amended).get(where, ()))
-        verdict, reason, missing = evidence.explain_served(
-            row, got, base, published=published, late=cause, amended=amended
-        )
+        (verdict, reason, missing), amended = _explain_served(evidence, served, row, got)
     explained = verdict in (LATE, AGREES, OPEN, NOT_COMPARABLE)
     return Verdict(
         pair=SERVED,
@@ -221,6 +221,28 @@ def _judge_served_row(evidence: Evidence, served: ServedEvidence, row: RowId, *,
         unexplained=0 if explained else abs(missing),
         late_share=_share(missing if verdict == LATE else 0, shape.count(truth)),
     )
+
+
+def _explain_served(
+    evidence: Evidence, served: ServedEvidence, row: RowId, got: Values | None
+) -> tuple[Explained, int]:
+    """Return why a served row differs from the truth, and how many amendments can be the cause."""
+    published, where = served.is_published(row), evidence.cause_id(row)
+    cause = len(served.late_since.get(where, ())) if published else len(evidence.late_of(row))
+    amended = len((served.amended_since if published else evidence.amended).get(where, ()))
+    base = _base_of(evidence, served, row)
+    return evidence.explain_served(row, got, base, published=published, late=cause, amended=amended), amended
+
+
+def _came_after_publication(evidence: Evidence, served: ServedEvidence, row: RowId, got: Values | None) -> bool:
+    """Say whether records that came after a window's publication explain the row to the last one.
+
+    Then the publication had all others, those too that the stream skipped: one that was made before them would lack more records
+    than came late. So a seal after it, and a run that judges everything, say the same.
+    """
+    if not served.is_published(row) or served.is_of_older(row) or row in served.sessions:
+        return False
+    return _explain_served(evidence, served, row, got)[0].verdict == LATE
 
 
 def _base_of(evidence: Evidence, served: ServedEvidence, row: RowId) -> Values | None:

@@ -25,10 +25,10 @@ from rivertwice.reconcile.gaps import (
     trusted_counts,
     with_filled,
 )
-from rivertwice.reconcile.model import RowColumns, RowId, ServedRow, StreamRow
+from rivertwice.reconcile.model import LateRow, RowColumns, RowId, ServedRow, StreamRow
 from rivertwice.reconcile.rederive import BatchCounts, Chain, derive_ranges
 from rivertwice.reconcile.verdict import judge_served, judge_stream
-from rivertwice.timeline.verdicts import AGREES, DEFECT, NOT_COMPARABLE, OPEN
+from rivertwice.timeline.verdicts import AGREES, DEFECT, LATE, NOT_COMPARABLE, OPEN
 
 SHAPE = RowColumns(("k",), ("n",), count_column="n")
 ROWS = [ledger_row(n, min_event_ms=1000 * n, max_event_ms=1000 * n + 900) for n in range(4)]
@@ -94,6 +94,30 @@ def test_a_served_window_agrees_again_once_archived_losses_are_counted(served: i
     found = evidence(*([] if known else [LostRecordsDoubt(1000, 1500, "gap: g")]), truth={at(1000): (7,)})
     found = replace(found, doubts=replace(found.doubts, filled={1000: f"{REPAIRABLE}: g"}))
     table = ServedEvidence({at(1000): [ServedRow((served,), "published", "bf")]}, 3000, frozenset({1000}))
+    assert [one.verdict for one in judge_served(found, table)] == [verdict]
+
+
+@pytest.mark.parametrize(
+    ("published", "late", "verdict"),
+    [
+        (5, 2, LATE),  # two records came after a publication that had the skipped ones
+        (4, 2, NOT_COMPARABLE),  # one that was made before the gap lacks a skipped record, too
+        (5, 0, NOT_COMPARABLE),  # nothing came since
+    ],
+)
+def test_what_came_after_a_backfill_of_skipped_records_is_late_and_not_a_gap_again(
+    published: int, late: int, verdict: str
+) -> None:
+    found = evidence(truth={at(1000): (7,)})
+    found = replace(found, doubts=replace(found.doubts, filled={1000: f"{REPAIRABLE}: g"}))
+    since = [LateRow(at(1000), "flights", 0, 30 + n, 3, 2000, from_ms(1500)) for n in range(late)]
+    table = ServedEvidence(
+        {at(1000): [ServedRow((published,), "published", "bf")]},
+        3000,
+        frozenset({1000}),
+        publication_truth={at(1000): (published,)},
+        late_since={at(1000): since},
+    )
     assert [one.verdict for one in judge_served(found, table)] == [verdict]
 
 
