@@ -6,45 +6,31 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from rivertwice.acts.act import Act, Plan, Request, Row, World
-from rivertwice.acts.savepoint import ID_FIELD, SavepointId
-from rivertwice.savepoint.manifest import BEGINNING, RESTING
+from rivertwice.acts.act import Act, Plan, Row, World
+from rivertwice.acts.savepoint import BaseRequest
+from rivertwice.savepoint.manifest import RESTING
 from rivertwice.savepoint.operations.record import Restore, find_repeated, read_restores
 
 
-class RestoreRequest(Request):
+class RestoreRequest(BaseRequest):
     """A request to continue from a savepoint."""
 
-    savepoint: SavepointId | None = Field(
-        None,
-        description="Its id; empty: the newest proved one of the head's path, or the interrupted restore.",
-        **ID_FIELD,
-    )
     planned: bool = Field(
         False, title="Planned", description="Take the savepoint now, of the drained stream: nothing is replayed."
     )
-    from_beginning: bool = Field(
-        False, title="From the beginning", description="No savepoint: replay all that the stream ever read."
-    )
-    unproved: bool = Field(False, title="Accept an unproved one", description="One that was taken and never proved.")
 
     @model_validator(mode="after")
-    def _one_base(self) -> Self:
-        if self.planned and self.savepoint is not None:
-            message = f"planned takes a savepoint itself, but {self.savepoint} is named too; leave one of them out"
-            raise ValueError(message)
-        if self.planned and self.from_beginning:
-            message = "planned takes a savepoint and from_beginning none; leave one of them out"
-            raise ValueError(message)
-        if self.from_beginning and (self.savepoint is not None or self.unproved):
-            message = "from_beginning takes no savepoint, so neither an id nor unproved; leave them out"
+    def _planned_alone(self) -> Self:
+        if self.planned and (self.savepoint is not None or self.from_beginning):
+            other = self.savepoint or "from_beginning"
+            message = f"planned takes a savepoint itself, but {other} is given too; leave one of them out"
             raise ValueError(message)
         return self
 
     @property
     def base(self) -> str | None:
         """What it is built on; None: the newest proved savepoint."""
-        return BEGINNING if self.from_beginning else RESTING if self.planned else self.savepoint
+        return RESTING if self.planned else super().base
 
 
 def _plan(world: World, request: RestoreRequest) -> Plan:

@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from rivertwice.acts.act import Act, Plan, Request, Row, World
-from rivertwice.acts.savepoint import ID_FIELD, SavepointId
+from rivertwice.acts.act import Act, Plan, Row, World
+from rivertwice.acts.savepoint import BaseRequest
 from rivertwice.log.addresses import Part, key_parts
-from rivertwice.savepoint.manifest import BEGINNING
 from rivertwice.savepoint.operations.record import Rewind, find_repeated, read_rewinds
 
 UNKNOWN_LATE = "not known: no reconcile of this head yet"
 
 
-class RewindRequest(Request):
+class RewindRequest(BaseRequest):
     """A request to go back to a savepoint."""
 
-    savepoint: SavepointId | None = Field(
-        None,
-        description="Its id; empty: the newest proved one of the head's path, or the interrupted rewind.",
-        **ID_FIELD,
-    )
-    from_beginning: bool = Field(
-        False, title="From the beginning", description="No savepoint: read again all that the stream ever read."
-    )
     stop_before_head: bool = Field(
         False, title="Stop before the head", description="Catch up and compare, but let the old head serve."
     )
-    unproved: bool = Field(False, title="Accept an unproved one", description="One that was taken and never proved.")
-
-    @model_validator(mode="after")
-    def _one_base(self) -> Self:
-        if self.from_beginning and (self.savepoint is not None or self.unproved):
-            message = "from_beginning takes no savepoint, so neither an id nor unproved; leave them out"
-            raise ValueError(message)
-        return self
-
-    @property
-    def base(self) -> str | None:
-        """What it goes back to; None: the newest proved savepoint."""
-        return BEGINNING if self.from_beginning else self.savepoint
 
 
 def _plan(world: World, request: RewindRequest) -> Plan:

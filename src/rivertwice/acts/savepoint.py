@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from rivertwice.acts.act import Act, Plan, Request, World
 from rivertwice.acts.forms import NOT_IN_FORMS
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import utc_now
-from rivertwice.savepoint.manifest import require_savepoint_id
+from rivertwice.savepoint.manifest import BEGINNING, require_savepoint_id
 
 
 def checked_id(value: str) -> str:
@@ -38,6 +38,32 @@ class SavepointRequest(Request):
     """A request about one savepoint."""
 
     savepoint: SavepointId = Field(description="Its id, as `rivertwice savepoint list` shows it.", **ID_FIELD)
+
+
+class BaseRequest(Request):
+    """A request that builds on a savepoint, on none, or on the newest proved one."""
+
+    savepoint: SavepointId | None = Field(
+        None,
+        description="Its id; empty: the newest proved one of the head's path, or what was interrupted.",
+        **ID_FIELD,
+    )
+    from_beginning: bool = Field(
+        False, title="From the beginning", description="No savepoint: read again all that the stream ever read."
+    )
+    unproved: bool = Field(False, title="Accept an unproved one", description="One that was taken and never proved.")
+
+    @model_validator(mode="after")
+    def _one_base(self) -> Self:
+        if self.from_beginning and (self.savepoint is not None or self.unproved):
+            message = "from_beginning takes no savepoint, so neither an id nor unproved; leave them out"
+            raise ValueError(message)
+        return self
+
+    @property
+    def base(self) -> str | None:
+        """What it is built on; None: the newest proved savepoint."""
+        return BEGINNING if self.from_beginning else self.savepoint
 
 
 class ProveRequest(SavepointRequest):
