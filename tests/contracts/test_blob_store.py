@@ -167,7 +167,9 @@ class Careless:
 
 
 @pytest.mark.proves(
-    "howto-s3.md#which-stores-will-do", "howto-savepoints.md#where-they-lie", "guarantees.md#what-everything-needs"
+    "howto-s3.md#which-stores-will-do",
+    "howto-savepoints.md#where-they-are-stored",
+    "guarantees.md#what-everything-needs",
 )
 @pytest.mark.parametrize(("ignored", "header"), [("IfNoneMatch", "If-None-Match"), ("IfMatch", "If-Match")])
 def test_an_endpoint_that_lets_two_writers_win_is_refused(s3_world, ignored, header):
