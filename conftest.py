@@ -38,7 +38,7 @@ os.environ.setdefault(
 # Verbs of a test start no process that outlives it; the tests of the engine turn it on.
 os.environ.setdefault("RIVERTWICE_ENGINE", "off")
 
-# No test cuts the power: what is brought onto the disk at once is proved in tests/unit/store, which turn it on again.
+# No test cuts the power: what is brought onto the disk at once is proved in tests/unit/storage, which turn it on again.
 os.environ.setdefault("RIVERTWICE_DURABLE", "off")
 
 IN_CI = bool(os.environ.get("CI"))

@@ -29,7 +29,7 @@ BY_FOLDER = {
     "expectations/": ("tests/expectations",),
     "pipelines/": ("tests/spark/test_example_pipelines.py",),
     "examples/": ("tests/spark/test_example_pipelines.py", "tests/integration/test_results.py"),
-    "docker": ("tests/unit/setup",),
+    "docker": ("tests/unit/test_deployment.py",),
     "pyproject.toml": ("tests/unit/test_project.py",),
     "requirements": ("tests/unit/test_project.py",),
 }
@@ -90,7 +90,7 @@ def order(files: Mapping[str, set[str]], changed: Sequence[str], near: Mapping[s
         changed: paths that changed.
         near: module to its distance from a changed one.
     """
-    rooms = {Path(one).parts[2] for one in changed if one.startswith("src/rivertwice/") and len(Path(one).parts) > 3}
+    packages = {Path(one).parts[2] for one in changed if one.startswith("src/rivertwice/") and len(Path(one).parts) > 3}
     found: dict[str, int] = {}
     for name, imported in files.items():
         each = [near[one] for one in imported if one in near]
@@ -101,7 +101,7 @@ def order(files: Mapping[str, set[str]], changed: Sequence[str], near: Mapping[s
             for start, tests in BY_FOLDER.items()
             if one.startswith(start) and name.startswith(tests)
         ]
-        each += [2] if name.startswith(tuple(f"tests/unit/{room}/" for room in rooms)) else []
+        each += [2] if name.startswith(tuple(f"tests/unit/{package}/" for package in packages)) else []
         if each:
             found[name] = min(each)
     return found

@@ -49,23 +49,23 @@ SLOW_S = 240
 
 MODULES: dict[str, tuple[str, ...]] = {
     "agent/decide": (
-        "supervise/test_decide_running.py",
-        "supervise/test_decide_restart.py",
-        "supervise/test_decide_fall_back.py",
-        "supervise/test_contended_lease.py",
-        "supervise/test_decide_histories.py",
+        "agent/test_decide_running.py",
+        "agent/test_decide_restart.py",
+        "agent/test_decide_fall_back.py",
+        "agent/test_contended_lease.py",
+        "agent/test_decide_histories.py",
     ),
     "agent/backoff": (
-        "supervise/test_backoff.py",
-        "supervise/test_contended_lease.py",
-        "supervise/test_full_disk.py",
+        "agent/test_backoff.py",
+        "agent/test_contended_lease.py",
+        "agent/test_full_disk.py",
     ),
     "backfill/plan": ("backfill/test_plan.py", "backfill/test_hopping_plan.py", "backfill/test_late_queue.py"),
     "backfill/late_queue": ("backfill/test_late_queue.py",),
     "backfill/ranges": ("backfill/test_ranges.py", "backfill/test_hopping_plan.py"),
     "savepoint/prune": ("savepoint/test_prune.py",),
     "savepoint/plan": ("savepoint/test_plan.py", "savepoint/test_fallback.py"),
-    "storage/lease_terms": ("store/test_lease_terms.py",),
+    "storage/lease_terms": ("storage/test_lease_terms.py",),
     "retention/view": ("retention/test_claims_and_view.py", "retention/test_retention_of_several_topics.py"),
     "log/leases": ("log/test_leases.py",),
     "timeline/lineage": ("timeline/test_lineage.py",),
@@ -84,7 +84,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "reconcile/test_dead_letters.py",
     ),
     "reconcile/gate": ("reconcile/test_balance_and_gate.py",),
-    "agent/prometheus": ("metrics/test_rules.py", "metrics/test_figures.py"),
+    "agent/prometheus": ("agent/test_rules.py", "agent/test_figures.py"),
 }
 """Module to the files of `tests/unit` that prove it."""
 

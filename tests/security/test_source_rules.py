@@ -35,7 +35,7 @@ SQL_ALLOWED = {
     (
         "src/rivertwice/read/query.py",
         "sql",
-    ): "the person's own query; it reads the project's views and nothing else (tests/unit/results/test_query.py)",
+    ): "the person's own query; it reads the project's views and nothing else (tests/unit/read/test_query.py)",
 }
 SQL_CALLS = {"sql", "expr", "selectExpr"}
 SQL_IF_TEXT = {"where", "filter", "having", "agg"}  # Columns are fine, texts are SQL

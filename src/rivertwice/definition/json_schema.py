@@ -1,7 +1,7 @@
 """Is every document of one JSON Schema a document of another? Answered if it can be proved, and refused otherwise.
 
 The library for it reads draft 4 and ignores newer keywords (docs/howto-schemas.md). This module is sound, not complete. A "yes" comes
-only from rules that hold for every document (`tests/unit/schemas/test_json_schema.py` looks for one that breaks them). A demand
+only from rules that hold for every document (`tests/unit/definition/test_json_schema.py` looks for one that breaks them). A demand
 without a rule is a finding of its own kind, never a "yes". The rules are those of JSON Schema 2020-12, for keywords with the same
 meaning since draft 6.
 """

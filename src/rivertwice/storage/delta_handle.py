@@ -29,7 +29,7 @@ from rivertwice.storage.places import open_store
 # pyarrow asks once whether pandas is there, and imports it to find out: 0.45 CPU-seconds of every command that reads a table. In a
 # command it asks while pandas cannot be imported. What needs a frame (`to_pandas`) asks again, and gets it. In a user's program nothing
 # is changed: there `pyarrow.array` may be given a series of pandas before the first frame is asked for.
-# Seen with pyarrow 26.0.1: `PandasAPIShim` in pyarrow/pandas-shim.pxi, tests/unit/store/test_arrow.py.
+# Seen with pyarrow 26.0.1: `PandasAPIShim` in pyarrow/pandas-shim.pxi, tests/unit/storage/test_arrow.py.
 
 
 class _NoPandas:

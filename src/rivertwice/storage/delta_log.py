@@ -2,7 +2,7 @@
 
 delta-rs reads an empty entry as an empty commit, and for an entry that is cut short it reports only the position of its parser (ran).
 Entries that a checkpoint of the log covers are not read by any reader, so they are not checked here. Of a checkpoint that is gone,
-empty or cut short delta-rs names neither table nor file (delta-rs 1.6: `tests/unit/repair/test_torn_checkpoints.py`).
+empty or cut short delta-rs names neither table nor file (delta-rs 1.6: `tests/unit/upkeep/test_torn_checkpoints.py`).
 """
 
 from __future__ import annotations

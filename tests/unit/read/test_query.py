@@ -11,7 +11,7 @@ from homes.backfill import make_home
 from homes.results import keep_days, make_served
 from rivertwice.core.errors import RequestError
 from rivertwice.read.query import run_query
-from unit.results.test_show import Run, runner
+from unit.read.test_show import Run, runner
 
 SECRET = "what no query may read"
 

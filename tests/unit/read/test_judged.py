@@ -19,7 +19,7 @@ from rivertwice.read.find import rows_that_hold
 from rivertwice.reconcile.results import CAUSES, RECONCILES, VERDICTS
 from rivertwice.storage import delta
 from rivertwice.timeline.judgements import Increment, chain_of, verdicts_in, verdicts_of
-from unit.results.test_show import runner
+from unit.read.test_show import runner
 
 
 def verdict(run: str, hour: int, key: str | None, verdict: str, rows: int | None = 1) -> dict[str, Any]:

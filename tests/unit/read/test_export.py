@@ -20,7 +20,7 @@ from rivertwice.read.find import find_rows
 from rivertwice.storage import delta
 from rivertwice.timeline.served import export_sha256
 from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp
-from unit.results.test_show import runner
+from unit.read.test_show import runner
 
 NAMES = SCHEMA.names[1:]
 
