@@ -138,11 +138,3 @@ def test_who_and_why_are_in_the_agents_events(three: tuple[Settings, PipelineHom
     (event,) = [one for one in events if one["kind"] == "command"]
     assert (event["pipeline"], event["reason"]) == ("p", "disk is full")
     assert event["message"] == f"savepoint prune by {event['by']}: disk is full"
-
-
-def test_the_old_name_of_yes_works_and_says_the_new_one(three: tuple[Settings, PipelineHome, list[str]]) -> None:
-    settings, _, _ = three
-    done = run(settings, "upgrade", "p", "--abandon", "--confirm")
-    assert "rivertwice: --confirm is now --yes; this version still accepts --confirm" in done.stderr
-    assert "no upgrade of p was cut off" in done.stderr  # it went on, without a question
-    assert "--confirm" not in run(settings, "upgrade", "--help").output

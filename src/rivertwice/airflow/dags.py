@@ -24,7 +24,7 @@ from rivertwice.airflow.dag_parts import (
     schedule,
     step,
 )
-from rivertwice.airflow.operate_forms import DEFAULT_SCOPE, OLD_SCOPES, SCOPES, VERSION_PATTERN
+from rivertwice.airflow.operate_forms import DEFAULT_SCOPE, SCOPES, VERSION_PATTERN
 from rivertwice.airflow.operators import CompareOperator, ReconcileOperator, RivertwiceSparkOperator, SuperviseEpoch
 from rivertwice.core.installed import base_of
 from rivertwice.core.settings import Settings
@@ -202,10 +202,10 @@ def backfill_dag(settings: Settings, definition: Definition) -> DAG:
         "scope": Param(
             DEFAULT_SCOPE,
             type="string",
-            enum=[*SCOPES, *OLD_SCOPES],
+            enum=list(SCOPES),
             title="Scope",
-            description="stale: the windows of which the newest reconcile found late records in what is served (wanting is the old "
-            "word). range: the windows between From and To.",
+            description="stale: the windows of which the newest reconcile found late records in what is served. "
+            "range: the windows between From and To.",
         ),
         "start": instant_param("From", "First window to recompute; only with scope range."),
         "end": instant_param("To", "End of the range, exclusive."),

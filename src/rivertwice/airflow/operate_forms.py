@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from rivertwice.airflow.dag_names import safe_name
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import TimeRange, parse_iso, to_iso
 
-# The request for a run, checked again before anything starts. Pure, but for a note on an old word.
+# The request for a run, checked again before anything starts. Pure.
 #
 # Airflow's API server checks a request here before it makes a run (`form_check.py`) and answers 400. But a run can also be
 # started by Airflow's own command line, by another DAG, or by one that was edited; so the first task checks all of it once
@@ -29,11 +28,8 @@ REASON_OF_MANUAL, REASON_OF_SCHEDULE = "asked for in Airflow", "scheduled"
 INSTANT_LENGTH = 40
 LONGEST = timedelta(days=366)
 FUTURE = timedelta(days=1)
-log = logging.getLogger(__name__)
 SCOPES = ("stale", "range")
 DEFAULT_SCOPE = "stale"
-OLD_SCOPES = {"wanting": "stale"}
-"""Words that 0.1 had for a scope, to the words of now; the old ones are still accepted."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,7 @@ def read_backfill(conf: Mapping[str, Any], params: Mapping[str, Any], now: datet
         RequestError: an unknown key, a value of another type, or an invalid range.
     """
     refuse_unknown(conf, ("scope", "start", "end", "reason", "dry_run"))
-    scope = choice_of(params, "scope", SCOPES, OLD_SCOPES)
+    scope = choice_of(params, "scope", SCOPES)
     asked = read_range(params, now)
     if scope == "range" and asked is None:
         message = "scope is range but neither start nor end is given; give both, or ask for scope stale"
@@ -257,18 +253,13 @@ def flag_of(params: Mapping[str, Any], key: str) -> bool:
     return value
 
 
-def choice_of(
-    params: Mapping[str, Any], key: str, allowed: tuple[str, ...], old: Mapping[str, str] | None = None
-) -> str:
-    """Return a field that has one of some values; `old` is old words to those of now.
+def choice_of(params: Mapping[str, Any], key: str, allowed: tuple[str, ...]) -> str:
+    """Return a field that has one of some values.
 
     Raises:
         RequestError: it has another.
     """
     value = params.get(key)
-    if isinstance(value, str) and old is not None and value in old:
-        log.warning("%s %r is the old word for %r; it is still taken", key, value, old[value])
-        value = old[value]
     if value not in allowed:
         message = f"{key} {str(value)[:60]!r} is not one of {', '.join(allowed)}"
         raise RequestError(message)

@@ -6,7 +6,6 @@ import click
 
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame
-from rivertwice.cli.options import renamed_option
 from rivertwice.core.errors import ServiceError
 
 
@@ -107,7 +106,6 @@ def agent_show(frame: Frame, max_age: float | None) -> None:
 
 
 @agent.command("events", epilog=example("rivertwice agent events --limit 20"))
-@renamed_option("--last", "--limit", type=click.IntRange(1, 10_000))
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many, the last."
 )

@@ -181,7 +181,7 @@ def _text(firing: list[Alert], bodies: list[dict[str, Any]], routes: list[dict[s
     )
 )
 @name_argument()
-@reason_option(was="--why")
+@reason_option()
 @click.option("--until", type=INSTANT, metavar="INSTANT", help=f"It ends here at the latest: {INSTANT_FORM}.")
 @click.option("--end", "ended", metavar="ID", help="End this one now.")
 @click.option("--list", "listed", is_flag=True, help="Show all, with what became of them.")

@@ -17,7 +17,6 @@ from typing import Any
 import click
 
 from rivertwice.cli.frame import OK, REFUSED, Frame, say
-from rivertwice.cli.options import renamed_option
 from rivertwice.core.errors import RequestError
 
 WORDS = "rivertwice.words"
@@ -118,15 +117,11 @@ def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def asks_first(
-    changes: str, *, confirm: bool = False, why: bool = False
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def asks_first(changes: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add `--yes`, `--dry-run` and `--reason`; the command gets `consent` for them.
 
     Args:
         changes: what the command changes, for the table of verbs.
-        confirm: whether `--confirm` was the name of `--yes`.
-        why: whether `--why` was the name of `--reason`.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -149,8 +144,6 @@ def asks_first(
             click.option("--yes", is_flag=True, help="Do it without a question."),
             click.option("--dry-run", is_flag=True, help="Show what would be done; do nothing."),
             click.option("--reason", metavar="TEXT", help="Why; kept with your name in the agent's events."),
-            *([renamed_option("--confirm", "--yes", is_flag=True)] if confirm else []),
-            *([renamed_option("--why", "--reason")] if why else []),
         ]
         made: Callable[..., Any] = asked
         for option in reversed(options):

@@ -8,7 +8,7 @@ import click
 
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame
-from rivertwice.cli.options import name_argument, range_of, range_options, renamed_option
+from rivertwice.cli.options import name_argument, range_of, range_options
 from rivertwice.cli.served import await_served
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.errors import NothingStaleError, RequestError
@@ -237,7 +237,6 @@ def late() -> None:
     "list", epilog=example("rivertwice late list order_totals", "rivertwice late list order_totals --limit 20")
 )
 @name_argument()
-@renamed_option("--last", "--limit", type=click.IntRange(1))
 @click.option("--limit", type=click.IntRange(1), default=200, show_default=True, help="At most so many rows, the last.")
 @pass_frame
 def list_rows(frame: Frame, name: str, limit: int) -> None:

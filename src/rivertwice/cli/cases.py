@@ -10,7 +10,7 @@ import click
 
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
-from rivertwice.cli.options import INSTANT, name_argument, range_of, range_options, renamed_option
+from rivertwice.cli.options import INSTANT, name_argument, range_of, range_options
 from rivertwice.cli.results import parse_key
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.errors import RequestError
@@ -238,8 +238,6 @@ def _advice_text(value: timedelta | None) -> str | None:
     "--last", type=DurationType(), help="So much event time before the end of the newest closed window: 2 hours."
 )
 @range_options
-@renamed_option("--start", "--from", dest="start", type=INSTANT)
-@renamed_option("--end", "--to", dest="end", type=INSTANT)
 @click.option(
     "--against",
     type=click.Choice(["log", "served"]),

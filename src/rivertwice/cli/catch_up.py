@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout", type=click.IntRange(1), default=300, show_default=True, help="Seconds to wait for the stream to stop."
 )
-@asks_first("with --by-batch the head moves to a timeline that skips records", confirm=True)
+@asks_first("with --by-batch the head moves to a timeline that skips records")
 @pass_frame
 def catch_up(
     frame: Frame, name: str, check: bool, by_batch: bool, keep: timedelta | None, consent: Consent, timeout: int

@@ -10,7 +10,7 @@ import click
 
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import DEFECT, OK, Frame, as_table, example, pass_frame
-from rivertwice.cli.options import name_argument, range_of, range_options, renamed_option
+from rivertwice.cli.options import name_argument, range_of, range_options
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.errors import RequestError
 from rivertwice.core.plain import to_plain
@@ -117,7 +117,6 @@ def exit_code_of_gate(gate: Mapping[str, Any]) -> int:
 @click.option("--pair", type=click.Choice(PAIRS), help="Only of this pair.")
 @click.option("--verdict", type=click.Choice(VERDICTS), help="Only this verdict.")
 @click.option("--causes", is_flag=True, help="Show the causes, row by row, with partition and offset.")
-@renamed_option("--last", "--limit", type=click.IntRange(1))
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many rows.")
 @pass_frame
 def verdicts(

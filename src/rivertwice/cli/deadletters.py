@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, say
+from rivertwice.cli.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame
 from rivertwice.cli.operations import run_act
-from rivertwice.cli.options import name_argument, named_reason, reason_option, renamed_option
+from rivertwice.cli.options import name_argument, named_reason, reason_option
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.errors import RequestError
 from rivertwice.core.plain import to_plain
@@ -76,7 +76,6 @@ def _with_bytes(frame: Frame, name: str, letters: list[DeadLetter]) -> list[Dead
 @dead.command("list", epilog=example("rivertwice dead list flight_delays --state open --kind schema"))
 @name_argument()
 @click.option("--state", type=click.Choice(["open", "amended", "discarded"]), help="Only those.")
-@renamed_option("--reason", "--kind")
 @click.option("--kind", help="Only those rejected for this: json, schema, rule, future and so on.")
 @click.option(
     "--limit",
@@ -154,7 +153,7 @@ def _find(frame: Frame, name: str, place: str) -> DeadLetter:
 @click.argument("place")
 @click.option("--value", help="The record's value as it should have been.")
 @click.option("--file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The same, from a file.")
-@reason_option(was="--why")
+@reason_option()
 @on_engine()
 @changes_unasked("a decision about a dead letter", because="what is served changes by a backfill, which asks")
 @pass_frame
@@ -187,21 +186,16 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
 @click.argument("place", required=False)
 @click.option("--kind", help="All open ones rejected for this, instead of one PLACE.")
 @reason_option()
-@click.option("--why", hidden=True)
 @changes_unasked("a decision about dead letters", because="what is served stays, and the record stays in the log")
 @pass_frame
-def discard(frame: Frame, name: str, place: str | None, kind: str | None, reason: str | None, why: str | None) -> None:
+def discard(frame: Frame, name: str, place: str | None, kind: str | None, reason: str | None) -> None:
     """Leave the record at PLACE out for good.
 
     With --kind all open ones of a kind. Each stays in the log and in the table.
     """
-    if why is not None:  # as it was called before: --reason was the kind, and --why the reason
-        say("rivertwice: --reason and --why are now --kind and --reason; the next version accepts only these", err=True)
-        kind, reason = reason, why
-    why = named_reason(reason)
     if (place is None) == (kind is None):
         message = "name one record by its PLACE, or all open ones by --kind; nothing was done"
         raise RequestError(message)
-    asked = {"place": place, "kind": kind, "reason": why}
+    asked = {"place": place, "kind": kind, "reason": named_reason(reason)}
     done = run_act(frame, "dead.discard", frame.known_pipeline(name), asked)
     frame.emit(done, f"{name}: {done['discarded']} discarded")

@@ -269,7 +269,7 @@ def retry(frame: Frame, name: str, sink: str, keys: tuple[str, ...]) -> None:
 @name_argument()
 @click.option("--sink", required=True, help="Whose refused deliveries.")
 @click.option("--key", "keys", multiple=True, help="Only this key, as `deliver refused` shows it; can be repeated.")
-@reason_option(was="--why")
+@reason_option()
 @changes_unasked("a decision about refused deliveries", because="what is served stays, and a later change is delivered")
 @pass_frame
 def discard(frame: Frame, name: str, sink: str, keys: tuple[str, ...], reason: str | None) -> None:

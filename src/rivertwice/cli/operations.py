@@ -139,7 +139,7 @@ def describe_plan(plan: Plan, title: str, words: str) -> str:
 @click.option("--stop-before-head", is_flag=True, help="Catch up and compare, but let the old head serve.")
 @unproved_option
 @abandon_option
-@asks_first("the head moves to a new timeline, and windows may change", confirm=True)
+@asks_first("the head moves to a new timeline, and windows may change")
 @pass_frame
 def rewind(
     frame: Frame,
@@ -251,7 +251,7 @@ _WAYS = {
     show_default=True,
     help="With --new-version: seconds without a new micro-batch after which it no longer waits.",
 )
-@asks_first("the head moves to a new timeline with the changed definition", confirm=True)
+@asks_first("the head moves to a new timeline with the changed definition")
 @pass_frame
 def upgrade(
     frame: Frame,

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
-from click.core import ParameterSource
 
-from rivertwice.cli.frame import say
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import TimeRange, parse_instant
 
@@ -175,37 +173,6 @@ def named_reason(reason: str | None) -> str:
     return reason
 
 
-def reason_option(*, was: str | None = None) -> Decorator:
-    """Add --reason.
-
-    Args:
-        was: its name in the version before.
-    """
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        command = click.option("--reason", metavar="TEXT", help="Why; kept with your name.")(command)
-        return command if was is None else renamed_option(was, "--reason")(command)
-
-    return decorate
-
-
-def renamed_option(old: str, new: str, *, dest: str | None = None, **attributes: Any) -> Decorator:
-    """Add the old name of an option: hidden, and with a line on stderr that says the new one. It stays for one version.
-
-    Args:
-        old: as it was written.
-        new: as it is written now.
-        dest: variable of the option; default: made of its new name.
-        attributes: `type`, `is_flag`, `multiple`, as of the option itself.
-    """
-    target = dest or new.lstrip("-").replace("-", "_")
-
-    def move(ctx: click.Context, option: click.Parameter, value: Any) -> None:
-        source = ctx.get_parameter_source(option.name)
-        if source is ParameterSource.COMMANDLINE and not ctx.resilient_parsing:
-            say(f"rivertwice: {old} is now {new}; this version still accepts {old}, the next does not", err=True)
-            ctx.params[target] = value
-            ctx.set_parameter_source(target, source)
-
-    name = f"renamed_{old.lstrip('-').replace('-', '_')}"
-    return click.option(old, name, hidden=True, expose_value=False, callback=move, **attributes)
+def reason_option() -> Decorator:
+    """Add --reason."""
+    return click.option("--reason", metavar="TEXT", help="Why; kept with your name.")

@@ -53,7 +53,7 @@ def privacy() -> None:
     "It takes as long as the whole history, and deletes all savepoints. A fold always needs it.",
 )
 @click.option("--as", "pseudonym", help="What is there afterwards; default: one by chance.")
-@asks_first("a value is replaced everywhere, savepoints are deleted", confirm=True, why=True)
+@asks_first("a value is replaced everywhere, savepoints are deleted")
 @pass_frame
 def erase(
     frame: Frame,

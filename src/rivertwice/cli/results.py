@@ -15,7 +15,7 @@ import click
 from rivertwice.cli import options as candidates
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import Frame, as_table, example, pass_frame
-from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument, range_of, range_options, renamed_option
+from rivertwice.cli.options import INSTANT, INSTANT_FORM, name_argument, range_of, range_options
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import to_iso
@@ -110,7 +110,6 @@ def distinct(names: Sequence[str]) -> list[str]:
     help=f"As of this event time; an event exactly at it counts. {INSTANT_FORM}.",
 )
 @click.option("--history", is_flag=True, help="Every row, in the order of the log, not the newest of each key.")
-@renamed_option("--last", "--limit", type=click.IntRange(1))
 @click.option("--limit", type=click.IntRange(1), default=200, show_default=True, help="At most so many rows, the last.")
 @pass_frame
 def view(frame: Frame, name: str, key_text: str | None, at: datetime | None, history: bool, limit: int) -> None:

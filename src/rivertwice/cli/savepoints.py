@@ -9,7 +9,7 @@ import click
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.cli.frame import REFUSED, Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, say
 from rivertwice.cli.operations import fall_back, restore, rewind, run_act
-from rivertwice.cli.options import name_argument, renamed_option, savepoint_argument
+from rivertwice.cli.options import name_argument, savepoint_argument
 from rivertwice.core.plain import to_plain
 
 
@@ -91,7 +91,6 @@ def show(frame: Frame, name: str, savepoint_id: str, verify: bool) -> None:
 @name_argument()
 @savepoint_argument()
 @click.option("--batches", type=click.IntRange(1), default=3, show_default=True, help="Recorded batches to replay.")
-@renamed_option("--wait-seconds", "--timeout", type=click.FloatRange(0))
 @click.option(
     "--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for those batches."
 )

@@ -80,7 +80,6 @@ def test_what_cannot_be_meant_is_refused_before_a_run_exists(dag: str, conf: dic
     [
         ("backfill__p", None),
         ("backfill__p", {"scope": "stale", "start": None, "end": None, "reason": None, "dry_run": True}),
-        ("backfill__p", {"scope": "wanting"}),  # the word of 0.1
         ("backfill__p", {"scope": "range", "start": JUNE, "end": JULY, "reason": "storm"}),
         ("reconcile__p", {}),
         ("rotate__p", {"prove": False}),

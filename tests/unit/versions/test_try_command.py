@@ -72,7 +72,7 @@ def test_a_changed_watermark_is_left_to_the_advisor(tmp_path: Path) -> None:
         ("transform.sql", "count(*)", "count(*) AS x, rand()", (), "transform.sql"),
         ("pipeline.yaml", "topic: flights", "topic: others", (), "reads others, which its stream does not read"),
         ("transform.sql", "count(*)", "sum(1)", ("--from", "2013-06-30"), "only --from is given"),
-        ("transform.sql", "count(*)", "sum(1)", ("--start", "2013-06-30", "--end", "2013-06-30"), "is empty"),
+        ("transform.sql", "count(*)", "sum(1)", ("--from", "2013-06-30", "--to", "2013-06-30"), "is empty"),
         (
             "transform.sql",
             "count(*)",
