@@ -94,7 +94,7 @@ def commit_batches(home: PipelineHome, rows: list[LedgerRow]) -> None:
         delta.append(
             home.tables.changelog,
             stamps,
-            transactions={f"p#{one.timeline}": one.batch},
+            transactions={f"{one.pipeline}#{one.timeline}": one.batch},
             metadata={METADATA_KEY: one.to_json()},
         )
     append_ledger(home, rows)
