@@ -165,22 +165,19 @@ def kill_driver(home: PipelineHome) -> tuple[int, int]:
     return owner.pid, owner.epoch
 
 
-def run_job(settings: Settings, job: str, arguments: list[str], progress: Progress) -> None:
-    """Run an entry point of `spark_jobs/` in a process of its own and pass its lines on; Spark's own go to a log.
+def run_verb(settings: Settings, words: list[str], progress: Progress) -> None:
+    """Run a command in a separate process, as a person would, and pass its lines on.
 
     Raises:
-        ServiceError: it failed; the message carries its last lines.
+        ServiceError: it failed; the message has its last lines.
     """
-    log = settings.home / f"{job}.log"
-    command = [sys.executable, str(settings.shipped(f"spark_jobs/{job}.py")), *arguments]
+    command = [sys.executable, "-m", "rivertwice.cli.main", *words]
     output: list[str] = []
-    with log.open("ab") as errors:
-        child = subprocess.Popen(
-            command, env={**os.environ, **settings.to_env()}, stdout=subprocess.PIPE, stderr=errors, text=True
-        )
+    env = {**os.environ, **settings.to_env()}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as child:
         for line in child.stdout or ():
             output.append(line.rstrip())
             progress(output[-1])
-    if child.wait() != 0:
-        message = f"{job} ended with {child.returncode}: {' | '.join(output[-5:])}; see {log}"
+    if child.returncode != 0:
+        message = f"rivertwice {' '.join(words)} ended with {child.returncode}: {' | '.join(output[-5:])}"
         raise ServiceError(message)

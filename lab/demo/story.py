@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from lab.demo.ending import Ending
 from lab.demo.figures import count_verdicts, late_addresses, mean_delay
 from lab.demo.narrate import Narrator
-from lab.demo.stage import PIPELINE, AirflowStart, LiveFlights, kill_driver, run_job, start_services, wait_for
+from lab.demo.stage import PIPELINE, AirflowStart, LiveFlights, kill_driver, run_verb, start_services, wait_for
 from lab.flights.replay import ReplayRequest, replay
 from rivertwice.airflow.airflow_api import AirflowClient
 from rivertwice.core.errors import RivertwiceError
@@ -320,7 +320,7 @@ class Story:
         """Restore what is taken of the drained stream; return the reconcile that was started on the new head."""
         before = export_sha256(self._home)
         parent = head(self._home)
-        run_job(self._settings, "restore", ["--pipeline", PIPELINE, "--planned"], self._tell.progress)
+        run_verb(self._settings, ["savepoint", "restore", PIPELINE, "--planned", "--yes"], self._tell.progress)
         reconcile = client.trigger(f"reconcile__{PIPELINE}")
         child = load_timeline(self._home, str(head(self._home)))
         fork = child.parent
