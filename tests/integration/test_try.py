@@ -268,7 +268,7 @@ def test_other_windows_are_counted_and_not_compared(streamed: Streamed, tmp_path
     counts = [
         sum(1 for start, end, _ in groups if start < end_ms and end > start_ms) for groups in (fixed, overlapping)
     ]
-    times = ("--start", to_iso(from_ms(start_ms)), "--end", to_iso(from_ms(end_ms)))
+    times = ("--from", to_iso(from_ms(start_ms)), "--to", to_iso(from_ms(end_ms)))
     result = run_try(settings, FIXED, *times)
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
