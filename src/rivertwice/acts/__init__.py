@@ -1,9 +1,8 @@
 """What a person may ask for: one module for each act, the same through every door (command line, Airflow, page, job, Python)."""
 
 from rivertwice.acts.act import Act, Plan, Request, Result, World
-from rivertwice.acts.catalogue import ACTS, find_act
+from rivertwice.acts.catalogue import ACTS, do_stored, find_act
 from rivertwice.acts.forms import FormField, fields_of, parse_request
-from rivertwice.acts.stored import do_stored
 
 __all__ = [
     "ACTS",

@@ -1,4 +1,4 @@
-"""The acts by name. Importing it imports no Spark and no table: an act imports what it works on when it is done."""
+"""The acts by name, and doing one that was stored. Imports no Spark and no table: an act imports what it works on when it is done."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from rivertwice.acts import dead_letter, operation, restore, rewind, savepoint
-from rivertwice.acts.act import Act
+from rivertwice.acts.act import Act, Result, World
+from rivertwice.acts.forms import parse_request
 from rivertwice.core.errors import RequestError
+from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Progress
+from rivertwice.timeline.requests import finish_request, forget_request, load_request
 
 ACTS: Mapping[str, Act[Any]] = {
     act.name: act
@@ -35,3 +39,35 @@ def find_act(name: object) -> Act[Any]:
         message = f"act {str(name)[:60]!r} is not one of {', '.join(ACTS)}"
         raise RequestError(message)
     return found
+
+
+def do_stored(settings: Settings, pipeline: str, id_: str, progress: Progress) -> Result:
+    """Do a stored request once, however often it is asked for, and return its result.
+
+    Raises:
+        RequestError: it is refused, and removed; or nothing waits under the id.
+    """
+    home = settings.pipeline(pipeline)
+    stored = load_request(home, id_)
+    if stored.result is not None:
+        progress(f"{stored.act} is done already")
+        return stored.result
+    act = find_act(stored.act)
+    try:
+        request = parse_request(act, stored.values, pipeline)
+        result = act.apply(World(settings, stored.by, stored.at, stored.resumes, progress), request)
+    except RequestError:
+        forget_request(home, id_)
+        raise
+    progress(f"{act.name} of {pipeline} by {stored.by} is done")
+    shown = _without_rows(result)
+    finish_request(home, id_, stored, shown)
+    return shown
+
+
+def _without_rows(result: Result) -> Result:
+    """Return a result without the rows that a rewind has for examples: results are kept longer than rows."""
+    compared = result.get("comparison")
+    if not isinstance(compared, dict):
+        return result
+    return {**result, "comparison": {name: count for name, count in compared.items() if isinstance(count, int)}}

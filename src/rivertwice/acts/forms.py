@@ -42,11 +42,11 @@ class FormField:
 
 
 def fields_of(request: type[Request]) -> tuple[FormField, ...]:
-    """Return the fields that a form has, except the pipeline, which the form belongs to."""
+    """Return the fields that a form has. Not the pipeline, which the form belongs to, and not the reason, which every form asks for."""
     described = request.model_json_schema()
     found = []
     for name, schema in described["properties"].items():
-        if name == "pipeline" or schema.get(NOT_IN_FORMS):
+        if name in ("pipeline", "reason") or schema.get(NOT_IN_FORMS):
             continue
         own = next((one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"), schema)
         value = {key: own[key] for key in ("type", "pattern", "maxLength") if key in own}

@@ -14,11 +14,13 @@ class AbandonRequest(Request):
 
 
 def _plan(world: World, request: AbandonRequest) -> Plan:
+    from rivertwice.savepoint.operations.effects import find_abandonable
     from rivertwice.savepoint.operations.steps import plan_of
 
     found = _interrupted(world, request.pipeline)
     if found.step == ABANDONED:
         raise _nothing(request.pipeline)
+    found = find_abandonable(world.settings, request.pipeline, plan_of(found))
     stopped = plan_of(found).name_of(found.step)
     rows = [("operation", found.id), ("interrupted after", stopped), ("served", "as now")]
     return Plan({"operation": found.id, "savepoint": found.savepoint, "stopped_after": stopped}, rows)

@@ -46,7 +46,6 @@ def _on_page(act: acts.Act[Any]) -> Act:
     fields = tuple(
         Field(each.name, each.title, FLAG if each.is_flag else _KINDS.get(each.name, TEXT), required=each.is_required)
         for each in acts.fields_of(act.request)
-        if each.name != "reason"
     )
     return Act(
         act.name,
