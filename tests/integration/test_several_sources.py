@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 
 from histories import two_sources as two
 from homes.project import TO_RUN, make_project
-from rivertwice.backfill.compute import rows_by_view
 from rivertwice.backfill.model import BackfillRequest
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
+from rivertwice.backfill.recompute import Recompute
 from rivertwice.core.instants import EPOCH, TimeRange, from_ms, to_iso, utc_now
 from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.local.broker import BrokerInfo
@@ -216,7 +216,7 @@ def test_a_backfill_reads_every_view(ran: tuple[World, str], spark: SparkSession
     asked = BackfillRequest(two.NAME, TimeRange(from_ms(0), from_ms(seen.closed_ms or 0)))
     plan = plan_backfill(asked, seen)
     definition = load_bundle_definition(world.settings.pipeline(two.NAME).bundles, plan.bundle)
-    found = rows_by_view(spark, world.settings, plan, definition, plan.offsets)
+    found = Recompute(spark, world.settings, definition, plan).records()
     assert set(plan.offsets) == set(world.topics.values())
     assert {view: rows.count() > 0 for view, rows in found.items()} == {"a": True, "b": True}
 

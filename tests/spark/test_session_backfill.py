@@ -23,7 +23,7 @@ from rivertwice.backfill.compute import compute_backfill
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest
 from rivertwice.backfill.prepare import make_plan
 from rivertwice.backfill.publish import publish_backfill
-from rivertwice.backfill.reading import make_sessions, of_keys
+from rivertwice.backfill.recompute import make_sessions, of_keys
 from rivertwice.backfill.store import chunk_records, load_plan, save_plan
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-import operator
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,9 +18,9 @@ from pyspark.sql import functions as F
 
 from rivertwice.backfill.audit import read_audit, starts_inside
 from rivertwice.backfill.kinds import planner_of
-from rivertwice.backfill.model import BackfillPlan, Chunk, OffsetRuns, PlannedSession
-from rivertwice.backfill.ranges import HalfOpenRange, reach, subtract, windows
-from rivertwice.backfill.reading import cured, make_sessions, read_source, same_key
+from rivertwice.backfill.model import BackfillPlan, Chunk, PlannedSession
+from rivertwice.backfill.ranges import HalfOpenRange, reach, subtract
+from rivertwice.backfill.recompute import Recompute
 from rivertwice.backfill.session_observe import epoch_micros
 from rivertwice.backfill.session_plan import sessions_of
 from rivertwice.backfill.store import (
@@ -34,7 +32,7 @@ from rivertwice.backfill.store import (
     missing_chunks,
     write_chunk,
 )
-from rivertwice.core.errors import FingerprintError, LogGapError, LostRaceError, RequestError
+from rivertwice.core.errors import FingerprintError, LostRaceError, RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.core.locks import lock_or_refuse
@@ -42,11 +40,10 @@ from rivertwice.core.settings import Settings
 from rivertwice.core.tracing import traced
 from rivertwice.core.waits import Measured, Progress, report_nothing
 from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.definition.definition import Definition, Source
-from rivertwice.engine.compile import compile_batch, compile_sources
+from rivertwice.definition.definition import Definition
+from rivertwice.engine.compile import compile_sources
 from rivertwice.engine.relations import included, window_micros, with_window_end
 from rivertwice.engine.session import FEW_RECORDS, FEW_RECORDS_READ, with_confs
-from rivertwice.log import kafka
 from rivertwice.storage import delta
 from rivertwice.storage.sql import equals
 from rivertwice.stream.failures import condition_of, is_thrown
@@ -56,125 +53,6 @@ from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served_rows import rows_served_by
 from rivertwice.timeline.serving import WITHDRAWN, to_epoch_ms
-
-# The Spark part of a backfill of sessions: the transform runs over the records of a chunk's sessions and no others.
-
-
-def compute_sessions(
-    spark: SparkSession, home: PipelineHome, definition: Definition, plan: BackfillPlan, chunk: Chunk, rows: DataFrame
-) -> tuple[pa.Table, Counter[int]]:
-    """Return a chunk's rows, including those that only withdraw others, and the number of records by start of session.
-
-    A planned session is found again among the records that were read: all of its records are read, and no other one could join
-    it, because the plan covers the whole session. Sessions that are cut off at the edge of what was read are not in the plan.
-
-    Raises:
-        RequestError: the log gives other sessions than were planned, or a session that should vanish is no longer served.
-    """
-    assert plan.sessions is not None, "only plans of sessions come here"
-    _, vanishing = sessions_of(plan.sessions, chunk)
-    frame, session_table = sessions_frame(spark, definition, plan, chunk, rows)
-    result = frame.toArrow()
-    records: Counter[int] = Counter()
-    for start_us, count in zip(
-        session_table["_start_us"].to_pylist(), session_table["_records"].to_pylist(), strict=True
-    ):
-        records[start_us // 1000] += count
-    parts = [_flagged(result, withdrawn=False)]
-    if vanishing:
-        vanishing_rows = _served_rows(home, definition, plan, vanishing)
-        parts.append(_flagged(vanishing_rows.select(result.column_names).cast(result.schema), withdrawn=True))
-    return pa.concat_tables(parts), records
-
-
-def sessions_frame(
-    spark: SparkSession, definition: Definition, plan: BackfillPlan, chunk: Chunk, rows: DataFrame
-) -> tuple[DataFrame, pa.Table]:
-    """Return the rows of the sessions that a chunk publishes, as a frame, and these sessions: keys, stretch, records.
-
-    Raises:
-        RequestError: the log gives other sessions than were planned.
-    """
-    assert plan.sessions is not None, "only plans of sessions come here"
-    published, _ = sessions_of(plan.sessions, chunk)
-    session_table = _find(spark, definition, rows, published)
-    _check_found(plan, published, session_table)
-    return compile_batch(spark, definition, _records_of(spark, definition, rows, session_table)), session_table
-
-
-def _find(
-    spark: SparkSession, definition: Definition, rows: DataFrame, published: Sequence[PlannedSession]
-) -> pa.Table:
-    """Return keys, stretch and number of records of the planned sessions, computed from the rows."""
-    stretches = sorted({(session.start_us, session.end_us) for session in published})
-    bounds = pa.table(
-        {
-            "_start_us": pa.array([start for start, _ in stretches], pa.int64()),
-            "_end_us": pa.array([end for _, end in stretches], pa.int64()),
-        }
-    )
-    sessions = make_sessions(included(spark, definition, rows), definition)
-    candidates = sessions.join(
-        F.broadcast(spark.createDataFrame(bounds)), ["_start_us", "_end_us"], "left_semi"
-    ).toArrow()
-    wanted = set(published)
-    columns = (candidates[name].to_pylist() for name in ("_start_us", "_end_us", "_records"))
-    digests = map(key_digest, key_texts(candidates, definition.keys))
-    is_wanted = [PlannedSession(*fields) in wanted for fields in zip(digests, *columns, strict=True)]
-    return candidates.filter(pa.array(is_wanted, pa.bool_()))
-
-
-def _check_found(plan: BackfillPlan, published: Sequence[PlannedSession], session_table: pa.Table) -> None:
-    if session_table.num_rows != len(published):
-        message = (
-            f"the log gives {session_table.num_rows} of the {len(published)} sessions that a chunk of backfill {plan.id} was planned with: what "
-            "the archive holds was changed since (an erased key?); nothing of the chunk was written; plan again"
-        )
-        raise RequestError(message)
-
-
-def _records_of(spark: SparkSession, definition: Definition, rows: DataFrame, session_table: pa.Table) -> DataFrame:
-    """Return the rows that belong to the sessions found."""
-    if not session_table.num_rows:
-        return rows.limit(0)
-    names = [f"_k{number}" for number in range(len(definition.keys))]
-    columns = [*definition.keys, "_start_us", "_end_us"]
-    sessions = spark.createDataFrame(session_table.select(columns).rename_columns([*names, "_start_us", "_end_us"]))
-    _, source = definition.source
-    gap_us, _ = window_micros(definition)
-    event_us = F.unix_micros(rows[source.event_time])
-    inside = event_us.between(F.col("_start_us"), F.col("_end_us") - gap_us)
-    return rows.join(F.broadcast(sessions), same_key(rows, definition) & inside, "left_semi")
-
-
-def _served_rows(
-    home: PipelineHome, definition: Definition, plan: BackfillPlan, vanishing: Sequence[PlannedSession]
-) -> pa.Table:
-    """Return the served rows that are to vanish.
-
-    Raises:
-        RequestError: one of them is not served any more.
-    """
-    served = rows_served_by(home, definition, read_sequence(home), path_ledger(home))
-    window = definition.window
-    wanted = {session[:3] for session in vanishing}
-    is_vanishing: list[bool] = []
-    if served is not None:
-        starts, ends = (epoch_micros(served[name]).tolist() for name in (window.start_column, window.end_column))
-        digests = map(key_digest, key_texts(served, definition.keys))
-        is_vanishing = [address in wanted for address in zip(digests, starts, ends, strict=True)]
-    if served is None or sum(is_vanishing) != len(wanted):
-        message = (
-            f"backfill {plan.id} takes {len(wanted)} sessions away, of which {sum(is_vanishing)} are served now: another publication was made meanwhile, or "
-            "the head moved; nothing of the chunk was written; plan again"
-        )
-        raise RequestError(message)
-    return served.filter(pa.array(is_vanishing, pa.bool_()))
-
-
-def _flagged(rows: pa.Table, *, withdrawn: bool) -> pa.Table:
-    return rows.append_column(WITHDRAWN, pa.array([withdrawn] * rows.num_rows, pa.bool_()))
-
 
 logger = logging.getLogger(__name__)
 
@@ -267,50 +145,38 @@ def chunks_computed(
     spark: SparkSession, settings: Settings, plan: BackfillPlan, definition: Definition, chunks: Sequence[Chunk]
 ) -> Iterator[tuple[Chunk, pa.Table, ChunkRecord]]:
     """Yield chunks of a plan with their rows and the content of their commits; nothing is written."""
+    job = Recompute(spark, settings, definition, plan)
     cached: dict[str, DataFrame] | None = None
     if len(chunks) > 1 and plan.records <= READ_ONCE:
-        by_view = rows_by_view(spark, settings, plan, definition, plan.offsets)
-        cached = {view: rows.cache() for view, rows in by_view.items()}
+        cached = {view: rows.cache() for view, rows in job.records().items()}
     try:
         for chunk in chunks:
-            result, records = _compute_chunk(spark, settings, plan, definition, chunk, cached)
-            yield chunk, result, ChunkRecord(chunk.index, result.num_rows, records)
+            result, counted = _compute_chunk(job, chunk, cached or job.records(chunk.offsets))
+            yield chunk, result, ChunkRecord(chunk.index, result.num_rows, counted)
     finally:
         for rows in (cached or {}).values():
             rows.unpersist()
 
 
-def _compute_chunk(
-    spark: SparkSession,
-    settings: Settings,
-    plan: BackfillPlan,
-    definition: Definition,
-    chunk: Chunk,
-    cached: Mapping[str, DataFrame] | None,
-) -> tuple[pa.Table, Counter[int]]:
-    """Return one chunk's rows, and the records of each window by its start.
+def _compute_chunk(job: Recompute, chunk: Chunk, records: Mapping[str, DataFrame]) -> tuple[pa.Table, Counter[int]]:
+    """Return one chunk's rows, and the number of records of each window by its start.
 
     Raises:
         RequestError: the SQL throws over some windows; the message names them, and how the others are computed.
     """
-    rows = cached or rows_by_view(spark, settings, plan, definition, chunk.offsets)
+    plan = job.plan
     try:
-        if plan.sessions is None:
-            result, records = _compute_windows(spark, definition, plan, chunk, rows)
-        else:
-            (source_rows,) = rows.values()
-            home = settings.pipeline(plan.pipeline)
-            result, records = compute_sessions(spark, home, definition, plan, chunk, source_rows)
+        result = (_compute_windows if plan.sessions is None else _compute_sessions)(job, chunk, records)
     except PySparkException as error:
         if not is_thrown(str(error)):
             raise
         ranges = reach(chunk.ranges, plan.window_ms, plan.step) if plan.sessions is None else chunk.ranges
-        bad = [found for start, end in ranges for found in stretches_that_throw(spark, definition, rows, start, end)]
+        bad = [found for pair in ranges for found in stretches_that_throw(job.spark, job.definition, records, *pair)]
         if not bad:
             raise
-        raise RequestError(describe_thrown(plan, definition, bad, condition_of(str(error)))) from error
-    check_same_topics(settings, plan)
-    return result, records
+        raise RequestError(describe_thrown(plan, job.definition, bad, condition_of(str(error)))) from error
+    job.check_topics()
+    return result
 
 
 def describe_thrown(plan: BackfillPlan, definition: Definition, bad: Sequence[HalfOpenRange], condition: str) -> str:
@@ -335,89 +201,18 @@ def describe_thrown(plan: BackfillPlan, definition: Definition, bad: Sequence[Ha
     )
 
 
-def _compute_windows(
-    spark: SparkSession, definition: Definition, plan: BackfillPlan, chunk: Chunk, rows: Mapping[str, DataFrame]
-) -> tuple[pa.Table, Counter[int]]:
-    """Return the rows of a chunk's windows, and the records of each window by its start."""
-    chunk_rows = {
-        view: _in_windows(spark, source, rows[view], chunk, plan).cache() for view, source in definition.streams.items()
-    }
+def _compute_windows(job: Recompute, chunk: Chunk, records: Mapping[str, DataFrame]) -> tuple[pa.Table, Counter[int]]:
+    """Return the rows of a chunk's windows, and the number of records of each window by its start."""
+    own = {view: rows.cache() for view, rows in job.inside(chunk, records).items()}
     try:
-        records: Counter[int] = Counter()
-        for view, view_rows in chunk_rows.items():
-            records.update(_count_records(spark, definition, view, view_rows, chunk))
-        return _of_chunk(
-            compile_sources(spark, definition, {**rows, **chunk_rows}).toArrow(), definition, chunk
-        ), records
+        counted: Counter[int] = Counter()
+        for view, rows in own.items():
+            counted.update(_count_records(job, view, rows, chunk))
+        result = compile_sources(job.spark, job.definition, {**records, **own}).toArrow()
+        return _of_chunk(result, job.definition, chunk), counted
     finally:
-        for view_rows in chunk_rows.values():
-            view_rows.unpersist()
-
-
-def windows_frame(
-    spark: SparkSession, definition: Definition, plan: BackfillPlan, rows: Mapping[str, DataFrame]
-) -> DataFrame:
-    """Return the rows of all windows of a plan as a frame. It is not computed yet, and no row comes to the driver.
-
-    Args:
-        spark: the session.
-        definition: what to run.
-        plan: not of sessions, whose frame is `session_compute.sessions_frame`.
-        rows: view to accepted rows of the plan's offsets (`rows_by_view`).
-    """
-    whole = Chunk(0, plan.ranges, plan.offsets, plan.records)
-    inside = {view: _in_windows(spark, source, rows[view], whole, plan) for view, source in definition.streams.items()}
-    return starting_in(compile_sources(spark, definition, {**rows, **inside}), definition, plan.ranges)
-
-
-def starting_in(rows: DataFrame, definition: Definition, ranges: Sequence[HalfOpenRange]) -> DataFrame:
-    """Return the result rows whose window starts in one of some ranges (epoch milliseconds)."""
-    start_ms = F.unix_millis(definition.window.start_column)
-    bounds = [(start_ms >= F.lit(start)) & (start_ms < F.lit(end)) for start, end in ranges]
-    return rows.where(functools.reduce(operator.or_, bounds))
-
-
-def check_same_topics(settings: Settings, plan: BackfillPlan) -> None:
-    """Check, after records were read, that Kafka still has the topics of the plan: an id never comes back.
-
-    Raises:
-        LogGapError: a topic was deleted, or deleted and created again.
-    """
-    for topic in plan.kafka:
-        now = kafka.topic_id(settings, topic) if kafka.topic_exists(settings, topic) else "none"
-        if now != plan.topic_ids[topic]:
-            message = (
-                f"topic {topic} is no longer the one that {plan.id} was planned on (id {now}, not "
-                f"{plan.topic_ids[topic]}): it was deleted, and what was read may be other records; what was computed of them "
-                "was not kept; plan again over what the archive holds"
-            )
-            raise LogGapError(message)
-
-
-def rows_by_view(
-    spark: SparkSession, settings: Settings, plan: BackfillPlan, definition: Definition, offsets: OffsetRuns
-) -> dict[str, DataFrame]:
-    """Return view to the accepted rows of offset runs; one partition's are read in as few passes as there are runs.
-
-    For a table, all versions in the plan's offsets are read, whatever the runs: a version may be valid for ever. The rows
-    contain amended dead letters of all addresses, as of the plan's newest decision.
-    """
-    rows = {
-        view: read_source(
-            spark, settings, plan.topic_ids, definition, view, plan.offsets if source.is_table else offsets
-        )
-        for view, source in definition.sources.items()
-    }
-    return cured(spark, settings.pipeline(plan.pipeline), definition, rows, plan.as_of, plan.amendments)
-
-
-def _in_windows(spark: SparkSession, source: Source, rows: DataFrame, chunk: Chunk, plan: BackfillPlan) -> DataFrame:
-    """Return the rows whose event time is in one of the chunk's windows."""
-    covered = reach(chunk.ranges, plan.window_ms, plan.step)
-    blocks = pa.table({"_block_ms": pa.array([start for start, _ in windows(covered, plan.step)], pa.int64())})
-    wanted = F.broadcast(spark.createDataFrame(blocks))
-    event_ms = F.unix_millis(source.event_time)
-    return rows.join(wanted, event_ms - F.pmod(event_ms, F.lit(plan.step)) == wanted["_block_ms"], "left_semi")
+        for rows in own.values():
+            rows.unpersist()
 
 
 def _of_chunk(result: pa.Table, definition: Definition, chunk: Chunk) -> pa.Table:
@@ -427,17 +222,64 @@ def _of_chunk(result: pa.Table, definition: Definition, chunk: Chunk) -> pa.Tabl
     return result.filter(pa.array(starts_inside(to_epoch_ms(result[definition.window.start_column]), chunk)))
 
 
-def _count_records(
-    spark: SparkSession, definition: Definition, view: str, rows: DataFrame, chunk: Chunk
-) -> dict[int, int]:
+def _count_records(job: Recompute, view: str, rows: DataFrame, chunk: Chunk) -> dict[int, int]:
     """Count the rows of each window without the transform; the audit compares the result with it."""
-    size_us, _ = window_micros(definition)
-    pairs = with_window_end(included(spark, definition, rows), definition, view)
+    size_us, _ = window_micros(job.definition)
+    pairs = with_window_end(included(job.spark, job.definition, rows), job.definition, view)
     start = F.unix_millis(F.timestamp_micros(F.unix_micros("_window_end") - size_us)).alias("start")
     counted = pairs.groupBy(start).count().toArrow()
     inside = starts_inside(counted["start"].to_numpy().astype(np.int64), chunk)
     counted = counted.filter(pa.array(inside))
     return dict(zip(counted["start"].to_pylist(), counted["count"].to_pylist(), strict=True))
+
+
+def _compute_sessions(job: Recompute, chunk: Chunk, records: Mapping[str, DataFrame]) -> tuple[pa.Table, Counter[int]]:
+    """Return a chunk's rows, including those that only withdraw others, and the number of records by start of session.
+
+    Raises:
+        RequestError: the log gives other sessions than were planned, or a session that should vanish is no longer served.
+    """
+    assert job.plan.sessions is not None, "only plans of sessions come here"
+    _, vanishing = sessions_of(job.plan.sessions, chunk)
+    frame, found = job.session_rows(chunk, *records.values())
+    result = frame.toArrow()
+    counted: Counter[int] = Counter()
+    for start_us, count in zip(found["_start_us"].to_pylist(), found["_records"].to_pylist(), strict=True):
+        counted[start_us // 1000] += count
+    parts = [_flagged(result, withdrawn=False)]
+    if vanishing:
+        vanishing_rows = _served_rows(job, vanishing)
+        parts.append(_flagged(vanishing_rows.select(result.column_names).cast(result.schema), withdrawn=True))
+    return pa.concat_tables(parts), counted
+
+
+def _served_rows(job: Recompute, vanishing: Sequence[PlannedSession]) -> pa.Table:
+    """Return the served rows that are to vanish.
+
+    Raises:
+        RequestError: one of them is not served any more.
+    """
+    plan, definition = job.plan, job.definition
+    home = job.settings.pipeline(plan.pipeline)
+    served = rows_served_by(home, definition, read_sequence(home), path_ledger(home))
+    window = definition.window
+    wanted = {session[:3] for session in vanishing}
+    is_vanishing: list[bool] = []
+    if served is not None:
+        starts, ends = (epoch_micros(served[name]).tolist() for name in (window.start_column, window.end_column))
+        digests = map(key_digest, key_texts(served, definition.keys))
+        is_vanishing = [address in wanted for address in zip(digests, starts, ends, strict=True)]
+    if served is None or sum(is_vanishing) != len(wanted):
+        message = (
+            f"backfill {plan.id} takes {len(wanted)} sessions away, of which {sum(is_vanishing)} are served now: another publication was made meanwhile, or "
+            "the head moved; nothing of the chunk was written; plan again"
+        )
+        raise RequestError(message)
+    return served.filter(pa.array(is_vanishing, pa.bool_()))
+
+
+def _flagged(rows: pa.Table, *, withdrawn: bool) -> pa.Table:
+    return rows.append_column(WITHDRAWN, pa.array([withdrawn] * rows.num_rows, pa.bool_()))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from rivertwice.backfill.late_queue import DUE, describe_queue
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView, Span
 from rivertwice.backfill.observe import observe_backfill, observe_late_queue, stale_ranges
 from rivertwice.backfill.plan import CHUNK_RECORDS, explain_plan, plan_backfill
-from rivertwice.backfill.reading import truth_reader
+from rivertwice.backfill.recompute import truth_reader
 from rivertwice.backfill.session_observe import overlapping, spans_of
 from rivertwice.backfill.session_plan import asked_sessions, has_settled
 from rivertwice.backfill.survey import ReadServed, Zone, survey_sessions

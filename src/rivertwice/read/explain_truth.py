@@ -5,17 +5,14 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from rivertwice.backfill.compute import check_same_topics, rows_by_view, windows_frame
-from rivertwice.backfill.model import BackfillRequest
-from rivertwice.backfill.observe import observe_backfill
-from rivertwice.core.instants import TimeRange, from_ms, to_ms
+from rivertwice.backfill.recompute import Recompute, RetainedLog
+from rivertwice.core.instants import from_ms, to_ms
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition, Source
 from rivertwice.definition.kinds.sql import GroupedKind
@@ -25,9 +22,6 @@ from rivertwice.log.addresses import Part
 from rivertwice.read.explain import Question
 from rivertwice.read.explain_model import MOST_LISTED, Address, Truth
 from rivertwice.read.explain_records import Late, describe_late
-from rivertwice.timeline.dead_cure import amended_rows
-from rivertwice.timeline.dead_summary import read_cures
-from rivertwice.versions.try_stretch import plan_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,25 +42,24 @@ def compute_truth(spark: SparkSession, settings: Settings, question: Question) -
         ServiceError: Kafka does not answer.
     """
     address, definition = question.address, question.definition
-    view = observe_backfill(settings, address.pipeline)
+    log = RetainedLog.observe(settings, address.pipeline)
     start_ms = to_ms(address.start)
-    request = BackfillRequest(address.pipeline, TimeRange(address.start, address.end), "explain")
-    plan = plan_windows(request, view, [(start_ms, start_ms + view.step)])
-    rows = rows_by_view(spark, settings, plan, definition, plan.offsets)
-    result = _of_key(windows_frame(spark, definition, plan, rows), address.key)
+    job = Recompute(spark, settings, definition, log.plan_windows([(start_ms, start_ms + log.view.step)]))
+    rows = job.records()
+    result = _of_key(job.rows(rows), address.key)
     values = result.select(*definition.columns).limit(1).toArrow().to_pylist()
     keys = _keys_of_records(spark, definition, address)
     # An amended dead letter is a record of the truth; it was refused, not late.
-    uncured = rows_by_view(spark, settings, replace(plan, amendments=0), definition, plan.offsets)
+    uncured = job.records(with_amended=False)
     count = late_total = 0
     late: list[Late] = []
     for name, source in definition.streams.items():
         count += _own(spark, question, source, rows[name], keys=keys).count()
         total, listed = _late(_own(spark, question, source, uncured[name], keys=keys), source, question)
         late_total, late = late_total + total, late + listed
-    check_same_topics(settings, plan)
+    job.check_topics()
     described = describe_late(late, question.committed, address.end, question.published)
-    amended = _amended(spark, settings, question, view.amendments, keys=keys)
+    amended = _amended(job, question, keys=keys)
     return Truth(
         values[0] if values else None, count, keys is not None, tuple(described[:MOST_LISTED]), late_total, amended
     )
@@ -126,17 +119,12 @@ def _is_in(partition: int, low: int, high: int) -> Column:
     return (F.col("_partition") == F.lit(partition)) & (offset >= F.lit(low)) & (offset < F.lit(high))
 
 
-def _amended(
-    spark: SparkSession, settings: Settings, question: Question, amendments: int, *, keys: Mapping[str, Column] | None
-) -> tuple[str, ...]:
+def _amended(job: Recompute, question: Question, *, keys: Mapping[str, Column] | None) -> tuple[str, ...]:
     """Return the places of the dead letters whose amended records belong to the row."""
-    definition = question.definition
-    home = settings.pipeline(question.address.pipeline)
-    known = [cure for cure in read_cures(home, question.committed) if cure.holds_at(amendments)]
     places = []
-    for name, rows in amended_rows(spark, definition, known).items():
-        source = definition.sources[name]
-        own = _own(spark, question, source, rows, keys=keys)
+    for name, rows in job.amended().items():
+        source = job.definition.sources[name]
+        own = _own(job.spark, question, source, rows, keys=keys)
         table = own.select("_partition", "_offset").toArrow()  # at most as many as decisions
         places += [f"{source.topic}/{row['_partition']}@{row['_offset']}" for row in table.to_pylist()]
     return tuple(sorted(places))

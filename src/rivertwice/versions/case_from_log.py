@@ -16,19 +16,16 @@ import yaml
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from rivertwice.backfill.kinds.planner import window_ms
-from rivertwice.backfill.model import BackfillRequest, BackfillView
-from rivertwice.backfill.observe import observe_backfill
-from rivertwice.backfill.reading import of_keys
+from rivertwice.backfill.model import BackfillView
+from rivertwice.backfill.recompute import RetainedLog, of_keys
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.installed import base_of
-from rivertwice.core.instants import TimeRange, to_iso, to_ms
+from rivertwice.core.instants import to_iso, to_ms
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Progress
-from rivertwice.definition.bundle import Bundle, build_project_bundle, load_bundle
+from rivertwice.definition.bundle import Bundle, build_project_bundle
 from rivertwice.definition.definition import Definition
-from rivertwice.definition.fingerprint import compare_fingerprints
 from rivertwice.engine.case_files import Case
 from rivertwice.engine.cases import diff_names, diff_rows, run_case
 from rivertwice.engine.compile import decode_view
@@ -40,8 +37,7 @@ from rivertwice.log.records import read_ranges
 from rivertwice.storage.local import replace_bytes
 from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
-from rivertwice.versions.try_model import decodes_alike, find_refusal, keeps_zones
-from rivertwice.versions.try_stretch import plan_windows, view_of
+from rivertwice.versions.try_model import find_refusal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -350,8 +346,12 @@ def _of_window(
         RequestError: a start does not name a window of the definition, or the key is not one of its fields.
     """
     definition = bundle.definition
-    view = _view(settings, home, bundle)
-    size, step = window_ms(definition)
+    running = RetainedLog.observe(settings, definition.name)
+    refusal = find_refusal(running.bundle.definition, definition)
+    if refusal is not None:
+        raise RequestError(refusal)
+    log = running.by(bundle)
+    view, step = log.view, log.view.step
     start_ms = to_ms(start)
     if view.sessions is not None or start_ms % step:
         message = (
@@ -360,9 +360,8 @@ def _of_window(
         )
         raise RequestError(message)
     _check_key(definition, request.key)
-    end_ms = start_ms + size
-    asked = BackfillRequest(request.pipeline, TimeRange(start, start + timedelta(milliseconds=size)), "case")
-    plan = plan_windows(asked, view, [(start_ms, start_ms + step)])
+    end_ms = start_ms + view.window_ms
+    plan = log.plan_windows([(start_ms, start_ms + step)])
     records: list[RawRecord] = []
     for name, source in definition.sources.items():
         runs = plan.offsets.get(source.topic, {})
@@ -379,26 +378,6 @@ def _of_window(
     if records and len(definition.streams) == 1:
         records += _closing(spark, settings, view, definition, end_ms)
     return records
-
-
-def _view(settings: Settings, home: PipelineHome, new: Bundle) -> BackfillView:
-    """Return the zone map as it holds for the definition in the project."""
-    definition = new.definition
-    view = observe_backfill(settings, definition.name)
-    old = load_bundle(home.bundles, view.bundle)
-    refusal = find_refusal(old.definition, definition)
-    if refusal is not None:
-        raise RequestError(refusal)
-    changes = compare_fingerprints(old.fingerprint, new.fingerprint)
-    return view_of(
-        view,
-        new,
-        window_ms(definition),
-        clean={(row.timeline, row.batch) for row in path_ledger(home) if not row.bad},
-        alike=decodes_alike(old.definition, definition, changes),
-        keeps_zones=keeps_zones(old.definition, definition, changes),
-        has_sessions=definition.session_keys is not None,
-    )
 
 
 def _check_key(definition: Definition, key: Mapping[str, Any] | None) -> None:

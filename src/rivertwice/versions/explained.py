@@ -12,26 +12,20 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from rivertwice.backfill.model import BackfillRequest, BackfillView, Component
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, intersect, merge, subtract
-from rivertwice.backfill.reading import stretches_frame, with_sessions
+from rivertwice.backfill.recompute import RetainedLog, rows_of_both, stretches_frame
 from rivertwice.backfill.survey import BackfillScope
 from rivertwice.core.errors import RequestError
-from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import TimeRange, from_ms
-from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Progress
 from rivertwice.definition.bundle import Bundle
 from rivertwice.definition.definition import Definition
-from rivertwice.definition.fingerprint import compare_fingerprints
 from rivertwice.definition.parts import RECORD, SOURCE
 from rivertwice.engine.views import partition_of
 from rivertwice.timeline.digest import key_texts
 from rivertwice.versions.model import ExcludedWindows
 from rivertwice.versions.try_compare import differs, judge_rows
-from rivertwice.versions.try_model import CHANGED, LOG, ONLY_NEW, ONLY_OLD, REPEATED, Expected, Side
-from rivertwice.versions.try_run import Pair, changed_view, side_frames
-from rivertwice.versions.try_stretch import choose_ranges, plan_settled, plan_windows, without_unknown_losses
+from rivertwice.versions.try_model import CHANGED, ONLY_NEW, ONLY_OLD, REPEATED, Expected
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +39,6 @@ class Unexplained:
     """Rows that differ, and what is needed to look for their cause.
 
     Attributes:
-        home: of the version that serves: its batches say where a window's records are.
         bundles: of both versions, the new one last.
         judged: what both serve, by `judge_rows`.
         expected: differences that are meant.
@@ -54,8 +47,6 @@ class Unexplained:
     """
 
     spark: SparkSession
-    settings: Settings
-    home: PipelineHome
     bundles: tuple[Bundle, Bundle]
     judged: DataFrame
     expected: Sequence[Expected]
@@ -66,13 +57,6 @@ class Unexplained:
     def definitions(self) -> tuple[Definition, Definition]:
         """Both definitions, the new one last."""
         return self.bundles[0].definition, self.bundles[1].definition
-
-    @property
-    def pair(self) -> Pair:
-        """Both definitions, and what differs between them."""
-        return Pair(
-            *self.bundles, tuple(compare_fingerprints(self.bundles[0].fingerprint, self.bundles[1].fingerprint))
-        )
 
     @property
     def rows(self) -> DataFrame:
@@ -159,37 +143,30 @@ def explain_folds(case: Unexplained) -> Explained:
 OPEN = "a record may still join their sessions, so what the log gives is not final; compare again later"
 
 
-def explain_sessions(case: Unexplained, old_view: BackfillView) -> Explained:
-    """Find the sessions that differ by late records alone.
+def explain_sessions(case: Unexplained, log: RetainedLog) -> Explained:
+    """Find the sessions that differ by late records alone; `log` is of the version that serves.
 
     Raises:
         RequestError: more sessions are meant than can be held.
         LogGapError: neither the archive nor Kafka has a record that is needed.
     """
     asked = _asked(case)
-    if asked is None or old_view.closed_ms is None:
+    if asked is None or log.view.closed_ms is None:
         return rest_of(case.rows, 0, ())
     case.progress(
         f"sessions of {len(asked.by_key)} keys with other differences are computed from the log by both definitions ..."
     )
-    new_view, _ = without_unknown_losses(changed_view(case.home, old_view, case.pair))
-    views = [
-        with_sessions(case.spark, case.settings, view, definition, asked)
-        for view, definition in zip((old_view, new_view), case.definitions, strict=True)
-    ]
-    unsettled = [component for view in views for component in _unsettled(view)]
+    logs = [each.look_up(case.spark, asked) for each in (log, log.by(case.bundles[1]).without_unknown())]
+    unsettled = [session for each in logs for session in each.open_sessions()]
     rows = case.rows
     left_out = None
     if unsettled:
         open_sessions = stretches_frame(case.spark, case.definitions[1], unsettled)
         left_out = case.without(_overlapping(rows, open_sessions, case, "left_semi"), OPEN)
         rows = _overlapping(rows, open_sessions, case, "left_anti")
-    low, high = asked.zone[0][0], asked.zone[-1][1]
-    request = BackfillRequest(case.home.root.name, TimeRange(from_ms(low), from_ms(high)), "parity of versions")
-    sides = [
-        Side(definition, plan_settled(request, view)) for definition, view in zip(case.definitions, views, strict=True)
-    ]
-    with side_frames(case.spark, case.settings, case.home, sides, alike=case.pair.alike, against=LOG) as (frames, _):
+    asked_range = TimeRange(from_ms(asked.zone[0][0]), from_ms(asked.zone[-1][1]))
+    old, new = (each.run(case.spark, each.plan_sessions(asked_range)) for each in logs)
+    with rows_of_both(old, new) as (frames, _):
         truth = judge_rows(frames[0], frames[1], *case.definitions, case.expected).localCheckpoint()
     explained = _overlapping(rows, _stretches(truth.where(~differs()), case), case, "left_semi")
     explained = _overlapping(explained, _stretches(truth.where(differs()), case), case, "left_anti")
@@ -216,13 +193,6 @@ def _asked(case: Unexplained) -> BackfillScope | None:
     return BackfillScope(by_key={key: merge(ranges) for key, ranges in by_key.items()})
 
 
-def _unsettled(view: BackfillView) -> Sequence[Component]:
-    assert view.sessions is not None, "they were looked up"
-    assert view.closed_ms is not None, "the caller looked"
-    components = view.sessions.components or ()
-    return [each for each in components if not each.is_settled(view.closed_ms, view.window_ms)]
-
-
 def _stretches(truth: DataFrame, case: Unexplained) -> DataFrame:
     """Return the sessions of judged rows: keys as `_k0`, `_k1` ..., and `_low_us`, `_high_us`."""
     keys = (F.col(name).alias(f"_k{number}") for number, name in enumerate(case.definitions[1].keys))
@@ -246,12 +216,12 @@ GONE = "they differ, and their records are in neither Kafka nor the archive any 
 _MS = timedelta(milliseconds=1)
 
 
-def explain_windows(case: Unexplained, old_view: BackfillView) -> Explained:
+def explain_windows(case: Unexplained, log: RetainedLog) -> Explained:
     """Find the rows that late records explain.
 
     Args:
         case: the rows.
-        old_view: what was observed for the version that serves.
+        log: of the version that serves: its batches say where a window's records are.
 
     Raises:
         LogGapError: a record that a window needs is in neither Kafka nor the archive.
@@ -261,13 +231,8 @@ def explain_windows(case: Unexplained, old_view: BackfillView) -> Explained:
         return rest_of(case.rows, 0, ())
     step = case.definitions[1].window.step // _MS
     wanted = merge((start, start + step) for start in starts)
-    request = BackfillRequest(
-        case.home.root.name, TimeRange(from_ms(wanted[0][0]), from_ms(wanted[-1][1])), "parity of versions"
-    )
-    pair = case.pair
-    new_view, _ = without_unknown_losses(changed_view(case.home, old_view, pair))
     try:
-        retained, _ = choose_ranges(request, old_view)
+        retained, _ = log.choose(TimeRange(from_ms(wanted[0][0]), from_ms(wanted[-1][1])))
     except RequestError:  # none of them is retained
         retained = ()
     gone = subtract(wanted, retained)
@@ -278,12 +243,9 @@ def explain_windows(case: Unexplained, old_view: BackfillView) -> Explained:
     if not ranges:
         return Explained(0, tuple(part for _, part in left_out))
     case.progress(f"{len(starts)} windows with other differences are computed from the log by both definitions ...")
-    views = (old_view, new_view)
-    sides = [
-        Side(definition, plan_windows(request, view, ranges))
-        for definition, view in zip(case.definitions, views, strict=True)
-    ]
-    with side_frames(case.spark, case.settings, case.home, sides, alike=pair.alike, against=LOG) as (frames, _):
+    new_log = log.by(case.bundles[1]).without_unknown()
+    old, new = (each.run(case.spark, each.plan_windows(ranges)) for each in (log, new_log))
+    with rows_of_both(old, new) as (frames, _):
         truth = judge_rows(frames[0], frames[1], *case.definitions, case.expected).where(~differs())
         keys = ["_start", "_end", *case.definitions[1].row_keys]
         agreeing = truth.select(*(F.col(key).alias(f"_truth_{key}") for key in keys))

@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from rivertwice.backfill.kinds import find_planner
 from rivertwice.backfill.load_state import find_unfinished_load
-from rivertwice.backfill.observe import observe_backfill
+from rivertwice.backfill.recompute import RetainedLog
 from rivertwice.core.errors import DefinitionError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms, iso_of_ms
@@ -53,7 +53,6 @@ from rivertwice.versions.model import GONE, ExcludedWindows, Parity, Proof
 from rivertwice.versions.proof import read_proof
 from rivertwice.versions.try_compare import count_judged, find_examples, judge_rows, kept
 from rivertwice.versions.try_model import Comparison, Expected, SchemaChange, compare_schemas
-from rivertwice.versions.try_stretch import without_unknown_losses
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,16 +127,16 @@ def _below(definition: Definition, ends: Mapping[str, Mapping[str, int]]) -> Col
 # Their windows are computed from the log by both definitions, in batch, where a late record counts like any other.
 
 
-def explain_rows(case: Unexplained) -> Explained:
-    """Find the rows that differ by late records alone, and those that cannot be compared.
+def explain_rows(case: Unexplained, settings: Settings, name: str) -> Explained:
+    """Find the rows that differ by late records alone, and those that cannot be compared; `name` is the version that serves.
 
     Raises:
         LogGapError: a record that a window needs is in neither Kafka nor the archive.
     """
     if any(find_planner(each) is None for each in case.definitions):
         return explain_folds(case)
-    view, _ = without_unknown_losses(observe_backfill(case.settings, case.home.root.name))
-    return explain_windows(case, view) if view.sessions is None else explain_sessions(case, view)
+    log = RetainedLog.observe(settings, name, case.bundles[0]).without_unknown()
+    return explain_windows(case, log) if log.view.sessions is None else explain_sessions(case, log)
 
 
 @dataclass(frozen=True)
@@ -233,8 +232,8 @@ def _judge(
         rows = count_judged(judged, old_rows, new_rows, *definitions, len(expected))
         if rows.differing:
             bundles = old.bundle, new.bundle
-            case = Unexplained(spark, settings, old.home, bundles, judged, expected, rows.differing, progress)
-            explained = explain_rows(case)
+            case = Unexplained(spark, bundles, judged, expected, rows.differing, progress)
+            explained = explain_rows(case, settings, old.home.root.name)
             late, left_out = explained.late, [*left_out, *explained.left_out]
             rows = _without(rows, explained)
             if explained.rest is not None and rows.differing:

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from rivertwice.backfill.kinds import find_planner
-from rivertwice.backfill.model import BackfillPlan
 from rivertwice.core.instants import TimeRange
 from rivertwice.definition.definition import Definition
 from rivertwice.definition.fingerprint import ChangedComponent
@@ -48,14 +47,6 @@ class Version:
     bundle: str
     semantics: str
     timeline: str | None = None
-
-
-@dataclass(frozen=True)
-class Side:
-    """A definition and what it is run over; without a plan it has no row there."""
-
-    definition: Definition
-    plan: BackfillPlan | None
 
 
 @dataclass(frozen=True)
@@ -226,11 +217,6 @@ class Trial:
 WITHOUT_EFFECT = frozenset({"watermark", "watermark_policy", "late_policy", "emit"})
 """Components that decide when a stream emits rows and which records are late. A batch has all records of a window at once."""
 
-KEEPS_EVENT_TIME = frozenset(
-    {"schema", "required", "rules", "max_future", "schema_ids", "schema_id_optional", "max_record_bytes", "decimals"}
-)
-"""Components of the decode that decide whether a record is accepted, but not which event time it has."""
-
 
 def select_effective(changes: Sequence[ChangedComponent]) -> tuple[str, ...]:
     """Return the components that differ and that the rows of a batch depend on."""
@@ -270,23 +256,6 @@ def find_refusal(old: Definition, new: Definition) -> str | None:
             "belong to a window; nothing was run. Start it under another name: `rivertwice start` reads its topics from the beginning"
         )
     return None
-
-
-def keeps_zones(old: Definition, new: Definition, changes: Sequence[ChangedComponent]) -> bool:
-    """Say whether a record that both definitions accept has the same event time in both, as a row of the same role."""
-    decode = {change.component for change in changes if "decode" in change.touches}
-    return decode <= KEEPS_EVENT_TIME and all(_time_of(old, topic) == _time_of(new, topic) for topic in new.topics)
-
-
-def decodes_alike(old: Definition, new: Definition, changes: Sequence[ChangedComponent]) -> bool:
-    """Say whether both accept the same records, as the same rows of the same views."""
-    is_changed = any("decode" in change.touches for change in changes)
-    return not is_changed and old.sources.keys() == new.sources.keys() and keeps_zones(old, new, changes)
-
-
-def _time_of(definition: Definition, topic: str) -> tuple[str, str | None, str]:
-    _, source = definition.by_topic[topic]
-    return source.event_time, source.schema_.get(source.event_time), source.role
 
 
 def compare_schemas(old: Mapping[str, str], new: Mapping[str, str]) -> SchemaChange:

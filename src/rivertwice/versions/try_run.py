@@ -6,25 +6,20 @@ taken, and neither tables nor records of the pipeline change: a stream that runs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark import StorageLevel
 from pyspark.sql.types import StructType
 
-from rivertwice.backfill.compute import check_same_topics, rows_by_view, sessions_frame, starting_in, windows_frame
-from rivertwice.backfill.kinds.planner import window_ms
-from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView
-from rivertwice.backfill.observe import observe_backfill
+from rivertwice.backfill.model import BackfillPlan
 from rivertwice.backfill.ranges import HalfOpenRange
-from rivertwice.backfill.reading import with_sessions
-from rivertwice.backfill.session_plan import asked_sessions
+from rivertwice.backfill.recompute import Recompute, RetainedLog, decodes_alike, rows_of_both
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.installed import base_of
-from rivertwice.core.instants import from_ms, iso_of_ms, to_iso, utc_now
+from rivertwice.core.instants import TimeRange, from_ms, iso_of_ms, to_iso, utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Progress
 from rivertwice.definition.bundle import Bundle, build_project_bundle, load_bundle
@@ -36,7 +31,7 @@ from rivertwice.engine.compile import result_schema
 from rivertwice.engine.jvm import Spark
 from rivertwice.storage.delta import open_table
 from rivertwice.storage.spark_scan import read_files
-from rivertwice.timeline.lineage import load_timeline, path_ledger
+from rivertwice.timeline.lineage import load_timeline
 from rivertwice.timeline.sequence import head
 from rivertwice.versions.try_compare import compare_rows, count_rows
 from rivertwice.versions.try_model import (
@@ -44,99 +39,36 @@ from rivertwice.versions.try_model import (
     INCOMPARABLE,
     SAME,
     SERVED,
-    Side,
     Trial,
     TrialRange,
     TrialRequest,
     Version,
     compare_schemas,
-    decodes_alike,
     describe_sameness,
     find_incomparable,
     find_refusal,
-    keeps_zones,
     select_effective,
-)
-from rivertwice.versions.try_stretch import (
-    choose_ranges,
-    newest_stretch,
-    plan_settled,
-    plan_windows,
-    view_of,
-    without_unknown_losses,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# The rows of both sides of a trial as frames of Spark: read and run by the batch path of a backfill.
-
-
-@contextmanager
-def side_frames(
-    session: SparkSession, settings: Settings, home: PipelineHome, sides: Sequence[Side], *, alike: bool, against: str
-) -> Iterator[tuple[list[DataFrame], int]]:
-    """Give the rows of both sides, and how many records are read for them: once if both take the same ones as the same rows."""
-    old, new = sides
-    new_rows = _rows(session, settings, new)
-    if against == SERVED:
-        yield [_served(session, settings, home, old), _result(session, new, new_rows)], _records(new)
-        return
-    is_shared = alike and _same_offsets(old, new)
-    if not is_shared:
-        old_rows = _rows(session, settings, old)
-        yield [_result(session, old, old_rows), _result(session, new, new_rows)], _records(old) + _records(new)
-        return
-    kept = {view: rows.persist(StorageLevel.MEMORY_AND_DISK) for view, rows in new_rows.items()}
-    try:
-        yield [_result(session, old, kept), _result(session, new, kept)], _records(new)
-    finally:
-        for rows in kept.values():
-            rows.unpersist()
-
-
-def _same_offsets(old: Side, new: Side) -> bool:
-    return old.plan is not None and new.plan is not None and old.plan.offsets == new.plan.offsets
-
-
-def _records(side: Side) -> int:
-    return 0 if side.plan is None else side.plan.records
-
-
-def _rows(session: SparkSession, settings: Settings, side: Side) -> dict[str, DataFrame]:
-    if side.plan is None:
-        return {}
-    return rows_by_view(session, settings, side.plan, side.definition, side.plan.offsets)
-
-
-def _result(session: SparkSession, side: Side, rows: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the rows of a side's windows or sessions, not computed yet."""
-    if side.plan is None:
-        return session.createDataFrame([], result_schema(session, side.definition))
-    if side.plan.sessions is None:
-        return windows_frame(session, side.definition, side.plan, rows)
-    (source_rows,) = rows.values()
-    (chunk,) = side.plan.chunks
-    return sessions_frame(session, side.definition, side.plan, chunk, source_rows)[0]
-
-
-def _served(session: SparkSession, settings: Settings, home: PipelineHome, side: Side) -> DataFrame:
-    """Return the served rows of a side's windows.
+def _served(job: Recompute, home: PipelineHome) -> DataFrame:
+    """Return the served rows of the windows that a plan has.
 
     Raises:
         RequestError: nothing is served yet.
     """
     table = open_table(home.tables.served)
-    if table is None or side.plan is None:
+    if table is None:
         message = (
-            f"nothing of {side.definition.name} is served yet; leave --against served out, which compares with the rows that the running "
+            f"nothing of {job.definition.name} is served yet; leave --against served out, which compares with the rows that the running "
             "definition gives"
         )
         raise RequestError(message)
-    schema = StructType(list(result_schema(session, side.definition).fields))
-    rows = read_files(session, home.tables.served, table, schema, settings.home / "cache")
-    return starting_in(rows, side.definition, side.plan.ranges)
+    schema = StructType(list(result_schema(job.spark, job.definition).fields))
+    return job.only(read_files(job.spark, home.tables.served, table, schema, job.settings.home / "cache"))
 
 
 @dataclass(frozen=True)
@@ -148,16 +80,11 @@ class Pair:
     changes: tuple[ChangedComponent, ...]
 
     @property
-    def alike(self) -> bool:
-        """Whether both accept the same records as the same rows."""
-        return decodes_alike(self.old.definition, self.new.definition, self.changes)
-
-    @property
     def takes_same_records(self) -> bool:
         """Whether both have the same windows, or sessions, of the same records: then one plan is both sides'."""
         changed = {change.component for change in self.changes}
-        same = self.alike and has_same_windows(self.old.definition, self.new.definition)
-        return same and not {"rows", "keys"} & changed
+        old, new = self.old.definition, self.new.definition
+        return decodes_alike(old, new) and has_same_windows(old, new) and not {"rows", "keys"} & changed
 
 
 def try_definition(settings: Settings, request: TrialRequest, spark: Spark, progress: Progress) -> Trial:
@@ -217,18 +144,18 @@ def _compare(
     progress: Progress,
 ) -> Trial:
     old, new = pair.old.definition, pair.new.definition
-    old_view, unread = without_unknown_losses(observe_backfill(settings, request.pipeline))
-    new_view, also_unread = without_unknown_losses(changed_view(home, old_view, pair))
-    asked = BackfillRequest(request.pipeline, request.range or newest_stretch(old_view, request.last), "try")
+    old_log = RetainedLog.observe(settings, request.pipeline, pair.old).without_unknown()
+    new_log = old_log.by(pair.new).without_unknown()
+    asked = request.range or old_log.newest(request.last)
     left_out: list[str] = []
-    if unread + also_unread:
+    if new_log.unread:
         left_out.append(
-            f"{unread + also_unread} records: neither Kafka nor the archive has them, and whether the definitions accept any of them for these "
+            f"{new_log.unread} records: neither Kafka nor the archive has them, and whether the definitions accept any of them for these "
             "windows is not known"
         )
     ranges: tuple[HalfOpenRange, ...] = ()
-    if old_view.sessions is None:
-        ranges, cut = choose_ranges(asked, old_view)
+    if old_log.view.sessions is None:
+        ranges, cut = old_log.choose(asked)
         left_out += [f"windows of [{iso_of_ms(start)}, {iso_of_ms(end)}): {why}" for start, end, why in cut]
     elif request.against == SERVED:
         message = (
@@ -238,17 +165,17 @@ def _compare(
         raise RequestError(message)
     session = spark()
     _require_checked(settings, home, pair.new, session)
-    old_plan = new_plan = _plan(session, settings, asked, old_view, old, ranges)
+    old_plan = new_plan = old_log.plan(session, asked, ranges)
     if not pair.takes_same_records:
-        new_plan = _plan(session, settings, asked, new_view, new, ranges if has_same_windows(old, new) else None)
-    sides = [Side(old, old_plan), Side(new, new_plan)]
-    with side_frames(session, settings, home, sides, alike=pair.alike, against=request.against) as (frames, records):
+        new_plan = new_log.plan(session, asked, ranges if has_same_windows(old, new) else None)
+    sides = old_log.run(session, old_plan), new_log.run(session, new_plan)
+    with _rows(home, sides, request.against) as (frames, records):
         stretch = _stretch(asked, sides, records, left_out)
         progress(
             f"{records} records of [{to_iso(stretch.start)}, {to_iso(stretch.end)}) are read, for {stretch.windows} windows ..."
         )
         types = [{field.name: field.dataType.simpleString() for field in frame.schema} for frame in frames]
-        names = [_compared_names(side.definition) for side in sides]
+        names = [_compared_names(definition) for definition in (old, new)]
         schema = compare_schemas(
             *({name: kinds[name] for name in own} for kinds, own in zip(types, names, strict=True))
         )
@@ -258,23 +185,21 @@ def _compare(
         else:
             rows, outcome = compare_rows(frames[0], frames[1], old, new, request.limit), COMPARED
     for side in sides:
-        if side.plan is not None:
-            check_same_topics(settings, side.plan)
+        side.check_topics()
     return replace(trial, outcome=outcome, reason=reason or "", stretch=stretch, schema=schema, rows=rows)
 
 
-def changed_view(home: PipelineHome, view: BackfillView, pair: Pair) -> BackfillView:
-    """Return what was observed for the running definition as a view of the changed one."""
-    old, new = pair.old.definition, pair.new.definition
-    return view_of(
-        view,
-        pair.new,
-        window_ms(new),
-        clean={(row.timeline, row.batch) for row in path_ledger(home) if not row.bad},
-        alike=pair.alike,
-        keeps_zones=keeps_zones(old, new, pair.changes),
-        has_sessions=new.session_keys is not None,
-    )
+@contextmanager
+def _rows(
+    home: PipelineHome, sides: tuple[Recompute, Recompute], against: str
+) -> Iterator[tuple[list[DataFrame], int]]:
+    """Give the rows of both sides, and how many records are read for them."""
+    old, new = sides
+    if against == SERVED:
+        yield [_served(old, home), new.rows()], new.plan.records
+        return
+    with rows_of_both(old, new) as found:
+        yield found
 
 
 def _require_checked(settings: Settings, home: PipelineHome, new: Bundle, session: SparkSession) -> None:
@@ -288,35 +213,19 @@ def _require_checked(settings: Settings, home: PipelineHome, new: Bundle, sessio
     (stored or check_bundle(None, new, lambda: session, utc_now(), where=where)).require()
 
 
-def _plan(
-    session: SparkSession,
-    settings: Settings,
-    request: BackfillRequest,
-    view: BackfillView,
-    definition: Definition,
-    ranges: tuple[HalfOpenRange, ...] | None,
-) -> BackfillPlan | None:
-    """Return the plan of one side; without ranges, of the windows or sessions that the request means."""
-    if view.sessions is None:
-        return plan_windows(request, view, choose_ranges(request, view)[0] if ranges is None else ranges)
-    return plan_settled(request, with_sessions(session, settings, view, definition, asked_sessions(request, view)))
-
-
 def _compared_names(definition: Definition) -> list[str]:
     """Return the columns of a result besides those of the window, whose names do not matter."""
     window = definition.window
     return [name for name in definition.result_columns if name not in (window.start_column, window.end_column)]
 
 
-def _stretch(asked: BackfillRequest, sides: list[Side], records: int, left_out: list[str]) -> TrialRange:
-    assert asked.range is not None, "the command chose one"
-    plans = [side.plan for side in sides if side.plan is not None]
-    start, end = asked.range.start, asked.range.end
+def _stretch(asked: TimeRange, sides: Sequence[Recompute], records: int, left_out: list[str]) -> TrialRange:
+    plans = [side.plan for side in sides if side.plan.ranges]
+    start, end = asked.start, asked.end
     if plans:
         start = from_ms(min(plan.ranges[0][0] for plan in plans))
         end = from_ms(max(_end_ms(plan) for plan in plans))
-    new = sides[1].plan
-    return TrialRange(start, end, 0 if new is None else new.windows, records, tuple(left_out))
+    return TrialRange(start, end, sides[1].plan.windows, records, tuple(left_out))
 
 
 def _end_ms(plan: BackfillPlan) -> int:

@@ -9,17 +9,16 @@ import pytest
 
 from histories.kinds import definition_files
 from homes.backfill import SQL, YAML
+from rivertwice.backfill.recompute import decodes_alike, keeps_zones
 from rivertwice.definition.definition import Definition, parse_files
 from rivertwice.definition.fingerprint import ChangedComponent, compare_fingerprints, fingerprint_of
 from rivertwice.versions.try_model import (
     Retyped,
     SchemaChange,
     compare_schemas,
-    decodes_alike,
     describe_sameness,
     find_incomparable,
     find_refusal,
-    keeps_zones,
     select_effective,
 )
 
@@ -85,8 +84,7 @@ def test_event_times_hold_unless_they_are_decoded_otherwise(
     changes: tuple[tuple[str, str], ...], keeps: bool, alike: bool
 ) -> None:
     new = parsed(*changes, sql=SQL.replace("(at,", "(t,") if "event_time: t" in str(changes) else SQL)
-    changed = changes_of(OLD, new)
-    assert (keeps_zones(OLD, new, changed), decodes_alike(OLD, new, changed)) == (keeps, alike)
+    assert (keeps_zones(OLD, new), decodes_alike(OLD, new)) == (keeps, alike)
 
 
 @pytest.mark.parametrize(
