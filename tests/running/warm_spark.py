@@ -91,7 +91,6 @@ def run_driver_warm(settings: Settings, pipeline: str, log: Path) -> None:
         with (
             own_session(),
             mock.patch.dict(os.environ, settings.to_env()),
-            mock.patch.object(driver, "log_to_stdout"),
             # The next start of the same stream would wait for this JVM to end, and then end it.
             mock.patch.object(Lease, "record_jvm"),
         ):

@@ -115,7 +115,6 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def drive(monkeypatch: pytest.MonkeyPatch, name: str) -> int:
-    monkeypatch.setattr(driver, "log_to_stdout", lambda: None)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     # The next driver would end the shared session's JVM.
     monkeypatch.setattr(Lease, "record_jvm", lambda *_: None)

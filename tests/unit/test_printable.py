@@ -123,10 +123,12 @@ def test_lines_that_a_service_logs_to_stdout_hold_no_control_character(capsys: p
     assert line.endswith(f"INFO rivertwice.stream: refused {SHOWN}")
 
 
-@pytest.mark.parametrize("module", ["stream/driver.py", "deliver/fast_job.py", "agent/agent.py"])
+@pytest.mark.parametrize(
+    "module", ["stream/driver.py", "deliver/fast_job.py", "savepoint/keep_up.py", "savepoint/operations/fall_back.py"]
+)
 def test_every_long_running_process_logs_by_that_function(module: str) -> None:
     text = (Path(rivertwice.__file__).parent / module).read_text()
-    assert ("    log_to_stdout()\n" in text, "basicConfig" in text) == (True, False)
+    assert (text.endswith("    run_process(main)\n"), "basicConfig" in text) == (True, False)
 
 
 @pytest.mark.proves("cli.md#options-of-every-command")

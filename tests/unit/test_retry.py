@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from rivertwice.core.waits import delay_after, retry, retry_for
+from rivertwice.core.waits import Attempts, retry, retry_for
 
 
 class Failing:
@@ -91,6 +91,6 @@ def test_what_is_tried_for_a_time_ends_with_its_last_failure_and_says_each() -> 
 
 
 def test_a_wait_between_failures_doubles_up_to_the_longest() -> None:
-    delays = [delay_after(failures, timedelta(seconds=10), timedelta(minutes=1)) for failures in range(6)]
+    delays = [Attempts(failures).pause(timedelta(seconds=10), timedelta(minutes=1)) for failures in range(6)]
     assert [delay.total_seconds() for delay in delays] == [0, 10, 20, 40, 60, 60]
-    assert delay_after(10_000, timedelta(seconds=1), timedelta(days=1)) == timedelta(days=1)
+    assert Attempts(10_000).pause(timedelta(seconds=1), timedelta(days=1)) == timedelta(days=1)

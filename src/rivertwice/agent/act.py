@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -70,7 +70,7 @@ def _start_of(child: subprocess.Popen[bytes]) -> Started:
     return started_of(child.pid) or NEVER_SEEN
 
 
-def start_logged(settings: Settings, command: list[str], path: Path, headline: str) -> subprocess.Popen[bytes]:
+def start_logged(settings: Settings, command: Sequence[str], path: Path, headline: str) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own, whose output goes into a log under a headline."""
     with open_log(path) as log:
         log.write(f"{headline}\n".encode())

@@ -65,7 +65,6 @@ from rivertwice.timeline.upkeep import UpkeepState, keep_up_if_due
 
 # Look after the tables of every supervised pipeline, apart from supervision, which must not wait for it.
 
-EVERY_S = 30.0
 AGAIN = timedelta(minutes=10)
 """Upkeep that failed, or that another writer was faster than, is tried again after this time."""
 
@@ -73,10 +72,10 @@ AGAIN = timedelta(minutes=10)
 class UpkeepKeeper(Keeper):
     """Merges and sweeps the tables when it is due (`timeline.upkeep.is_due`); an error is recorded, and the agent continues."""
 
-    def __init__(
-        self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
-    ) -> None:
-        super().__init__(settings, names, stop, what="upkeep", every_s=every_s)
+    what, every_s = "upkeep", 30.0
+
+    def __init__(self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event) -> None:
+        super().__init__(settings, names, stop)
         self._since: dict[str, datetime] = {}
         self._not_before: dict[str, datetime] = {}
 
@@ -279,19 +278,14 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
     lock = _lock(folder)
     try:
         agent = Agent(settings)
-        keeper = ServedKeeper(settings, lambda: supervised_names(settings), stop)
-        keeper.start()
-        RetentionKeeper(settings, lambda: supervised_names(settings), stop).start()
-        UpkeepKeeper(settings, lambda: supervised_names(settings), stop).start()
-        savepoints = SavepointKeeper(settings, lambda: supervised_names(settings), stop)
-        savepoints.start()
-        alerts = AlertKeeper(settings, lambda: supervised_names(settings), stop)
-        alerts.start()
-        SampleKeeper(settings, lambda: supervised_names(settings), stop, alerts.newest).start()
+        names = partial(supervised_names, settings)
+        alerts = AlertKeeper(settings, names, stop)
+        kinds = (ServedKeeper, RetentionKeeper, UpkeepKeeper, SavepointKeeper, FastKeeper, DeliveryKeeper)
+        keepers: list[Keeper] = [kind(settings, names, stop) for kind in kinds]
+        keepers += [alerts, SampleKeeper(settings, names, stop, alerts.newest)]
+        for keeper in keepers:
+            keeper.start()
         end_metrics = serve_metrics(settings, alerts.newest, utc_now)
-        FastKeeper(settings, lambda: supervised_names(settings), stop).start()
-        delivery = DeliveryKeeper(settings, lambda: supervised_names(settings), stop)
-        delivery.start()
         LogKeeper(settings, stop).start()
         sender = SenderThread(settings, stop)
         sender.start()
@@ -313,9 +307,8 @@ def run_agent(settings: Settings, stop: threading.Event, drain_s: float | None =
                 disk.failed(error, now)
             stop.wait(PASS_S)
         drivers_state = "drivers are left running" if drain_s is None else _drain(settings, drain_s)
-        keeper.join(timeout=30.0)
-        delivery.join(timeout=30.0)
-        savepoints.join(timeout=15.0)
+        for keeper in keepers:
+            keeper.join(keeper.join_s)
         sender.join(timeout=15.0)
         if end_metrics is not None:
             end_metrics()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from rivertwice.core.errors import RequestError
-from rivertwice.core.waits import delay_after
+from rivertwice.core.waits import Attempts
 
 CRITICAL, WARNING = "critical", "warning"
 FIRING, RESOLVED = "firing", "resolved"
@@ -255,7 +255,7 @@ def record_failure(state: State, route: str, error: str, wait: timedelta | None,
     """
     before = state.routes.get(route, RouteState())
     failures = before.failures + 1
-    doubled = delay_after(failures, FIRST_WAIT, LONGEST_WAIT)
+    doubled = Attempts(failures).pause(FIRST_WAIT, LONGEST_WAIT)
     chosen = doubled if wait is None else min(max(wait, FIRST_WAIT), timedelta(hours=1))
     return replace(state, routes={**state.routes, route: RouteState(failures, now + chosen, error)})
 

@@ -49,10 +49,10 @@ def select_edges(known: frozenset[str], states: Sequence[AlertState]) -> tuple[l
 class AlertKeeper(Keeper):
     """Judges the alerts every half minute. An alert that fires is reported; its end is reported too, and is an event."""
 
-    def __init__(
-        self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
-    ) -> None:
-        super().__init__(settings, names, stop, what="alerts", every_s=every_s)
+    what, every_s = "alerts", EVERY_S
+
+    def __init__(self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event) -> None:
+        super().__init__(settings, names, stop)
         self._looks: dict[str, AlertScan] = {}
 
     def newest(self) -> dict[str, AlertScan]:

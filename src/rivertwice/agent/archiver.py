@@ -7,67 +7,58 @@ the home. Killed with the job half done, nothing is lost: chunks are commits, an
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 
 from rivertwice.agent.act import page, page_over, record_event
-from rivertwice.agent.keeper import Keeper
+from rivertwice.agent.keeper import Job, Keeper
 from rivertwice.core.errors import RequestError
-from rivertwice.core.processes import start_detached
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.log import kafka
 from rivertwice.log.archive import is_archiving
 from rivertwice.log.leases import RaceLevel
 from rivertwice.log.retention import parse_limit
-from rivertwice.retention.summary import FORMAT, ArchiveMemory, decide_archive, retention_file, summary_of, topics_in
+from rivertwice.retention.summary import FORMAT, decide_archive, retention_file, summary_of, topics_in
 from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, view_retention
 from rivertwice.storage.local import read_json, replace_json
-from rivertwice.storage.log_files import open_log
 from rivertwice.stream.begin import added_since, describe_added, has_effect
 from rivertwice.timeline.lineage import head_path, load_timeline
 
 ADDED = "partitions_added"
-EVERY_S = 10.0
 FOREVER_EVERY_S = 120.0  # a topic that Kafka never deletes from is looked at this often only
 JOB = (sys.executable, "-m", "rivertwice.log.archive_job")
 
 
-@dataclass
-class _Topic:
-    """What the keeper remembers of one topic."""
+class ArchiveJob(Job):
+    """The job of one topic, and when its end offsets were seen, and which."""
 
-    job: subprocess.Popen[bytes] | None = None
-    failures: int = 0
-    last_end: datetime | None = None
     seen: tuple[float, Mapping[int, int]] | None = None
 
 
 class RetentionKeeper(Keeper):
     """Looks at every pipeline's retention."""
 
-    def __init__(
-        self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
-    ) -> None:
-        super().__init__(settings, names, stop, what="retention", every_s=every_s)
-        self._topics: dict[str, _Topic] = {}
+    what, every_s = "retention", 10.0
+
+    def __init__(self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event) -> None:
+        super().__init__(settings, names, stop)
+        self._jobs: dict[str, ArchiveJob] = {}
         self._looked: dict[str, float] = {}
         self._bad: dict[str, set[str]] = {}
         self._added: dict[tuple[str, str], list[int]] = {}
 
     def look(self, name: str, now: datetime) -> RetentionView | None:
         """Look at one pipeline; return what was seen, or None if it is not its turn."""
-        for topic, known in self._topics.items():
-            self._reap(name, topic, known, now)
+        for topic, job in self._jobs.items():
+            self._reap(name, topic, job, now)
         if not self._due(name):
             return None
-        earlier = {topic: known.seen for topic, known in self._topics.items() if known.seen is not None}
+        earlier = {topic: job.seen for topic, job in self._jobs.items() if job.seen is not None}
         try:
             view = view_retention(self._settings, name, now, earlier=earlier)
         except RequestError:  # it never ran
@@ -76,10 +67,10 @@ class RetentionKeeper(Keeper):
         replace_json(retention_file(self._settings, name), {"format": FORMAT, **retention_to_plain(view, now)})
         self._page(name, view, now)
         for topic_view in view.topics:
-            memory = self._topics.setdefault(topic_view.log.topic, _Topic())
-            memory.seen = (time.monotonic(), topic_view.log.end)
+            job = self._jobs.setdefault(topic_view.log.topic, ArchiveJob())
+            job.seen = (time.monotonic(), topic_view.log.end)
             self._note_added(name, topic_view, now)
-            self._archive(name, topic_view, memory, now)
+            self._archive(name, topic_view, job, now)
         return view
 
     def _note_added(self, name: str, view: TopicView, now: datetime) -> None:
@@ -123,29 +114,26 @@ class RetentionKeeper(Keeper):
         lasts = bad | {""}  # without a topic it is about a stream that was given up, which is over when it runs
         page_over(self._settings, {"retention"}, name, "nothing that is needed is about to be deleted", now, but=lasts)
 
-    def _archive(self, name: str, view: TopicView, memory: _Topic, now: datetime) -> None:
+    def _archive(self, name: str, view: TopicView, job: ArchiveJob, now: datetime) -> None:
         topic = view.log.topic
-        busy = any(known.job is not None for known in self._topics.values()) or is_archiving(self._settings, topic)
-        known = ArchiveMemory(busy, memory.failures, memory.last_end)
-        decision = decide_archive(view.log.finite, view.waiting, view.unarchived, known, now)
-        if not decision.start:
-            return
-        path = self._settings.home / "agent" / "archive.log"
-        with open_log(path) as log:
-            env = {**os.environ, **self._settings.to_env()}
-            memory.job = start_detached([*JOB, "--topic", topic], env=env, cwd=self._settings.project, output=log)
-        record_event(self._settings, "archive", name, f"archiving {topic}: {decision.reason}", now, pid=memory.job.pid)
+        busy = any(other.process is not None for other in self._jobs.values()) or is_archiving(self._settings, topic)
+        attempts = replace(job.attempts, busy=busy)
+        decision = decide_archive(view.log.finite, view.waiting, view.unarchived, attempts, now)
+        if decision.start:
+            pid = job.start(
+                self._settings, [*JOB, "--topic", topic], self._settings.home / "agent" / "archive.log", now
+            )
+            record_event(self._settings, "archive", name, f"archiving {topic}: {decision.reason}", now, pid=pid)
 
-    def _reap(self, name: str, topic: str, memory: _Topic, now: datetime) -> None:
-        if memory.job is None or memory.job.poll() is None:
+    def _reap(self, name: str, topic: str, job: ArchiveJob, now: datetime) -> None:
+        code = job.reap(now)
+        if code is None:
             return
-        code = memory.job.returncode
-        memory.job, memory.last_end = None, now
-        memory.failures = 0 if code == 0 else memory.failures + 1
         text = f"the archive of {topic} is done" if code == 0 else f"the archive of {topic} failed with {code}"
         record_event(self._settings, "archived" if code == 0 else "archive_failed", name, text, now)
-        if memory.failures >= 3:
-            times = f"{text}, {memory.failures} times in a row; read HOME/agent/archive.log"
+        failures = job.attempts.failures
+        if failures >= 3:
+            times = f"{text}, {failures} times in a row; read HOME/agent/archive.log"
             page(self._settings, "archive", name, times, now, subject=topic)
         if code == 0:
             page_over(self._settings, {"archive"}, name, text, now, subject=topic)

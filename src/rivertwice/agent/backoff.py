@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from rivertwice.core import waits
+from rivertwice.core.waits import Attempts
 
 # Why a driver ended, and how the agent reacts to it. Pure: no clock, no files.
 
@@ -206,7 +206,7 @@ class Failure:
 
 def delay_after(consecutive_failures: int, policy: BackoffPolicy = DEFAULT_POLICY) -> timedelta:
     """Return how long to wait after so many failures in a row: base, 2 base, 4 base ... at most the cap."""
-    return waits.delay_after(consecutive_failures, policy.base, policy.cap)
+    return Attempts(consecutive_failures).pause(policy.base, policy.cap)
 
 
 def consecutive_failures(failures: Sequence[Failure]) -> int:

@@ -28,7 +28,6 @@ from rivertwice.deliver.status import sinks_of
 from rivertwice.timeline.intent import read_intent
 
 LOG = logging.getLogger(__name__)
-EVERY_S = 2.0
 PAGE_AT = 5  # failures in a row
 JOIN_S = 10.0
 REFUSED_EVERY = timedelta(seconds=10)
@@ -77,10 +76,10 @@ class DeliveryWorker(threading.Thread):
 class DeliveryKeeper(Keeper):
     """Keeps a worker per wanted sink; workers end after their step."""
 
-    def __init__(
-        self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
-    ) -> None:
-        super().__init__(settings, names, stop, what="delivery", every_s=every_s)
+    what, every_s, join_s = "delivery", 2.0, 30.0
+
+    def __init__(self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event) -> None:
+        super().__init__(settings, names, stop)
         self.workers: dict[tuple[str, str], DeliveryWorker] = {}
         self._looked_at: dict[str, datetime] = {}
 

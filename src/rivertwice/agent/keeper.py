@@ -3,51 +3,89 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import ClassVar
 
+from rivertwice.agent.act import start_logged
 from rivertwice.core.errors import RivertwiceError
-from rivertwice.core.instants import utc_now
+from rivertwice.core.instants import to_iso, utc_now
 from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Attempts
 from rivertwice.storage.log_files import LOG_LIMIT, rotate_log
 
 LOG = logging.getLogger(__name__)
 
 
-class Keeper(threading.Thread):
-    """Looks at each pipeline again and again until it is stopped. An error is reported once; the next round tries again."""
+class Job:
+    """A process that a keeper starts again and again, one at a time, and how its runs ended."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        names: Callable[[], list[str]],
-        stop: threading.Event,
-        *,
-        what: str,
-        every_s: float,
-    ) -> None:
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self.started_at: datetime | None = None
+        self.attempts = Attempts()
+
+    def start(self, settings: Settings, command: Sequence[str], log: Path, now: datetime) -> int:
+        """Start the process in a session of its own, with its output in a log; return its id."""
+        headline = f"==== rivertwice agent starts it {to_iso(now)} ===="
+        self.process, self.started_at = start_logged(settings, command, log, headline), now
+        self.attempts = replace(self.attempts, busy=True)
+        return self.process.pid
+
+    def reap(self, now: datetime, *, steady_s: float = math.inf) -> int | None:
+        """Return the exit code if the process has ended since the last look, and count the run.
+
+        A failure after `steady_s` seconds is the first of a new row: the process had not failed at its start.
+        """
+        if self.process is None or self.process.poll() is None:
+            return None
+        code = self.process.returncode
+        failures = 1 if self.has_run(steady_s, now) else self.attempts.failures + 1
+        self.process, self.started_at = None, None
+        self.attempts = Attempts(0 if code == 0 else failures, now)
+        return code
+
+    def has_run(self, seconds: float, now: datetime) -> bool:
+        """Say whether the present run has lasted so long; one that an earlier agent started has."""
+        return self.started_at is None or (now - self.started_at).total_seconds() >= seconds
+
+
+class Keeper(threading.Thread):
+    """Looks at each pipeline again and again until it is stopped. An error is reported once; the next round tries again.
+
+    Attributes:
+        what: what it looks after, in one word.
+        every_s: seconds between two rounds.
+        join_s: seconds that the agent waits at its end for `end` to be done.
+    """
+
+    what: ClassVar[str]
+    every_s: ClassVar[float]
+    join_s: ClassVar[float] = 0.0
+
+    def __init__(self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event) -> None:
         """Create the thread.
 
         Args:
             settings: settings of the agent.
             names: returns the supervised pipelines.
             stop: set when the agent ends.
-            what: what it looks after, in one word.
-            every_s: seconds between two rounds.
         """
-        super().__init__(name=what, daemon=True)
+        super().__init__(name=self.what, daemon=True)
         self._settings = settings
         self._names = names
         self._stopping = stop
-        self._every_s = every_s
         self._errors: dict[str, str] = {}
 
     def run(self) -> None:
         """Look until the thread is stopped."""
-        while not self._stopping.wait(self._every_s):
+        while not self._stopping.wait(self.every_s):
             for name in self._names():
                 self._look_safely(name)
         self.end()

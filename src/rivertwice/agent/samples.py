@@ -106,16 +106,17 @@ def _age(at: datetime, now: datetime) -> float:
 class SampleKeeper(Keeper):
     """Writes a sample of each pipeline into its ring. One that cannot be written is a gap in the curves, and nothing else."""
 
+    what, every_s = "samples", EVERY_S
+
     def __init__(
         self,
         settings: Settings,
         names: Callable[[], list[str]],
         stop: threading.Event,
         newest: Callable[[], Mapping[str, AlertScan]],
-        every_s: float = EVERY_S,
     ) -> None:
         """Create the thread; `newest` gives what was measured last, by pipeline."""
-        super().__init__(settings, names, stop, what="samples", every_s=every_s)
+        super().__init__(settings, names, stop)
         self._newest = newest
         self._before: dict[str, Before | None] = {}
 

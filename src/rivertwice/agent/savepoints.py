@@ -7,17 +7,15 @@ the home. Killed with it half done nothing is lost: the next look decides again.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 
-from rivertwice.agent.act import page, page_over, record_event, start_logged
-from rivertwice.agent.keeper import Keeper
+from rivertwice.agent.act import page, page_over, record_event
+from rivertwice.agent.keeper import Job, Keeper
 from rivertwice.core.homes import require_pipeline
-from rivertwice.core.instants import to_iso
 from rivertwice.core.processes import end_sessions
 from rivertwice.core.settings import Settings
 from rivertwice.savepoint.keep_up import DISAGREED
@@ -27,7 +25,6 @@ from rivertwice.savepoint.recovery import (
     PROVE,
     WAIT,
     KeepUpDecision,
-    KeepUpMemory,
     RecoveryView,
     decide_keep_up,
     read_objective,
@@ -35,53 +32,49 @@ from rivertwice.savepoint.recovery import (
 )
 from rivertwice.timeline.intent import read_intent
 
-EVERY_S = 15.0
 UNPROVED_START = "unproved_start"
 JOB = (sys.executable, "-m", "rivertwice.savepoint.keep_up")
 _PAGED_AFTER = 3
 
 
-@dataclass
-class _Known:
-    """What the keeper remembers of one pipeline."""
+class SavepointJob(Job):
+    """The job of one pipeline, and what it was started for."""
 
-    memory: KeepUpMemory = field(default_factory=KeepUpMemory)
-    job: subprocess.Popen[bytes] | None = None
     work: KeepUpDecision | None = None
 
 
 class SavepointKeeper(Keeper):
     """Looks at every pipeline's savepoints."""
 
-    def __init__(
-        self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event, every_s: float = EVERY_S
-    ) -> None:
-        super().__init__(settings, names, stop, what="savepoints", every_s=every_s)
-        self._known: dict[str, _Known] = {}
+    what, every_s, join_s = "savepoints", 15.0, 15.0
+
+    def __init__(self, settings: Settings, names: Callable[[], list[str]], stop: threading.Event) -> None:
+        super().__init__(settings, names, stop)
+        self._jobs: dict[str, SavepointJob] = {}
 
     def look(self, name: str, now: datetime) -> KeepUpDecision:
         """Look at one pipeline, and start what is due; return what was decided."""
-        known = self._known.setdefault(name, _Known())
-        if known.job is None and not self._has_work(name):
+        job = self._jobs.setdefault(name, SavepointJob())
+        if job.process is None and not self._has_work(name):
             return KeepUpDecision(WAIT, "no recovery objective, and no planned operation")
         view = view_recovery(self._settings, name)
-        self._reap(name, known, view, now)
+        self._reap(name, job, view, now)
         awaiting = [restore.savepoint for restore in view.awaiting]
         if not awaiting:
             why = "the savepoint from which the timeline began is proved, or it does not count any more"
             page_over(self._settings, {UNPROVED_START}, name, why, now)
         intent = read_intent(self._settings.pipeline(name))
-        busy = any(other.job is not None for other in self._known.values())
+        busy = any(other.process is not None for other in self._jobs.values())
         decision = decide_keep_up(
             view.estimate,
             view.objective,
             awaiting,
-            replace(known.memory, busy=busy),
+            replace(job.attempts, busy=busy),
             now,
             wanted=intent is not None and intent.desired == "running",
         )
         if decision.kind != WAIT:
-            self._start(name, known, decision, now)
+            self._start(name, job, decision, now)
         return decision
 
     def _has_work(self, name: str) -> bool:
@@ -92,24 +85,19 @@ class SavepointKeeper(Keeper):
 
     def end(self) -> None:
         """End the jobs: the next agent decides again."""
-        end_sessions([known.job.pid for known in self._known.values() if known.job is not None])
+        end_sessions([job.process.pid for job in self._jobs.values() if job.process is not None])
 
-    def _start(self, name: str, known: _Known, decision: KeepUpDecision, now: datetime) -> None:
+    def _start(self, name: str, job: SavepointJob, decision: KeepUpDecision, now: datetime) -> None:
         command = [*JOB, "--pipeline", require_pipeline(name)]
         command += ["--prove", decision.savepoint] if decision.kind == PROVE and decision.savepoint else []
-        log = self._settings.pipeline(name).logs / "savepoints.log"
-        known.job = start_logged(
-            self._settings, command, log, f"==== rivertwice agent: {decision.kind} {to_iso(now)} ===="
-        )
-        known.work = decision
-        record_event(self._settings, "savepoint_due", name, decision.reason, now, pid=known.job.pid)
+        job.work = decision
+        pid = job.start(self._settings, command, self._settings.pipeline(name).logs / "savepoints.log", now)
+        record_event(self._settings, "savepoint_due", name, decision.reason, now, pid=pid)
 
-    def _reap(self, name: str, known: _Known, view: RecoveryView, now: datetime) -> None:
-        if known.job is None or known.job.poll() is None:
+    def _reap(self, name: str, job: SavepointJob, view: RecoveryView, now: datetime) -> None:
+        code, work = job.reap(now), job.work
+        if code is None:
             return
-        code, work = known.job.returncode, known.work
-        failures = 0 if code == 0 else known.memory.failures + 1
-        known.job, known.memory = None, KeepUpMemory(failures=failures, last_end=now)
         what = (
             "a savepoint was taken and proved"
             if work is None or work.savepoint is None
@@ -118,7 +106,7 @@ class SavepointKeeper(Keeper):
         text = what if code == 0 else f"{work.kind if work else 'the job'} ended with {code}; read logs/savepoints.log"
         record_event(self._settings, "savepoint_proved" if code == 0 else "savepoint_failed", name, text, now)
         waiting = [restore for restore in view.awaiting if work is not None and restore.savepoint == work.savepoint]
-        if waiting and (code == DISAGREED or failures >= _PAGED_AFTER):
+        if waiting and (code == DISAGREED or job.attempts.failures >= _PAGED_AFTER):
             message = describe_unproved(name, waiting[-1], self._why(view, waiting[-1], code))
             severity = "critical" if code == DISAGREED else "warning"
             page(self._settings, UNPROVED_START, name, message, now, severity=severity)

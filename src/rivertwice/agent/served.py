@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from rivertwice.agent.act import page, page_over
+from rivertwice.agent.keeper import Keeper
 from rivertwice.core.errors import LedgerError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
@@ -17,7 +18,6 @@ from rivertwice.storage.remembered import newest_commit
 from rivertwice.timeline.lineage import head_definition
 
 LOG = logging.getLogger(__name__)
-EVERY_S = 2.0
 BUSY_SHARE = 0.2  # at most this share of one core is used for rebuilding
 Version = tuple[int, int, int]
 Seen = tuple[Version, tuple[str, int]]
@@ -47,11 +47,13 @@ def rebuild(settings: Settings, name: str) -> None:
     rebuild_served(settings.pipeline(name), definition_of_head(settings, name))
 
 
-class ServedKeeper(threading.Thread):
+class ServedKeeper(Keeper):
     """Rebuilds `served` of every pipeline that moved, apart from supervision, which must not wait for it.
 
     An error is logged and tried again; it never ends the agent.
     """
+
+    what, every_s, join_s = "served", 2.0, 30.0
 
     def __init__(
         self,
@@ -60,13 +62,9 @@ class ServedKeeper(threading.Thread):
         stop: threading.Event,
         build: Callable[[Settings, str], None] = rebuild,
     ) -> None:
-        super().__init__(name="served", daemon=True)
-        self._settings = settings
-        self._names = names
-        self._stopping = stop
+        super().__init__(settings, names, stop)
         self._build = build
         self._seen: dict[str, Seen] = {}
-        self._errors: dict[str, str] = {}
 
     def run(self) -> None:
         """Look at every pipeline until the thread is stopped, and once more at the end."""
@@ -78,7 +76,7 @@ class ServedKeeper(threading.Thread):
             if last:
                 return
             took = time.monotonic() - began
-            self._stopping.wait(max(EVERY_S, took / BUSY_SHARE - took))
+            self._stopping.wait(max(self.every_s, took / BUSY_SHARE - took))
 
     def refresh(self, name: str) -> bool:
         """Rebuild one pipeline's `served` if it moved; return whether it was rebuilt."""
@@ -91,7 +89,7 @@ class ServedKeeper(threading.Thread):
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             if text != self._errors.get(name):
-                LOG.exception("served of %s could not be rebuilt; tried again in %s s", name, EVERY_S)
+                LOG.exception("served of %s could not be rebuilt; tried again in %s s", name, self.every_s)
                 self._tell(name, error)
             self._errors[name] = text
             return False

@@ -13,20 +13,24 @@ the process holds while it lives decides.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import signal
 import subprocess
+import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 import psutil
 
 from rivertwice.core.locks import is_locked
+from rivertwice.core.text import log_to_stdout
+from rivertwice.core.tracing import flush
 from rivertwice.core.waits import Deadline
 
 Started = str | float
@@ -226,3 +230,16 @@ def stop_on_signals() -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     return stop
+
+
+def run_process(work: Callable[[], int]) -> NoReturn:
+    """Run a process whose output is its log, and end it with the code that `work` returns.
+
+    All state is on disk then, so a callback thread that waits for a dead JVM must not keep the process alive.
+    """
+    log_to_stdout()
+    code = work()
+    logging.shutdown()
+    flush()
+    sys.stdout.flush()
+    os._exit(code)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -159,14 +159,26 @@ def _retrying(
     return Retrying(stop=stop, wait=wait, retry=is_retried, sleep=sleep, before_sleep=tell, reraise=True)
 
 
-def delay_after(failures: int, first: timedelta, longest: timedelta) -> timedelta:
-    """Return how long to wait after so many failures in a row: first, twice that, four times that, at most `longest`. Pure.
+@dataclass(frozen=True)
+class Attempts:
+    """How the earlier runs of a job ended.
 
-    There is no jitter: one agent supervises only a few streams, so retries need not be spread.
+    Attributes:
+        failures: runs in a row that failed.
+        last_end: when the last one ended.
+        busy: one is under way.
     """
-    if failures <= 0:
-        return timedelta(0)
-    return min(longest, first * (1 << min(failures - 1, 30)))
+
+    failures: int = 0
+    last_end: datetime | None = None
+    busy: bool = False
+
+    def pause(self, first: timedelta, longest: timedelta) -> timedelta:
+        """Return how long to wait after the failures: first, twice that, four times that, at most `longest`.
+
+        There is no jitter: one agent supervises only a few streams, so retries need not be spread.
+        """
+        return timedelta(0) if self.failures <= 0 else min(longest, first * (1 << min(self.failures - 1, 30)))
 
 
 # Where long work reports its progress: a function that is called with one line for people.

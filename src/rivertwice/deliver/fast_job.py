@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.instants import utc_now
-from rivertwice.core.processes import stop_on_signals
+from rivertwice.core.processes import run_process, stop_on_signals
 from rivertwice.core.settings import Settings
-from rivertwice.core.text import log_to_stdout
 from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.deliver.fast import (
     FastRun,
@@ -125,7 +124,6 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="rivertwice.deliver.fast_job", description=__doc__)
     parser.add_argument("--pipeline", required=True, help="name of the pipeline, for instance fraud_scores")
     arguments = parser.parse_args(argv)
-    log_to_stdout()
     settings = Settings.from_env()
     stop = stop_on_signals()
     try:
@@ -142,4 +140,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_process(main)

@@ -11,7 +11,7 @@ from typing import Any
 from rivertwice.core.homes import require_pipeline
 from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.settings import Settings
-from rivertwice.core.waits import delay_after
+from rivertwice.core.waits import Attempts
 from rivertwice.log.leases import Clock, RaceLevel
 from rivertwice.storage.local import read_json
 
@@ -49,20 +49,6 @@ BETWEEN_RUNS = timedelta(seconds=5)
 
 
 @dataclass(frozen=True)
-class ArchiveMemory:
-    """What is known of earlier archive runs of a topic.
-
-    Attributes:
-        running: a process archives this topic, or the agent archives another one: one at a time.
-        failures: runs that failed in a row; last_end: when the last run ended.
-    """
-
-    running: bool = False
-    failures: int = 0
-    last_end: datetime | None = None
-
-
-@dataclass(frozen=True)
 class ArchiveDecision:
     """Whether to archive now, and why or why not."""
 
@@ -70,23 +56,23 @@ class ArchiveDecision:
     reason: str
 
 
-def next_archive_attempt(memory: ArchiveMemory) -> datetime | None:
+def next_archive_attempt(memory: Attempts) -> datetime | None:
     """Return when the agent may archive again; None if at once."""
     if memory.last_end is None:
         return None
     if memory.failures == 0:
         return memory.last_end + BETWEEN_RUNS
-    return memory.last_end + delay_after(memory.failures, BACKOFF_BASE, BACKOFF_CAP)
+    return memory.last_end + memory.pause(BACKOFF_BASE, BACKOFF_CAP)
 
 
-def decide_archive(finite: bool, waiting: int, clock: Clock, memory: ArchiveMemory, now: datetime) -> ArchiveDecision:
+def decide_archive(finite: bool, waiting: int, clock: Clock, memory: Attempts, now: datetime) -> ArchiveDecision:
     """Decide whether the agent archives a topic now.
 
     Args:
         finite: whether Kafka ever deletes records of the topic; if not, only people and schedules archive it.
         waiting: number of records that Kafka has and the archive lacks.
         clock: the clock of the first of them.
-        memory: what is known of earlier runs.
+        memory: of earlier runs; it is busy while the agent archives any topic: one at a time.
         now: the present instant.
     """
     if not finite:
@@ -95,7 +81,7 @@ def decide_archive(finite: bool, waiting: int, clock: Clock, memory: ArchiveMemo
         return ArchiveDecision(False, "the archive has all that Kafka has")
     if clock.share > ARCHIVE_SHARE:
         return ArchiveDecision(False, f"{clock.share:.0%} of the time or bytes are left, more than {ARCHIVE_SHARE:.0%}")
-    if memory.running:
+    if memory.busy:
         return ArchiveDecision(False, "an archive job runs")
     allowed = next_archive_attempt(memory)
     if allowed is not None and now < allowed:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import sys
 
 from rivertwice.core.errors import LostRaceError, ReplayMismatchError, RivertwiceError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
 from rivertwice.core.locks import lock_or_refuse
+from rivertwice.core.processes import run_process
 from rivertwice.core.settings import Settings
 from rivertwice.savepoint.prove import prove_rotation, prove_savepoint
 from rivertwice.savepoint.prune import KEPT, prune_savepoints
@@ -63,10 +63,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--pipeline", required=True, help="name of the pipeline")
     parser.add_argument("--prove", default=None, help="id of the savepoint to prove; without it one is taken")
     arguments = parser.parse_args(argv)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout, force=True
-    )
-    logging.getLogger("py4j").setLevel(logging.WARNING)
     os.nice(_LEAST_PRIORITY)
     try:
         return 0 if keep_up(Settings.from_env(), arguments.pipeline, arguments.prove) else REFUSED
@@ -76,7 +72,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    code = main()
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(code)  # the proof is stored; a callback thread that waits for a JVM must not keep the process
+    run_process(main)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from statistics import median
 
 from rivertwice.core.errors import DefinitionError
 from rivertwice.core.settings import Settings
+from rivertwice.core.waits import Attempts
 from rivertwice.definition.definition import load_definition
 from rivertwice.savepoint.awaiting import select_awaiting
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints
@@ -51,21 +52,6 @@ class RecoveryEstimate:
     def seconds(self) -> float:
         """The whole of it."""
         return round(START_S + self.batches * self.batch_s, 1)
-
-
-@dataclass(frozen=True)
-class KeepUpMemory:
-    """What the agent remembers of the jobs that it started for a pipeline's savepoints.
-
-    Attributes:
-        busy: a job runs.
-        failures: jobs in a row that did not prove what they should.
-        last_end: when the last one ended.
-    """
-
-    busy: bool = False
-    failures: int = 0
-    last_end: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -125,7 +111,7 @@ def decide_keep_up(
     estimate: RecoveryEstimate | None,
     objective: timedelta | None,
     awaiting: Sequence[str],
-    memory: KeepUpMemory,
+    memory: Attempts,
     now: datetime,
     *,
     wanted: bool,
@@ -142,7 +128,7 @@ def decide_keep_up(
     """
     if memory.busy:
         return KeepUpDecision(WAIT, "a job is at work")
-    pause = _pause(memory)
+    pause = replace(memory, failures=memory.failures + 1).pause(BETWEEN, LONGEST_WAIT)
     if memory.last_end is not None and memory.last_end <= now < memory.last_end + pause:
         return KeepUpDecision(WAIT, f"the last job ended {int((now - memory.last_end).total_seconds())} s ago")
     if awaiting:
@@ -159,11 +145,6 @@ def decide_keep_up(
         f"{estimate.savepoint or 'the beginning'}), the objective is {objective.total_seconds():.0f} s"
     )
     return KeepUpDecision(ROTATE, reason)
-
-
-def _pause(memory: KeepUpMemory) -> timedelta:
-    """Return how long after a job none is started: longer after each that failed."""
-    return min(LONGEST_WAIT, BETWEEN * (1 << min(memory.failures, 6)))
 
 
 # What is true of a pipeline's recovery now: how long a fall-back would take, and which savepoints wait for their proof. Reads only.

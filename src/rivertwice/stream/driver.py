@@ -10,9 +10,7 @@ from __future__ import annotations
 import argparse
 import functools
 import logging
-import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
+from rivertwice.core.processes import run_process
 from rivertwice.core.settings import Settings
-from rivertwice.core.text import log_to_stdout
-from rivertwice.core.tracing import flush as flush_spans
 from rivertwice.definition.bundle import Bundle, build_bundle, load_bundle_definition, save_bundle
 from rivertwice.definition.definition import Definition
 from rivertwice.engine.compile import batch_rows, compile_stream, is_result
@@ -440,7 +437,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--until-end", action="store_true", help="drain once everything in the log is committed")
     parser.add_argument("--catch-up", type=Goal.from_text, help="run another timeline as far as this goal (JSON)")
     arguments = parser.parse_args(argv)
-    log_to_stdout()
     settings = Settings.from_env()
     home = settings.pipeline(arguments.pipeline)
     try:
@@ -476,8 +472,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    code = main()
-    logging.shutdown()
-    sys.stdout.flush()
-    flush_spans()
-    os._exit(code)  # all state is on disk; a callback thread that waits for a dead JVM must not keep the process alive
+    run_process(main)

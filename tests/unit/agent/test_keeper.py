@@ -17,8 +17,10 @@ from rivertwice.core.settings import Settings
 class Counting(Keeper):
     """Fails for one pipeline in its first three rounds, and ends in the fifth."""
 
+    what, every_s = "counting", 0.0
+
     def __init__(self, settings: Settings, stop: threading.Event) -> None:
-        super().__init__(settings, lambda: ["bad", "good"], stop, what="counting", every_s=0)
+        super().__init__(settings, lambda: ["bad", "good"], stop)
         self.looked: list[str] = []
         self.ended = False
 

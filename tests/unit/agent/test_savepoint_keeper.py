@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from homes.savepoint import NOW, make_home
-from rivertwice.agent import savepoints
+from rivertwice.agent import keeper, savepoints
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.agent.savepoints import SavepointKeeper, describe_unproved
 from rivertwice.agent.view import view_pipeline
@@ -49,7 +49,7 @@ def kept(tmp_path, monkeypatch):
         jobs.append(Job(command))
         return jobs[-1]
 
-    monkeypatch.setattr(savepoints, "start_logged", start)
+    monkeypatch.setattr(keeper, "start_logged", start)
     return settings, home, origin, SavepointKeeper(settings, lambda: ["p"], threading.Event()), jobs
 
 

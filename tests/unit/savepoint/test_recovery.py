@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from homes.savepoint import FINGERPRINT, NOW, savepoint
+from rivertwice.core.waits import Attempts
 from rivertwice.savepoint.recovery import (
     BATCH_S,
     BETWEEN,
@@ -16,7 +17,6 @@ from rivertwice.savepoint.recovery import (
     ROTATE,
     START_S,
     WAIT,
-    KeepUpMemory,
     RecoveryEstimate,
     batches_within,
     decide_keep_up,
@@ -38,7 +38,7 @@ def estimate(last, *savepoints):
     return estimate_recovery(savepoints, PATH, FINGERPRINT, last)
 
 
-def decide(found, objective=OBJECTIVE, awaiting=(), memory=KeepUpMemory(), *, wanted=True):  # noqa: B008 (frozen)
+def decide(found, objective=OBJECTIVE, awaiting=(), memory=Attempts(), *, wanted=True):  # noqa: B008 (frozen)
     return decide_keep_up(found, objective, awaiting, memory, NOW, wanted=wanted)
 
 
@@ -98,13 +98,13 @@ def test_a_planned_restores_savepoint_is_proved_before_anything_else():
 
 def test_one_job_runs_at_a_time_and_failures_make_the_next_wait_longer():
     found = RecoveryEstimate("sp", 10_000, 0.5, measured=True)
-    assert decide(found, memory=KeepUpMemory(busy=True)).kind == WAIT
+    assert decide(found, memory=Attempts(busy=True)).kind == WAIT
     for failures, pause in ((0, BETWEEN), (1, 2 * BETWEEN), (3, 8 * BETWEEN), (60, LONGEST_WAIT)):
         for ago, kind in ((pause - timedelta(seconds=1), WAIT), (pause, ROTATE)):
-            memory = KeepUpMemory(failures=failures, last_end=NOW - ago)
+            memory = Attempts(failures=failures, last_end=NOW - ago)
             assert decide(found, memory=memory).kind == kind, (failures, ago)
 
 
 def test_a_job_that_ended_in_the_future_of_a_clock_set_back_delays_nothing():
     found = RecoveryEstimate("sp", 10_000, 0.5, measured=True)
-    assert decide(found, memory=KeepUpMemory(last_end=NOW + timedelta(hours=1))).kind == ROTATE
+    assert decide(found, memory=Attempts(last_end=NOW + timedelta(hours=1))).kind == ROTATE

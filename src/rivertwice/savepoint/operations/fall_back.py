@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from typing import TYPE_CHECKING
 from rivertwice.core.errors import LostRaceError, RivertwiceError, SavepointError, ServiceError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import parse_iso, utc_now
-from rivertwice.core.processes import own_start
+from rivertwice.core.processes import own_start, run_process
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Progress, retry_for
 from rivertwice.savepoint.catalogue import PROVED, Savepoint, survey_savepoints
@@ -251,10 +250,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--pipeline", required=True, help="name of the pipeline")
     parser.add_argument("--since", default=None, help="when the damage was noticed, ISO 8601")
     arguments = parser.parse_args(argv)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stdout, force=True
-    )
-    logging.getLogger("py4j").setLevel(logging.WARNING)
     settings = Settings.from_env()
     home = settings.pipeline(arguments.pipeline)
     since = None if arguments.since is None else parse_iso(arguments.since)
@@ -289,7 +284,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    code = main()
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(code)  # the record is on disk; a callback thread that waits for a JVM must not keep the process
+    run_process(main)
