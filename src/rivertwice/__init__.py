@@ -1,6 +1,7 @@
 """rivertwice: one pipeline definition, streamed and recomputed; every differing row has a named cause.
 
-From Python, results are read by `rivertwice.open("path/of/the/project").served("NAME").to_pandas()`.
+From Python, results are read by `rivertwice.open("path/of/the/project").served("NAME").to_pandas()`, and
+`.act("reconcile", "NAME")` does what the command of the same name does.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rivertwice.read.project import Project
+    from rivertwice.acts.project import ActingProject
 
 __version__ = "0.1.0"
 __all__ = ["open"]
@@ -18,8 +19,8 @@ __all__ = ["open"]
 
 def open(  # noqa: A001 (rivertwice.open)
     project: str | Path | None = None, *, home: str | Path | None = None, require_current: bool = False
-) -> Project:
-    """Return a project whose results are to be read (`rivertwice.read.project.open_project`).
+) -> ActingProject:
+    """Return a project whose results are to be read, and to which one can act (`rivertwice.acts.project`).
 
     Args:
         project: folder with `pipelines/`; None: `RIVERTWICE_PROJECT`, else the current folder.
@@ -29,6 +30,6 @@ def open(  # noqa: A001 (rivertwice.open)
     Raises:
         ConfigError: a setting cannot be read.
     """
-    from rivertwice.read.project import open_project  # importing the package alone imports nothing
+    from rivertwice.acts.project import open_to_act  # importing the package alone imports nothing
 
-    return open_project(project, home=home, require_current=require_current)
+    return open_to_act(project, home=home, require_current=require_current)

@@ -21,8 +21,7 @@ from rivertwice.core.settings import Settings
 pytestmark = pytest.mark.airflow
 
 VERBS = (
-    "archive", "backfill", "operate", "reconcile", "reconcile_full", "repair", "rotate",
-    "supervise", "switch",
+    "archive", "backfill", "operate", "reconcile", "repair", "rotate", "supervise", "switch",
 )  # fmt: skip
 HEAVY = (
     "pyspark",
@@ -169,7 +168,6 @@ def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict
     dags = loaded["dags"]
     first = {"archive": "check", "backfill": "plan", "reconcile": "validate", "rotate": "take", "supervise": "watch"}
     first |= {
-        "reconcile_full": "validate",
         "switch": "choose",
         "operate": "check",
         "repair": "find",
@@ -293,7 +291,7 @@ def test_one_file_of_a_users_dag_folder_has_the_same_dags(parsed: dict[str, Any]
 def test_a_version_beside_has_dags_of_its_own_but_for_archive_and_switch(second: dict[str, Any]) -> None:
     own = {dag_id: dag for dag_id, dag in second["dags"].items() if dag_id.endswith(".v2")}
     assert sorted(dag_id.partition("__")[0] for dag_id in own) == [
-        "backfill", "operate", "reconcile", "reconcile_full", "repair", "rotate", "supervise",
+        "backfill", "operate", "reconcile", "repair", "rotate", "supervise",
     ]  # fmt: skip
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+", dag_id) for dag_id in own)
     assert own["reconcile__flight_delays.v2"]["tasks"] == second["dags"]["reconcile__flight_delays"]["tasks"]

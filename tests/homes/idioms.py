@@ -43,15 +43,20 @@ class Verb:
         return " ".join(self.path)
 
     @property
+    def parameters(self) -> list[click.Parameter]:
+        """Its arguments and options, with those that are made of an act's request."""
+        return self.command.get_params(click.Context(self.command))
+
+    @property
     def options(self) -> set[str]:
         """Names of the options that the help shows."""
-        shown = [param for param in self.command.params if isinstance(param, click.Option) and not param.hidden]
+        shown = [param for param in self.parameters if isinstance(param, click.Option) and not param.hidden]
         return {text for param in shown for text in (*param.opts, *param.secondary_opts)}
 
     @property
     def arguments(self) -> list[str]:
         """Names of the arguments, in order."""
-        return [param.name or "" for param in self.command.params if isinstance(param, click.Argument)]
+        return [param.name or "" for param in self.parameters if isinstance(param, click.Argument)]
 
     @property
     def changes(self) -> str | None:

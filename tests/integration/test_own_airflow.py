@@ -39,7 +39,7 @@ from streams.flights import StreamedRun
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults]
 VERBS = (
-    "archive", "backfill", "operate", "reconcile", "reconcile_full", "repair", "rotate",
+    "archive", "backfill", "operate", "reconcile", "repair", "rotate",
     "supervise", "switch",
 )  # fmt: skip
 WAITING = "after_reconcile"

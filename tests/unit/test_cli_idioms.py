@@ -36,7 +36,7 @@ def test_a_verb_has_help_an_example_and_the_options_of_every_command(verb: Verb)
     first = verb.command.get_short_help_str(200)
     assert first[0].isupper()
     assert first.endswith(".") or not first.endswith(","), first
-    for param in verb.command.params:
+    for param in verb.parameters:
         if isinstance(param, click.Option) and not param.hidden:
             assert param.help, f"{verb.title} {param.opts[0]} has no help"
             assert param.help.endswith("."), f"{verb.title} {param.opts[0]}: {param.help}"
@@ -72,7 +72,7 @@ def test_one_thing_has_one_name(verb: Verb) -> None:
     assert "--wait" not in options or "--timeout" in options
     if "name" in verb.arguments and verb.title not in OWN_NAME:
         assert verb.arguments[0] == "name"
-    for param in verb.command.params:
+    for param in verb.parameters:
         if "--limit" in param.opts:
             assert isinstance(param.type, click.IntRange), f"{verb.title}: --limit is a number of rows"
         if "--last" in param.opts and not getattr(param, "hidden", False):

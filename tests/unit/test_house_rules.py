@@ -27,8 +27,27 @@ PURE_MODULES = (
     "timeline.counts", "timeline.digest", "timeline.serving",
 )  # fmt: skip
 ENTERED = {
-    "acts": 16, "agent": 83, "airflow": 5, "backfill": 66, "core": 117, "definition": 161, "deliver": 24, "engine": 80, "local": 35, "log": 110, "quality": 25, "read": 39, "reconcile": 23, "retention": 16, "savepoint": 85, "storage": 115, "stream": 51, "timeline": 219, "upkeep": 39, "versions": 45,
-}  # fmt: skip
+    "acts": 21,
+    "agent": 83,
+    "airflow": 5,
+    "backfill": 66,
+    "core": 117,
+    "definition": 161,
+    "deliver": 24,
+    "engine": 80,
+    "local": 35,
+    "log": 110,
+    "quality": 25,
+    "read": 39,
+    "reconcile": 23,
+    "retention": 16,
+    "savepoint": 84,
+    "storage": 115,
+    "stream": 51,
+    "timeline": 219,
+    "upkeep": 39,
+    "versions": 44,
+}
 """Package to how many names of its modules other packages import."""
 PATH = re.compile(r"(?:src|tests|lab|docs|pipelines|requirements|\.)[\w./-]*\.(?:py|md|json|toml|txt|yaml|lock)\Z")
 
@@ -71,7 +90,7 @@ def test_pre_commit_runs_what_make_lint_runs() -> None:
 def test_what_decides_imports_no_engine_not_even_through_others() -> None:
     graph = grimp.build_graph("rivertwice", include_external_packages=True, exclude_type_checking_imports=True)
     graph.remove_import(
-        importer="rivertwice", imported="rivertwice.read.project"
+        importer="rivertwice", imported="rivertwice.acts.project"
     )  # made when `rivertwice.open` is called
     # of a registry that is asked by commands alone, through Confluent's client
     graph.remove_module("rivertwice.definition.confluent")

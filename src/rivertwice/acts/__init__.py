@@ -1,11 +1,13 @@
 """What a person may ask for: one module for each act, the same through every door (command line, Airflow, page, job, Python)."""
 
 from rivertwice.acts.act import Act, Plan, Request, Result, World
-from rivertwice.acts.catalogue import ACTS, do_stored, find_act
-from rivertwice.acts.forms import FormField, fields_of, parse_request
+from rivertwice.acts.catalogue import ACTS, OF_DAG, OPERATED, do_stored, find_act
+from rivertwice.acts.forms import FormField, fields_of, parse_form, parse_request
 
 __all__ = [
     "ACTS",
+    "OF_DAG",
+    "OPERATED",
     "Act",
     "FormField",
     "Plan",
@@ -15,5 +17,6 @@ __all__ = [
     "do_stored",
     "fields_of",
     "find_act",
+    "parse_form",
     "parse_request",
 ]

@@ -6,13 +6,24 @@ A request is a pydantic model. The form of the DAG, the page's dialog, the check
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
 
+from rivertwice.core.errors import RequestError
+from rivertwice.core.instants import TimeRange, parse_iso, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Progress, report_nothing
 
@@ -21,6 +32,16 @@ if TYPE_CHECKING:
 
 REASON_PATTERN = r"^[^\x00-\x1f{}$`\\]*$"
 REASON_LENGTH = 200
+
+_DAY = r"(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
+_TIME = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?"
+INSTANT_PATTERN = rf"^\d{{4}}-{_DAY}T{_TIME}(Z|[+-]\d{{2}}:\d{{2}})$"
+INSTANT_LENGTH = 40
+FUTURE = timedelta(days=1)
+"""How far a range may reach into the future: a machine's clock may be wrong."""
+NOW = "now"
+"""Key of the context in which a request is validated: the time by which a range is in the future."""
+OPERATE = "operate"
 
 Reason = Annotated[str, Field(pattern=REASON_PATTERN, max_length=REASON_LENGTH)]
 Row = tuple[str, Any]
@@ -36,6 +57,62 @@ class Request(BaseModel):
     reason: Reason = Field("", title="Reason", description="Kept with what comes out.")
 
 
+def _instant(value: Any) -> Any:
+    """Return an instant, for a model; a program passes a datetime.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    if isinstance(value, datetime):
+        return value
+    if not isinstance(value, str) or len(value) > INSTANT_LENGTH or not re.fullmatch(INSTANT_PATTERN, value):
+        message = f"{str(value)[:60]!r} is not an instant with a zone; write it as 2013-06-30T04:00:00Z"
+        raise ValueError(message)
+    try:
+        return parse_iso(value)
+    except RequestError as error:
+        raise ValueError(str(error)) from None
+
+
+Instant = Annotated[
+    datetime,
+    BeforeValidator(_instant),
+    WithJsonSchema({"type": "string", "format": "date-time", "pattern": INSTANT_PATTERN, "maxLength": INSTANT_LENGTH}),
+]
+
+
+class RangeRequest(Request):
+    """A request about the windows of a range of event time, or about no range."""
+
+    start: Instant | None = Field(
+        None, title="From", description="Start of the range.", json_schema_extra={"option": "--from"}
+    )
+    end: Instant | None = Field(
+        None, title="To", description="End of the range, exclusive.", json_schema_extra={"option": "--to"}
+    )
+
+    @model_validator(mode="after")
+    def _is_a_range(self, info: ValidationInfo) -> Self:
+        if (self.start is None) != (self.end is None):
+            missing = "start" if self.start is None else "end"
+            message = f"the range has no {missing}; it is half-open, [from, to), and needs both ends"
+            raise ValueError(message)
+        try:
+            asked = self.range
+        except RequestError as error:
+            raise ValueError(str(error)) from None
+        now = (info.context or {}).get(NOW)
+        if asked is not None and now is not None and asked.end > now + FUTURE:
+            message = f"the range ends at {to_iso(asked.end)}, which is in the future; no window is closed there: choose an earlier end"
+            raise ValueError(message)
+        return self
+
+    @property
+    def range(self) -> TimeRange | None:
+        """The range; None: none is asked for."""
+        return None if self.start is None or self.end is None else TimeRange(self.start, self.end)
+
+
 R = TypeVar("R", bound=Request)
 
 
@@ -47,12 +124,14 @@ class World:
         by: who asks, for records.
         asked_at: when it was asked for: what the same request has done since then is not done twice.
         resumes: the interrupted operation that the plan said is resumed; None: there was none.
+        planned: the plan that was shown for this very request, so that it is not made twice; None: none was.
     """
 
     settings: Settings
     by: str
     asked_at: datetime
     resumes: str | None = None
+    planned: Plan | None = None
     progress: Progress = report_nothing
 
 
@@ -68,6 +147,9 @@ class Plan:
         refusals: why it cannot be done.
         resumes: the interrupted operation that is resumed.
         reread: what is read again of the log, by partition: `partition`, `start`, `end`, `log_begins`.
+        changes: of a definition: component, old, new, and what happens to the state.
+        text: the plan for people, where rows do not say it.
+        nothing: why there is nothing to do; None: there is.
     """
 
     value: Any
@@ -77,15 +159,19 @@ class Plan:
     refusals: Sequence[str] = ()
     resumes: str | None = None
     reread: Sequence[Mapping[str, Any]] = ()
+    changes: Sequence[tuple[str, ...]] = ()
+    text: str = ""
+    nothing: str | None = None
 
     def lines(self) -> list[str]:
         """Return the plan as lines for a log."""
         resumed = [] if self.resumes is None else [f"{self.resumes} was interrupted and is resumed"]
         return [
             *(f"{what}: {how_much}" for what, how_much in self.rows),
+            *self.text.splitlines(),
             *resumed,
             *(f"step {step.number}: {step.does} ({step.state})" for step in self.steps),
-            *filter(None, [self.warning]),
+            *filter(None, [self.warning, self.nothing]),
         ]
 
 
@@ -103,6 +189,8 @@ class Act(Generic[R]):
         needs_spark: whether it runs in a Spark job.
         confirm: why the pipeline's name has to be typed first; "": it has not.
         wants_reason: whether the request must have a reason.
+        dag: verb of the DAG that does it; "": none, it is a part of another act.
+        dry_run: whether its form offers to show the plan alone.
     """
 
     name: str
@@ -114,6 +202,8 @@ class Act(Generic[R]):
     needs_spark: bool = False
     confirm: str = ""
     wants_reason: bool = False
+    dag: str = OPERATE
+    dry_run: bool = True
 
     @property
     def command(self) -> str:

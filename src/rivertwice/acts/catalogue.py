@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rivertwice.acts import dead_letter, operation, restore, rewind, savepoint
-from rivertwice.acts.act import Act, Result, World
+from rivertwice.acts import (
+    archive,
+    backfill,
+    dead_letter,
+    operation,
+    reconcile,
+    repair,
+    restore,
+    rewind,
+    savepoint,
+    upgrade,
+    version,
+)
+from rivertwice.acts.act import OPERATE, Act, Result, World
 from rivertwice.acts.forms import parse_request
 from rivertwice.core.errors import RequestError
 from rivertwice.core.settings import Settings
@@ -16,27 +28,39 @@ from rivertwice.timeline.requests import finish_request, forget_request, load_re
 ACTS: Mapping[str, Act[Any]] = {
     act.name: act
     for act in (
+        reconcile.RECONCILE,
+        backfill.BACKFILL,
+        repair.REPAIR,
+        archive.ARCHIVE,
+        version.COMPARE,
+        version.SERVE,
+        savepoint.TAKE,
         savepoint.PROVE,
         savepoint.PIN,
         savepoint.UNPIN,
         restore.RESTORE,
         rewind.REWIND,
+        upgrade.UPGRADE,
         dead_letter.AMEND,
         dead_letter.DISCARD,
         operation.ABANDON,
     )
 }
+OPERATED: Mapping[str, Act[Any]] = {name: act for name, act in ACTS.items() if act.dag == OPERATE}
+"""Those that the DAG `operate__P` does; each other one has its own DAG."""
+OF_DAG: Mapping[str, Act[Any]] = {act.dag: act for act in ACTS.values() if act.dag not in ("", OPERATE)}
+"""Verb of a DAG to the act that it does."""
 
 
-def find_act(name: object) -> Act[Any]:
+def find_act(name: object, among: Mapping[str, Act[Any]] = ACTS) -> Act[Any]:
     """Return the act of a name.
 
     Raises:
         RequestError: there is none; the message lists them.
     """
-    found = ACTS.get(name) if isinstance(name, str) else None
+    found = among.get(name) if isinstance(name, str) else None
     if found is None:
-        message = f"act {str(name)[:60]!r} is not one of {', '.join(ACTS)}"
+        message = f"act {str(name)[:60]!r} is not one of {', '.join(among)}"
         raise RequestError(message)
     return found
 
@@ -55,7 +79,7 @@ def do_stored(settings: Settings, pipeline: str, id_: str, progress: Progress) -
     act = find_act(stored.act)
     try:
         request = parse_request(act, stored.values, pipeline)
-        result = act.apply(World(settings, stored.by, stored.at, stored.resumes, progress), request)
+        result = act.apply(World(settings, stored.by, stored.at, stored.resumes, progress=progress), request)
     except RequestError:
         forget_request(home, id_)
         raise

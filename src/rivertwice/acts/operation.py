@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from rivertwice.acts.act import Act, Plan, Request, World
+from rivertwice.acts.forms import NOT_IN_FORMS
 from rivertwice.core.errors import RequestError
 from rivertwice.savepoint.operations.record import ABANDONED, DONE, Operation, read_operations
 
 
 class AbandonRequest(Request):
-    """A request to abandon the interrupted operation, whichever it is."""
+    """A request to abandon the interrupted operation."""
+
+    noun: Literal["restore", "upgrade", "rewind"] | None = Field(
+        None, description="Only an operation of this kind.", json_schema_extra={NOT_IN_FORMS: True}
+    )
 
 
 def _plan(world: World, request: AbandonRequest) -> Plan:
     from rivertwice.savepoint.operations.effects import find_abandonable
     from rivertwice.savepoint.operations.steps import plan_of
 
-    found = _interrupted(world, request.pipeline)
+    found = _interrupted(world, request)
     if found.step == ABANDONED:
         raise _nothing(request.pipeline)
     found = find_abandonable(world.settings, request.pipeline, plan_of(found))
@@ -31,19 +38,26 @@ def _apply(world: World, request: AbandonRequest) -> dict[str, Any]:
     from rivertwice.savepoint.operations.effects import abandon_operation
     from rivertwice.savepoint.operations.steps import plan_of
 
-    found = _interrupted(world, request.pipeline)
+    found = _interrupted(world, request)
     if found.step == ABANDONED:
         return {"operation": found.id, "given_up": True}
     report = abandon_operation(world.settings, request.pipeline, plan_of(found), progress=world.progress)
     return {**to_plain(report), "given_up": True}
 
 
-def _interrupted(world: World, pipeline: str) -> Operation:
-    """Return the interrupted operation, or the newest one if that is abandoned already.
+def _interrupted(world: World, request: AbandonRequest) -> Operation:
+    """Return the interrupted operation; the newest one if that is abandoned already, and no kind is asked for.
 
     Raises:
         RequestError: there is none.
     """
+    from rivertwice.savepoint.operations.effects import find_abandonable
+    from rivertwice.savepoint.operations.steps import RESTORE, REWIND, UPGRADE
+
+    pipeline = request.pipeline
+    if request.noun is not None:
+        plan: Any = next(each for each in (RESTORE, REWIND, UPGRADE) if each.noun == request.noun)
+        return find_abandonable(world.settings, pipeline, plan)
     operations = read_operations(world.settings.pipeline(pipeline))
     unfinished = [operation for operation in operations if operation.step < DONE]
     if unfinished:

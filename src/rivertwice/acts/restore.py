@@ -15,8 +15,15 @@ from rivertwice.savepoint.operations.record import Restore, find_repeated, read_
 class RestoreRequest(BaseRequest):
     """A request to continue from a savepoint."""
 
+    from_beginning: bool = Field(
+        False,
+        title="From the beginning",
+        description="Use no savepoint: make the state again from all recorded batches, each compared.",
+    )
     planned: bool = Field(
-        False, title="Planned", description="Take the savepoint now, of the drained stream: nothing is replayed."
+        False,
+        title="Planned",
+        description="Take the savepoint now, of the drained stream: nothing is replayed, and the agent proves it afterwards.",
     )
 
     @model_validator(mode="after")

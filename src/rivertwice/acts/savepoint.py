@@ -1,4 +1,4 @@
-"""Acts on one savepoint that change nothing that is served: prove, pin, unpin."""
+"""Acts on savepoints that change nothing that is served: take, prove, pin, unpin."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ class BaseRequest(Request):
     from_beginning: bool = Field(
         False, title="From the beginning", description="No savepoint: read again all that the stream ever read."
     )
-    unproved: bool = Field(False, title="Accept an unproved one", description="One that was taken and never proved.")
+    unproved: bool = Field(
+        False, title="Accept an unproved one", description="Accept a savepoint that was taken and never proved."
+    )
 
     @model_validator(mode="after")
     def _one_base(self) -> Self:
@@ -70,7 +72,40 @@ class ProveRequest(SavepointRequest):
     """A request to prove one savepoint."""
 
     batches: int = Field(3, ge=1, description="Recorded batches to replay.", json_schema_extra={NOT_IN_FORMS: True})
-    timeout: float = Field(60.0, ge=0, description="Seconds to wait for them.", json_schema_extra={NOT_IN_FORMS: True})
+    timeout: float = Field(
+        60.0, ge=0, description="Seconds to wait for those batches.", json_schema_extra={NOT_IN_FORMS: True}
+    )
+    or_older: bool = Field(
+        False,
+        description="If nothing follows it yet that could prove it, prove the newest older one that is not proved.",
+        json_schema_extra={NOT_IN_FORMS: True},
+    )
+
+
+class TakeRequest(Request):
+    """A request to take a savepoint while the stream runs."""
+
+    prove: bool = Field(
+        True,
+        title="Prove",
+        description="Restore it into scratch and replay recorded batches: without this it is not proved.",
+    )
+
+
+def _plan_take(world: World, request: TakeRequest) -> Plan:
+    from rivertwice.timeline.sequence import head
+
+    rows = [("of timeline", head(world.settings.pipeline(request.pipeline)))]
+    return Plan({"prove": request.prove}, rows)
+
+
+def _take(world: World, request: TakeRequest) -> dict[str, Any]:
+    from rivertwice.savepoint.take import take_savepoint
+
+    taken = take_savepoint(world.settings, request.pipeline, now=utc_now(), reason=request.reason or "manual")
+    if not request.prove:
+        return {"savepoint": taken.id, "status": taken.status, "proved": None}
+    return _prove(world, ProveRequest(pipeline=request.pipeline, savepoint=taken.id, reason=request.reason))
 
 
 def _plan(world: World, request: SavepointRequest) -> Plan:
@@ -84,11 +119,13 @@ def _plan(world: World, request: SavepointRequest) -> Plan:
 def _prove(world: World, request: ProveRequest) -> dict[str, Any]:
     from rivertwice.core.plain import to_plain
     from rivertwice.savepoint.proof import ProofBudget
-    from rivertwice.savepoint.prove import prove_savepoint
+    from rivertwice.savepoint.prove import prove_rotation, prove_savepoint
 
     budget = ProofBudget(batches=request.batches, wait_s=request.timeout)
-    proof = prove_savepoint(world.settings, request.pipeline, request.savepoint, budget=budget, progress=world.progress)
-    return dict(to_plain(proof))
+    prove = prove_rotation if request.or_older else prove_savepoint
+    done = prove(world.settings, request.pipeline, request.savepoint, budget=budget, progress=world.progress)
+    proofs = done if isinstance(done, list) else [done]
+    return dict(to_plain(next((proof for proof in proofs if proof.proved), proofs[0])))
 
 
 def _pin(world: World, request: SavepointRequest) -> dict[str, Any]:
@@ -105,6 +142,17 @@ def _unpin(world: World, request: SavepointRequest) -> dict[str, Any]:
     return {"savepoint": left.id, "status": left.status, "pinned": left.pinned}
 
 
+TAKE = Act(
+    "savepoint.take",
+    "Take",
+    "A savepoint is taken while the stream runs. To be proved it is restored aside, and recorded batches are replayed and compared.",
+    TakeRequest,
+    _plan_take,
+    _take,
+    needs_spark=True,
+    dag="rotate",
+    dry_run=False,
+)
 PROVE = Act(
     "savepoint.prove",
     "Prove",

@@ -10,32 +10,20 @@ from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import (
     Context,
-    CronTriggerTimetable,
-    DeltaTriggerTimetable,
     ExceptionRetryPolicy,
-    Param,
     RetryAction,
     RetryRule,
     task,
 )
 
-from rivertwice.acts.act import REASON_LENGTH, REASON_PATTERN
 from rivertwice.airflow import announce_steps, steps
 from rivertwice.airflow.alerts import AlertNotifier, RecoveryNotifier
 from rivertwice.airflow.announce_steps import served_asset
 from rivertwice.airflow.connections import connected
-from rivertwice.airflow.operate_forms import (
-    INSTANT_LENGTH,
-    INSTANT_PATTERN,
-    REASON_OF_MANUAL,
-    REASON_OF_SCHEDULE,
-)
 from rivertwice.airflow.operators import BackfillOperator, RivertwiceSparkOperator
 from rivertwice.core.installed import base_of
 from rivertwice.core.settings import Settings
-from rivertwice.definition.airflow_section import NO_SCHEDULE, PRESETS
 from rivertwice.definition.definition import Definition
-from rivertwice.definition.parts import parse_duration
 
 APPROVAL_PATIENCE = timedelta(days=3)
 
@@ -103,7 +91,7 @@ def run_plan(settings: Settings, definition: Definition, backfill: Any) -> Any:
         settings=settings,
         definition=definition,
         job="backfill",
-        arguments=["--pipeline", name, "--backfill", backfill],
+        arguments=["--pipeline", name, "--no-publish", "--id", backfill],
     )
     sequence = step("publish", steps.publish_backfill)(name, backfill)
     compute >> sequence
@@ -124,21 +112,11 @@ def gate(task_id: str, work: Callable[..., Any], **options: Any) -> Callable[...
     return made
 
 
-# What all DAGs of a pipeline share: schedule, retries, owner, tags, notifiers; and the fields of their forms.
+# What all DAGs of a pipeline share: retries, owner, tags, notifiers.
 
 RUN_TYPES = ("scheduled", "manual", "operator_triggered")
 """No run of ours belongs to a date: it works on what is true now, or on what its form contains. So Airflow's own backfill,
 which starts a run for each date of a range, is refused, and its forms do not offer it."""
-
-
-def schedule(definition: Definition, verb: str) -> CronTriggerTimetable | DeltaTriggerTimetable | None:
-    """Return when the DAG of a verb starts by itself; None: when somebody starts it."""
-    text: str = getattr(definition.airflow.schedules, verb)
-    if text == NO_SCHEDULE:
-        return None
-    if text in PRESETS or len(text.split()) > 2:  # a duration is a number and a unit
-        return CronTriggerTimetable(text, timezone="UTC", run_immediately=timedelta(0))
-    return DeltaTriggerTimetable(parse_duration(text))
 
 
 def common(definition: Definition, verb: str, description: str) -> dict[str, Any]:
@@ -163,29 +141,3 @@ def common(definition: Definition, verb: str, description: str) -> dict[str, Any
             "on_success_callback": RecoveryNotifier(pipeline=name),
         },
     }
-
-
-def instant_param(title: str, description: str) -> Param:
-    """Return the field of a form that takes an instant, or nothing."""
-    return Param(
-        None,
-        type=["null", "string"],
-        format="date-time",
-        pattern=INSTANT_PATTERN,
-        maxLength=INSTANT_LENGTH,
-        title=title,
-        description=f"{description} ISO 8601 with a zone, for instance 2013-06-30T04:00:00Z.",
-    )
-
-
-def reason_param() -> Param:
-    """Return the field of a form that takes a reason, or nothing."""
-    # None, not an empty text: a field that only takes texts is required, and the form would open with an error.
-    return Param(
-        None,
-        type=["null", "string"],
-        pattern=REASON_PATTERN,
-        maxLength=REASON_LENGTH,
-        title="Reason",
-        description=f"Kept with what comes out. Without one: {REASON_OF_MANUAL!r}, of a scheduled run {REASON_OF_SCHEDULE!r}.",
-    )

@@ -1,13 +1,13 @@
-"""The DAGs of a pipeline, one per verb: supervise__P, rotate__P, archive__P, reconcile__P, backfill__P, correct__P, repair__P, switch__P."""
+"""The DAGs of a pipeline, one per verb: supervise__P, rotate__P, archive__P, reconcile__P, backfill__P, repair__P, switch__P."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG
 
+from rivertwice.acts import OF_DAG
 from rivertwice.airflow import announce_steps, repair_steps, steps, switch_steps
 from rivertwice.airflow.alerts import RecoveryNotifier
 from rivertwice.airflow.announce_steps import reconciled_asset, served_asset, stream_asset
@@ -16,18 +16,17 @@ from rivertwice.airflow.dag_parts import (
     approval,
     common,
     gate,
-    instant_param,
     is_planned_by_job,
     planned_by_job,
-    reason_param,
     run_plan,
-    schedule,
     step,
 )
-from rivertwice.airflow.operate_forms import DEFAULT_SCOPE, SCOPES, VERSION_PATTERN
+from rivertwice.airflow.forms import params_of
 from rivertwice.airflow.operators import CompareOperator, ReconcileOperator, RivertwiceSparkOperator, SuperviseEpoch
+from rivertwice.airflow.schedules import schedule, schedule_text
 from rivertwice.core.installed import base_of
 from rivertwice.core.settings import Settings
+from rivertwice.definition.airflow_section import NO_SCHEDULE
 from rivertwice.definition.definition import Definition
 from rivertwice.definition.model import OFF
 
@@ -40,7 +39,7 @@ def repair_dag(settings: Settings, definition: Definition) -> DAG:
     with DAG(
         dag_id=dag_id("repair", name),
         schedule=None,  # a reconcile starts it, or a person
-        params={"reason": reason_param()},
+        params=params_of(OF_DAG["repair"]),
         **common(
             definition,
             "repair",
@@ -116,16 +115,10 @@ def supervise_dag(_settings: Settings, definition: Definition) -> DAG:
 def rotate_dag(settings: Settings, definition: Definition) -> DAG:
     """Take a savepoint while the stream runs, prove it by a replay, prune what is not protected."""
     name = definition.name
-    params = {
-        "prove": Param(
-            True, type="boolean", title="Prove", description="Restore it into scratch and replay recorded batches."
-        ),
-        "reason": reason_param(),
-    }
     with DAG(
         dag_id=dag_id("rotate", name),
         schedule=schedule(definition, "rotate"),
-        params=params,
+        params=params_of(OF_DAG["rotate"]),
         **common(definition, "rotate", "Takes a savepoint while the stream runs, proves it, prunes."),
     ) as dag:
         savepoint = step("take", steps.take_savepoint)(name)
@@ -135,7 +128,7 @@ def rotate_dag(settings: Settings, definition: Definition) -> DAG:
             settings=settings,
             definition=definition,
             job="prove",
-            arguments=["--pipeline", name, "--savepoint", savepoint],
+            arguments=["--pipeline", name, "--savepoint", savepoint, "--or-older"],
         )
         # A proof that failed must not keep prune from its work: savepoints would pile up for as long as proofs fail.
         prune = step("prune", steps.prune_savepoints, trigger_rule="all_done")(name)
@@ -153,6 +146,7 @@ def archive_dag(settings: Settings, definition: Definition) -> DAG:
     with DAG(
         dag_id=dag_id("archive", name),
         schedule=schedule(definition, "archive"),
+        params=params_of(OF_DAG["archive"]),
         **common(definition, "archive", "Copies new records from Kafka into the archive, each offset once."),
     ) as dag:
         arguments = step("check", steps.check_archive)(name)
@@ -167,98 +161,77 @@ def archive_dag(settings: Settings, definition: Definition) -> DAG:
 
 
 def reconcile_dag(settings: Settings, definition: Definition) -> DAG:
-    """Compare what the stream produced, what is served, and what the log contains; fail on a defect."""
+    """Compare what the stream produced, what is served, and what the log contains; fail on a defect.
+
+    The schedule `reconcile_full` makes it compare everything again, the past that the other runs build on too.
+    """
     name = definition.name
-    params = {
-        "start": instant_param("From", "First window to compare; empty means all that are closed."),
-        "end": instant_param("To", "End of the range, exclusive."),
-    }
     with DAG(
         dag_id=dag_id("reconcile", name),
-        schedule=schedule(definition, "reconcile"),
-        params=params,
+        schedule=schedule(definition, "reconcile", "reconcile_full"),
+        params=params_of(OF_DAG["reconcile"]),
         **common(definition, "reconcile", "Compares stream, served and truth; every differing row gets a named cause."),
     ) as dag:
-        _run_reconcile(settings, definition, step("validate", steps.check_reconcile)(name))
-    return dag
-
-
-def reconcile_full_dag(settings: Settings, definition: Definition) -> DAG:
-    """Compare everything with the log once a week, the past that the hourly runs build on too; fail on a defect."""
-    name = definition.name
-    with DAG(
-        dag_id=dag_id("reconcile_full", name),
-        schedule=schedule(definition, "reconcile_full"),
-        **common(definition, "reconcile", "Compares everything from the first batch on, and checks all seals."),
-    ) as dag:
-        _run_reconcile(settings, definition, step("validate", steps.check_reconcile_full)(name))
+        texts = [schedule_text(definition, each) for each in ("reconcile_full", "reconcile")]
+        compare = ReconcileOperator(
+            task_id="compare",
+            settings=settings,
+            definition=definition,
+            job="reconcile",
+            arguments=step("validate", steps.check_reconcile)(name, *texts),
+        )
+        passed = step("gate", steps.gate_reconcile, retries=0)(name)
+        compare >> passed
+        if can_repair(definition):
+            # After the gate, also after one that failed: then there is something to repair.
+            wanted = gate("repair_wanted", repair_steps.may_repair, trigger_rule="all_done")(name)
+            repair = TriggerDagRunOperator(
+                task_id="repair",
+                trigger_dag_id=dag_id("repair", name),
+                trigger_run_id="repair__{{ dag_run.run_id }}",
+                conf={"reason": f"{dag_id('reconcile', name)} found it"},
+                skip_when_already_exists=True,
+            )
+            passed >> wanted >> repair
+        step("announce", announce_steps.announce_reconcile, outlets=[served_asset(name)])(name, passed)
+        step("announce_days", announce_steps.announce_days, outlets=[reconciled_asset(name)])(name, passed)
     return dag
 
 
 def backfill_dag(settings: Settings, definition: Definition) -> DAG:
-    """Recompute windows from the log, audit them, publish them in one commit."""
+    """Recompute windows from the log, audit them, publish them in one commit.
+
+    With the late policy `correct`, the schedule of the same name makes it recompute the windows that late records came for.
+    """
     name = definition.name
-    params = {
-        "scope": Param(
-            DEFAULT_SCOPE,
-            type="string",
-            enum=list(SCOPES),
-            title="Scope",
-            description="stale: the windows of which the newest reconcile found late records in what is served. "
-            "range: the windows between From and To.",
-        ),
-        "start": instant_param("From", "First window to recompute; only with scope range."),
-        "end": instant_param("To", "End of the range, exclusive."),
-        "reason": reason_param(),
-        "dry_run": Param(False, type="boolean", title="Dry run", description="Plan and explain only."),
-    }
+    names = ("correct", "backfill") if definition.late.policy == "correct" else ("backfill",)
     with DAG(
         dag_id=dag_id("backfill", name),
-        schedule=schedule(definition, "backfill"),
-        params=params,
+        schedule=schedule(definition, *names),
+        params=params_of(OF_DAG["backfill"]),
         **common(
             definition,
             "backfill",
             "Recomputes closed windows from the log, audits them and publishes them in one commit.",
         ),
     ) as dag:
+        often = schedule_text(definition, names[0]) if len(names) > 1 else NO_SCHEDULE
+        texts = [schedule_text(definition, "backfill"), often]
         if is_planned_by_job(definition):
-            arguments = gate("validate", steps.check_backfill)(name)
+            arguments = gate("validate", steps.check_backfill)(name, *texts)
             run_plan(settings, definition, planned_by_job(settings, definition, arguments))
         else:
-            run_plan(settings, definition, gate("plan", steps.plan_backfill)(name))
-    return dag
-
-
-def correct_dag(settings: Settings, definition: Definition) -> DAG:
-    """Recompute and publish the windows that late rows came for, once it has been quiet for the policy's debounce."""
-    name = definition.name
-    with DAG(
-        dag_id=dag_id("correct", name),
-        schedule=schedule(definition, "correct"),
-        **common(definition, "correct", "Corrects the closed windows that late rows came for, and publishes them."),
-    ) as dag:
-        run_plan(settings, definition, gate("plan", steps.plan_correction)(name))
+            run_plan(settings, definition, gate("plan", steps.plan_backfill)(name, *texts))
     return dag
 
 
 def switch_dag(settings: Settings, definition: Definition) -> DAG:
     """Let another version of a pipeline serve: compare it first, then ask a person. Going back is the same, without a comparison."""
     name = definition.name
-    params = {
-        "version": Param(
-            None,
-            type=["null", "string"],
-            pattern=VERSION_PATTERN,
-            title="Version",
-            description=f"Which one serves next: {name}@v2, or {name} for the first one; empty means the newest that does not serve.",
-        ),
-        "reason": reason_param(),
-    }
     with DAG(
         dag_id=dag_id("switch", name),
         schedule=None,
-        params=params,
+        params=params_of(OF_DAG["switch"]),
         **common(
             definition, "switch", "Compares a version with the one that serves, asks a person, and lets it serve."
         ),
@@ -283,44 +256,9 @@ def switch_dag(settings: Settings, definition: Definition) -> DAG:
     return dag
 
 
-def queues_late_windows(definition: Definition) -> bool:
-    """Say whether late rows of a pipeline queue the windows that they missed."""
-    return definition.late.policy == "correct"
-
-
 def is_first_version(definition: Definition) -> bool:
     """Say whether a definition is a pipeline's own, not that of a version beside it: such a one has no switch and no archive.
 
     The archive of a topic is one for all pipelines; the first version's DAG extends it, and the agent that of any other topic.
     """
     return base_of(definition.name) == definition.name
-
-
-def _run_reconcile(settings: Settings, definition: Definition, arguments: Any) -> None:
-    """Compare with the arguments that a task returns, read the gate, and tell other DAGs what passed."""
-    name = definition.name
-    compare = ReconcileOperator(
-        task_id="compare",
-        settings=settings,
-        definition=definition,
-        job="reconcile",
-        arguments=arguments,
-    )
-    passed = step("gate", steps.gate_reconcile, retries=0)(name)
-    compare >> passed
-    if can_repair(definition):
-        # After the gate, also after one that failed: then there is something to repair.
-        wanted = gate("repair_wanted", repair_steps.may_repair, trigger_rule="all_done")(name)
-        (
-            passed
-            >> wanted
-            >> TriggerDagRunOperator(
-                task_id="repair",
-                trigger_dag_id=dag_id("repair", name),
-                trigger_run_id="repair__{{ dag_run.run_id }}",
-                conf={"reason": f"{dag_id('reconcile', name)} found it"},
-                skip_when_already_exists=True,
-            )
-        )
-    step("announce", announce_steps.announce_reconcile, outlets=[served_asset(name)])(name, passed)
-    step("announce_days", announce_steps.announce_days, outlets=[reconciled_asset(name)])(name, passed)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
-from rivertwice.airflow.operate_forms import check_form
+from rivertwice.airflow.forms import check_form
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import utc_now
 

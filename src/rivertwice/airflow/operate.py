@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from airflow.sdk import DAG, Param, get_current_context, task
+from airflow.sdk import DAG, get_current_context, task
 
-from rivertwice.acts import ACTS, Act, World, do_stored, fields_of, find_act
+from rivertwice.acts import OPERATED, World, do_stored, find_act
+from rivertwice.acts.act import OPERATE
 from rivertwice.airflow.connections import connected
 from rivertwice.airflow.dag_names import dag_id, request_of
-from rivertwice.airflow.dag_parts import common, reason_param, step
-from rivertwice.airflow.operate_forms import CONFIRM_PATTERN, read_operate
+from rivertwice.airflow.dag_parts import common, step
+from rivertwice.airflow.forms import operate_params, read_form
 from rivertwice.airflow.operators import RivertwiceSparkOperator
 from rivertwice.airflow.refusals import refusals
 from rivertwice.airflow.steps import asked_by, conf, note, who
@@ -38,8 +39,8 @@ def operate_dag(settings: Settings, definition: Definition) -> DAG:
     with DAG(
         dag_id=dag_id("operate", name),
         schedule=None,
-        params=_params(name),
-        **common(definition, "operate", f"Does one act: {', '.join(ACTS)}."),
+        params=operate_params(name),
+        **common(definition, "operate", f"Does one act: {', '.join(OPERATED)}."),
     ) as dag:
         request = task.short_circuit(task_id="check")(connected(check))(name)
         chosen = task.branch(task_id="choose")(connected(choose))(name, request)
@@ -56,48 +57,6 @@ def operate_dag(settings: Settings, definition: Definition) -> DAG:
     return dag
 
 
-def _params(pipeline: str) -> dict[str, Param]:
-    """Return the form: the act, every field that an act takes, and what Airflow's form asks beside them."""
-    params = {
-        "act": Param(
-            next(iter(ACTS)),
-            type="string",
-            enum=list(ACTS),
-            title="Act",
-            description="What is done; what it takes of the other fields is checked first.",
-        )
-    }
-    for field in (each for one in ACTS.values() for each in fields_of(one.request)):
-        takers = [one.name for one in ACTS.values() if field.name in {each.name for each in fields_of(one.request)}]
-        of = "" if len(takers) == len(ACTS) else f" For {', '.join(takers)}."
-        shape = dict(field.schema)
-        kind = shape.pop("type")
-        default = False if field.is_flag else None
-        params[field.name] = Param(
-            default,
-            type=kind if field.is_flag else ["null", kind],
-            title=field.title,
-            description=f"{field.description}{of}",
-            **shape,
-        )
-    return params | {
-        "reason": reason_param(),
-        "dry_run": Param(
-            False,
-            type="boolean",
-            title="Dry run",
-            description="Write what would be done into the log of the task check.",
-        ),
-        "confirm": Param(
-            None,
-            type=["null", "string"],
-            pattern=CONFIRM_PATTERN,
-            title="Confirm",
-            description=f"Type {pipeline} for {', '.join(one.name for one in ACTS.values() if one.confirm)}.",
-        ),
-    }
-
-
 def check(pipeline: str) -> str:
     """Check the form, write what would happen into the log, and store the request; return its id, "" for a dry run.
 
@@ -107,8 +66,8 @@ def check(pipeline: str) -> str:
     settings, context = Settings.from_env(), get_current_context()
     id_, by, now = request_of(context["dag_run"].run_id), asked_by(context), utc_now()
     with refusals():
-        asked = read_operate({**context["params"], **conf(context)}, pipeline)
-        chosen: Act[Any] = asked.act
+        asked = read_form(OPERATE, {**context["params"], **conf(context)}, pipeline)
+        chosen = asked.act
         request = asked.request.model_copy(update={"reason": asked.request.reason or who(context)})
         plan = chosen.plan(World(settings, by, now), request)
         for line in plan.lines():

@@ -304,7 +304,7 @@ class ReconcileOperator(RivertwiceSparkOperator):
     def arguments_of(self, context: Any) -> list[str]:
         """Return the job's arguments and the name of the reconcile."""
         run = self.report_of(context["dag_run"].run_id, context["ti"].try_number)
-        return [*super().arguments_of(context), "--run", run]
+        return [*super().arguments_of(context), "--run", run, "--silent"]
 
     def records_of(self, home: PipelineHome) -> int | None:
         """Return the records since the newest seal, or all for a whole run or a range."""

@@ -14,9 +14,9 @@ from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from rivertwice.airflow.dag_names import dag_id, is_reconcile_of, request_of
-from rivertwice.airflow.operate_forms import REASON_OF_MANUAL, read_repair
+from rivertwice.airflow.forms import REASON_OF_MANUAL
 from rivertwice.airflow.refusals import refusals
-from rivertwice.airflow.steps import conf
+from rivertwice.airflow.steps import form_of
 from rivertwice.airflow.switch_steps import APPROVE
 from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.instants import iso_of_ms, utc_now
@@ -67,14 +67,14 @@ def find(pipeline: str) -> dict[str, Any]:
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
-        form = read_repair(conf(context), context["params"])
+        asked = form_of("repair", pipeline, context).request
         found = _find(settings, pipeline)
     if found is None or not found[2].wanted:
         why = "no reconcile has run yet, or it found nothing that a backfill cures" if found is None else found[2].why
         message = f"nothing is to be repaired of {pipeline}: {why}"
         raise AirflowSkipException(message)
     proposal, plan, decision = found
-    run, reason = context["dag_run"].run_id, form.reason
+    run, reason = context["dag_run"].run_id, asked.reason
     write_repair(
         settings.pipeline(pipeline), run, lambda known: known or RepairRecord(run, proposal, utc_now(), reason=reason)
     )

@@ -6,22 +6,18 @@ Everything heavy is imported inside the functions: they run in a task's process,
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 from typing import Any, NoReturn
 
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from rivertwice.acts.backfill import LATE
 from rivertwice.airflow.alerts import Place, ReportedError, report_gate
 from rivertwice.airflow.dag_names import is_reconcile_of, request_of
-from rivertwice.airflow.operate_forms import (
-    REASON_OF_MANUAL,
-    REASON_OF_SCHEDULE,
-    read_backfill,
-    read_nothing,
-    read_reconcile,
-    read_rotate,
-)
+from rivertwice.airflow.forms import REASON_OF_MANUAL, REASON_OF_SCHEDULE, Form, read_form
 from rivertwice.airflow.refusals import refusals
+from rivertwice.airflow.schedules import is_turn_of
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import to_iso, utc_now
 from rivertwice.core.settings import Settings
@@ -57,11 +53,11 @@ def take_savepoint(pipeline: str) -> str:
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
-        form = read_rotate(conf(context), context["params"])
+        asked = form_of("rotate", pipeline, context).request
         _skip_if_nothing_committed(settings, pipeline, context)
-        savepoint = take(settings, pipeline, now=utc_now(), reason=form.reason or who(context))
+        savepoint = take(settings, pipeline, now=utc_now(), reason=asked.reason or who(context))
         if not is_scheduled(context):
-            note(settings, pipeline, "savepoint take", context, form.reason)
+            note(settings, pipeline, "savepoint take", context, asked.reason)
     log.info("took savepoint %s of %s", savepoint.id, pipeline)
     return str(savepoint.id)
 
@@ -100,30 +96,29 @@ def check_archive(pipeline: str) -> list[str]:
     """Check the form and return the arguments of the archive job."""
     context = get_current_context()
     with refusals():
-        read_nothing(conf(context))
+        form_of("archive", pipeline, context)
         _skip_if_nothing_committed(Settings.from_env(), pipeline, context)
     return ["--pipeline", pipeline]
 
 
-def check_reconcile(pipeline: str) -> list[str]:
-    """Check the form and return the arguments of the reconcile job."""
+def check_reconcile(pipeline: str, rare: str, often: str) -> list[str]:
+    """Check the form and return the arguments of the reconcile job.
+
+    Args:
+        pipeline: its name.
+        rare: the schedule by which everything is compared again.
+        often: the schedule by which what changed is compared.
+    """
     context = get_current_context()
     with refusals():
-        asked = read_reconcile(conf(context), context["params"], utc_now())
+        asked: Any = form_of("reconcile", pipeline, context).request
         _skip_if_nothing_committed(Settings.from_env(), pipeline, context)
     arguments = ["--pipeline", pipeline]
-    if asked is not None:
-        arguments += ["--from", to_iso(asked.start), "--to", to_iso(asked.end)]
+    if asked.full or (is_scheduled(context) and is_turn_of(rare, often, due_at(context))):
+        arguments += ["--full"]
+    if asked.range is not None:
+        arguments += ["--from", to_iso(asked.range.start), "--to", to_iso(asked.range.end)]
     return arguments
-
-
-def check_reconcile_full(pipeline: str) -> list[str]:
-    """Check the form and return the arguments of a job that compares everything."""
-    context = get_current_context()
-    with refusals():
-        read_nothing(conf(context))
-        _skip_if_nothing_committed(Settings.from_env(), pipeline, context)
-    return ["--pipeline", pipeline, "--full"]
 
 
 def gate_reconcile(pipeline: str) -> dict[str, Any]:
@@ -175,17 +170,26 @@ def gate_reconcile(pipeline: str) -> dict[str, Any]:
     return {"run": newest["run"], "counts": newest["counts"]}
 
 
-def plan_backfill(pipeline: str) -> str:
-    """Check the form, plan, explain and save; return the backfill's id, or an empty text when nothing is to be done."""
+def plan_backfill(pipeline: str, rare: str, often: str) -> str:
+    """Check the form, plan, explain and save; return the backfill's id, or an empty text when nothing is to be done.
+
+    Args:
+        pipeline: its name.
+        rare: the schedule by which what the newest reconcile found is recomputed.
+        often: the schedule by which the late queue is; `none`: there is no such queue.
+    """
     from rivertwice.backfill.model import BackfillRequest
     from rivertwice.backfill.prepare import plan_if_needed
     from rivertwice.backfill.store import save_plan
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
-        form = read_backfill(conf(context), context["params"], utc_now())
+        form = form_of("backfill", pipeline, context)
+        asked: Any = form.request
         _skip_if_nothing_committed(settings, pipeline, context)
-        request = BackfillRequest(pipeline, form.range, form.reason or who(context))
+        request = BackfillRequest(
+            pipeline, asked.range, asked.reason or who(context), _late_at(asked, rare, often, context)
+        )
         plan = plan_if_needed(settings, request, _no_spark, log.info)
         if plan is None:
             return ""
@@ -196,22 +200,29 @@ def plan_backfill(pipeline: str) -> str:
     return plan.id
 
 
-def check_backfill(pipeline: str) -> list[str]:
-    """Check the form of a backfill of sessions and return the arguments of the job that plans it; none if nothing is stale."""
+def check_backfill(pipeline: str, rare: str, often: str) -> list[str]:
+    """Check the form of a backfill of sessions and return the arguments of the job that plans it; none if nothing is stale.
+
+    The arguments are those of `plan_backfill`; sessions have no late queue.
+    """
     from rivertwice.backfill.prepare import find_nothing_stale
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
-        form = read_backfill(conf(context), context["params"], utc_now())
+        form = form_of("backfill", pipeline, context)
+        asked: Any = form.request
         _skip_if_nothing_committed(settings, pipeline, context)
-        nothing = find_nothing_stale(settings, pipeline) if form.range is None else None
+        if _late_at(asked, rare, often, context) is not None:
+            message = "sessions have no late queue; ask for scope stale, after a reconcile"
+            raise RequestError(message)
+        nothing = find_nothing_stale(settings, pipeline) if asked.range is None else None
         if nothing is not None:
             log.info("%s", nothing)
             return []
-    reason = f"--reason={form.reason or who(context)}"
+    reason = f"--reason={asked.reason or who(context)}"
     arguments = ["--pipeline", pipeline, "--request", request_of(context["dag_run"].run_id), reason]
-    if form.range is not None:
-        arguments += ["--from", to_iso(form.range.start), "--to", to_iso(form.range.end)]
+    if asked.range is not None:
+        arguments += ["--from", to_iso(asked.range.start), "--to", to_iso(asked.range.end)]
     return [*arguments, "--dry-run"] if form.dry_run else arguments
 
 
@@ -224,22 +235,10 @@ def find_planned(pipeline: str) -> str:
         return planned_for(Settings.from_env().pipeline(pipeline), request_of(context["dag_run"].run_id))
 
 
-def plan_correction(pipeline: str) -> str:
-    """Plan and save a backfill of the windows of the late queue that are due; return its id, or nothing if none is."""
-    from rivertwice.backfill.model import BackfillRequest
-    from rivertwice.backfill.prepare import plan_if_needed
-    from rivertwice.backfill.store import save_plan
-
-    settings, context = Settings.from_env(), get_current_context()
-    with refusals():
-        read_nothing(conf(context))
-        _skip_if_nothing_committed(settings, pipeline, context)
-        request = BackfillRequest(pipeline, None, who(context), utc_now())
-        plan = plan_if_needed(settings, request, _no_spark, log.info)
-        if plan is None:
-            return ""
-        save_plan(settings.pipeline(pipeline), plan)
-    return plan.id
+def _late_at(asked: Any, rare: str, often: str, context: Any) -> datetime | None:
+    """Return the time by which windows of the late queue are due, if the run is about them: asked for, or in its turn."""
+    is_late = not is_turn_of(rare, often, due_at(context)) if is_scheduled(context) else asked.scope == LATE
+    return utc_now() if is_late else None
 
 
 def _no_spark() -> NoReturn:
@@ -275,6 +274,22 @@ def await_served(pipeline: str, sequence: int) -> int:
 def conf(context: Any) -> dict[str, Any]:
     """Return the values that were sent with the request for a run."""
     return dict(getattr(context["dag_run"], "conf", None) or {})
+
+
+def form_of(verb: str, pipeline: str, context: Any) -> Form:
+    """Return the checked form of a run.
+
+    Raises:
+        RequestError: it is invalid.
+    """
+    return read_form(verb, {**context["params"], **conf(context)}, pipeline, utc_now())
+
+
+def due_at(context: Any) -> datetime:
+    """Return when a scheduled run was due."""
+    run = context["dag_run"]
+    due: datetime = run.logical_date or run.run_after
+    return due
 
 
 def is_scheduled(context: Any) -> bool:

@@ -14,9 +14,9 @@ from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowFailException
 
 from rivertwice.airflow.dag_names import comparisons
-from rivertwice.airflow.operate_forms import REASON_OF_MANUAL, read_switch
+from rivertwice.airflow.forms import REASON_OF_MANUAL
 from rivertwice.airflow.refusals import refusals
-from rivertwice.airflow.steps import conf, who
+from rivertwice.airflow.steps import form_of, who
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
@@ -35,12 +35,12 @@ def choose(pipeline: str) -> dict[str, Any]:
 
     settings, context = Settings.from_env(), get_current_context()
     with refusals():
-        form = read_switch(conf(context), context["params"])
-        choice = choose_version(settings, pipeline, form.version)
+        asked: Any = form_of("switch", pipeline, context).request
+        choice = choose_version(settings, pipeline, asked.version or "")
         if choice.different:
-            require_reason(choice.version, choice.different, form.reason)
+            require_reason(choice.version, choice.different, asked.reason)
     log.info("%s shall serve in place of %s", choice.version, choice.serving)
-    return asdict(choice) | {"different": list(choice.different), "reason": form.reason or who(context)}
+    return asdict(choice) | {"different": list(choice.different), "reason": asked.reason or who(context)}
 
 
 def require_reason(version: str, different: Sequence[str], reason: str) -> None:
@@ -62,7 +62,7 @@ def compare_arguments(choice: dict[str, Any]) -> list[str]:
     if not choice["compares"]:
         log.info("nothing is compared: %s", "; ".join(choice["different"]) or f"{choice['version']} served before")
         return []
-    return ["--version", choice["version"]]
+    return ["--pipeline", choice["version"]]
 
 
 def gate(choice: dict[str, Any]) -> dict[str, Any]:

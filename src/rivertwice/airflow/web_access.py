@@ -78,9 +78,7 @@ def _stamp(folders: tuple[Path, ...]) -> _Stamp:
 VERBS = (
     "supervise",
     "reconcile",
-    "reconcile_full",
     "backfill",
-    "correct",
     "rotate",
     "archive",
     "repair",

@@ -200,7 +200,7 @@ async def perform(
             f"{by} may not start {dag_id(known.verb, one.name)}, so nothing was started; ask for that right in Airflow",
         )
     try:
-        asked = check_act(known, one.name, body.model_dump(), by)
+        asked = check_act(known, one.name, body.model_dump(), by, utc_now())
         done = await _do(known, asked, request, settings)
     except RequestError as error:
         log.info("refused the act %s of %s for %s: %s", act, one.name, by, error)

@@ -13,20 +13,20 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from sqlalchemy import select
 
+from rivertwice import acts
 from rivertwice.agent.alert_routes import Routes, load_routes
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.airflow.dag_names import dag_id
 from rivertwice.airflow.web_access import VERBS, PipelineDep, SettingsDep, answer
 from rivertwice.airflow.web_acts import read_audit
 from rivertwice.airflow.web_registry import (
-    INSTANT,
     RUN,
     Act,
     ActRequest,
     Answer,
     Field,
     Record,
-    Start,
+    page_act,
     register,
     registered,
 )
@@ -106,15 +106,7 @@ register(
         Record(acknowledge),
         (Field("alert", "Alert", RUN, required=True),),
     ),
-    Act(
-        "repair",
-        "Find a repair",
-        "The smallest backfill that cures what the newest reconcile found is planned. A person approves it before it runs, unless the "
-        "definition lets late rows within a budget be repaired by themselves.",
-        "repair",
-        Start(),
-        changes_served=True,
-    ),
+    page_act(acts.find_act("repair")),
     Act(
         "repair.approve",
         "Approve the repair",
@@ -133,21 +125,6 @@ register(
         Answer("approve", "Reject", keep_why),
         (_RUN,),
     ),
-    Act(
-        "reconcile",
-        "Reconcile now",
-        "Stream, served and truth are compared; nothing served changes.",
-        "reconcile",
-        Start(takes_reason=False),
-        (Field("start", "From", INSTANT), Field("end", "To", INSTANT)),
-        wants_reason=False,
-    ),
-    Act(
-        "archive",
-        "Archive now",
-        "What is new in the log is copied to the archive; nothing served changes.",
-        "archive",
-        Start(takes_reason=False),
-        wants_reason=False,
-    ),
+    page_act(acts.find_act("reconcile")),
+    page_act(acts.find_act("archive")),
 )

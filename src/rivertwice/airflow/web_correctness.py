@@ -18,16 +18,16 @@ from fastapi.responses import Response
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from rivertwice import acts
 from rivertwice.airflow.dag_names import dag_id
-from rivertwice.airflow.operate_forms import SCOPES
 from rivertwice.airflow.web_access import PipelineDep, SettingsDep, answer
-from rivertwice.airflow.web_registry import CHOICE, FLAG, INSTANT, Act, Field, Start, register
+from rivertwice.airflow.web_registry import page_act, register
 from rivertwice.core.errors import ConfigError, LedgerError, RequestError, ServiceError
 from rivertwice.core.instants import parse_instant, to_iso, utc_now
 
 # Which DAG run made a backfill, who started it, and in what state it is: from Airflow's database and what its task `plan` returned.
 
-VERBS = ("backfill", "correct", "repair")
+VERBS = ("backfill", "repair")
 PLAN = "plan"
 """The task that plans, in the DAG of each of these verbs; it returns the backfill's id, or an empty text if there is nothing to do."""
 _NEWEST = 60
@@ -235,21 +235,4 @@ def backfill(
     return _answered(request, lambda: describe_backfill(settings, one.name, id))
 
 
-_START, _END = Field("start", "From (event time)", INSTANT), Field("end", "To (event time)", INSTANT)
-register(
-    Act(
-        "backfill",
-        "Run the backfill",
-        "The windows are computed again from the log, audited and published; what they serve may change.",
-        "backfill",
-        Start(),
-        (
-            Field("scope", "Which windows", CHOICE, SCOPES, required=True),
-            _START,
-            _END,
-            Field("dry_run", "Only plan it", FLAG),
-        ),
-        changes_served=True,
-        preview="plan",
-    ),
-)
+register(page_act(acts.find_act("backfill"), preview="plan"))

@@ -1,9 +1,8 @@
 """What a person may do on the page: a registry of acts, and the check of one that is asked for. Pure.
 
 An act starts a DAG run, answers one that waits for a person, or writes a record at once. Each names the verb whose DAG it belongs
-to: who may not start that DAG may not act. A part of the page registers its own acts when it is imported:
-
-    register(Act("rotate", "Take a savepoint", "Copies the checkpoint while the stream runs, and proves the copy.", "rotate"))
+to: a person who may not start that DAG may not act. What starts a run is one of `rivertwice.acts`, and so are its fields; the form
+of the DAG is checked by `forms`. A part of the page registers its own acts when it is imported.
 """
 
 from __future__ import annotations
@@ -14,13 +13,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from rivertwice.acts.act import REASON_LENGTH, REASON_PATTERN
-from rivertwice.acts.dead_letter import PLACE_LENGTH, PLACE_PATTERN, VALUE_LENGTH
-from rivertwice.airflow.operate_forms import (
-    INSTANT_LENGTH,
-    INSTANT_PATTERN,
-    VERSION_PATTERN,
-)
+from rivertwice import acts
+from rivertwice.acts.act import OPERATE, REASON_LENGTH, REASON_PATTERN
+from rivertwice.airflow.forms import check_form
 from rivertwice.core.errors import RequestError
 from rivertwice.core.settings import Settings
 
@@ -31,7 +26,6 @@ TEXT, INSTANT, FLAG, CHOICE, NAME, RUN, PLACE, RECORD = (
 record's value, in which any character may be."""
 ID_PATTERN = r"^[A-Za-z0-9-]{8,64}$"
 RUN_PATTERN = r"^[A-Za-z0-9_.~:+-]{1,250}$"
-NAME_PATTERN = rf"{VERSION_PATTERN[:-1]}$"
 RUN_PREFIX = "cockpit__"
 """How the ids of the DAG runs begin that the page started."""
 
@@ -61,12 +55,10 @@ class Start:
 
     Attributes:
         fixed: values of the conf that the browser cannot choose.
-        takes_reason: whether the DAG's form has a reason. It is the run's note in any case.
         takes_confirm: whether the DAG's form has the typed name of the pipeline, too.
     """
 
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    takes_reason: bool = True
     takes_confirm: bool = False
 
 
@@ -164,6 +156,62 @@ class Act:
         }
 
 
+_KINDS = {"savepoint": NAME, "version": NAME, "place": PLACE, "value": RECORD}
+"""What the page takes in a field of this name; any other is of the kind that its schema says."""
+
+
+def page_act(
+    act: acts.Act[Any],
+    fixed: Mapping[str, Any] | None = None,
+    *,
+    name: str = "",
+    title: str = "",
+    says: str = "",
+    wants_reason: bool | None = None,
+    preview: str | None = None,
+) -> Act:
+    """Return an act as the page has it: its dialog starts the act's DAG.
+
+    Args:
+        act: what is asked for.
+        fixed: fields that the browser cannot choose.
+        name: in the address; "": the act's own.
+        title: on the button; "": the act's own.
+        says: what happens, in a sentence; "": what the act says.
+        wants_reason: whether a reason must be given; None: if the act needs one, or has to be confirmed.
+        preview: the route that shows what would happen.
+    """
+    given, is_operate = dict(fixed or {}), act.dag == OPERATE
+    fields = [
+        Field(each.name, each.title, _kind_of(each), each.choices, required=each.is_required or bool(each.choices))
+        for each in acts.fields_of(act.request)
+        if each.name not in given
+    ]
+    if act.dry_run and not is_operate and not given:
+        fields.append(Field("dry_run", "Only plan it", FLAG))
+    start = Start({"act": act.name, **given} if is_operate else given, takes_confirm=is_operate and bool(act.confirm))
+    reason = act.wants_reason or bool(act.confirm) if wants_reason is None else wants_reason
+    return Act(
+        name or act.name,
+        title or act.title,
+        says or act.says,
+        act.dag,
+        start,
+        tuple(fields),
+        changes_served=bool(act.confirm),
+        wants_reason=reason,
+        preview=preview,
+    )
+
+
+def _kind_of(field: acts.FormField) -> str:
+    if field.is_flag:
+        return FLAG
+    if field.choices:
+        return CHOICE
+    return INSTANT if field.schema.get("format") == "date-time" else _KINDS.get(field.name, TEXT)
+
+
 _ACTS: dict[str, Act] = {}
 
 
@@ -185,7 +233,7 @@ def registered() -> Mapping[str, Act]:
     return dict(_ACTS)
 
 
-def check_act(act: Act, pipeline: str, asked: Mapping[str, Any], by: str) -> ActRequest:
+def check_act(act: Act, pipeline: str, asked: Mapping[str, Any], by: str, now: datetime | None = None) -> ActRequest:
     """Check a request for an act.
 
     Args:
@@ -193,6 +241,7 @@ def check_act(act: Act, pipeline: str, asked: Mapping[str, Any], by: str) -> Act
         pipeline: its name.
         asked: `id`, `reason`, `confirm` and `fields` of the request.
         by: name of the person.
+        now: the time by which a range is in the future; None: a range may lie anywhere.
 
     Raises:
         RequestError: it is not in due form, or what has to be confirmed is not.
@@ -216,12 +265,15 @@ def check_act(act: Act, pipeline: str, asked: Mapping[str, Any], by: str) -> Act
             f"look at what would happen, then type {pipeline}"
         )
         raise RequestError(message)
-    return ActRequest(pipeline, act.name, identity, reason.strip(), _fields(act, asked.get("fields") or {}), by)
+    made = ActRequest(pipeline, act.name, identity, reason.strip(), _fields(act, asked.get("fields") or {}), by)
+    if isinstance(act.effect, Start):
+        check_form(act.verb, conf_of(act.effect, made), now, pipeline)
+    return made
 
 
 def conf_of(start: Start, asked: ActRequest) -> dict[str, Any]:
     """Return the conf of the DAG run that an act starts."""
-    reason = {"reason": asked.reason} if start.takes_reason and asked.reason else {}
+    reason = {"reason": asked.reason} if asked.reason else {}
     confirm = {"confirm": asked.pipeline} if start.takes_confirm else {}
     return {**asked.fields, **start.fixed, **confirm, **reason}
 
@@ -246,32 +298,7 @@ def _fields(act: Act, values: Any) -> dict[str, Any]:
         message = f"{act.title!r} needs {known[missing[0]].title!r} ({missing[0]}), which is empty; fill it in"
         raise RequestError(message)
     for name, value in given.items():
-        _check_value(known[name], value)
+        if known[name].kind == RUN and not (isinstance(value, str) and re.fullmatch(RUN_PATTERN, value)):
+            message = f"{name} {str(value)[:60]!r} is not what {known[name].title!r} takes"
+            raise RequestError(message)
     return given
-
-
-_PATTERNS = {
-    TEXT: (REASON_PATTERN, REASON_LENGTH),
-    INSTANT: (INSTANT_PATTERN, INSTANT_LENGTH),
-    NAME: (NAME_PATTERN, 80),
-    RUN: (RUN_PATTERN, 250),
-    PLACE: (PLACE_PATTERN, PLACE_LENGTH),
-    RECORD: (r"(?s).*", VALUE_LENGTH),
-}
-
-
-def _check_value(known: Field, value: Any) -> None:
-    shown = f"{known.name} {str(value)[:60]!r}"
-    if known.kind == FLAG:
-        if not isinstance(value, bool):
-            message = f"{shown} is neither true nor false"
-            raise RequestError(message)
-    elif known.kind == CHOICE:
-        if value not in known.choices:
-            message = f"{shown} is not one of {', '.join(known.choices)}"
-            raise RequestError(message)
-    else:
-        pattern, longest = _PATTERNS[known.kind]
-        if not isinstance(value, str) or len(value) > longest or not re.fullmatch(pattern, value):
-            message = f"{shown} is not what {known.title!r} takes ({known.kind}, at most {longest} characters)"
-            raise RequestError(message)

@@ -21,7 +21,7 @@ from rivertwice import acts
 from rivertwice.airflow.dag_names import dag_id, dag_of_step
 from rivertwice.airflow.switch_steps import APPROVE
 from rivertwice.airflow.web_access import PipelineDep, SettingsDep, answer
-from rivertwice.airflow.web_registry import FLAG, NAME, PLACE, RECORD, RUN, TEXT, Act, Answer, Field, Start, register
+from rivertwice.airflow.web_registry import RUN, Act, Answer, Field, page_act, register
 from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.instants import to_iso, utc_now
 from rivertwice.read.side_rows import describe_late, describe_letters, describe_one
@@ -31,8 +31,6 @@ from rivertwice.read.timelines import describe_versions, view_timelines
 
 REJECT = "Reject"
 _RUN = Field("run", "Run", RUN, required=True)
-_KINDS = {"savepoint": NAME, "place": PLACE, "value": RECORD}
-"""What the page takes in a field of an act; a flag is a box to tick, anything else a line of text."""
 _PREVIEWS = {
     "savepoint.restore": "preview/savepoint.restore",
     "savepoint.rewind": "preview/savepoint.rewind",
@@ -41,50 +39,17 @@ _PREVIEWS = {
 }
 
 
-def _on_page(act: acts.Act[Any]) -> Act:
-    """Return an act as the page has it: its dialog starts `operate__P`."""
-    fields = tuple(
-        Field(each.name, each.title, FLAG if each.is_flag else _KINDS.get(each.name, TEXT), required=each.is_required)
-        for each in acts.fields_of(act.request)
-    )
-    return Act(
-        act.name,
-        act.title,
-        act.says,
-        "operate",
-        Start({"act": act.name}, takes_confirm=bool(act.confirm)),
-        fields,
-        changes_served=bool(act.confirm),
-        wants_reason=act.wants_reason or bool(act.confirm),
-        preview=_PREVIEWS.get(act.name),
-    )
-
-
+_ROTATE = acts.find_act("savepoint.take")
 TIMELINE_ACTS = (
-    Act(
-        "rotate",
-        "Take and prove",
-        "A savepoint is taken while the stream runs; then it is restored aside, and recorded batches are replayed and compared.",
-        "rotate",
-        Start({"prove": True}),
-        wants_reason=False,
+    page_act(
+        _ROTATE,
+        {"prove": True},
+        name="rotate",
+        title="Take and prove",
+        says="A savepoint is taken while the stream runs; then it is restored aside, and recorded batches are replayed and compared.",
     ),
-    Act(
-        "savepoint.take",
-        "Take",
-        "A savepoint is taken while the stream runs. It is not proved.",
-        "rotate",
-        Start({"prove": False}),
-        wants_reason=False,
-    ),
-    Act(
-        "switch",
-        "Compare and ask",
-        "The version is compared with the one that serves; if every difference has a cause, a person is asked whether it shall serve. "
-        "Where windows or keys changed, no row is compared: the person accepts that, and the reason is kept.",
-        "switch",
-        fields=(Field("version", "Version", NAME, required=True),),
-    ),
+    page_act(_ROTATE, {"prove": False}, says="A savepoint is taken while the stream runs. It is not proved."),
+    page_act(acts.find_act("version.serve"), name="switch", wants_reason=True),
     Act(
         "switch.approve",
         "Approve",
@@ -102,15 +67,14 @@ TIMELINE_ACTS = (
         Answer("approve", REJECT),
         (_RUN,),
     ),
-    Act(
-        "late.correct",
-        "Correct what is due",
-        "The windows of the late queue that are due are computed again and published.",
-        "correct",
-        Start(takes_reason=False),
-        changes_served=True,
+    page_act(
+        acts.find_act("backfill"),
+        {"scope": "late"},
+        name="late.correct",
+        title="Correct what is due",
+        says="The windows of the late queue that are due are computed again and published.",
     ),
-    *(_on_page(act) for act in acts.ACTS.values()),
+    *(page_act(act, preview=_PREVIEWS.get(name)) for name, act in acts.OPERATED.items()),
 )
 
 register(*TIMELINE_ACTS)

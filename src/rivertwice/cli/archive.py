@@ -7,42 +7,26 @@ from typing import Any
 
 import click
 
+from rivertwice.cli.acts import ActCommand, asks_for, run_act
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_fields, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
 from rivertwice.cli.warm import on_engine
-from rivertwice.core.plain import to_plain
 
 
-@click.command(epilog=example("rivertwice archive flight_delays"))
-@name_argument()
-@click.option(
-    "--accept-hole",
-    is_flag=True,
-    help="Continue after records that Kafka deleted before they were archived, or exchanged after that.",
-)
+@click.command(cls=ActCommand, epilog=example("rivertwice archive flight_delays"))
+@asks_for("archive")
 @on_engine()
 @changes_unasked("the archive", because="records are added")
 @pass_frame
-def archive(frame: Frame, name: str, accept_hole: bool) -> None:
+def archive(frame: Frame, name: str, asked: dict[str, Any]) -> None:
     """Copy the records that the archive lacks from Kafka.
 
     All topics of NAME are copied, by exact offset ranges; it is safe to repeat.
     """
-    from rivertwice.definition.definition import load_definition
-    from rivertwice.engine.session import spark_on_demand
-    from rivertwice.log.archive import extend_archive
-    from rivertwice.log.reach import require_broker
-
-    settings = frame.settings
-    require_broker(settings)  # before Spark is started for nothing
-    definition = load_definition(settings.definition_folder(frame.known_pipeline(name)))
-    with spark_on_demand(settings, f"rivertwice-archive-{name}", quick=True) as spark:
-        reports = [
-            to_plain(extend_archive(spark(), settings, topic, progress=frame.progress, accept_hole=accept_hole))
-            for topic in definition.topics
-        ]
-    value = reports[0] if len(reports) == 1 else dict(zip(definition.topics, reports, strict=True))
+    done = run_act(frame, "archive", frame.known_pipeline(name), asked)
+    reports = list(done.values())
+    value = reports[0] if len(reports) == 1 else dict(done)
     frame.emit(value, lambda: "\n".join(as_fields(report) for report in reports))
 
 

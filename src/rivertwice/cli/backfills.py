@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import click
 
+from rivertwice.cli.acts import ActCommand, asks_for, plan_act, prepare_act
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame
-from rivertwice.cli.options import name_argument, range_of, range_options
+from rivertwice.cli.options import name_argument
 from rivertwice.cli.served import await_served
 from rivertwice.cli.warm import on_engine
-from rivertwice.core.errors import NothingStaleError, RequestError
+from rivertwice.core.errors import RequestError
 from rivertwice.core.plain import to_plain
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from rivertwice.backfill.model import BackfillPlan
-    from rivertwice.core.instants import TimeRange
-    from rivertwice.engine.jvm import Spark
 
 
 @click.group(
@@ -29,34 +25,19 @@ def backfill() -> None:
     """Recompute closed windows from the log and publish them."""
 
 
-late_option = click.option(
+_late = click.option(
     "--late", is_flag=True, help="Those windows of the late queue that are due (`rivertwice late queue NAME`)."
 )
+_NOT_OFFERED = ("scope", "publish")
 
 
-def _plan(
-    frame: Frame,
-    name: str,
-    asked: TimeRange | None,
-    reason: str,
-    *,
-    late: bool,
-    spark: Spark,
-) -> BackfillPlan:
-    from rivertwice.backfill.model import BackfillRequest
-    from rivertwice.backfill.prepare import make_plan
-    from rivertwice.core.instants import utc_now
-
-    if late and asked is not None:
-        message = (
-            "--late takes its windows from the late queue, but --from and --to are given too; leave one of them out"
-        )
-        raise RequestError(message)
-    request = BackfillRequest(frame.known_pipeline(name), asked, reason, utc_now() if late else None)
-    return make_plan(frame.settings, request, spark)
+def _request(asked: Mapping[str, Any], reason: str, *, late: bool) -> dict[str, Any]:
+    """Return the fields of the request."""
+    scope = "late" if late else "stale" if asked["start"] is None and asked["end"] is None else "range"
+    return {**asked, "scope": scope, "reason": reason}
 
 
-def _tell_nothing(frame: Frame, name: str, why: NothingStaleError, *, late: bool) -> None:
+def _tell_nothing(frame: Frame, name: str, why: str, *, late: bool) -> None:
     """Print that there is nothing to recompute, and what to do if there should be.
 
     Raises:
@@ -70,129 +51,76 @@ def _tell_nothing(frame: Frame, name: str, why: NothingStaleError, *, late: bool
         )
         raise RequestError(message)
     then = "" if late else f"; if records came since, run `rivertwice reconcile {name}` first"
-    value = {"backfill": None, "windows": 0, "nothing": str(why)}
-    frame.emit(value, f"nothing to do: {why}{then}")
+    frame.emit({"backfill": None, "windows": 0, "nothing": why}, f"nothing to do: {why}{then}")
 
 
 @backfill.command(
+    cls=ActCommand,
     epilog=example(
         "rivertwice backfill plan flight_delays",
         "rivertwice backfill plan flight_delays --from 2013-06-30T04:00:00Z --to 2013-07-01T04:00:00Z",
-    )
+    ),
 )
-@name_argument()
-@range_options
-@late_option
+@asks_for("backfill", without=(*_NOT_OFFERED, "id", "accept_quality"))
+@_late
 @click.option("--reason", default="manual", show_default=True, help="Kept with the plan.")
 @click.option("--save", is_flag=True, help="Store the plan, so that a DAG or `backfill run --id` runs this very one.")
 @on_engine()
 @changes_unasked("with --save a stored plan", because="it publishes nothing")
 @pass_frame
-def plan(
-    frame: Frame, name: str, start: datetime | None, end: datetime | None, late: bool, reason: str, save: bool
-) -> None:
+def plan(frame: Frame, name: str, asked: dict[str, Any], late: bool, reason: str, save: bool) -> None:
     """Show what a backfill of NAME would do.
 
     Without a range: for the windows that the newest reconcile found stale. Sessions are looked up in the log, so they need a Spark job.
     """
-    from rivertwice.backfill.plan import explain_plan
     from rivertwice.backfill.store import save_plan
-    from rivertwice.engine.session import spark_on_demand
 
-    try:
-        with spark_on_demand(frame.settings, f"rivertwice-backfill-{name}") as spark:
-            made = _plan(frame, name, range_of(start, end), reason, late=late, spark=spark)
-    except NothingStaleError as nothing:
-        _tell_nothing(frame, name, nothing, late=late)
+    shown = plan_act(frame, "backfill", frame.known_pipeline(name), _request(asked, reason, late=late))
+    if shown.nothing is not None:
+        _tell_nothing(frame, name, shown.nothing, late=late)
         return
-    if save:
-        made = save_plan(frame.settings.pipeline(name), made)
-    frame.emit(made, lambda: explain_plan(made))
+    made = save_plan(frame.settings.pipeline(name), shown.value) if save else shown.value
+    frame.emit(made, shown.text)
 
 
 @backfill.command(
+    cls=ActCommand,
     epilog=example(
         "rivertwice backfill run flight_delays", "rivertwice backfill run flight_delays --id bf-0123456789ab --yes"
-    )
+    ),
 )
-@name_argument()
-@range_options
-@late_option
-@click.option("--id", "backfill_id", help="Run a stored plan; one that was cut off continues where it stopped.")
+@asks_for("backfill", without=_NOT_OFFERED)
+@_late
 @click.option("--no-publish", is_flag=True, help="Stop after the audit; nothing becomes visible, and nothing is asked.")
-@click.option(
-    "--accept-quality",
-    "accepted",
-    metavar="WHY",
-    help="Publish it although a critical expectation of its suite fails; the reason is recorded.",
-)
 @on_engine()
 @asks_first("corrections are published")
 @pass_frame
-def run(
-    frame: Frame,
-    name: str,
-    start: datetime | None,
-    end: datetime | None,
-    late: bool,
-    consent: Consent,
-    backfill_id: str | None,
-    no_publish: bool,
-    accepted: str | None,
-) -> None:
+def run(frame: Frame, name: str, asked: dict[str, Any], consent: Consent, late: bool, no_publish: bool) -> None:
     """Plan, compute, audit and publish a backfill of NAME.
 
     Without a range: the windows that the newest reconcile found late; if there are none, it says so and exits 0.
     It ends when readers see what it published. Killed anywhere and run again: the same result, or nothing visible. The audit judges the rows by
     expectations/NAME/corrections.json, if there is one: exit 3 if a critical expectation fails.
     """
-    from rivertwice.backfill.audit import audit_backfill
-    from rivertwice.backfill.compute import compute_backfill
-    from rivertwice.backfill.plan import explain_plan
-    from rivertwice.backfill.publish import publish_backfill
-    from rivertwice.backfill.store import load_plan, save_plan
-    from rivertwice.engine.session import spark_on_demand
-
-    settings = frame.settings
-    home = settings.pipeline(frame.known_pipeline(name))
+    accepted = asked["accept_quality"]
     if accepted is not None and not accepted.strip():
-        message = (
-            '--accept-quality gives no reason, and it is recorded; write why, for instance --accept-quality "a strike"'
-        )
+        message = '--accept-quality gives no reason, and it is recorded; write why: --accept-quality "a strike"'
         raise RequestError(message)
-    with spark_on_demand(settings, f"rivertwice-backfill-{name}") as spark:
-        if backfill_id:
-            chosen = load_plan(home, backfill_id)
-        else:
-            reason = consent.reason or "manual"
-            try:
-                chosen = _plan(frame, name, range_of(start, end), reason, late=late, spark=spark)
-            except NothingStaleError as nothing:
-                _tell_nothing(frame, name, nothing, late=late)
-                return
-        spark.expect(records=chosen.records)
-        shown = Preview(chosen, lambda: explain_plan(chosen))
-        is_asked = consent.dry_run or not no_publish
-        if is_asked and not consent.given(name, f"Publish {chosen.windows} windows of {name}?", lambda: shown):
-            return
-        if not backfill_id:
-            chosen = save_plan(home, chosen)
-        for line in explain_plan(chosen).splitlines():
-            frame.progress(line)
-        compute_backfill(spark(), settings, chosen, frame.progress)
-        frame.progress("audit ...")
-        report = audit_backfill(settings, chosen, spark, accepted=(accepted or "").strip())
-    audit = to_plain(report)
-    for check in report.checks:
-        if check.name == "quality":
-            frame.progress(f"quality: {check.detail}")
-    entry = None if no_publish else publish_backfill(settings, chosen)
-    result = {"backfill": chosen.id, "windows": chosen.windows, "audit": audit, "sequence": getattr(entry, "seq", None)}
-    result["served"] = entry is not None and await_served(frame, name)
-    text = f"{chosen.id}: {chosen.windows} windows " + (
-        "audited, not published" if entry is None else f"published as {entry.seq}"
-    )
-    frame.emit(result, text)
+    given = _request(asked, consent.reason or "manual", late=late) | {"publish": not no_publish}
+    act, world, request = prepare_act(frame, "backfill", frame.known_pipeline(name), given, by=consent.by)
+    plan = act.plan(world, request)
+    if plan.nothing is not None:
+        _tell_nothing(frame, name, plan.nothing, late=late)
+        return
+    is_asked = consent.dry_run or not no_publish
+    shown = Preview(plan.value, plan.text)
+    if is_asked and not consent.given(name, f"Publish {plan.value.windows} windows of {name}?", lambda: shown):
+        return
+    done = dict(act.apply(replace(world, planned=plan), request))
+    is_published = done["sequence"] is not None
+    done["served"] = is_published and await_served(frame, name)
+    end = f"published as {done['sequence']}" if is_published else "audited, not published"
+    frame.emit(done, f"{done['backfill']}: {done['windows']} windows {end}")
 
 
 @backfill.command("list", epilog=example("rivertwice backfill list flight_delays"))

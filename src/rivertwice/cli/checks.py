@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from rivertwice.cli.acts import ActCommand, asks_for, run_act
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import DEFECT, OK, Frame, as_table, example, pass_frame
-from rivertwice.cli.options import name_argument, range_of, range_options
+from rivertwice.cli.options import name_argument
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.errors import RequestError
 from rivertwice.core.plain import to_plain
@@ -20,19 +20,18 @@ PAIRS = ("stream", "served")
 
 
 @click.command(
+    cls=ActCommand,
     epilog=example(
         "rivertwice reconcile flight_delays",
         "rivertwice reconcile flight_delays --full",
         "rivertwice reconcile flight_delays --from 2013-06-30T04:00:00Z --to 2013-07-01T04:00:00Z",
-    )
+    ),
 )
-@name_argument()
-@range_options
-@click.option("--full", is_flag=True, help="Compare everything from the first batch on, and check all seals.")
+@asks_for("reconcile", without=("run", "silent"))
 @on_engine()
 @changes_unasked("verdicts and seals", because="they are added, and what is served stays")
 @pass_frame
-def reconcile(frame: Frame, name: str, start: datetime | None, end: datetime | None, full: bool) -> None:
+def reconcile(frame: Frame, name: str, asked: dict[str, Any]) -> None:
     """Recompute from the log; name the cause of each difference.
 
     A run that passes ends with a seal. The next run starts there: it computes what came since, and does nothing if nothing
@@ -41,57 +40,22 @@ def reconcile(frame: Frame, name: str, start: datetime | None, end: datetime | N
     Exit 3 if the gate did not pass: a DEFECT, a finding about a table, records without a cause, or nothing that could
     be compared. Warnings do not change the exit code.
     """
-    asked = range_of(start, end)
-    if full and asked is not None:
-        message = "--full compares all windows and --from and --to a range of them, so both cannot hold; leave one out"
-        raise RequestError(message)
-    frame.known_pipeline(name)
-    from rivertwice.core.instants import utc_now
-    from rivertwice.engine.session import spark_on_demand
-    from rivertwice.reconcile.results import reconcile_runs
-    from rivertwice.reconcile.run import reconcile as run_reconcile
-    from rivertwice.reconcile.unchanged import count_unsealed, reconcile_unchanged
-
-    settings, now = frame.settings, utc_now()
-    report = None if full or asked else reconcile_unchanged(settings, name, now=now, progress=frame.progress)
-    if report is None:
-        with spark_on_demand(settings, f"rivertwice-reconcile-{name}") as spark:
-            spark.expect(records=count_unsealed(settings.pipeline(name), full=full or asked is not None))
-            report = run_reconcile(spark(), settings, name, range=asked, full=full, now=now, progress=frame.progress)
-    own = next(run for run in reconcile_runs(settings.pipeline(name)) if run["run"] == report.run)
-    stored: dict[str, Any] = to_plain(own)
-    told = _alert(frame, name, stored, whole=asked is None)
+    done = run_act(frame, "reconcile", frame.known_pipeline(name), asked)
+    stored, told = dict(done["reconcile"]), _tell_alerts(frame, done["alerts"])
     frame.emit(stored, lambda: "\n".join([summary_text(stored), *told]))
     if code := exit_code_of_gate(stored["gate"]):
         raise SystemExit(code)
 
 
-def _alert(frame: Frame, name: str, stored: Mapping[str, Any], *, whole: bool) -> list[str]:
-    """Report what the gate found, or that it is over, as Airflow does; return what to say of it.
-
-    The agent sends; where none lives, this process does.
-    """
-    from rivertwice.agent.alert_gates import record_gate
+def _tell_alerts(frame: Frame, fire: Sequence[str]) -> list[str]:
+    """Return what to say of the alerts that fire."""
     from rivertwice.agent.alert_routes import load_routes
-    from rivertwice.agent.alert_sender import Sender
-    from rivertwice.agent.alert_store import alerts_of
-    from rivertwice.agent.launch import agent_status
 
-    settings, left = frame.settings, frozenset[str]()
-    if settings.pipeline(name).repairs.exists():
-        from rivertwice.upkeep.window_repairs import kinds_under_repair
-
-        left = kinds_under_repair(settings.pipeline(name))
-    details = {"run": str(stored["run"])}
-    found = record_gate(settings, name, stored, by="command", details=details, whole=whole, left=left)
-    if alerts_of(settings).state().alerts and agent_status(settings) is None:
-        Sender(settings).run_pass()
-    if not found:
+    if not fire:
         return []
-    nobody = (
-        "" if load_routes(settings).routes else "; no route is configured, so nobody is told (docs/howto-alerts.md)"
-    )
-    return [f"{len(found)} alerts fire: `rivertwice alerts` shows them{nobody}"]
+    routes = load_routes(frame.settings).routes
+    nobody = "" if routes else "; no route is configured, so nobody is told (docs/howto-alerts.md)"
+    return [f"{len(fire)} alerts fire: `rivertwice alerts` shows them{nobody}"]
 
 
 def summary_text(stored: dict[str, Any]) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.cli.acts import ActCommand, asks_for, run_act
 from rivertwice.cli.asking import changes_unasked
 from rivertwice.cli.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame
-from rivertwice.cli.operations import run_act
 from rivertwice.cli.options import name_argument, named_reason, reason_option
 from rivertwice.cli.warm import on_engine
 from rivertwice.core.errors import RequestError
@@ -145,30 +145,30 @@ def _find(frame: Frame, name: str, place: str) -> DeadLetter:
 
 
 @dead.command(
+    cls=ActCommand,
     epilog=example(
         """rivertwice dead amend flight_delays 2@117 --value '{"carrier": "UA"}' --reason 'field was missing'"""
-    )
+    ),
 )
-@name_argument()
-@click.argument("place")
-@click.option("--value", help="The record's value as it should have been.")
+@asks_for("dead.amend", without=("data",), arguments={"place": True})
 @click.option("--file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The same, from a file.")
 @reason_option()
 @on_engine()
 @changes_unasked("a decision about a dead letter", because="what is served changes by a backfill, which asks")
 @pass_frame
-def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | None, reason: str | None) -> None:
+def amend(frame: Frame, name: str, asked: dict[str, Any], file: Path | None, reason: str | None) -> None:
     """Enter what the record at PLACE should have been.
 
     It is decoded at once, and refused if it is still not acceptable. Key, headers and timestamp stay the record's own. The stream is not touched; what is served changes with the next
     backfill of the record's window, which the next reconcile finds stale.
     """
-    if (value is None) == (file is None):
+    if (asked["value"] is None) == (file is None):
         message = "give the amended record either with --value or with --file; nothing was done"
         raise RequestError(message)
-    data = file.read_bytes() if file is not None else (value or "").encode()
-    asked = {"place": place, "data": data, "reason": named_reason(reason)}
-    done = run_act(frame, "dead.amend", frame.known_pipeline(name), asked)
+    data = file.read_bytes() if file is not None else str(asked["value"]).encode()  # any length
+    place = asked["place"]
+    given = {"place": place, "data": data, "reason": named_reason(reason)}
+    done = run_act(frame, "dead.amend", frame.known_pipeline(name), given)
     if done["applies"]:
         then = f"reconcile and backfill {name}, and what is served counts it"
     else:
@@ -177,25 +177,20 @@ def amend(frame: Frame, name: str, place: str, value: str | None, file: Path | N
 
 
 @dead.command(
+    cls=ActCommand,
     epilog=example(
         "rivertwice dead discard flight_delays 2@117 --reason 'test record'",
         "rivertwice dead discard flight_delays --kind tombstone --reason 'deletions mean nothing here'",
-    )
+    ),
 )
-@name_argument()
-@click.argument("place", required=False)
-@click.option("--kind", help="All open ones rejected for this, instead of one PLACE.")
+@asks_for("dead.discard", arguments={"place": False})
 @reason_option()
 @changes_unasked("a decision about dead letters", because="what is served stays, and the record stays in the log")
 @pass_frame
-def discard(frame: Frame, name: str, place: str | None, kind: str | None, reason: str | None) -> None:
+def discard(frame: Frame, name: str, asked: dict[str, Any], reason: str | None) -> None:
     """Leave the record at PLACE out for good.
 
     With --kind all open ones of a kind. Each stays in the log and in the table.
     """
-    if (place is None) == (kind is None):
-        message = "name one record by its PLACE, or all open ones by --kind; nothing was done"
-        raise RequestError(message)
-    asked = {"place": place, "kind": kind, "reason": named_reason(reason)}
-    done = run_act(frame, "dead.discard", frame.known_pipeline(name), asked)
+    done = run_act(frame, "dead.discard", frame.known_pipeline(name), {**asked, "reason": named_reason(reason)})
     frame.emit(done, f"{name}: {done['discarded']} discarded")

@@ -2,182 +2,89 @@
 
 from __future__ import annotations
 
-import getpass
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rivertwice.cli import options
+from rivertwice.cli.acts import ActCommand, asks_for, describe_steps, do_act
 from rivertwice.cli.asking import Consent, Preview, asks_first
 from rivertwice.cli.frame import Frame, as_fields, as_table, example, pass_frame
-from rivertwice.cli.options import name_argument, savepoint_argument
-from rivertwice.core.instants import utc_now
-from rivertwice.core.plain import to_plain
+from rivertwice.cli.options import name_argument
 from rivertwice.savepoint.manifest import BEGINNING, RESTING
 
 if TYPE_CHECKING:
-    from rivertwice.acts import Plan, Result
-    from rivertwice.savepoint.operations.engine import ShownStep
     from rivertwice.savepoint.operations.fall_back import FallBackPlan
-    from rivertwice.savepoint.operations.steps import OperationPlan
-    from rivertwice.savepoint.operations.upgrade import UpgradePlan
 
-unproved_option = click.option("--unproved", is_flag=True, help="Accept a savepoint that was taken and never proved.")
 abandon_option = click.option(
     "--abandon",
     is_flag=True,
-    help="Give up the operation that was cut off; what is served stays served. Shows what it leaves.",
+    help="Abandon the interrupted operation; what is served stays served. Shows what it leaves.",
 )
 
 
-def give_up(
-    frame: Frame, name: str, plan: OperationPlan[Any], consent: Consent, *, others: Sequence[object] = ()
-) -> None:
-    """Abandon the operation that was cut off, and print what it leaves.
+def abandon_operation(frame: Frame, name: str, noun: str, consent: Consent, asked: Mapping[str, Any]) -> None:
+    """Abandon the interrupted operation, and print what it leaves.
 
     Raises:
-        UsageError: one of `others` is given: `--abandon` takes nothing else.
-        RequestError: nothing was cut off, or it can only be finished.
+        UsageError: something else is asked for too: `--abandon` takes nothing else.
+        RequestError: nothing was interrupted, it is another kind of operation, or it can only be finished.
     """
-    from rivertwice.savepoint.operations.effects import abandon_operation, find_abandonable
-    from rivertwice.savepoint.operations.steps import plan_of
-
-    if any(others):
-        message = f"--abandon gives the {plan.noun} up that was cut off, whichever it is; leave everything else out"
+    if any(asked.values()):
+        message = f"--abandon abandons the interrupted {noun}, whichever it is; leave everything else out"
         raise click.UsageError(message)
-
-    def preview() -> Preview:
-        record = find_abandonable(frame.settings, name, plan)
-        stopped = plan_of(record).name_of(record.step)
-        value = {"operation": record.id, "savepoint": record.savepoint, "stopped_after": stopped}
-        text = f"{record.id} of {name} was cut off after '{stopped}'; it would be given up, and what is served stays served"
-        return Preview(value, text)
-
-    if consent.given(name, f"Give the interrupted {plan.noun} of {name} up?", preview):
-        report = to_plain(abandon_operation(frame.settings, name, plan, progress=frame.progress))
-        frame.emit(report, lambda: as_fields(report))
-
-
-def describe_steps(steps: Sequence[ShownStep], resumes: str | None) -> str:
-    """Return the steps of an operation for people, in order."""
-    title = "steps" if resumes is None else f"steps; {resumes} was cut off and is resumed"
-    return as_table(("", "step", "state"), [[step.number, step.does, step.state] for step in steps], title=title)
-
-
-def do_act(
-    frame: Frame,
-    act: str,
-    name: str,
-    asked: Mapping[str, Any],
-    consent: Consent,
-    question: str,
-    words: Callable[[Any], str],
-) -> Result | None:
-    """Show what an act would do, and do it if that is wanted; return its result, None if it was not done.
-
-    Args:
-        frame: the settings, and how progress is shown.
-        act: name of what is asked for.
-        name: of the pipeline.
-        asked: the fields of its request.
-        consent: whether it is wanted.
-        question: for people.
-        words: from the plan's value, the command that does it, without `--yes`.
-    """
-    from rivertwice.acts import World, find_act, parse_request
-
-    chosen = find_act(act)
-    request = parse_request(chosen, asked, name)
-    world = World(frame.settings, consent.by, utc_now(), progress=frame.progress)
-
-    def preview() -> Preview:
-        plan = chosen.plan(world, request)
-        title = f"{chosen.title.lower()} of {name}: nothing was changed"
-        return Preview(plan.value, lambda: describe_plan(plan, title, words(plan.value)), refused=bool(plan.refusals))
-
-    return chosen.apply(world, request) if consent.given(name, question, preview) else None
-
-
-def run_act(frame: Frame, act: str, name: str, asked: Mapping[str, Any]) -> Result:
-    """Do an act that asks nobody, and return its result."""
-    from rivertwice.acts import World, find_act, parse_request
-
-    chosen = find_act(act)
-    world = World(frame.settings, getpass.getuser(), utc_now(), progress=frame.progress)
-    return chosen.apply(world, parse_request(chosen, asked, name))
-
-
-def describe_plan(plan: Plan, title: str, words: str) -> str:
-    """Return what an act would do, for people."""
-    rows: list[list[Any]] = [list(row) for row in plan.rows]
-    parts = [as_table(("what", "how much"), rows, title=title)]
-    if plan.reread:
-        heads = {"partition": "partition", "start": "from", "end": "to", "log_begins": "Kafka begins at"}
-        parts.append(as_table(tuple(heads.values()), [[part[key] for key in heads] for part in plan.reread]))
-    if plan.steps:
-        parts.append(describe_steps(plan.steps, plan.resumes))
-    parts += filter(None, [plan.warning])
-    parts += [f"refused: {why}" for why in plan.refusals] or [f"to do it: {words} --yes"]
-    return "\n\n".join(parts)
+    words = f"rivertwice {consent.command} {name} --abandon"
+    done = do_act(
+        frame,
+        "operation.abandon",
+        name,
+        {"noun": noun, "reason": consent.reason or "by the command line"},
+        consent,
+        f"Abandon the interrupted {noun} of {name}?",
+        lambda _: words,
+    )
+    if done is not None:
+        frame.emit(done, lambda: as_fields(done))
 
 
 # savepoint rewind: the plan, the outcome with its comparison.
 
 
 @click.command(
+    cls=ActCommand,
     epilog=example(
         "rivertwice savepoint rewind flight_delays sp-t1-120-0a1b2c3d",
         "rivertwice savepoint rewind flight_delays sp-t1-120-0a1b2c3d --yes --stop-before-head",
         "rivertwice savepoint rewind flight_delays --yes",
-    )
+    ),
 )
-@name_argument()
-@savepoint_argument(required=False)
-@click.option("--from-beginning", is_flag=True, help="No savepoint: read again all that the stream ever read.")
-@click.option("--stop-before-head", is_flag=True, help="Catch up and compare, but let the old head serve.")
-@unproved_option
+@asks_for("savepoint.rewind", arguments={"savepoint": False})
 @abandon_option
 @asks_first("the head moves to a new timeline, and windows may change")
 @pass_frame
-def rewind(
-    frame: Frame,
-    name: str,
-    savepoint_id: str | None,
-    consent: Consent,
-    from_beginning: bool,
-    stop_before_head: bool,
-    unproved: bool,
-    abandon: bool,
-) -> None:
+def rewind(frame: Frame, name: str, asked: dict[str, Any], consent: Consent, abandon: bool) -> None:
     """Go back to a savepoint; compute what followed again.
 
     The stream is stopped while a new timeline catches up from the savepoint; what is served stays
     served. Then every window that either path emitted is compared, and the head moves. Without an id: an
     unfinished rewind, else the newest proved savepoint of the head's path.
     """
-    from rivertwice.savepoint.operations.steps import REWIND
-
     frame.known_pipeline(name)
-    if from_beginning and (savepoint_id is not None or unproved):
-        message = "--from-beginning takes no savepoint, so neither an id nor --unproved"
-        raise click.UsageError(message)
     if abandon:
-        give_up(frame, name, REWIND, consent, others=(savepoint_id, stop_before_head, from_beginning))
+        abandon_operation(frame, name, "rewind", consent, asked)
         return
-    asked = {"savepoint": savepoint_id, "from_beginning": from_beginning, "unproved": unproved}
     question = (
-        f"Rewind {name}, and let a new timeline serve?" if not stop_before_head else f"Rewind {name} up to its head?"
+        f"Rewind {name} up to its head?"
+        if asked["stop_before_head"]
+        else f"Rewind {name}, and let a new timeline serve?"
     )
 
     def words(shown: Any) -> str:
         base = "--from-beginning" if shown["savepoint"] == BEGINNING else shown["savepoint"]
         return f"rivertwice savepoint rewind {name} {base}"
 
-    done = do_act(
-        frame, "savepoint.rewind", name, {**asked, "stop_before_head": stop_before_head}, consent, question, words
-    )
+    done = do_act(frame, "savepoint.rewind", name, asked, consent, question, words)
     if done is not None:
         frame.emit(done, lambda: describe_report(done))
 
@@ -207,14 +114,9 @@ def describe_report(report: Mapping[str, Any]) -> str:
 
 # upgrade: a changed definition continues from the state that the old one left.
 
-_WAYS = {
-    "same": "nothing that matters changed",
-    "resume": "continues from the old definition's state",
-    "refused": "cannot continue from the old definition's state",
-}
-
 
 @click.command(
+    cls=ActCommand,
     epilog=example(
         "rivertwice upgrade flight_delays",
         "rivertwice upgrade flight_delays --yes",
@@ -222,17 +124,9 @@ _WAYS = {
         "rivertwice upgrade flight_delays --new-version --yes",
         "rivertwice upgrade flight_delays --new-version --recompute",
         "rivertwice upgrade flight_delays --savepoint sp-t1-120-0a1b2c3d --unproved --yes",
-    )
+    ),
 )
-@name_argument()
-@click.option(
-    "--savepoint",
-    "savepoint_id",
-    metavar="ID",
-    shell_complete=options.savepoints,
-    help="Build on this proved savepoint and replay what followed, instead of taking one now.",
-)
-@unproved_option
+@asks_for("upgrade")
 @abandon_option
 @click.option(
     "--new-version",
@@ -256,9 +150,8 @@ _WAYS = {
 def upgrade(
     frame: Frame,
     name: str,
+    asked: dict[str, Any],
     consent: Consent,
-    savepoint_id: str | None,
-    unproved: bool,
     abandon: bool,
     new_version: bool,
     recompute: bool,
@@ -278,33 +171,26 @@ def upgrade(
     `rivertwice version compare NAME@v2` says when every difference has a cause.
     """
     from rivertwice.cli.versions import begin_beside
-    from rivertwice.savepoint.operations.steps import UPGRADE
-    from rivertwice.savepoint.operations.upgrade import show_upgrade, upgrade_stream
 
     frame.known_pipeline(name)
     if recompute and not new_version:
         message = "--recompute is for a version beside the running one: add --new-version, or leave it out"
         raise click.UsageError(message)
     if new_version:
-        if savepoint_id is not None or unproved or abandon:
+        if any(asked.values()) or abandon:
             message = "--new-version takes no savepoint and leaves nothing to abandon: leave --savepoint, --unproved and --abandon out"
             raise click.UsageError(message)
         begin_beside(frame, name, timeout, consent, recompute=recompute)
         return
     if abandon:
-        give_up(frame, name, UPGRADE, consent, others=(savepoint_id,))
+        abandon_operation(frame, name, "upgrade", consent, asked)
         return
 
-    def preview() -> Preview:
-        plan = show_upgrade(frame.settings, name, savepoint_id, unproved=unproved)
-        return Preview(plan, lambda: describe_upgrade(plan), refused=plan.refusal is not None)
-
-    if not consent.given(name, f"Drain {name} and continue it with its new definition?", preview):
-        return
-    done = upgrade_stream(frame.settings, name, savepoint_id, unproved=unproved, progress=frame.progress)
-    report = to_plain(done.restore) | {"bundle": done.bundle, "changed": list(done.changed)}
-    follows = _ROTATE if done.changed or done.restore.resumed else _SAME_STATE
-    frame.emit(report, lambda: f"{as_fields(report)}\n\n{follows.format(name=name)}")
+    question = f"Drain {name} and continue it with its new definition?"
+    done = do_act(frame, "upgrade", name, asked, consent, question, lambda _: f"rivertwice upgrade {name}")
+    if done is not None:
+        follows = _ROTATE if done["changed"] or done["resumed"] else _SAME_STATE
+        frame.emit(done, lambda: f"{as_fields(done)}\n\n{follows.format(name=name)}")
 
 
 _ROTATE = (
@@ -316,78 +202,23 @@ _SAME_STATE = (
 )
 
 
-def _describe_state(plan: UpgradePlan) -> str:
-    """Return what becomes of the state's layout."""
-    if plan.partitions is None:
-        return f"laid out as now{f'; {plan.kept}' if plan.kept else ''}"
-    before, after = plan.partitions
-    return f"rewritten from {before} to {after} partitions by Spark, equal otherwise{f'; {plan.kept}' if plan.kept else ''}"
-
-
-def describe_upgrade(plan: UpgradePlan) -> str:
-    """Return a plan for people."""
-    from rivertwice.acts.restore import describe_base
-    from rivertwice.savepoint.operations.upgrade import describe_change
-
-    rows: list[list[Any]] = [
-        ["definition", f"bundle {plan.old_bundle[:12]} to {plan.new_bundle[:12]}: {_WAYS[plan.way]}"],
-        ["state", _describe_state(plan)],
-        ["new timeline", f"leaves {plan.timeline} after its last batch, now {plan.batch}"],
-        ["built on", describe_base(plan.savepoint, plan.origin)],
-        ["replayed and compared", f"{plan.replay} recorded batches"],
-        ["served", f"as now; {plan.publications} publications stay served"],
-    ]
-    parts = [as_table(("what", "how much"), rows, title=f"upgrade of {plan.pipeline}: nothing was changed")]
-    if plan.changes:
-        changed = [
-            [*describe_change(change), plan.obstacles.get(change.component, "carried over")] for change in plan.changes
-        ]
-        parts.append(as_table(("component", "old", "new", "state"), changed))
-    parts.append(describe_steps(plan.steps, plan.resumes))
-    if plan.refusal is not None:
-        parts.append(f"refused: {plan.refusal}")
-    else:
-        parts.append(f"to do it: rivertwice upgrade {plan.pipeline} --yes")
-    return "\n\n".join(parts)
-
-
 # savepoint restore and fall-back: each can be shown, resumed and given up.
 
 
 @click.command(
+    cls=ActCommand,
     epilog=example(
         "rivertwice savepoint restore flight_delays --dry-run",
         "rivertwice savepoint restore flight_delays sp-t1-120-0a1b2c3d --yes",
         "rivertwice savepoint restore flight_delays --planned --reason 'disk is replaced'",
         "rivertwice savepoint restore flight_delays --from-beginning",
-    )
+    ),
 )
-@name_argument()
-@savepoint_argument(required=False)
-@unproved_option
-@click.option(
-    "--from-beginning",
-    is_flag=True,
-    help="Use no savepoint: make the state again from all recorded batches, each compared.",
-)
-@click.option(
-    "--planned",
-    is_flag=True,
-    help="Take the savepoint now, of the drained stream: nothing is replayed, and the agent proves it afterwards.",
-)
+@asks_for("savepoint.restore", arguments={"savepoint": False})
 @abandon_option
 @asks_first("the head moves to a new timeline")
 @pass_frame
-def restore(
-    frame: Frame,
-    name: str,
-    savepoint_id: str | None,
-    consent: Consent,
-    unproved: bool,
-    from_beginning: bool,
-    planned: bool,
-    abandon: bool,
-) -> None:
+def restore(frame: Frame, name: str, asked: dict[str, Any], consent: Consent, abandon: bool) -> None:
     """Continue NAME from a savepoint on a new timeline.
 
     What is served does not change. The stream drains, the recorded batches since the savepoint are replayed and checked, the new timeline forks at
@@ -396,26 +227,12 @@ def restore(
     the checkpoint is sound and the stop must be short. From the beginning (where no savepoint can be trusted, or none is left) takes as long as
     the stream's whole history; what Kafka no longer has is fed from the archive. Exit 1 if it cannot be done.
     """
-    from rivertwice.savepoint.operations.steps import RESTORE
-
     frame.known_pipeline(name)
-    if planned and (savepoint_id is not None or from_beginning or abandon):
-        message = "--planned takes a savepoint itself, so neither an id nor --from-beginning; an interrupted one is given up by --abandon alone"
-        raise click.UsageError(message)
-    if from_beginning and (savepoint_id is not None or unproved or abandon):
-        message = "--from-beginning takes no savepoint, so neither an id nor --unproved; an interrupted one is given up by --abandon alone"
-        raise click.UsageError(message)
     if abandon:
-        give_up(frame, name, RESTORE, consent, others=(savepoint_id,))
+        abandon_operation(frame, name, "restore", consent, asked)
         return
-    asked = {"savepoint": savepoint_id, "planned": planned, "from_beginning": from_beginning, "unproved": unproved}
-    what = (
-        "a savepoint taken now"
-        if planned
-        else "the beginning"
-        if from_beginning
-        else savepoint_id or "the newest proved savepoint"
-    )
+    what = asked["savepoint"] or "the newest proved savepoint"
+    what = "a savepoint taken now" if asked["planned"] else "the beginning" if asked["from_beginning"] else what
     question = f"Drain {name} and continue it from {what} on a new timeline?"
 
     def words(shown: Any) -> str:
@@ -446,11 +263,10 @@ def fall_back(frame: Frame, name: str, consent: Consent, abandon: bool) -> None:
     """
     from rivertwice.savepoint.operations.fall_back import describe_fallen, show_fall_back
     from rivertwice.savepoint.operations.fall_back import fall_back as do_fall_back
-    from rivertwice.savepoint.operations.steps import RESTORE
 
     frame.known_pipeline(name)
     if abandon:
-        give_up(frame, name, RESTORE, consent)
+        abandon_operation(frame, name, "restore", consent, {})
         return
 
     def preview() -> Preview:

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from rivertwice.cli.acts import ActCommand, asks_for, run_act
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.cli.frame import REFUSED, Frame, FriendlyGroup, as_fields, as_table, example, pass_frame, say
-from rivertwice.cli.operations import fall_back, restore, rewind, run_act
+from rivertwice.cli.operations import fall_back, restore, rewind
 from rivertwice.cli.options import name_argument, savepoint_argument
 from rivertwice.core.plain import to_plain
 
@@ -87,21 +88,15 @@ def show(frame: Frame, name: str, savepoint_id: str, verify: bool) -> None:
     frame.emit(value, lambda: as_fields(value))
 
 
-@savepoint.command(epilog=example("rivertwice savepoint prove flight_delays sp-t1-120-0a1b2c3d"))
-@name_argument()
-@savepoint_argument()
-@click.option("--batches", type=click.IntRange(1), default=3, show_default=True, help="Recorded batches to replay.")
-@click.option(
-    "--timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for those batches."
-)
+@savepoint.command(cls=ActCommand, epilog=example("rivertwice savepoint prove flight_delays sp-t1-120-0a1b2c3d"))
+@asks_for("savepoint.prove", without=("or_older",), arguments={"savepoint": True})
 @changes_unasked("a savepoint's proof", because="the replay is in scratch")
 @pass_frame
-def prove(frame: Frame, name: str, savepoint_id: str, batches: int, timeout: float) -> None:
+def prove(frame: Frame, name: str, asked: dict[str, Any]) -> None:
     """Prove a savepoint: restore it aside, replay and compare.
 
     It is restored into scratch, and recorded batches are replayed. Exit 3 if they differ; 1 if no batch came in time that could have proved it.
     """
-    asked = {"savepoint": savepoint_id, "batches": batches, "timeout": timeout}
     value = run_act(frame, "savepoint.prove", frame.known_pipeline(name), asked)
     frame.emit(value, lambda: as_fields(value))
     if not value["proved"]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from rivertwice.cli.acts import ActCommand, asks_for, prepare_act, run_act
 from rivertwice.cli.asking import Consent, Preview, asks_first, changes_unasked
 from rivertwice.cli.cases import examples_text, schema_lines
 from rivertwice.cli.frame import DEFECT, Frame, FriendlyGroup, as_table, example, pass_frame
@@ -17,18 +20,17 @@ from rivertwice.core.installed import base_of
 from rivertwice.core.plain import to_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
+    from rivertwice.acts.version import SwitchPlan
     from rivertwice.agent.alert_model import Alert
     from rivertwice.core.settings import Settings
     from rivertwice.definition.upgrade import Way
     from rivertwice.timeline.version_records import Acceptance, Version
     from rivertwice.versions.accept import Exchange
     from rivertwice.versions.comparisons import StoredComparison
-    from rivertwice.versions.model import ExcludedWindows, Parity, Proof
+    from rivertwice.versions.model import Parity, Proof
     from rivertwice.versions.plan import VersionPlan
-    from rivertwice.versions.serve import Switched
 
 
 # Versions of a pipeline as text: a plan, a comparison. Pure.
@@ -211,17 +213,17 @@ def list_(frame: Frame, name: str) -> None:
 
 
 @version.command(
+    cls=ActCommand,
     epilog=example(
         "rivertwice version compare flight_delays@v2",
         "rivertwice version compare flight_delays@v2 --limit 100 --output json",
-    )
+    ),
 )
-@name_argument()
-@click.option("--limit", type=click.IntRange(0, 1000), default=20, show_default=True, help="Rows shown at most.")
+@asks_for("version.compare", without=("run",))
 @on_engine()
 @changes_unasked("a stored comparison", because="it is added")
 @pass_frame
-def compare(frame: Frame, name: str, limit: int) -> None:
+def compare(frame: Frame, name: str, asked: dict[str, Any]) -> None:
     """Compare what version NAME would serve with what is served.
 
     Rows are compared one by one; exit 3 unless every difference has a cause. The result is stored; `rivertwice version list` and the page in Airflow show it. Both sides must be proved first: run
@@ -229,9 +231,9 @@ def compare(frame: Frame, name: str, limit: int) -> None:
     late records alone cause it: over the same records, both definitions then give the same row, or one that differs as declared.
     If the windows or the keys changed, no row has a counterpart: it says so at once and compares nothing.
     """
-    frame.known_pipeline(name)
-    parity = _compared(frame, name, limit)
-    _emit_parity(frame, parity, _store(frame, parity).run)
+    done = run_act(frame, "version.compare", frame.known_pipeline(name), asked)
+    parity = done["parity"]
+    _emit_parity(frame, parity, done["run"])
     if not parity.passed:
         raise SystemExit(DEFECT)
 
@@ -240,43 +242,18 @@ def _emit_parity(frame: Frame, parity: Parity, run: str) -> None:
     frame.emit({**to_plain(parity), "passed": parity.passed, "run": run}, lambda: parity_text(parity))
 
 
-def _store(frame: Frame, parity: Parity) -> StoredComparison:
-    from rivertwice.core.instants import utc_now
-    from rivertwice.versions.comparisons import new_run, store_comparison
-
-    now = utc_now()
-    return store_comparison(frame.settings.pipeline(parity.version), parity, new_run(now), by="cli", now=now)
-
-
-def _compared(frame: Frame, name: str, limit: int) -> Parity:
-    from rivertwice.engine.session import spark_on_demand
-    from rivertwice.timeline.lineage import path_ledger
-    from rivertwice.versions.parity import compare_versions
-
-    with spark_on_demand(frame.settings, f"rivertwice-parity-{name}") as spark:
-        spark.expect(records=sum(row.read for row in path_ledger(frame.settings.pipeline(name))))
-        return compare_versions(frame.settings, name, spark, frame.progress, limit=limit)
-
-
 @version.command(
+    cls=ActCommand,
     epilog=example(
         "rivertwice version serve flight_delays@v2",
         "rivertwice version serve flight_delays --yes  # back to the first one",
         "rivertwice version serve flight_delays@v2 --accept-different --reason 'windows of two hours, as planned'",
-    )
+    ),
 )
-@name_argument()
-@click.option(
-    "--without-left-out", is_flag=True, help="Serve although windows that are served now would be served no more."
-)
-@click.option(
-    "--accept-different",
-    is_flag=True,
-    help="Serve although no row can be compared, because windows or keys changed; kept with --reason and your name.",
-)
+@asks_for("version.serve", without=("version",))
 @asks_first("another version serves")
 @pass_frame
-def serve(frame: Frame, name: str, consent: Consent, without_left_out: bool, accept_different: bool) -> None:
+def serve(frame: Frame, name: str, asked: dict[str, Any], consent: Consent) -> None:
     """Let version NAME serve.
 
     What consumers read shows its rows, from one commit on. Exit 3 if it may not. A version that never served is compared first, and serves only if every difference has a cause. The one that served before
@@ -285,128 +262,54 @@ def serve(frame: Frame, name: str, consent: Consent, without_left_out: bool, acc
     If the windows or the keys changed, no comparison can pass. Then it shows what is served before and after, and a person accepts
     that with --accept-different --reason TEXT. The version must still be proved by its own reconcile and have read as far.
     """
-    from rivertwice.core.instants import utc_now
-    from rivertwice.versions.comparisons import require_valid
-    from rivertwice.versions.serve import serve_version
-    from rivertwice.versions.switching import choice_of, explain_not_needed
-
-    settings = frame.settings
     frame.known_pipeline(name)
-    home = settings.pipeline(name)
-    if accept_different:
+    if asked["accept_different"]:
         named_reason(consent.reason)
-    choice = choice_of(settings, name)
-    stored = None
-    parity = _compared(frame, name, 20) if choice.compares else None
-    different = choice.different if parity is None else parity.different  # Spark may find what the files do not say
-    if different:
-        exchange = _require_accepted(frame, name, different, accept_different, without_left_out)
-        _serve_different(frame, exchange, consent)
+    given = {**asked, "version": name, "reason": consent.reason}
+    act, world, request = prepare_act(frame, "version.serve", base_of(name), given, by=consent.by)
+    plan = act.plan(world, request)
+    found = plan.value
+    if found.exchange is not None and not asked["accept_different"]:
+        value = {**to_plain(found.exchange), "passed": False}
+        frame.emit(value, lambda: f"{exchange_text(found.exchange)}\nnothing was switched")
+        raise SystemExit(DEFECT)
+    if found.exchange is None and found.parity is not None and not found.parity.passed:
+        if consent.dry_run:
+            frame.emit({**to_plain(found.parity), "passed": False}, lambda: parity_text(found.parity))
+        else:
+            from rivertwice.acts.version import keep_parity
+
+            _emit_parity(frame, found.parity, keep_parity(world, found.parity).run)
+        raise SystemExit(DEFECT)
+    if plan.refusals:
+        raise RequestError(plan.refusals[0])
+    unseen = ", though no row was compared" if found.exchange is not None else ""
+    question = f"Let {name} serve in place of {found.choice.serving}{unseen}?"
+    if not consent.given(name, question, lambda: _switch_preview(found)):
         return
-    if accept_different:
-        raise RequestError(explain_not_needed(choice))
-    if parity is not None:
-        stored = _require_passed(frame, parity, consent, without_left_out=without_left_out)
-    before = home.serving_version
-
-    def preview() -> Preview:
-        value = {"version": name, "before": before, "parity": None if parity is None else to_plain(parity)}
-        compared = "it served before, so nothing is compared" if parity is None else parity_text(parity)
-        return Preview(value, f"{compared}\n{name} would serve in place of {before}", nothing=before == name)
-
-    if not consent.given(name, f"Let {name} serve in place of {before}?", preview):
-        return
-
-    def check() -> None:
-        if stored is not None:
-            require_valid(settings, stored)
-
-    brief = None if stored is None else stored.brief()
-    done = serve_version(settings, name, by="cli", now=utc_now(), compared=brief, check=check)
+    done = act.apply(replace(world, planned=plan), request)
     frame.emit(done, lambda: _switched_text(done))
 
 
-def _require_passed(
-    frame: Frame, parity: Parity, consent: Consent, *, without_left_out: bool
-) -> StoredComparison | None:
-    """Return the stored form of a comparison that passed; None with `--dry-run`, which stores nothing.
-
-    Raises:
-        SystemExit: it has not passed; it was shown.
-        RequestError: windows that are served now would be served no more.
-    """
-    if not parity.passed and consent.dry_run:
-        frame.emit({**to_plain(parity), "passed": False}, lambda: parity_text(parity))
-        raise SystemExit(DEFECT)
-    if not parity.passed:
-        _emit_parity(frame, parity, _store(frame, parity).run)
-        raise SystemExit(DEFECT)
-    if parity.left_out and not without_left_out:
-        raise RequestError(_left_out_text(parity.version, parity.left_out))
-    return None if consent.dry_run else _store(frame, parity)
+def _switch_preview(found: SwitchPlan) -> Preview:
+    name, before = found.choice.version, found.choice.serving
+    end = f"\n{name} would serve in place of {before}"
+    if found.exchange is not None:
+        value = {"version": name, "before": before, "exchange": to_plain(found.exchange)}
+        return Preview(value, f"{exchange_text(found.exchange)}{end}")
+    parity = found.parity
+    value = {"version": name, "before": before, "parity": None if parity is None else to_plain(parity)}
+    text = "it served before, so nothing is compared" if parity is None else parity_text(parity)
+    return Preview(value, f"{text}{end}", nothing=before == name)
 
 
-def _require_accepted(
-    frame: Frame, name: str, different: Sequence[str], accepted: bool, without_left_out: bool
-) -> Exchange:
-    """Return what a switch to a version whose rows cannot be compared exchanges.
-
-    Raises:
-        SystemExit: nobody accepted it; what it exchanges was shown.
-        RequestError: the version cannot serve yet, or windows that are served now would be served no more.
-    """
-    from rivertwice.versions.accept import look_at_exchange
-
-    exchange = look_at_exchange(frame.settings, name, different)
-    if not accepted:
-        frame.emit({**to_plain(exchange), "passed": False}, lambda: f"{exchange_text(exchange)}\nnothing was switched")
-        raise SystemExit(DEFECT)
-    exchange.require_ready()
-    if exchange.left_out and not without_left_out:
-        raise RequestError(_left_out_text(name, exchange.left_out))
-    return exchange
-
-
-def _serve_different(frame: Frame, exchange: Exchange, consent: Consent) -> None:
-    """Let a version serve whose rows cannot be compared, and keep by whom, when and why that was accepted."""
-    from rivertwice.core.instants import utc_now
-    from rivertwice.versions.accept import accept
-    from rivertwice.versions.serve import serve_version
-
-    name, serving, reason = exchange.version, exchange.serving, str(consent.reason)
-
-    def preview() -> Preview:
-        text = f"{exchange_text(exchange)}\n{name} would serve in place of {serving}"
-        return Preview({"version": name, "before": serving, "exchange": to_plain(exchange)}, text)
-
-    if not consent.given(name, f"Let {name} serve in place of {serving}, though no row was compared?", preview):
-        return
-    now = utc_now()
-    done = serve_version(
-        frame.settings,
-        name,
-        by=consent.by,
-        now=now,
-        reason=reason,
-        accept=lambda: accept(frame.settings, name, exchange.different, by=consent.by, reason=reason, now=now),
-    )
-    frame.emit(done, lambda: _switched_text(done))
-
-
-def _left_out_text(name: str, left_out: Sequence[ExcludedWindows]) -> str:
-    parts = "; ".join(f"{part.windows} before {to_plain(part.end)}, because {part.why}" for part in left_out)
-    return (
-        f"windows of {name} could not be compared: {parts}; nothing was switched; with --without-left-out it serves without that proof, "
-        "and what it lacks is served no more"
-    )
-
-
-def _switched_text(done: Switched) -> str:
-    if not done.changed:
-        return f"{done.version} serves already"
-    text = f"{done.version} serves now, {done.rows} rows; {done.before} goes on beside it, `rivertwice version serve {done.before}` goes back"
-    if done.not_counted:
-        text += f"; {done.not_counted} publications of {done.before} since it began to serve do not count for {done.version}"
+def _switched_text(done: Mapping[str, Any]) -> str:
+    version, before = done["version"], done["before"]
+    if not done["changed"]:
+        return f"{version} serves already"
+    text = f"{version} serves now, {done['rows']} rows; {before} continues beside it, `rivertwice version serve {before}` goes back"
+    if done["not_counted"]:
+        text += f"; {done['not_counted']} publications of {before} since it began to serve do not count for {version}"
     return text
 
 

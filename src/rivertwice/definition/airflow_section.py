@@ -85,9 +85,14 @@ class Schedules(Strict):
 
     archive: Schedule = Field(default="35 * * * *", description="The archive takes what is new in the log.")
     backfill: Schedule = Field(default="45 2 * * *", description="Stale windows are recomputed and published.")
-    correct: Schedule = Field(default="*/10 * * * *", description="With late.policy correct: due windows.")
+    correct: Schedule = Field(
+        default="*/10 * * * *",
+        description="With late.policy correct: backfill__P takes the windows of the late queue that are due.",
+    )
     reconcile: Schedule = Field(default="5 * * * *", description="Stream, served and truth are compared.")
-    reconcile_full: Schedule = Field(default="25 3 * * 0", description="The same from the first batch on.")
+    reconcile_full: Schedule = Field(
+        default="25 3 * * 0", description="The next run of reconcile__P compares everything from the first batch on."
+    )
     rotate: Schedule = Field(default="*/15 * * * *", description="A savepoint is taken and proved.")
 
 

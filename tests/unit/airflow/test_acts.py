@@ -8,38 +8,12 @@ from typing import Any
 
 import pytest
 
+from rivertwice.acts import find_act
 from rivertwice.airflow import web_access, web_registry
-from rivertwice.airflow.web_registry import (
-    CHOICE,
-    FLAG,
-    INSTANT,
-    NAME,
-    RUN,
-    Act,
-    Field,
-    Start,
-    check_act,
-    conf_of,
-    run_of,
-)
+from rivertwice.airflow.web_registry import RUN, Act, Answer, Field, Start, check_act, conf_of, page_act, run_of
 from rivertwice.core.errors import RequestError
 
-ACT = Act(
-    "backfill",
-    "Backfill",
-    "Recomputes windows.",
-    "backfill",
-    Start(fixed={"scope": "range"}),
-    fields=(
-        Field("start", "From", INSTANT, required=True),
-        Field("end", "To", INSTANT, required=True),
-        Field("dry_run", "Dry run", FLAG),
-        Field("how", "How", CHOICE, choices=("slow", "quick")),
-        Field("version", "Version", NAME),
-        Field("run", "Run", RUN),
-    ),
-    changes_served=True,
-)
+ACT = page_act(find_act("backfill"), {"scope": "range"})
 RANGE = {"start": "2013-06-30T04:00:00Z", "end": "2013-06-30T06:00:00Z"}
 BODY: dict[str, Any] = {"id": "0f1e2d3c-aaaa", "reason": "late burst", "confirm": "flights", "fields": RANGE}
 
@@ -47,7 +21,6 @@ BODY: dict[str, Any] = {"id": "0f1e2d3c-aaaa", "reason": "late burst", "confirm"
 def test_an_act_in_due_form_becomes_the_conf_of_one_run() -> None:
     asked = check_act(ACT, "flights", BODY, "ada")
     assert conf_of(Start(fixed={"scope": "range"}), asked) == {**RANGE, "scope": "range", "reason": "late burst"}
-    assert conf_of(Start(takes_reason=False), asked) == RANGE  # the reason is the note of the run
     assert (
         run_of(asked)
         == run_of(check_act(ACT, "flights", {**BODY, "reason": "again"}, "bob"))
@@ -74,20 +47,25 @@ def test_a_browser_cannot_choose_what_an_act_fixes() -> None:
         ({"confirm": ""}, "'' was typed to confirm it"),
         ({"confirm": "Flights"}, "then type flights"),
         ({"confirm": "flights "}, "then type flights"),
-        ({"fields": {"start": RANGE["start"]}}, r"needs 'To' \(end\)"),
-        ({"fields": {**RANGE, "end": ""}}, r"needs 'To' \(end\)"),
-        ({"fields": {**RANGE, "end": "yesterday"}}, "end 'yesterday' is not what 'To' takes"),
-        ({"fields": {**RANGE, "end": RANGE["end"] + "\n"}}, "is not what 'To' takes"),
-        ({"fields": {**RANGE, "dry_run": "yes"}}, "neither true nor false"),
-        ({"fields": {**RANGE, "how": "fast"}}, "not one of slow, quick"),
-        ({"fields": {**RANGE, "version": "p@v1/../q"}}, "is not what 'Version' takes"),
-        ({"fields": {**RANGE, "run": "a b"}}, "is not what 'Run' takes"),
+        ({"fields": {"start": RANGE["start"]}}, "the range has no end"),
+        ({"fields": {**RANGE, "end": ""}}, "the range has no end"),
+        ({"fields": {**RANGE, "end": "yesterday"}}, "end 'yesterday' is not an instant"),
+        ({"fields": {**RANGE, "end": RANGE["end"] + "\n"}}, "is not an instant"),
         ({"fields": ["start"]}, "is not an object"),
     ],
 )
 def test_an_act_that_is_not_in_due_form_is_refused(change: dict[str, Any], says: str) -> None:
     with pytest.raises(RequestError, match=says):
         check_act(ACT, "flights", {**BODY, **change}, "ada")
+
+
+def test_a_run_that_an_answer_names_is_one() -> None:
+    answer = Act("a", "A", "Says.", "switch", Answer("approve", "Approve"), (Field("run", "Run", RUN, required=True),))
+    body = {**BODY, "confirm": ""}
+    assert check_act(answer, "flights", {**body, "fields": {"run": "manual__1"}}, "ada").fields == {"run": "manual__1"}
+    for fields, says in (({"run": "a b"}, "is not what 'Run' takes"), ({}, r"needs 'Run' \(run\)")):
+        with pytest.raises(RequestError, match=says):
+            check_act(answer, "flights", {**body, "fields": fields}, "ada")
 
 
 def test_an_act_that_changes_nothing_served_needs_no_confirmation() -> None:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rivertwice.airflow import steps
+from rivertwice.airflow.schedules import is_turn_of
+from rivertwice.core.instants import parse_iso
 
-PARAMS = {"prove": True, "reason": "", "start": "", "end": "", "scope": "stale", "dry_run": False}
-FIRST_TASKS = {
+DUE = datetime(2026, 11, 22, 3, 25, tzinfo=UTC)
+FIRST_TASKS: dict[str, Callable[[str], object]] = {
     "rotate": steps.take_savepoint,
     "archive": steps.check_archive,
-    "reconcile": steps.check_reconcile,
-    "backfill": steps.plan_backfill,
-    "backfill of sessions": steps.check_backfill,
-    "correct": steps.plan_correction,
+    "reconcile": lambda name: steps.check_reconcile(name, "25 3 * * 0", "5 * * * *"),
+    "backfill": lambda name: steps.plan_backfill(name, "45 2 * * *", "none"),
+    "backfill of sessions": lambda name: steps.check_backfill(name, "45 2 * * *", "none"),
+    "late queue": lambda name: steps.plan_backfill(name, "45 2 * * *", "*/10 * * * *"),
 }
 
 
@@ -30,7 +35,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], No
     monkeypatch.setenv("RIVERTWICE_HOME", str(tmp_path))
 
     def by(run_type: str) -> None:
-        context: dict[str, Any] = {"dag_run": SimpleNamespace(run_type=run_type, conf={}, run_id="r"), "params": PARAMS}
+        run = SimpleNamespace(run_type=run_type, conf={}, run_id="r", logical_date=DUE)
+        context: dict[str, Any] = {"dag_run": run, "params": {"reason": ""}}
         monkeypatch.setattr(steps, "get_current_context", lambda: context)
 
     return by
@@ -49,3 +55,51 @@ def test_one_that_somebody_asked_for_is_not_skipped(asked: Callable[[str], None]
     asked("manual")
     with pytest.raises(AirflowFailException):
         FIRST_TASKS[verb]("flight_delays")
+
+
+@pytest.mark.proves("howto-airflow.md#the-dags")
+@pytest.mark.parametrize(
+    ("rare", "often", "at", "turn"),
+    [
+        ("25 3 * * 0", "5 * * * *", "2026-11-22T03:05:00Z", False),
+        ("25 3 * * 0", "5 * * * *", "2026-11-22T04:05:00Z", True),
+        ("25 3 * * 0", "5 * * * *", "2026-11-22T05:05:00Z", False),
+        ("25 3 * * 0", "5 * * * *", "2026-11-23T04:05:00Z", False),
+        ("5 4 * * 0", "5 * * * *", "2026-11-22T04:05:00Z", True),
+        ("5 4 * * 0", "5 * * * *", "2026-11-22T05:05:00Z", False),
+        ("7 days", "15 minutes", "2026-11-26T00:10:00Z", True),
+        ("7 days", "15 minutes", "2026-11-26T00:15:00Z", False),
+        ("@weekly", "30 minutes", "2026-11-22T00:20:00Z", True),
+        ("@weekly", "30 minutes", "2026-11-22T00:40:00Z", False),
+        ("1 day", "@hourly", "2026-11-22T00:00:00Z", True),
+        ("1 day", "@hourly", "2026-11-22T01:00:00Z", False),
+        ("none", "5 * * * *", "2026-11-22T04:05:00Z", False),
+        ("25 3 * * 0", "none", "2026-11-24T03:25:00Z", True),
+    ],
+)
+def test_the_rare_schedule_has_its_turn_once_a_tick(rare: str, often: str, at: str, turn: bool) -> None:
+    assert is_turn_of(rare, often, parse_iso(at)) is turn
+
+
+@given(st.integers(0, 400), st.sampled_from(["5 * * * *", "*/10 * * * *", "20 minutes"]))
+def test_no_tick_of_the_rare_schedule_is_lost_or_taken_twice(day: int, often: str) -> None:
+    start = DUE + timedelta(days=day)
+    step = timedelta(minutes={"5": 60, "*": 10, "2": 20}[often[0]])
+    first = start.replace(minute=5) if often[0] == "5" else start.replace(minute=0)
+    ticks = [first + n * step for n in range(int(timedelta(days=1) / step))]
+    assert sum(is_turn_of("45 2 * * *", often, at) for at in ticks) == 1
+
+
+def test_a_scheduled_reconcile_in_its_turn_compares_everything(
+    asked: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "_skip_if_nothing_committed", lambda *_: None)
+    asked("scheduled")
+    assert steps.check_reconcile("flight_delays", "25 3 * * 0", "*/5 * * * *") == [
+        "--pipeline",
+        "flight_delays",
+        "--full",
+    ]
+    assert steps.check_reconcile("flight_delays", "25 4 * * 0", "*/5 * * * *") == ["--pipeline", "flight_delays"]
+    asked("manual")
+    assert steps.check_reconcile("flight_delays", "25 3 * * 0", "*/5 * * * *") == ["--pipeline", "flight_delays"]

@@ -58,7 +58,7 @@ class Run:
         task: Any = self.dag.get_task("compare")
         task.application_args = self.do("comparison_wanted", choice)
         arguments = task.arguments_of(self.context)
-        assert arguments[:2] == ["--version", choice["version"]]
+        assert arguments[:2] == ["--pipeline", choice["version"]]
         run = str(arguments[arguments.index("--run") + 1])
         store_comparison(
             self.world.new, self.world.parity(**found), run, by="airflow", now=AT + timedelta(minutes=minute)

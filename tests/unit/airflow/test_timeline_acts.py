@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rivertwice.airflow.operate_forms import check_form
+from rivertwice.airflow.forms import check_form
 from rivertwice.airflow.web_registry import Answer, Start, check_act, conf_of
 from rivertwice.airflow.web_timelines import TIMELINE_ACTS as ACTS
 from rivertwice.core.errors import RequestError
@@ -52,7 +52,7 @@ def test_what_may_change_served_rows_needs_the_typed_name() -> None:
 
 def test_a_value_may_have_any_characters_and_a_place_may_not() -> None:
     assert asked("dead.amend", place="2@117", value="{ $HOME }\n").fields["value"] == "{ $HOME }\n"
-    with pytest.raises(RequestError, match="is not what 'Place' takes"):
+    with pytest.raises(RequestError, match="write it as 2@117"):
         asked("dead.amend", place="2@x", value="{}")
     with pytest.raises(RequestError, match="at most 100000"):
         asked("dead.amend", place="2@117", value="x" * 100_001)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +15,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from homes.operations import Crash, die_around
 from homes.project import REPOSITORY
 from rivertwice.acts import World, find_act, parse_request
+from rivertwice.acts.job import run_stored
+from rivertwice.acts.project import ActingProject
 from rivertwice.airflow import operate
+from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
@@ -50,20 +52,9 @@ class Run:
         self.context["dag_run"].conf, self.context["params"] = conf, conf
 
 
-def job(name: str) -> ModuleType:
-    """Return the program of a Spark job, to be called in this process."""
-    spec = importlib.util.spec_from_file_location(f"job_{name}", REPOSITORY / "spark_jobs" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
-
-
 def do_job(request: str) -> int:
     """Run the Spark job of a request in this process; return its exit code."""
-    code: int = job("act").main(["--pipeline", "p", "--request", request])
-    return code
+    return run_stored(["--pipeline", "p", "--request", request])
 
 
 def events(settings: Settings) -> list[dict[str, Any]]:
@@ -167,7 +158,7 @@ def test_a_restore_that_was_given_up_is_not_begun_by_a_retry(
         ({"confirm": "q"}, "'q' was; nothing was done"),
         ({"confirm": "p", "savepoint": "../x"}, "is no savepoint id"),
         ({"confirm": "p", "planned": True, "savepoint": "sp-t1-3-00000003"}, "leave one of them out"),
-        ({"confirm": "p", "other": 1}, "takes no other"),
+        ({"confirm": "p", "other": 1}, "does not take 'other'"),
         ({"confirm": "p", "savepoint": "sp-t1-3-00000003"}, "does not exist"),
     ],
 )
@@ -293,3 +284,23 @@ def test_an_amended_value_is_in_no_argument_and_no_result(
 
 def test_the_jobs_lie_where_airflow_finds_them() -> None:
     assert all(Path(REPOSITORY / "spark_jobs" / f"{name}.py").is_file() for name in ("act", "prove"))
+
+
+def test_a_python_program_plans_and_does_the_same(world: Any) -> None:
+    settings, home, taken, _ = world
+    project = ActingProject(settings)
+    shown = project.plan(RESTORE, "p", savepoint=taken.id)
+    assert f"savepoint: {taken.id} (proved)" in shown.lines()
+    assert head(home) == "t1"
+    said: list[str] = []
+    assert project.act(RESTORE, "p", savepoint=taken.id, by="a program", progress=said.append)["head"] == "t2"
+    assert said
+    assert project.act("savepoint.pin", "p", savepoint=taken.id)["pinned"]
+    for act, pipeline, says in (("drop", "p", "is not one of reconcile"), ("savepoint.pin", "q", "q")):
+        with pytest.raises(RequestError, match=says):
+            project.act(act, pipeline, savepoint=taken.id)
+
+
+def test_a_request_of_a_program_is_checked_before_anything_is_read(world: Any) -> None:
+    with pytest.raises(RequestError, match="does not take 'now'"):
+        ActingProject(world[0]).act("reconcile", "p", now=True)

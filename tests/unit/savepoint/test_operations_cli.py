@@ -75,9 +75,11 @@ def test_a_planned_restore_by_its_option_replays_no_batch(planned_world, run):
     report = json.loads(done.stdout)
     assert (report["forked_at"], report["replayed"], head(home)) == (6, 0, "t2")
     assert report["savepoint"] != taken.id
-    for others in ((taken.id,), ("--from-beginning",), ("--abandon",)):
+    for others in ((taken.id,), ("--from-beginning",)):
         refused = run("savepoint", "restore", "p", "--planned", "--yes", *others)
-        assert (refused.exit_code, "takes a savepoint itself" in refused.output) == (2, True)
+        assert (refused.exit_code, "takes a savepoint itself" in refused.output) == (1, True)
+    refused = run("savepoint", "restore", "p", "--planned", "--yes", "--abandon")
+    assert (refused.exit_code, "leave everything else out" in refused.output) == (2, True)
 
 
 def test_a_restore_that_would_be_refused_says_why_and_exits_1(world, run):
@@ -98,7 +100,7 @@ def test_a_restore_that_was_cut_off_shows_what_is_done_again(world, run, monkeyp
     plan = json.loads(run("savepoint", "restore", "p", "--dry-run", output="json").stdout)
     assert plan["resumes"].startswith("restore-")
     assert [step["state"] for step in plan["steps"]] == [*["done, and done again"] * 4, *["to do"] * 3]
-    assert "was cut off and is resumed" in run("savepoint", "restore", "p", "--dry-run").output
+    assert "was interrupted and is resumed" in run("savepoint", "restore", "p", "--dry-run").output
 
 
 def test_a_fall_back_is_shown_before_anything_is_broken(world, run):

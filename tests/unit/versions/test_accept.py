@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from homes.backfill import HOUR, NOW, make_home
 from homes.project import replace_text
 from homes.versions import AT, MORE, OTHER_KEY, TWO_HOURS, Change, World, edit_files
+from rivertwice.acts import version
 from rivertwice.cli.main import cli
 from rivertwice.core.instants import from_ms
 from rivertwice.core.settings import Settings
@@ -24,6 +25,7 @@ from rivertwice.storage.delta_counts import extent_of
 from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import Extent, read_versions
+from rivertwice.versions import serve
 from rivertwice.versions.accept import decide_unready
 from rivertwice.versions.comparisons import newest_comparison
 from rivertwice.versions.model import LOAD, RECONCILE, WAIT, ExcludedWindows, Proof
@@ -184,10 +186,8 @@ def test_an_acceptance_needs_a_reason(tmp_path: Path) -> None:
 
 
 def test_rows_that_can_be_compared_are_not_accepted_unseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rivertwice.cli import versions
-
     world = two_versions(tmp_path, MORE)
-    monkeypatch.setattr(versions, "_compared", lambda *_: world.parity())
+    monkeypatch.setattr(version, "find_parity", lambda *_: world.parity())
     refused = run(world.settings, *ACCEPT, "--yes")
     assert refused.exit_code == 1
     assert serving_by_stamp(world.old) == "p"
@@ -235,17 +235,15 @@ def test_a_version_that_has_not_caught_up_is_accepted_by_nobody(tmp_path: Path) 
 
 
 def test_a_reconcile_that_fails_between_the_question_and_the_commit_prevents_the_switch(tmp_path: Path) -> None:
-    from rivertwice.cli import versions
-
     world = two_versions(tmp_path)
-    real = versions._serve_different
+    real = serve.serve_version
 
-    def meanwhile(*arguments: Any) -> None:
+    def meanwhile(*arguments: Any, **named: Any) -> Any:
         world.emit(world.new, range(10, 11), world.bundle, 100)
         world.reconciled("p", read=400)
-        real(*arguments)
+        return real(*arguments, **named)
 
-    with mock.patch.object(versions, "_serve_different", meanwhile):
+    with mock.patch.object(serve, "serve_version", meanwhile):
         refused = run(world.settings, *ACCEPT, "--yes")
     assert refused.exit_code == 1
     assert "p@v2 has not read 290 records" in refused.output

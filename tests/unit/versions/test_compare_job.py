@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import runpy
-from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from homes.versions import AT, World
+from rivertwice.acts.job import run_job
 from rivertwice.versions.comparisons import find_comparison, store_comparison
 
-JOB = Path(__file__).parents[3] / "spark_jobs" / "compare.py"
-Main = Callable[[list[str]], int]
 
-
-@pytest.fixture(scope="module")
-def main() -> Main:
-    return cast(Main, runpy.run_path(str(JOB))["main"])
+def main(arguments: list[str]) -> int:
+    return run_job("version.compare", arguments)
 
 
 @pytest.fixture
@@ -32,35 +26,31 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--version", "../p", "--run", "a"], "cannot name a pipeline"),
-        (["--version", "p@v2", "--run", "x' OR 1=1"], "cannot name a comparison"),
+        (["--pipeline", "../p", "--run", "a"], "cannot name a pipeline"),
+        (["--pipeline", "p@v2", "--run", "x' OR 1=1"], "cannot name a comparison"),
     ],
 )
-def test_a_bad_request_is_refused(
-    arguments: list[str], said: str, main: Main, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_request_is_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert said in capsys.readouterr().err
 
 
-def test_a_comparison_without_proofs_is_stored_and_starts_no_spark(world: World, main: Main) -> None:
-    assert main(["--version", "p@v2", "--run", "pc-1", "--by", "airflow"]) == 0
+def test_a_comparison_without_proofs_is_stored_and_starts_no_spark(world: World) -> None:
+    assert main(["--pipeline", "p@v2", "--run", "pc-1", "--by", "airflow"]) == 0
     stored = find_comparison(world.new, "pc-1")
     assert stored is not None
     assert stored.by == "airflow"
     assert stored.reasons[0] == "no reconcile has proved what p serves; run `rivertwice reconcile p`"
 
 
-def test_a_run_of_the_same_name_is_not_compared_again(world: World, main: Main) -> None:
+def test_a_run_of_the_same_name_is_not_compared_again(world: World) -> None:
     store_comparison(world.new, world.parity(), "pc-1", by="test", now=AT)
-    assert main(["--version", "p@v2", "--run", "pc-1"]) == 0
+    assert main(["--pipeline", "p@v2", "--run", "pc-1"]) == 0
     stored = find_comparison(world.new, "pc-1")
     assert stored is not None
     assert stored.passed
 
 
-def test_an_unknown_version_is_one_line_with_its_reason(
-    world: World, main: Main, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["--version", "p@v5", "--run", "pc-1"]) == 1
+def test_an_unknown_version_is_one_line_with_its_reason(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--pipeline", "p@v5", "--run", "pc-1"]) == 1
     assert capsys.readouterr().err.startswith("request: p@v5 is no version of p")

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from homes.versions import AT, GONE, World
-from rivertwice.cli import versions
+from rivertwice.acts import version
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import LostRaceError, RequestError
 from rivertwice.core.homes import PipelineHome
@@ -196,7 +196,7 @@ def test_windows_that_would_be_served_no_more_refuse_a_switch(world: World, monk
     write_intent(world.new, "stopped", "test", AT)
     write_intent(world.old, "stopped", "test", AT)
     world.seal("r1")
-    monkeypatch.setattr(versions, "_compared", lambda *_: world.parity(left_out=(GONE,)))
+    monkeypatch.setattr(version, "find_parity", lambda *_: world.parity(left_out=(GONE,)))
     refused = run(world, "p@v2", "--yes")
     assert refused.exit_code == 1
     assert "windows of p@v2 could not be compared: 3 before" in refused.output
@@ -219,7 +219,7 @@ def test_a_version_without_a_cause_for_each_difference_does_not_serve(
     for home in (world.old, world.new):
         write_intent(home, "stopped", "test", AT)
     parity = world.parity(reasons=("1 rows differ without a cause",))
-    monkeypatch.setattr(versions, "_compared", lambda *_: parity)
+    monkeypatch.setattr(version, "find_parity", lambda *_: parity)
     refused = run(world, "p@v2", "--yes")
     assert refused.exit_code == 3
     assert "refused  1 rows differ without a cause" in refused.output

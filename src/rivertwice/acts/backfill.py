@@ -1,0 +1,124 @@
+"""Backfill: closed windows are computed again from the log, audited, and published in one commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from rivertwice.acts.act import Act, Plan, RangeRequest, World
+from rivertwice.acts.forms import NOT_IN_FORMS
+
+if TYPE_CHECKING:
+    from rivertwice.backfill.model import BackfillPlan
+    from rivertwice.engine.session import SparkOnDemand
+
+STALE, RANGE, LATE = "stale", "range", "late"
+_TAKES = {STALE: "from the newest reconcile", LATE: "from the late queue"}
+
+
+class RecomputeRequest(RangeRequest):
+    """A request to compute windows again and publish them."""
+
+    scope: Literal["stale", "range", "late"] = Field(
+        "stale",
+        title="Scope",
+        description="stale: the windows of which the newest reconcile found late records in what is served. "
+        "range: the windows between From and To. late: those of the late queue that are due.",
+    )
+    id: str | None = Field(
+        None,
+        description="Run a stored plan; one that was interrupted continues where it stopped.",
+        json_schema_extra={NOT_IN_FORMS: True},
+    )
+    publish: bool = Field(True, description="False: stop after the audit.", json_schema_extra={NOT_IN_FORMS: True})
+    accept_quality: str = Field(
+        "",
+        description="Publish it although a critical expectation of its suite fails; why. It is recorded.",
+        json_schema_extra={NOT_IN_FORMS: True},
+    )
+
+    @model_validator(mode="after")
+    def _scope_fits(self) -> Self:
+        if self.scope == RANGE and self.start is None:
+            message = "scope range has neither start nor end; give both, or ask for scope stale"
+            raise ValueError(message)
+        if self.scope != RANGE and self.start is not None:
+            message = f"scope {self.scope} takes its windows {_TAKES[self.scope]}, but a range is given too; leave one of them out"
+            raise ValueError(message)
+        return self
+
+
+def _plan(world: World, request: RecomputeRequest) -> Plan:
+    """Plan the windows; what Spark alone knows (sessions) is asked of Spark."""
+    from rivertwice.engine.session import spark_on_demand
+
+    with spark_on_demand(world.settings, f"rivertwice-backfill-{request.pipeline}") as spark:
+        return _plan_with(world, request, spark)
+
+
+def _plan_with(world: World, request: RecomputeRequest, spark: SparkOnDemand) -> Plan:
+    from rivertwice.backfill.model import BackfillRequest
+    from rivertwice.backfill.plan import explain_plan
+    from rivertwice.backfill.prepare import make_plan
+    from rivertwice.backfill.store import load_plan
+    from rivertwice.core.errors import NothingStaleError
+
+    if request.id is not None:
+        made = load_plan(world.settings.pipeline(request.pipeline), request.id)
+    else:
+        late_at = world.asked_at if request.scope == LATE else None
+        asked = BackfillRequest(request.pipeline, request.range, request.reason or "manual", late_at)
+        try:
+            made = make_plan(world.settings, asked, spark)
+        except NothingStaleError as nothing:
+            return Plan(None, nothing=str(nothing))
+    return Plan(made, text=explain_plan(made))
+
+
+def _apply(world: World, request: RecomputeRequest) -> dict[str, Any]:
+    """Save the plan, compute and audit it, and publish it."""
+    from rivertwice.backfill.audit import audit_backfill
+    from rivertwice.backfill.compute import compute_backfill
+    from rivertwice.backfill.publish import publish_backfill
+    from rivertwice.backfill.store import save_plan
+    from rivertwice.core.plain import to_plain
+    from rivertwice.engine.session import spark_on_demand
+
+    settings, name = world.settings, request.pipeline
+    with spark_on_demand(settings, f"rivertwice-backfill-{name}") as spark:
+        plan = world.planned or _plan_with(world, request, spark)
+        if plan.nothing is not None:
+            return {"backfill": None, "windows": 0, "nothing": plan.nothing}
+        chosen: BackfillPlan = plan.value
+        spark.expect(records=chosen.records)
+        if request.id is None:
+            chosen = save_plan(settings.pipeline(name), chosen)
+        for line in plan.text.splitlines():
+            world.progress(line)
+        compute_backfill(spark(), settings, chosen, world.progress)
+        world.progress("audit ...")
+        report = audit_backfill(settings, chosen, spark, accepted=request.accept_quality)
+    for check in report.checks:
+        if check.name == "quality":
+            world.progress(f"quality: {check.detail}")
+    entry = publish_backfill(settings, chosen) if request.publish else None
+    return {
+        "backfill": chosen.id,
+        "windows": chosen.windows,
+        "audit": to_plain(report),
+        "sequence": getattr(entry, "seq", None),
+    }
+
+
+BACKFILL = Act(
+    "backfill",
+    "Run the backfill",
+    "The windows are computed again from the log, audited and published; what they serve may change.",
+    RecomputeRequest,
+    _plan,
+    _apply,
+    needs_spark=True,
+    confirm="served rows may change",
+    dag="backfill",
+)

@@ -1,0 +1,88 @@
+"""An act as a process: `spark-submit spark_jobs/reconcile.py --pipeline NAME ...`. Its arguments are the fields of the act's request.
+
+Exit codes: 0 done, and what was found is data; 1 it could not be done; 2 the request was refused; 3 a replay disagreed; 75 it could
+not be done now, and may be tried again. The last line on stderr says why, as `REASON: message`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rivertwice.acts.act import Result, World
+from rivertwice.acts.catalogue import do_stored, find_act
+from rivertwice.acts.forms import FormField, fields_of, parse_request
+from rivertwice.core.errors import ConfigError, ReplayMismatchError, RequestError, RivertwiceError
+from rivertwice.core.homes import require_pipeline
+from rivertwice.core.instants import utc_now
+from rivertwice.core.settings import Settings
+
+FAILED, REFUSED, DISAGREED, LATER = 1, 2, 3, 75
+
+
+def run_job(act: str, argv: Sequence[str] | None = None) -> int:
+    """Do an act and return the exit code of its process."""
+    chosen = find_act(act)
+    parser = argparse.ArgumentParser(prog=act, description=chosen.says)
+    parser.add_argument("--pipeline", required=True, help="name of the pipeline, or of a version of it")
+    parser.add_argument("--by", default="spark_jobs", help="who asks, for records")
+    parser.add_argument("--reason", default="", help="why; kept with what comes out")
+    for field in fields_of(chosen.request, hidden=True):
+        _add(parser, field)
+    given = vars(parser.parse_args(argv))
+    by = given.pop("by")
+    try:
+        name = require_pipeline(given.pop("pipeline"))
+        request = parse_request(chosen, given, name)
+    except (RequestError, ConfigError) as error:
+        sys.stderr.write(f"refused: {error}\n")
+        return REFUSED
+    return _end(lambda: chosen.apply(World(Settings.from_env(), by, utc_now(), progress=_say), request))
+
+
+def run_stored(argv: Sequence[str] | None = None) -> int:
+    """Do an act that was asked for and stored, once however often it is repeated; return the exit code of its process."""
+    parser = argparse.ArgumentParser(prog="act", description="Do an act that was asked for and stored.")
+    parser.add_argument("--pipeline", required=True, help="name of the pipeline")
+    parser.add_argument("--request", required=True, help="id of the stored request")
+    given = parser.parse_args(argv)
+
+    def do() -> Result:
+        done = do_stored(Settings.from_env(), given.pipeline, given.request, _say)
+        _say(str(dict(done)))
+        return done
+
+    return _end(do)
+
+
+def _end(work: Callable[[], Result]) -> int:
+    """Do the work of a process; say why it could not be done, and return the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    try:
+        done = work()
+    except RivertwiceError as error:
+        sys.stderr.write(f"{error.reason}: {error}\n")
+        if isinstance(error, ReplayMismatchError):
+            return DISAGREED
+        return LATER if error.retryable else FAILED
+    return 0 if done.get("proved") is not False else FAILED
+
+
+def _add(parser: argparse.ArgumentParser, field: FormField) -> None:
+    options: dict[str, Any] = {"dest": field.name, "help": field.description, "default": None}
+    if field.is_flag:
+        options["action"] = "store_false" if field.default is True else "store_true"
+    elif field.schema["type"] in ("integer", "number"):
+        options["type"] = int if field.schema["type"] == "integer" else float
+    if field.choices:
+        options["choices"] = field.choices
+    parser.add_argument(field.option, **options)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

@@ -1,0 +1,90 @@
+"""Upgrade: a stream continues with its changed definition, from the state that the old one left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from rivertwice.acts.act import Act, Plan, Request, Row, World
+from rivertwice.acts.restore import describe_base
+from rivertwice.acts.savepoint import ID_FIELD, SavepointId
+
+_WAYS = {
+    "same": "nothing that matters changed",
+    "resume": "continues from the old definition's state",
+    "refused": "cannot continue from the old definition's state",
+}
+
+
+class UpgradeRequest(Request):
+    """A request to continue with the changed definition."""
+
+    savepoint: SavepointId | None = Field(
+        None,
+        description="Build on this proved savepoint and replay what followed, instead of taking one now.",
+        **ID_FIELD,
+    )
+    unproved: bool = Field(
+        False, title="Accept an unproved one", description="Accept a savepoint that was taken and never proved."
+    )
+
+
+def _plan(world: World, request: UpgradeRequest) -> Plan:
+    from rivertwice.savepoint.operations.upgrade import show_upgrade
+
+    shown = show_upgrade(world.settings, request.pipeline, request.savepoint, unproved=request.unproved)
+    refusals = () if shown.refusal is None else (shown.refusal,)
+    return Plan(shown, _rows(shown), shown.steps, None, refusals, shown.resumes, changes=_changes(shown))
+
+
+def _apply(world: World, request: UpgradeRequest) -> dict[str, Any]:
+    from rivertwice.core.plain import to_plain
+    from rivertwice.savepoint.operations.upgrade import upgrade_stream
+
+    done = upgrade_stream(
+        world.settings, request.pipeline, request.savepoint, unproved=request.unproved, progress=world.progress
+    )
+    return {**to_plain(done.restore), "bundle": done.bundle, "changed": list(done.changed)}
+
+
+def _rows(shown: Any) -> list[Row]:
+    return [
+        ("definition", f"bundle {shown.old_bundle[:12]} to {shown.new_bundle[:12]}: {_WAYS[shown.way]}"),
+        ("state", _describe_state(shown)),
+        ("new timeline", f"leaves {shown.timeline} after its last batch, now {shown.batch}"),
+        ("built on", describe_base(shown.savepoint, shown.origin)),
+        ("replayed and compared", f"{shown.replay} recorded batches"),
+        ("served", f"as now; {shown.publications} publications stay served"),
+    ]
+
+
+def _describe_state(shown: Any) -> str:
+    """Return what happens to the state's layout."""
+    kept = f"; {shown.kept}" if shown.kept else ""
+    if shown.partitions is None:
+        return f"laid out as now{kept}"
+    before, after = shown.partitions
+    return f"rewritten from {before} to {after} partitions by Spark, equal otherwise{kept}"
+
+
+def _changes(shown: Any) -> list[tuple[str, ...]]:
+    """Return what changed of the definition: component, old, new, and what happens to the state."""
+    from rivertwice.savepoint.operations.upgrade import describe_change
+
+    return [
+        (*describe_change(change), shown.obstacles.get(change.component, "carried over")) for change in shown.changes
+    ]
+
+
+UPGRADE = Act(
+    "upgrade",
+    "Upgrade",
+    "The stream drains and continues with its changed definition on a new timeline. What is served stays as it is.",
+    UpgradeRequest,
+    _plan,
+    _apply,
+    needs_spark=True,
+    confirm="the head moves to a new timeline with the changed definition",
+    dag="",
+)
