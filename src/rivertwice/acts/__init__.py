@@ -1,6 +1,6 @@
 """What a person may ask for: one module for each act, the same through every door (command line, Airflow, page, job, Python)."""
 
-from rivertwice.acts.act import Act, Plan, Request, Result, World
+from rivertwice.acts.act import Act, Plan, Request, World
 from rivertwice.acts.catalogue import ACTS, OF_DAG, OPERATED, do_stored, find_act
 from rivertwice.acts.forms import FormField, fields_of, parse_form, parse_request
 
@@ -12,7 +12,6 @@ __all__ = [
     "FormField",
     "Plan",
     "Request",
-    "Result",
     "World",
     "do_stored",
     "fields_of",

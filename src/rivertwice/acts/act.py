@@ -45,7 +45,6 @@ OPERATE = "operate"
 
 Reason = Annotated[str, Field(pattern=REASON_PATTERN, max_length=REASON_LENGTH)]
 Row = tuple[str, Any]
-Result = Mapping[str, Any]
 
 
 class Request(BaseModel):
@@ -114,6 +113,7 @@ class RangeRequest(Request):
 
 
 R = TypeVar("R", bound=Request)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Act(Generic[R]):
+class Act(Generic[R, T]):
     """One thing that a person may ask for.
 
     Attributes:
@@ -185,7 +185,7 @@ class Act(Generic[R]):
         says: what happens, in a sentence.
         request: what is asked for.
         plan: reads and decides; raises RequestError if the request names what does not exist.
-        apply: does it, and returns what came of it. Done again by the same request, it changes nothing more.
+        apply: does it, and returns what came of it, a dataclass. Done again by the same request, it changes nothing more.
         needs_spark: whether it runs in a Spark job.
         confirm: why the pipeline's name has to be typed first; "": it has not.
         wants_reason: whether the request must have a reason.
@@ -198,7 +198,7 @@ class Act(Generic[R]):
     says: str
     request: type[R]
     plan: Callable[[World, R], Plan]
-    apply: Callable[[World, R], Result]
+    apply: Callable[[World, R], T]
     needs_spark: bool = False
     confirm: str = ""
     wants_reason: bool = False

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from rivertwice.acts.act import Act, Plan, Request, World
 from rivertwice.acts.forms import NOT_IN_FORMS
+
+if TYPE_CHECKING:
+    from rivertwice.log.archive import ArchiveReport
 
 
 class ArchiveRequest(Request):
@@ -27,9 +30,8 @@ def _plan(world: World, request: ArchiveRequest) -> Plan:
     return Plan({"topics": topics}, [("topics", ", ".join(topics))])
 
 
-def _apply(world: World, request: ArchiveRequest) -> dict[str, Any]:
+def _apply(world: World, request: ArchiveRequest) -> dict[str, ArchiveReport]:
     """Copy the new records; return the report of each topic."""
-    from rivertwice.core.plain import to_plain
     from rivertwice.definition.definition import load_definition
     from rivertwice.engine.session import spark_on_demand
     from rivertwice.log.archive import extend_archive
@@ -40,9 +42,7 @@ def _apply(world: World, request: ArchiveRequest) -> dict[str, Any]:
     definition = load_definition(settings.definition_folder(name))
     with spark_on_demand(settings, f"rivertwice-archive-{name}", quick=True) as spark:
         return {
-            topic: to_plain(
-                extend_archive(spark(), settings, topic, progress=world.progress, accept_hole=request.accept_hole)
-            )
+            topic: extend_archive(spark(), settings, topic, progress=world.progress, accept_hole=request.accept_hole)
             for topic in definition.topics
         }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -10,11 +11,31 @@ from rivertwice.acts.act import Act, Plan, RangeRequest, World
 from rivertwice.acts.forms import NOT_IN_FORMS
 
 if TYPE_CHECKING:
+    from rivertwice.backfill.audit import AuditReport
     from rivertwice.backfill.model import BackfillPlan
     from rivertwice.engine.session import SparkOnDemand
 
 STALE, RANGE, LATE = "stale", "range", "late"
 _TAKES = {STALE: "from the newest reconcile", LATE: "from the late queue"}
+
+
+@dataclass(frozen=True)
+class BackfillOutcome:
+    """What came of a backfill.
+
+    Attributes:
+        backfill: its id; None: there was nothing to do.
+        windows: that were computed again.
+        audit: what its audit found.
+        sequence: number of its publication; None: it is not published.
+        nothing: why there was nothing to do.
+    """
+
+    backfill: str | None
+    windows: int
+    audit: AuditReport | None = None
+    sequence: int | None = None
+    nothing: str | None = None
 
 
 class RecomputeRequest(RangeRequest):
@@ -76,20 +97,19 @@ def _plan_with(world: World, request: RecomputeRequest, spark: SparkOnDemand) ->
     return Plan(made, text=explain_plan(made))
 
 
-def _apply(world: World, request: RecomputeRequest) -> dict[str, Any]:
+def _apply(world: World, request: RecomputeRequest) -> BackfillOutcome:
     """Save the plan, compute and audit it, and publish it."""
     from rivertwice.backfill.audit import audit_backfill
     from rivertwice.backfill.compute import compute_backfill
     from rivertwice.backfill.publish import publish_backfill
     from rivertwice.backfill.store import save_plan
-    from rivertwice.core.plain import to_plain
     from rivertwice.engine.session import spark_on_demand
 
     settings, name = world.settings, request.pipeline
     with spark_on_demand(settings, f"rivertwice-backfill-{name}") as spark:
         plan = world.planned or _plan_with(world, request, spark)
         if plan.nothing is not None:
-            return {"backfill": None, "windows": 0, "nothing": plan.nothing}
+            return BackfillOutcome(None, 0, nothing=plan.nothing)
         chosen: BackfillPlan = plan.value
         spark.expect(records=chosen.records)
         if request.id is None:
@@ -103,12 +123,7 @@ def _apply(world: World, request: RecomputeRequest) -> dict[str, Any]:
         if check.name == "quality":
             world.progress(f"quality: {check.detail}")
     entry = publish_backfill(settings, chosen) if request.publish else None
-    return {
-        "backfill": chosen.id,
-        "windows": chosen.windows,
-        "audit": to_plain(report),
-        "sequence": getattr(entry, "seq", None),
-    }
+    return BackfillOutcome(chosen.id, chosen.windows, report, None if entry is None else entry.seq)
 
 
 BACKFILL = Act(

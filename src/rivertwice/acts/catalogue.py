@@ -18,14 +18,15 @@ from rivertwice.acts import (
     upgrade,
     version,
 )
-from rivertwice.acts.act import OPERATE, Act, Result, World
+from rivertwice.acts.act import OPERATE, Act, World
 from rivertwice.acts.forms import parse_request
 from rivertwice.core.errors import RequestError
+from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Progress
 from rivertwice.timeline.requests import finish_request, forget_request, load_request
 
-ACTS: Mapping[str, Act[Any]] = {
+ACTS: Mapping[str, Act[Any, Any]] = {
     act.name: act
     for act in (
         reconcile.RECONCILE,
@@ -46,13 +47,13 @@ ACTS: Mapping[str, Act[Any]] = {
         operation.ABANDON,
     )
 }
-OPERATED: Mapping[str, Act[Any]] = {name: act for name, act in ACTS.items() if act.dag == OPERATE}
+OPERATED: Mapping[str, Act[Any, Any]] = {name: act for name, act in ACTS.items() if act.dag == OPERATE}
 """Those that the DAG `operate__P` does; each other one has its own DAG."""
-OF_DAG: Mapping[str, Act[Any]] = {act.dag: act for act in ACTS.values() if act.dag not in ("", OPERATE)}
+OF_DAG: Mapping[str, Act[Any, Any]] = {act.dag: act for act in ACTS.values() if act.dag not in ("", OPERATE)}
 """Verb of a DAG to the act that it does."""
 
 
-def find_act(name: object, among: Mapping[str, Act[Any]] = ACTS) -> Act[Any]:
+def find_act(name: object, among: Mapping[str, Act[Any, Any]] = ACTS) -> Act[Any, Any]:
     """Return the act of a name.
 
     Raises:
@@ -65,8 +66,8 @@ def find_act(name: object, among: Mapping[str, Act[Any]] = ACTS) -> Act[Any]:
     return found
 
 
-def do_stored(settings: Settings, pipeline: str, id_: str, progress: Progress) -> Result:
-    """Do a stored request once, however often it is asked for, and return its result.
+def do_stored(settings: Settings, pipeline: str, id_: str, progress: Progress) -> Mapping[str, Any]:
+    """Do a stored request once, however often it is asked for, and return its result as JSON can hold it.
 
     Raises:
         RequestError: it is refused, and removed; or nothing waits under the id.
@@ -84,12 +85,12 @@ def do_stored(settings: Settings, pipeline: str, id_: str, progress: Progress) -
         forget_request(home, id_)
         raise
     progress(f"{act.name} of {pipeline} by {stored.by} is done")
-    shown = _without_rows(result)
+    shown = _without_rows(to_plain(result))
     finish_request(home, id_, stored, shown)
     return shown
 
 
-def _without_rows(result: Result) -> Result:
+def _without_rows(result: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a result without the rows that a rewind has for examples: results are kept longer than rows."""
     compared = result.get("comparison")
     if not isinstance(compared, dict):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -9,7 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from rivertwice.acts.act import Act, Plan, Request, World
 from rivertwice.acts.forms import NOT_IN_FORMS
 from rivertwice.core.errors import RequestError
-from rivertwice.core.instants import to_iso, utc_now
+from rivertwice.core.instants import utc_now
 from rivertwice.timeline.dead_letters import Decision, is_amended, parse_place, select_discards
 
 PLACE_PATTERN = r"^([A-Za-z0-9._-]{1,249}/)?[0-9]{1,10}@[0-9]{1,19}$"
@@ -30,6 +32,33 @@ PLACE_FIELD: dict[str, Any] = {
     "description": "Of a dead letter: PARTITION@OFFSET, or TOPIC/PARTITION@OFFSET.",
     "examples": ["2@117"],
 }
+
+
+@dataclass(frozen=True)
+class AmendOutcome:
+    """What came of an amendment. Not the value: a job writes what came of it into its log.
+
+    Attributes:
+        place: of the record.
+        applies: whether the next backfill of its window counts it; else it is recorded and counted only.
+        seq: number of the decision; None: the same request made it before.
+        kind, by, why, created_at: of the decision.
+    """
+
+    place: str
+    applies: bool
+    seq: int | None = None
+    kind: str = ""
+    by: str = ""
+    why: str = ""
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class DiscardOutcome:
+    """How many dead letters were left out for good."""
+
+    discarded: int
 
 
 class AmendRequest(Request):
@@ -82,7 +111,7 @@ def _plan_amend(world: World, request: AmendRequest) -> Plan:
     return Plan({"place": letter.place, "state": letter.state, "reason": letter.reason}, rows)
 
 
-def _amend(world: World, request: AmendRequest) -> dict[str, Any]:
+def _amend(world: World, request: AmendRequest) -> AmendOutcome:
     from rivertwice.definition.definition import load_definition
     from rivertwice.engine.session import spark_on_demand
     from rivertwice.timeline.dead_cure import problem_with
@@ -96,7 +125,7 @@ def _amend(world: World, request: AmendRequest) -> dict[str, Any]:
     applies = cure_applies(definition, letter.topic)
     if is_amended(letter, value, Decision(world.by, request.reason, world.asked_at)):
         world.progress(f"{letter.place} is amended already")
-        return {"place": letter.place, "seq": None, "applies": applies}
+        return AmendOutcome(letter.place, applies)
     world.progress("decoding ...")
     with spark_on_demand(settings.with_local_spark(), f"rivertwice-amend-{name}", quick=True) as spark:
         done = amend(
@@ -108,9 +137,7 @@ def _amend(world: World, request: AmendRequest) -> dict[str, Any]:
             by=world.by,
             now=utc_now(),
         )
-    # Not the value: a job writes what came of it into its log.
-    own = {"seq": done.seq, "kind": done.kind, "by": done.by, "why": done.why, "created_at": to_iso(done.created_at)}
-    return {"place": letter.place, **own, "applies": applies}
+    return AmendOutcome(letter.place, applies, done.seq, done.kind, done.by, done.why, done.created_at)
 
 
 def _plan_discard(world: World, request: DiscardRequest) -> Plan:
@@ -119,13 +146,13 @@ def _plan_discard(world: World, request: DiscardRequest) -> Plan:
     return Plan({"records": len(chosen)}, rows)
 
 
-def _discard(world: World, request: DiscardRequest) -> dict[str, Any]:
+def _discard(world: World, request: DiscardRequest) -> DiscardOutcome:
     from rivertwice.timeline.dead_summary import discard
 
     left = _to_discard(world, request)
     home = world.settings.pipeline(request.pipeline)
     done = discard(home, left, why=request.reason, by=world.by, now=utc_now()) if left else []
-    return {"discarded": len(done)}
+    return DiscardOutcome(len(done))
 
 
 def _to_discard(world: World, request: DiscardRequest) -> list[Any]:

@@ -81,7 +81,7 @@ def fields_of(request: type[Request], *, hidden: bool = False) -> tuple[FormFiel
     return tuple(found)
 
 
-def parse_request(act: Act[R], values: Mapping[str, Any], pipeline: str, now: datetime | None = None) -> R:
+def parse_request(act: Act[R, Any], values: Mapping[str, Any], pipeline: str, now: datetime | None = None) -> R:
     """Return the checked request for an act.
 
     Args:
@@ -108,7 +108,7 @@ def parse_request(act: Act[R], values: Mapping[str, Any], pipeline: str, now: da
         raise RequestError(_explain(act, error)) from None
 
 
-def parse_form(act: Act[R], values: Mapping[str, Any], pipeline: str, now: datetime | None = None) -> R:
+def parse_form(act: Act[R, Any], values: Mapping[str, Any], pipeline: str, now: datetime | None = None) -> R:
     """Return the checked request for an act from a form, which lacks the fields that only commands and programs have.
 
     The arguments and errors are those of `parse_request`.
@@ -120,12 +120,12 @@ def parse_form(act: Act[R], values: Mapping[str, Any], pipeline: str, now: datet
     return parse_request(act, {name: value for name, value in values.items() if name in known}, pipeline, now)
 
 
-def _explain_unknown(act: Act[R], name: str) -> str:
+def _explain_unknown(act: Act[R, Any], name: str) -> str:
     known = ", ".join([*(each.name for each in fields_of(act.request)), "reason"])
     return f"{act.name} does not take {name[:60]!r}; leave it empty; it takes: {known}"
 
 
-def _explain(act: Act[R], error: ValidationError) -> str:
+def _explain(act: Act[R, Any], error: ValidationError) -> str:
     """Return the first thing that is wrong, and what to write instead."""
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else ""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rivertwice.acts.act import Result, World
+from rivertwice.acts.act import World
 from rivertwice.acts.catalogue import do_stored, find_act
 from rivertwice.acts.forms import FormField, fields_of, parse_request
 from rivertwice.core.errors import ConfigError, ReplayMismatchError, RequestError, RivertwiceError
@@ -50,7 +50,7 @@ def run_stored(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--request", required=True, help="id of the stored request")
     given = parser.parse_args(argv)
 
-    def do() -> Result:
+    def do() -> Any:
         done = do_stored(Settings.from_env(), given.pipeline, given.request, _say)
         _say(str(dict(done)))
         return done
@@ -58,7 +58,7 @@ def run_stored(argv: Sequence[str] | None = None) -> int:
     return _end(do)
 
 
-def _end(work: Callable[[], Result]) -> int:
+def _end(work: Callable[[], Any]) -> int:
     """Do the work of a process; say why it could not be done, and return the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -69,7 +69,8 @@ def _end(work: Callable[[], Result]) -> int:
         if isinstance(error, ReplayMismatchError):
             return DISAGREED
         return LATER if error.retryable else FAILED
-    return 0 if done.get("proved") is not False else FAILED
+    proved = done.get("proved") if isinstance(done, Mapping) else getattr(done, "proved", None)
+    return FAILED if proved is False else 0
 
 
 def _add(parser: argparse.ArgumentParser, field: FormField) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field
@@ -10,6 +11,29 @@ from rivertwice.acts.act import Act, Plan, Request, World
 from rivertwice.acts.forms import NOT_IN_FORMS
 from rivertwice.core.errors import RequestError
 from rivertwice.savepoint.operations.record import ABANDONED, DONE, Operation, read_operations
+
+
+@dataclass(frozen=True)
+class AbandonOutcome:
+    """What came of an abandoned operation.
+
+    Attributes:
+        operation: its id.
+        abandoned: true.
+        savepoint: that it was built on; this and what follows is None if it had been abandoned before.
+        stopped_after: the last step that was done.
+        head: the timeline that serves, as before the operation.
+        left: files that are left; none of them is served.
+        running: whether the stream is to run again.
+    """
+
+    operation: str
+    abandoned: bool = True
+    savepoint: str | None = None
+    stopped_after: str | None = None
+    head: str | None = None
+    left: tuple[str, ...] = ()
+    running: bool | None = None
 
 
 class AbandonRequest(Request):
@@ -33,16 +57,15 @@ def _plan(world: World, request: AbandonRequest) -> Plan:
     return Plan({"operation": found.id, "savepoint": found.savepoint, "stopped_after": stopped}, rows)
 
 
-def _apply(world: World, request: AbandonRequest) -> dict[str, Any]:
-    from rivertwice.core.plain import to_plain
+def _apply(world: World, request: AbandonRequest) -> AbandonOutcome:
     from rivertwice.savepoint.operations.effects import abandon_operation
     from rivertwice.savepoint.operations.steps import plan_of
 
     found = _interrupted(world, request)
     if found.step == ABANDONED:
-        return {"operation": found.id, "given_up": True}
+        return AbandonOutcome(found.id)
     report = abandon_operation(world.settings, request.pipeline, plan_of(found), progress=world.progress)
-    return {**to_plain(report), "given_up": True}
+    return AbandonOutcome(**vars(report))
 
 
 def _interrupted(world: World, request: AbandonRequest) -> Operation:

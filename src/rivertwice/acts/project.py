@@ -6,7 +6,7 @@ import getpass
 from pathlib import Path
 from typing import Any
 
-from rivertwice.acts.act import Act, Plan, Request, Result, World
+from rivertwice.acts.act import Act, Plan, Request, World
 from rivertwice.acts.catalogue import find_act
 from rivertwice.acts.forms import parse_request
 from rivertwice.core.errors import RequestError
@@ -34,8 +34,8 @@ class ActingProject(Project):
 
     def act(
         self, act: str, pipeline: str, *, by: str | None = None, progress: Progress = report_nothing, **fields: Any
-    ) -> Result:
-        """Do an act and return what came of it. Nobody is asked, as with `--yes`.
+    ) -> Any:
+        """Do an act and return what came of it, a dataclass. Nobody is asked, as with `--yes`.
 
         Args:
             act: its name.
@@ -55,7 +55,7 @@ class ActingProject(Project):
 
     def _prepare(
         self, act: str, pipeline: str, fields: dict[str, Any], by: str, progress: Progress
-    ) -> tuple[Act[Any], World, Request]:
+    ) -> tuple[Act[Any, Any], World, Request]:
         chosen, now = find_act(act), utc_now()
         self.settings.known_pipeline(pipeline)
         return chosen, World(self.settings, by, now, progress=progress), parse_request(chosen, fields, pipeline, now)

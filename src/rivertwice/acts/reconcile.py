@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -18,6 +19,19 @@ def _run_name(value: str) -> str:
         return require_name(value, "run")
     except ConfigError as error:
         raise ValueError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class ReconcileOutcome:
+    """What came of a reconcile.
+
+    Attributes:
+        stored: the run as it is stored.
+        alerts: kinds of the alerts that fire.
+    """
+
+    stored: Mapping[str, Any]
+    alerts: tuple[str, ...]
 
 
 class ReconcileRequest(RangeRequest):
@@ -60,7 +74,7 @@ def _plan(world: World, request: ReconcileRequest) -> Plan:
     return Plan({"records": records}, [("records to read again", records)])
 
 
-def _apply(world: World, request: ReconcileRequest) -> dict[str, Any]:
+def _apply(world: World, request: ReconcileRequest) -> ReconcileOutcome:
     """Compare, raise and end alerts, and return the stored run with the kinds of alerts that fire."""
     from rivertwice.core.instants import utc_now
     from rivertwice.core.plain import to_plain
@@ -93,7 +107,7 @@ def _apply(world: World, request: ReconcileRequest) -> dict[str, Any]:
     for alert in report.gate.alerts:
         world.progress(f"{alert.severity}: {alert.message}")
     alerts = [] if request.silent else _report_gate(world, name, stored, whole=request.start is None)
-    return {"reconcile": stored, "alerts": alerts}
+    return ReconcileOutcome(stored, tuple(alerts))
 
 
 def _report_gate(world: World, name: str, stored: Mapping[str, Any], *, whole: bool) -> list[str]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from rivertwice.acts.act import Act, Plan, Request, World
-from rivertwice.acts.backfill import BACKFILL, RecomputeRequest
+from rivertwice.acts.backfill import BACKFILL, BackfillOutcome, RecomputeRequest
 
 
 class RepairRequest(Request):
@@ -37,10 +36,10 @@ def _plan(world: World, request: RepairRequest) -> Plan:
     return Plan(plan, [("repair", describe(proposal))], text=explain(plan))
 
 
-def _apply(world: World, request: RepairRequest) -> dict[str, Any]:
+def _apply(world: World, request: RepairRequest) -> BackfillOutcome:
     plan = world.planned or _plan(world, request)
     backfill = RecomputeRequest(pipeline=request.pipeline, reason=request.reason)
-    return dict(BACKFILL.apply(replace(world, planned=plan), backfill))
+    return BACKFILL.apply(replace(world, planned=plan), backfill)
 
 
 REPAIR = Act(

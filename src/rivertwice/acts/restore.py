@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 from pydantic import Field, model_validator
@@ -10,6 +11,33 @@ from rivertwice.acts.act import Act, Plan, Row, World
 from rivertwice.acts.savepoint import BaseRequest
 from rivertwice.savepoint.manifest import RESTING
 from rivertwice.savepoint.operations.record import Restore, find_repeated, read_restores
+
+
+@dataclass(frozen=True)
+class OperationOutcome:
+    """What came of a restore.
+
+    Attributes:
+        operation: its id.
+        savepoint: that it began at; `beginning` or `checkpoint`: none that was there before.
+        timeline: the new head.
+        parent: the timeline that it forked from.
+        forked_at: last batch of the parent that counts.
+        replayed: recorded batches that were replayed with equal results.
+        resumed: whether it was interrupted before; None: it was done by an earlier try of the same request.
+        running: whether the stream is to run; None likewise.
+        head: the timeline that serves now.
+    """
+
+    operation: str
+    savepoint: str
+    timeline: str
+    parent: str
+    forked_at: int | None
+    replayed: int
+    resumed: bool | None = None
+    running: bool | None = None
+    head: str | None = None
 
 
 class RestoreRequest(BaseRequest):
@@ -48,8 +76,7 @@ def _plan(world: World, request: RestoreRequest) -> Plan:
     return Plan(shown, _rows(shown), shown.steps, _damage(shown), refusals, shown.resumes)
 
 
-def _apply(world: World, request: RestoreRequest) -> dict[str, Any]:
-    from rivertwice.core.plain import to_plain
+def _apply(world: World, request: RestoreRequest) -> OperationOutcome:
     from rivertwice.savepoint.operations.restore import restore_savepoint
     from rivertwice.timeline.sequence import head
 
@@ -59,17 +86,11 @@ def _apply(world: World, request: RestoreRequest) -> dict[str, Any]:
         report = restore_savepoint(
             world.settings, request.pipeline, request.base, unproved=request.unproved, progress=world.progress
         )
-        return {**to_plain(report), "head": head(home)}
+        return OperationOutcome(**vars(report), head=head(home))
     world.progress(f"{done.id} is done already: timeline {done.child}")
-    return {
-        "operation": done.id,
-        "savepoint": done.savepoint,
-        "timeline": done.child,
-        "parent": done.parent,
-        "forked_at": done.forked_at,
-        "replayed": done.replayed,
-        "head": head(home),
-    }
+    return OperationOutcome(
+        done.id, done.savepoint, done.child, done.parent, done.forked_at, done.replayed, head=head(home)
+    )
 
 
 def describe_base(savepoint: str | None, origin: str | None) -> str:

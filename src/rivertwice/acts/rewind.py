@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -11,7 +13,20 @@ from rivertwice.acts.savepoint import BaseRequest
 from rivertwice.log.addresses import Part, key_parts
 from rivertwice.savepoint.operations.record import Rewind, find_repeated, read_rewinds
 
+if TYPE_CHECKING:
+    from rivertwice.savepoint.operations.rewind import RewindReport
+
 UNKNOWN_LATE = "not known: no reconcile of this head yet"
+
+
+@dataclass(frozen=True)
+class RewindDone:
+    """A rewind that an earlier try of the same request had done: its id, the timeline, the head, and what was compared."""
+
+    operation: str
+    timeline: str
+    head: str
+    comparison: Mapping[str, Any]
 
 
 class RewindRequest(BaseRequest):
@@ -33,16 +48,15 @@ def _plan(world: World, request: RewindRequest) -> Plan:
     return Plan(value, _rows(shown), shown.steps, None, refusals, shown.resumes, reread)
 
 
-def _apply(world: World, request: RewindRequest) -> dict[str, Any]:
-    from rivertwice.core.plain import to_plain
+def _apply(world: World, request: RewindRequest) -> RewindReport | RewindDone:
     from rivertwice.savepoint.operations.rewind import rewind_stream
 
     home = world.settings.pipeline(request.pipeline)
     done = find_repeated(read_rewinds(home), Rewind, world.asked_at, base=request.base, resumes=world.resumes)
     if done is not None:
         world.progress(f"{done.id} is done already: timeline {done.child}")
-        return {"operation": done.id, "timeline": done.child, "head": done.child, "comparison": done.comparison or {}}
-    report = rewind_stream(
+        return RewindDone(done.id, done.child, done.child, done.comparison or {})
+    return rewind_stream(
         world.settings,
         request.pipeline,
         request.base,
@@ -50,7 +64,6 @@ def _apply(world: World, request: RewindRequest) -> dict[str, Any]:
         stop_before_head=request.stop_before_head,
         progress=world.progress,
     )
-    return dict(to_plain(report))
 
 
 def _reread(shown: Any) -> list[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -11,6 +12,9 @@ from rivertwice.acts.forms import NOT_IN_FORMS
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import utc_now
 from rivertwice.savepoint.manifest import BEGINNING, require_savepoint_id
+
+if TYPE_CHECKING:
+    from rivertwice.savepoint.proof import Proof
 
 
 def checked_id(value: str) -> str:
@@ -32,6 +36,15 @@ ID_FIELD: dict[str, Any] = {
     "json_schema_extra": {"pattern": r"^sp-[a-z0-9][a-z0-9_-]{0,63}-[0-9]{1,18}-[0-9a-f]{8}$"},
 }
 """What every form says of a field that takes a savepoint."""
+
+
+@dataclass(frozen=True)
+class SavepointState:
+    """A savepoint's id, its status (taken, proved, failed), and whether it is pinned."""
+
+    savepoint: str
+    status: str
+    pinned: bool
 
 
 class SavepointRequest(Request):
@@ -99,12 +112,12 @@ def _plan_take(world: World, request: TakeRequest) -> Plan:
     return Plan({"prove": request.prove}, rows)
 
 
-def _take(world: World, request: TakeRequest) -> dict[str, Any]:
+def _take(world: World, request: TakeRequest) -> SavepointState | Proof:
     from rivertwice.savepoint.take import take_savepoint
 
     taken = take_savepoint(world.settings, request.pipeline, now=utc_now(), reason=request.reason or "manual")
     if not request.prove:
-        return {"savepoint": taken.id, "status": taken.status, "proved": None}
+        return SavepointState(taken.id, taken.status, taken.pinned)
     return _prove(world, ProveRequest(pipeline=request.pipeline, savepoint=taken.id, reason=request.reason))
 
 
@@ -113,11 +126,10 @@ def _plan(world: World, request: SavepointRequest) -> Plan:
 
     item = load_savepoint(world.settings.pipeline(request.pipeline), request.savepoint)
     rows = [("savepoint", f"{item.id} ({item.status}{', pinned' if item.pinned else ''})")]
-    return Plan({"savepoint": item.id, "status": item.status, "pinned": item.pinned}, rows)
+    return Plan(SavepointState(item.id, item.status, item.pinned), rows)
 
 
-def _prove(world: World, request: ProveRequest) -> dict[str, Any]:
-    from rivertwice.core.plain import to_plain
+def _prove(world: World, request: ProveRequest) -> Proof:
     from rivertwice.savepoint.proof import ProofBudget
     from rivertwice.savepoint.prove import prove_rotation, prove_savepoint
 
@@ -125,21 +137,21 @@ def _prove(world: World, request: ProveRequest) -> dict[str, Any]:
     prove = prove_rotation if request.or_older else prove_savepoint
     done = prove(world.settings, request.pipeline, request.savepoint, budget=budget, progress=world.progress)
     proofs = done if isinstance(done, list) else [done]
-    return dict(to_plain(next((proof for proof in proofs if proof.proved), proofs[0])))
+    return next((proof for proof in proofs if proof.proved), proofs[0])
 
 
-def _pin(world: World, request: SavepointRequest) -> dict[str, Any]:
+def _pin(world: World, request: SavepointRequest) -> SavepointState:
     from rivertwice.savepoint.prune import pin_savepoint
 
     pinned = pin_savepoint(world.settings.pipeline(request.pipeline), request.savepoint, by=world.by, now=utc_now())
-    return {"savepoint": pinned.id, "status": pinned.status, "pinned": pinned.pinned}
+    return SavepointState(pinned.id, pinned.status, pinned.pinned)
 
 
-def _unpin(world: World, request: SavepointRequest) -> dict[str, Any]:
+def _unpin(world: World, request: SavepointRequest) -> SavepointState:
     from rivertwice.savepoint.prune import unpin_savepoint
 
     left = unpin_savepoint(world.settings.pipeline(request.pipeline), request.savepoint)
-    return {"savepoint": left.id, "status": left.status, "pinned": left.pinned}
+    return SavepointState(left.id, left.status, left.pinned)
 
 
 TAKE = Act(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
 
 from rivertwice.acts.act import Act, Plan, Request, Row, World
-from rivertwice.acts.restore import describe_base
+from rivertwice.acts.restore import OperationOutcome, describe_base
 from rivertwice.acts.savepoint import ID_FIELD, SavepointId
 
 _WAYS = {
@@ -15,6 +16,19 @@ _WAYS = {
     "resume": "continues from the old definition's state",
     "refused": "cannot continue from the old definition's state",
 }
+
+
+@dataclass(frozen=True)
+class UpgradeOutcome(OperationOutcome):
+    """What came of an upgrade.
+
+    Attributes:
+        bundle: the definition that runs now.
+        changed: components of the definition that changed.
+    """
+
+    bundle: str = ""
+    changed: tuple[str, ...] = ()
 
 
 class UpgradeRequest(Request):
@@ -38,14 +52,15 @@ def _plan(world: World, request: UpgradeRequest) -> Plan:
     return Plan(shown, _rows(shown), shown.steps, None, refusals, shown.resumes, changes=_changes(shown))
 
 
-def _apply(world: World, request: UpgradeRequest) -> dict[str, Any]:
-    from rivertwice.core.plain import to_plain
+def _apply(world: World, request: UpgradeRequest) -> UpgradeOutcome:
     from rivertwice.savepoint.operations.upgrade import upgrade_stream
+    from rivertwice.timeline.sequence import head
 
     done = upgrade_stream(
         world.settings, request.pipeline, request.savepoint, unproved=request.unproved, progress=world.progress
     )
-    return {**to_plain(done.restore), "bundle": done.bundle, "changed": list(done.changed)}
+    now = head(world.settings.pipeline(request.pipeline))
+    return UpgradeOutcome(**vars(done.restore), head=now, bundle=done.bundle, changed=tuple(done.changed))
 
 
 def _rows(shown: Any) -> list[Row]:

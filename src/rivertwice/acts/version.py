@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rivertwice.versions.accept import Exchange
     from rivertwice.versions.comparisons import StoredComparison
     from rivertwice.versions.model import ExcludedWindows, Parity
+    from rivertwice.versions.serve import Switched
     from rivertwice.versions.switching import Choice
 
 VERSION_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,63}(@v([2-9]|[1-9][0-9]{1,3}))?$"
@@ -66,6 +67,21 @@ class CompareRequest(Request):
         description="Maximum number of differing rows that are kept.",
         json_schema_extra={NOT_IN_FORMS: True},
     )
+
+
+@dataclass(frozen=True)
+class ComparisonOutcome:
+    """A stored comparison of versions.
+
+    Attributes:
+        run: its name.
+        passed: whether the version may serve.
+        parity: what differs, row by row; None: a comparison of this name was stored before.
+    """
+
+    run: str
+    passed: bool
+    parity: Parity | None
 
 
 @dataclass(frozen=True)
@@ -136,7 +152,7 @@ def _plan_compare(world: World, request: CompareRequest) -> Plan:
     return Plan({"records": records}, [("records of the version", records)])
 
 
-def _do_compare(world: World, request: CompareRequest) -> dict[str, Any]:
+def _do_compare(world: World, request: CompareRequest) -> ComparisonOutcome:
     from rivertwice.versions.comparisons import find_comparison
 
     home = world.settings.pipeline(request.pipeline)
@@ -148,7 +164,7 @@ def _do_compare(world: World, request: CompareRequest) -> dict[str, Any]:
     world.progress(f"comparison {stored.run} of {stored.version} with {stored.beside}: {stored.verdict}")
     for reason in stored.reasons:
         world.progress(f"refused: {reason}")
-    return {"run": stored.run, "passed": stored.passed, "parity": parity}
+    return ComparisonOutcome(stored.run, stored.passed, parity)
 
 
 def _refusals(found: SwitchPlan, request: SwitchRequest) -> list[str]:
@@ -177,10 +193,9 @@ def explain_left_out(name: str, left_out: Sequence[ExcludedWindows]) -> str:
     )
 
 
-def _apply(world: World, request: SwitchRequest) -> dict[str, Any]:
+def _apply(world: World, request: SwitchRequest) -> Switched:
     """Let the version serve, if nothing refuses it and the comparison still holds."""
     from rivertwice.core.instants import utc_now
-    from rivertwice.core.plain import to_plain
     from rivertwice.versions.accept import accept
     from rivertwice.versions.comparisons import require_valid
     from rivertwice.versions.serve import serve_version
@@ -193,7 +208,7 @@ def _apply(world: World, request: SwitchRequest) -> dict[str, Any]:
     stored = None
     if found.parity is not None and exchange is None:
         stored = keep_parity(world, found.parity)
-    done = serve_version(
+    return serve_version(
         settings,
         name,
         by=world.by,
@@ -205,7 +220,6 @@ def _apply(world: World, request: SwitchRequest) -> dict[str, Any]:
         else lambda: accept(settings, name, exchange.different, by=world.by, reason=request.reason, now=now),
         check=lambda: None if stored is None else require_valid(settings, stored),
     )
-    return dict(to_plain(done))
 
 
 COMPARE = Act(

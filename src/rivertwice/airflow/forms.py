@@ -35,7 +35,7 @@ MOVED = {
 class Form:
     """A checked request for an act; `dry_run`: only to show what it would do."""
 
-    act: Act[Any]
+    act: Act[Any, Any]
     request: Request
     dry_run: bool
 
@@ -81,7 +81,7 @@ def read_form(verb: str, values: Mapping[str, Any], pipeline: str | None, now: d
     return Form(act, request, dry_run)
 
 
-def params_of(act: Act[Any]) -> dict[str, Param]:
+def params_of(act: Act[Any, Any]) -> dict[str, Param]:
     """Return the form of a DAG that does one act."""
     fields = {field.name: _param(field) for field in fields_of(act.request)}
     return fields | {"reason": _reason()} | ({"dry_run": _dry_run("Plan and explain only.")} if act.dry_run else {})

@@ -161,7 +161,7 @@ _KINDS = {"savepoint": NAME, "version": NAME, "place": PLACE, "value": RECORD}
 
 
 def page_act(
-    act: acts.Act[Any],
+    act: acts.Act[Any, Any],
     fixed: Mapping[str, Any] | None = None,
     *,
     name: str = "",

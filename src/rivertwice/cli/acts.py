@@ -16,7 +16,7 @@ from rivertwice.cli.frame import Frame, as_table
 from rivertwice.core.instants import utc_now
 
 if TYPE_CHECKING:
-    from rivertwice.acts import Act, FormField, Plan, Request, Result, World
+    from rivertwice.acts import Act, FormField, Plan, Request, World
     from rivertwice.savepoint.operations.engine import ShownStep
 
 _Command = Callable[..., Any]
@@ -120,7 +120,7 @@ def do_act(
     consent: Consent,
     question: str,
     words: Callable[[Any], str],
-) -> Result | None:
+) -> Any:
     """Show what an act would do, and do it if that is wanted; return its result, None if it was not done.
 
     Args:
@@ -148,7 +148,7 @@ def do_act(
 
 def prepare_act(
     frame: Frame, act: str, name: str, asked: Mapping[str, Any], *, by: str | None = None
-) -> tuple[Act[Any], World, Request]:
+) -> tuple[Act[Any, Any], World, Request]:
     """Return an act, the world in which it is done, and its checked request.
 
     Raises:
@@ -167,7 +167,7 @@ def plan_act(frame: Frame, act: str, name: str, asked: Mapping[str, Any]) -> Pla
     return chosen.plan(world, request)
 
 
-def run_act(frame: Frame, act: str, name: str, asked: Mapping[str, Any]) -> Result:
+def run_act(frame: Frame, act: str, name: str, asked: Mapping[str, Any]) -> Any:
     """Do an act that asks nobody, and return its result."""
     chosen, world, request = prepare_act(frame, act, name, asked)
     return chosen.apply(world, request)

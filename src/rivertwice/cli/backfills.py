@@ -116,11 +116,12 @@ def run(frame: Frame, name: str, asked: dict[str, Any], consent: Consent, late: 
     shown = Preview(plan.value, plan.text)
     if is_asked and not consent.given(name, f"Publish {plan.value.windows} windows of {name}?", lambda: shown):
         return
-    done = dict(act.apply(replace(world, planned=plan), request))
-    is_published = done["sequence"] is not None
-    done["served"] = is_published and await_served(frame, name)
-    end = f"published as {done['sequence']}" if is_published else "audited, not published"
-    frame.emit(done, f"{done['backfill']}: {done['windows']} windows {end}")
+    done = act.apply(replace(world, planned=plan), request)
+    is_published = done.sequence is not None
+    value = {**to_plain(done), "served": is_published and await_served(frame, name)}
+    del value["nothing"]
+    end = f"published as {done.sequence}" if is_published else "audited, not published"
+    frame.emit(value, f"{done.backfill}: {done.windows} windows {end}")
 
 
 @backfill.command("list", epilog=example("rivertwice backfill list flight_delays"))

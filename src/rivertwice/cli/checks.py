@@ -41,7 +41,7 @@ def reconcile(frame: Frame, name: str, asked: dict[str, Any]) -> None:
     be compared. Warnings do not change the exit code.
     """
     done = run_act(frame, "reconcile", frame.known_pipeline(name), asked)
-    stored, told = dict(done["reconcile"]), _tell_alerts(frame, done["alerts"])
+    stored, told = dict(done.stored), _tell_alerts(frame, done.alerts)
     frame.emit(stored, lambda: "\n".join([summary_text(stored), *told]))
     if code := exit_code_of_gate(stored["gate"]):
         raise SystemExit(code)

@@ -169,11 +169,11 @@ def amend(frame: Frame, name: str, asked: dict[str, Any], file: Path | None, rea
     place = asked["place"]
     given = {"place": place, "data": data, "reason": named_reason(reason)}
     done = run_act(frame, "dead.amend", frame.known_pipeline(name), given)
-    if done["applies"]:
+    if done.applies:
         then = f"reconcile and backfill {name}, and what is served counts it"
     else:
         then = "recorded and counted only: no rule explains what it changes of sessions, folds and tables"
-    frame.emit(done, f"{place}: amended (number {done['seq']}); {then}")
+    frame.emit(done, f"{place}: amended (number {done.seq}); {then}")
 
 
 @dead.command(
@@ -193,4 +193,4 @@ def discard(frame: Frame, name: str, asked: dict[str, Any], reason: str | None) 
     With --kind all open ones of a kind. Each stays in the log and in the table.
     """
     done = run_act(frame, "dead.discard", frame.known_pipeline(name), {**asked, "reason": named_reason(reason)})
-    frame.emit(done, f"{name}: {done['discarded']} discarded")
+    frame.emit(done, f"{name}: {done.discarded} discarded")

@@ -327,8 +327,8 @@ def _in_words(item: Any) -> str:
     return "-" if item is None else str(item)
 
 
-def as_fields(value: Mapping[str, Any]) -> str:
-    """Return key and value per line; values within a value are named in words (`pid 12, cluster_id x`)."""
+def as_fields(value: Any) -> str:
+    """Return key and value of a mapping, or of a dataclass, per line; values within a value are named in words (`pid 12, cluster_id x`)."""
     plain = to_plain(value)
     width = max((len(key) for key in plain), default=0)
     shown = {key: _in_words(item) if isinstance(item, dict | list) else item for key, item in plain.items()}

@@ -12,6 +12,7 @@ from rivertwice.cli.acts import ActCommand, asks_for, describe_steps, do_act
 from rivertwice.cli.asking import Consent, Preview, asks_first
 from rivertwice.cli.frame import Frame, as_fields, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument
+from rivertwice.core.plain import to_plain
 from rivertwice.savepoint.manifest import BEGINNING, RESTING
 
 if TYPE_CHECKING:
@@ -89,8 +90,9 @@ def rewind(frame: Frame, name: str, asked: dict[str, Any], consent: Consent, aba
         frame.emit(done, lambda: describe_report(done))
 
 
-def describe_report(report: Mapping[str, Any]) -> str:
-    """Return an outcome for people."""
+def describe_report(done: Any) -> str:
+    """Return the outcome of a rewind for people."""
+    report = to_plain(done)
     comparison = dict(report["comparison"])
     examples = comparison.pop("examples", ())
     value = {key: item for key, item in report.items() if key != "comparison"}
@@ -189,7 +191,7 @@ def upgrade(
     question = f"Drain {name} and continue it with its new definition?"
     done = do_act(frame, "upgrade", name, asked, consent, question, lambda _: f"rivertwice upgrade {name}")
     if done is not None:
-        follows = _ROTATE if done["changed"] or done["resumed"] else _SAME_STATE
+        follows = _ROTATE if done.changed or done.resumed else _SAME_STATE
         frame.emit(done, lambda: f"{as_fields(done)}\n\n{follows.format(name=name)}")
 
 

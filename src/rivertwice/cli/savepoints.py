@@ -99,7 +99,7 @@ def prove(frame: Frame, name: str, asked: dict[str, Any]) -> None:
     """
     value = run_act(frame, "savepoint.prove", frame.known_pipeline(name), asked)
     frame.emit(value, lambda: as_fields(value))
-    if not value["proved"]:
+    if not value.proved:
         raise SystemExit(REFUSED)
 
 

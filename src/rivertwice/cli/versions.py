@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from rivertwice.versions.comparisons import StoredComparison
     from rivertwice.versions.model import Parity, Proof
     from rivertwice.versions.plan import VersionPlan
+    from rivertwice.versions.serve import Switched
 
 
 # Versions of a pipeline as text: a plan, a comparison. Pure.
@@ -232,8 +232,8 @@ def compare(frame: Frame, name: str, asked: dict[str, Any]) -> None:
     If the windows or the keys changed, no row has a counterpart: it says so at once and compares nothing.
     """
     done = run_act(frame, "version.compare", frame.known_pipeline(name), asked)
-    parity = done["parity"]
-    _emit_parity(frame, parity, done["run"])
+    parity = done.parity
+    _emit_parity(frame, parity, done.run)
     if not parity.passed:
         raise SystemExit(DEFECT)
 
@@ -303,13 +303,13 @@ def _switch_preview(found: SwitchPlan) -> Preview:
     return Preview(value, f"{text}{end}", nothing=before == name)
 
 
-def _switched_text(done: Mapping[str, Any]) -> str:
-    version, before = done["version"], done["before"]
-    if not done["changed"]:
+def _switched_text(done: Switched) -> str:
+    version, before = done.version, done.before
+    if not done.changed:
         return f"{version} serves already"
-    text = f"{version} serves now, {done['rows']} rows; {before} continues beside it, `rivertwice version serve {before}` goes back"
-    if done["not_counted"]:
-        text += f"; {done['not_counted']} publications of {before} since it began to serve do not count for {version}"
+    text = f"{version} serves now, {done.rows} rows; {before} continues beside it, `rivertwice version serve {before}` goes back"
+    if done.not_counted:
+        text += f"; {done.not_counted} publications of {before} since it began to serve do not count for {version}"
     return text
 
 

@@ -17,6 +17,7 @@ from homes.project import REPOSITORY
 from rivertwice.acts import World, find_act, parse_request
 from rivertwice.acts.job import run_stored
 from rivertwice.acts.project import ActingProject
+from rivertwice.acts.savepoint import SavepointState
 from rivertwice.airflow import operate
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
@@ -145,8 +146,8 @@ def test_a_restore_that_was_given_up_is_not_begun_by_a_retry(
     run.context["dag_run"].run_id = "manual__2"
     run.asks(act="operation.abandon", reason="another way")
     asked = operate.check("p")
-    assert operate.act("p", asked)["given_up"]
-    assert operate.act("p", asked)["given_up"]  # the retry of that
+    assert operate.act("p", asked)["abandoned"]
+    assert operate.act("p", asked)["abandoned"]  # the retry of that
     assert do_job(arguments) == 1
     assert (head(home), read_restores(home)[-1].step) == ("t1", record.ABANDONED)
 
@@ -232,7 +233,7 @@ def test_a_program_does_the_same(world: Any) -> None:
     asked = World(settings, "nightly job", utc_now())
     assert act.plan(asked, request).lines() == [f"savepoint: {taken.id} (proved)"]
     assert not list_savepoints(home)[0].pinned
-    assert act.apply(asked, request) == {"savepoint": taken.id, "status": "proved", "pinned": True}
+    assert act.apply(asked, request) == SavepointState(taken.id, "proved", pinned=True)
     assert list_savepoints(home)[0].pinned
 
 
@@ -293,9 +294,9 @@ def test_a_python_program_plans_and_does_the_same(world: Any) -> None:
     assert f"savepoint: {taken.id} (proved)" in shown.lines()
     assert head(home) == "t1"
     said: list[str] = []
-    assert project.act(RESTORE, "p", savepoint=taken.id, by="a program", progress=said.append)["head"] == "t2"
+    assert project.act(RESTORE, "p", savepoint=taken.id, by="a program", progress=said.append).head == "t2"
     assert said
-    assert project.act("savepoint.pin", "p", savepoint=taken.id)["pinned"]
+    assert project.act("savepoint.pin", "p", savepoint=taken.id).pinned
     for act, pipeline, says in (("drop", "p", "is not one of reconcile"), ("savepoint.pin", "q", "q")):
         with pytest.raises(RequestError, match=says):
             project.act(act, pipeline, savepoint=taken.id)
