@@ -80,7 +80,7 @@ def await_true(condition: Callable[[], bool], log: Path) -> None:
 
 
 def check(settings: Settings) -> dict[str, Any]:
-    done = invoke_warm(settings, "--output", "json", "fast", "check", NAME)
+    done = invoke_warm(settings, "--output", "json", "deliver", "check", "--fast", NAME)
     assert done.exit_code in (0, 3), done.output[-3000:]
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["exact"] is (done.exit_code == 0)

@@ -104,7 +104,9 @@ KINDS: Mapping[str, AlertKind] = {
         "the tables are right; the sink's readers lack the rows that its destination refused",
         ("deliver", "refused", PIPELINE),
     ),
-    "fast": AlertKind("the tables are right; the fast path's topic gets no rows", ("fast", "status", PIPELINE)),
+    "fast": AlertKind(
+        "the tables are right; the fast path's topic gets no rows", ("deliver", "status", "--fast", PIPELINE)
+    ),
     "backpressure": AlertKind(_DELAYED, _DIAGNOSE),
     "lag": AlertKind(_DELAYED, _DIAGNOSE),
     "latency": AlertKind(_DELAYED, _DIAGNOSE),

@@ -40,7 +40,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "stop": "streams:stop",
         "catch-up": "catch_up:catch_up",
         "deliver": "delivery:deliver",
-        "fast": "fast:fast",
     },
     "Results": {
         "show": "results:show",

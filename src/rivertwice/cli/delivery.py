@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rivertwice.cli.asking import changes_unasked
-from rivertwice.cli.frame import Frame, FriendlyGroup, as_table, example, pass_frame
+from rivertwice.cli.frame import Frame, FriendlyGroup, as_fields, as_table, example, pass_frame
 from rivertwice.cli.options import name_argument, named_reason, reason_option
+from rivertwice.core.plain import to_plain
 
 if TYPE_CHECKING:
     from rivertwice.definition.delivery_section import Delivery
@@ -126,13 +127,18 @@ def _place(done: object) -> str:
 
 @deliver.command(epilog=example("rivertwice deliver status", "rivertwice --output json deliver status flight_delays"))
 @name_argument(required=False)
+@click.option("--fast", is_flag=True, help="Of the fast path of NAME instead: whether it runs, and how far it is.")
 @pass_frame
-def status(frame: Frame, name: str | None) -> None:
+def status(frame: Frame, name: str | None, fast: bool) -> None:
     """Show how far each sink is, and what it waits for.
 
     It has the position, the batches that wait, the last error and the next attempt. Exit 3 while one fails, 1 if a definition cannot be loaded: what its sinks do is not shown.
     """
     from rivertwice.cli.frame import DEFECT, REFUSED
+
+    if fast:
+        _show_fast(frame, _required(name))
+        return
     from rivertwice.definition.definition import load_each
     from rivertwice.deliver.status import view_delivery
 
@@ -177,12 +183,18 @@ def status(frame: Frame, name: str | None) -> None:
 )
 @name_argument()
 @click.option("--sink", help="Only this sink; without it all of the definition.")
+@click.option("--fast", is_flag=True, help="What the fast path of NAME sent, with what a batch computes of the log.")
 @pass_frame
-def check(frame: Frame, name: str, sink: str | None) -> None:
+def check(frame: Frame, name: str, sink: str | None, fast: bool) -> None:
     """Compare what each sink holds with what is served at its position.
 
-    Every key and all values are compared, by hashes. Exit 3 if a sink differs, 1 if one could not be read.
+    Every key and all values are compared, by hashes. Exit 3 if a sink differs, 1 if one could not be read. With --fast the rows
+    of the fast path are compared as a set; one that was sent twice after a crash is counted and is not a difference: consumers
+    know it by its `record`.
     """
+    if fast:
+        _check_fast(frame, name)
+        return
     from dataclasses import asdict
 
     from rivertwice.cli.frame import DEFECT
@@ -321,3 +333,50 @@ def _sinks(frame: Frame, name: str) -> dict[str, Delivery]:
         message = f"{name} is a version, and sinks belong to its pipeline: they have the rows of whichever version serves; name {base_of(name)}"
         raise RequestError(message)
     return dict(sinks_of(frame.settings, name))
+
+
+# The fast path: rows of single records within milliseconds, which the agent sends while the stream is to run.
+
+
+def _required(name: str | None) -> str:
+    if name is None:
+        message = "--fast is about one pipeline; name it"
+        raise click.UsageError(message)
+    return name
+
+
+def _show_fast(frame: Frame, name: str) -> None:
+    """Show whether the fast path runs, since when it has its present meaning, and how far it has certainly come."""
+    from rivertwice.definition.definition import load_definition
+    from rivertwice.deliver.fast import committed_offsets, read_fast_owner, read_runs
+
+    home = frame.settings.pipeline(frame.known_pipeline(name))
+    owner, runs = read_fast_owner(home), read_runs(home)
+    topic = load_definition(frame.settings.definition_folder(name)).source[1].topic
+    value = {
+        "running": owner is not None,
+        "pid": owner and owner.pid,
+        "run": runs[-1].number if runs else None,
+        "since": runs[-1].at if runs else None,
+        "begins": runs[-1].begins if runs else None,
+        "committed": committed_offsets(home, topic),
+    }
+    frame.emit(value, lambda: as_fields(value))
+
+
+def _check_fast(frame: Frame, name: str) -> None:
+    """Compare what the fast path must have sent, computed from the log, with its topic, as a set.
+
+    Raises:
+        SystemExit: they differ.
+    """
+    from rivertwice.cli.frame import DEFECT
+    from rivertwice.deliver.fast_compare import compare_fast
+    from rivertwice.engine.session import spark_on_demand
+
+    with spark_on_demand(frame.settings, f"rivertwice-fast-check-{frame.known_pipeline(name)}") as spark:
+        report = compare_fast(spark(), frame.settings, name)
+    value = {**to_plain(report), "exact": report.exact}
+    frame.emit(value, lambda: as_fields(value))
+    if not report.exact:
+        raise SystemExit(DEFECT)

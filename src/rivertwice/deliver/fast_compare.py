@@ -112,9 +112,7 @@ def compare_fast(spark: SparkSession, settings: Settings, pipeline: str) -> Fast
         state = (
             "has no fast path" if definition.fast is None else "has not written down an interval of its fast path yet"
         )
-        message = (
-            f"{pipeline} {state}, so there is nothing to compare; `rivertwice fast status {pipeline}` says what runs"
-        )
+        message = f"{pipeline} {state}, so there is nothing to compare; `rivertwice deliver status --fast {pipeline}` says what runs"
         raise RequestError(message)
     expected: list[Row] = []
     thrown: list[str] = []

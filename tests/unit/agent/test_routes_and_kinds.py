@@ -104,7 +104,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> DeliveryHome:
     return found
 
 
-LOOKS_ONLY = {"status", "savepoint", "dead", "verdicts", "lint", "fast", "deliver", "alerts", "pipelines"}
+LOOKS_ONLY = {"status", "savepoint", "dead", "verdicts", "lint", "deliver", "alerts", "pipelines"}
 """Verbs that read the home; the others (of agent, doctor, Kafka's offsets, Spark) are parsed, and not run here."""
 
 
