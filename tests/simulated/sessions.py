@@ -25,8 +25,7 @@ from rivertwice.backfill.model import (
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.publish import check_sessions_not_older
 from rivertwice.backfill.ranges import HalfOpenRange
-from rivertwice.backfill.session_plan import asked_sessions, sessions_of
-from rivertwice.backfill.survey import Zone, survey_sessions
+from rivertwice.backfill.session_plan import Zone, asked_sessions, sessions_of, survey_sessions
 from rivertwice.core.instants import EPOCH, TimeRange, from_ms
 from rivertwice.timeline.digest import key_digest, key_text
 from rivertwice.timeline.serving import Publication, select_served

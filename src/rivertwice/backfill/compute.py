@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rivertwice.backfill.audit import read_audit, starts_inside
-from rivertwice.backfill.kinds import planner_of
+from rivertwice.backfill.late_windows import require_publishable
 from rivertwice.backfill.model import BackfillPlan, Chunk, PlannedSession
 from rivertwice.backfill.ranges import HalfOpenRange, reach, subtract
 from rivertwice.backfill.recompute import Recompute
@@ -100,7 +100,7 @@ def compute_backfill(
     began = time.monotonic()
     home = settings.pipeline(plan.pipeline)
     definition = load_bundle_definition(home.bundles, plan.bundle)
-    planner_of(definition)
+    require_publishable(definition)
     window = definition.window
     size, step = (duration // timedelta(milliseconds=1) for duration in (window.length, window.step))
     if definition.name != plan.pipeline or (size, step) != (plan.window_ms, plan.step):

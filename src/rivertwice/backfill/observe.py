@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from rivertwice.backfill.kinds import find_planner, planner_of
-from rivertwice.backfill.kinds.planner import Repairs, window_ms
 from rivertwice.backfill.late_queue import LateArrival, QueuedWindow, queue_windows
+from rivertwice.backfill.late_windows import Repairs, find_late, require_publishable, window_ms
 from rivertwice.backfill.model import BackfillView, BatchZone, DoubtfulWindows
 from rivertwice.backfill.ranges import HalfOpenRange, intersect, merge, subtract
 from rivertwice.core.errors import RequestError
@@ -59,7 +58,7 @@ def observe_backfill(settings: Settings, pipeline: str, verdicts: tuple[str, ...
         raise RequestError(message)
     line = load_timeline(home, head)
     definition = load_bundle_definition(home.bundles, line.bundle)
-    planner = planner_of(definition)
+    require_publishable(definition)
     ledger = path_ledger(home)
     trusted = _same_decode(home, line)
     topics = sorted({topic for row in ledger for topic in row.end_offsets})
@@ -70,7 +69,7 @@ def observe_backfill(settings: Settings, pipeline: str, verdicts: tuple[str, ...
     jumps, lost, doubts = _gaps(home, ledger, archive)
     jumps += _loaded(home, line)
     serving = path_semantics(home, head_path(home))
-    late = planner.find_late(home, definition, Repairs(publications, serving, verdicts))
+    late = find_late(home, definition, Repairs(publications, serving, verdicts))
     in_kafka = {topic: _in_kafka(settings, topic, line.topic_ids[topic]) for topic in topics}
     marks = marks_from_plain(ledger[-1].marks) if ledger else {}
     forks = observe_forks(
@@ -225,11 +224,10 @@ def stale_ranges(home: PipelineHome, verdicts: tuple[str, ...] = (LATE,)) -> lis
         return []
     line = load_timeline(home, head)
     definition = load_bundle_definition(home.bundles, line.bundle)
-    planner = find_planner(definition)
-    if planner is None:
+    if not definition.has_lone_windows:
         return []
     publications, semantics = publications_of(entries), path_semantics(home, head_path(home))
-    late = planner.find_late(home, definition, Repairs(publications, semantics, verdicts))
+    late = find_late(home, definition, Repairs(publications, semantics, verdicts))
     return [TimeRange(from_ms(start), from_ms(end)) for start, end in late.ranges]
 
 

@@ -12,8 +12,7 @@ from rivertwice.backfill.observe import observe_backfill, observe_late_queue, st
 from rivertwice.backfill.plan import CHUNK_RECORDS, explain_plan, plan_backfill
 from rivertwice.backfill.recompute import truth_reader
 from rivertwice.backfill.session_observe import overlapping, spans_of
-from rivertwice.backfill.session_plan import asked_sessions, has_settled
-from rivertwice.backfill.survey import ReadServed, Zone, survey_sessions
+from rivertwice.backfill.session_plan import ReadServed, Zone, asked_sessions, has_settled, survey_sessions
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Progress

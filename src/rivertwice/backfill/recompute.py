@@ -23,7 +23,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from rivertwice.backfill.kinds.planner import window_ms
+from rivertwice.backfill.late_windows import window_ms
 from rivertwice.backfill.model import (
     BackfillPlan,
     BackfillRequest,
@@ -39,8 +39,16 @@ from rivertwice.backfill.model import (
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import MAX_WINDOWS, select_ranges
 from rivertwice.backfill.ranges import HalfOpenRange, covering, merge, reach, subtract, windows
-from rivertwice.backfill.session_plan import asked_sessions, has_settled, plan_sessions, sessions_of
-from rivertwice.backfill.survey import BackfillScope, ReadTruth, Zone, survey_sessions
+from rivertwice.backfill.session_plan import (
+    BackfillScope,
+    ReadTruth,
+    Zone,
+    asked_sessions,
+    has_settled,
+    plan_sessions,
+    sessions_of,
+    survey_sessions,
+)
 from rivertwice.backfill.zones import check_doubts, draft_plan, plan_chunks, plan_offsets, without
 from rivertwice.core.errors import LogGapError, RequestError
 from rivertwice.core.instants import TimeRange, from_ms, iso_of_ms

@@ -10,19 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.backfill.model import Seed, Span
-from rivertwice.backfill.survey import Zone
+from rivertwice.backfill.session_plan import Zone
 from rivertwice.core.homes import PipelineHome
 from rivertwice.definition.definition import Definition
 from rivertwice.timeline.digest import key_texts
 from rivertwice.timeline.served_rows import read_corrections
 from rivertwice.timeline.serving import Publication
-
-# Look up the sessions of a request: read around it, and further if a session was not read whole. Pure but for `read`.
-#
-# The start of a session is known once the gap before it was read, and its end once the gap after its last record was read. So a
-# range is read with a margin. It is read again with a wider margin around the sessions that reach beyond what was read, until
-# there are none. A chain of records may be long, but it ends, or its session is open and not part of this request.
-
 
 Micros = npt.NDArray[np.int64]
 

@@ -248,6 +248,11 @@ class DefinitionFile(Strict):
         return {source.topic: (view, source) for view, source in self.sources.items()}
 
     @property
+    def has_lone_windows(self) -> bool:
+        """Whether a window can be computed again alone, so that a backfill can publish it; not those of a fold."""
+        return self.window.kind.has_lone_windows
+
+    @property
     def has_updates(self) -> bool:
         """Whether a window's rows are emitted with every batch that changes them; the newest version of each row counts."""
         return self.emit == "updates"

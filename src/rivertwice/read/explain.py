@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rivertwice.backfill.kinds import find_planner
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.installed import base_of
@@ -383,7 +382,7 @@ def _differ(pipeline: PipelineState, served: Mapping[str, Any] | None, truth: Ma
 
 def _repaired(definition: Definition, address: Address) -> tuple[datetime, datetime] | None:
     """Return the range by which a backfill takes the row's window; None: windows of this kind are not published."""
-    if find_planner(definition) is None:
+    if not definition.has_lone_windows:
         return None
     if not facts_of(definition).has_known_starts:
         return address.start, address.end

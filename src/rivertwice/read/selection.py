@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.backfill.audit import read_audit
-from rivertwice.backfill.kinds import find_planner
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, BackfillView
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import explain_plan, plan_backfill
@@ -75,7 +74,7 @@ def preview_backfill(
             "state": REFUSED,
             "why": f"{pipeline} has no committed batch, so no window is closed; start it first",
         }
-    if find_planner(definition) is None:
+    if not definition.has_lone_windows:
         why = f"windows of {pipeline} are not published alone: it is a fold; `rivertwice upgrade {pipeline} --new-version` computes all of it"
         return {**common, "state": REFUSED, "why": why}
     request = BackfillRequest(pipeline, asked, reason)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from rivertwice.backfill.kinds import find_planner
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
@@ -102,7 +101,7 @@ def plan_hand_over(settings: Settings, pipeline: str, backlog: Backlog, keep: ti
 
 def find_hand_over_obstacle(definition: Definition) -> str | None:
     """Return why a part of a stream's log cannot be left to batch, or None. Pure."""
-    if find_planner(definition) is None:
+    if not definition.has_lone_windows:
         return "each row of a fold depends on all records of its key before it"
     if len(definition.topics) > 1:
         return "it reads several topics, and each would be cut at another place"

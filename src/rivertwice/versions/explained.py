@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, intersect, merge, subtract
 from rivertwice.backfill.recompute import RetainedLog, rows_of_both, stretches_frame
-from rivertwice.backfill.survey import BackfillScope
+from rivertwice.backfill.session_plan import BackfillScope
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import TimeRange, from_ms
 from rivertwice.core.waits import Progress

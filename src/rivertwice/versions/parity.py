@@ -25,7 +25,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from rivertwice.backfill.kinds import find_planner
 from rivertwice.backfill.load_state import find_unfinished_load
 from rivertwice.backfill.recompute import RetainedLog
 from rivertwice.core.errors import DefinitionError
@@ -133,7 +132,7 @@ def explain_rows(case: Unexplained, settings: Settings, name: str) -> Explained:
     Raises:
         LogGapError: a record that a window needs is in neither Kafka nor the archive.
     """
-    if any(find_planner(each) is None for each in case.definitions):
+    if any(not each.has_lone_windows for each in case.definitions):
         return explain_folds(case)
     log = RetainedLog.observe(settings, name, case.bundles[0]).without_unknown()
     return explain_windows(case, log) if log.view.sessions is None else explain_sessions(case, log)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from rivertwice.backfill.kinds import find_planner
 from rivertwice.core.instants import TimeRange
 from rivertwice.definition.definition import Definition
 from rivertwice.definition.fingerprint import ChangedComponent
@@ -244,7 +243,7 @@ def describe_sameness(pipeline: str, changes: Sequence[ChangedComponent]) -> str
 def find_refusal(old: Definition, new: Definition) -> str | None:
     """Return why no trial can run, or None."""
     name = new.name
-    if find_planner(old) is None or find_planner(new) is None:
+    if not old.has_lone_windows or not new.has_lone_windows:
         return (
             f"{name} is a fold: each of its rows depends on all events of its key before it, so a part of the log does not give them; "
             f"nothing was run. Write a case and run `rivertwice test {name}`, or start the changed fold under another name"

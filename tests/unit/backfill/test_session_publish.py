@@ -10,7 +10,7 @@ import pytest
 from homes.ledger import NOW
 from homes.sessions import extend, make_session_home, served_rows, write_reconcile, write_sessions
 from rivertwice.backfill.audit import audit_backfill
-from rivertwice.backfill.kinds import planner_of
+from rivertwice.backfill.late_windows import require_publishable
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest, DoubtfulWindows, Seed, SessionsView
 from rivertwice.backfill.observe import observe_backfill, stale_ranges
 from rivertwice.backfill.plan import explain_plan, plan_backfill
@@ -232,7 +232,7 @@ def test_late_sessions_are_stale_until_a_publication_over_them(
 
 def test_an_unobserved_plan_and_one_of_the_late_queue_are_refused(made: Made) -> None:
     settings = made[0]
-    planner_of(made[2].definition)
+    require_publishable(made[2].definition)
     seen = observe_backfill(settings, "p")
     with pytest.raises(RequestError, match="were not looked up"):
         plan_backfill(BackfillRequest("p", TimeRange(from_ms(0), from_ms(10))), seen)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 import pytest
 
 from rivertwice.backfill.model import Span, gather_components
-from rivertwice.backfill.survey import MOST_RANGES, BackfillScope, Zone, survey_sessions
+from rivertwice.backfill.session_plan import MOST_READ, BackfillScope, Zone, survey_sessions
 
 GAP = 15
 
@@ -97,7 +97,7 @@ def test_many_stretches_are_read_as_few() -> None:
     log = Log(a=range(0, 1_000_000, 1000))
     asked = BackfillScope(by_key={"a": tuple((at, at + 1) for at in range(0, 1_000_000, 1000))})
     assert len(survey(log, asked, closed=10_000_000)) == 1000
-    assert all(len(zone) <= MOST_RANGES for zone, _ in log.reads)
+    assert all(len(zone) <= MOST_READ for zone, _ in log.reads)
 
 
 @pytest.mark.parametrize(

@@ -265,10 +265,10 @@ def test_a_value_that_would_lose_something_is_refused(kind: str, value: Any) -> 
 
 
 def test_a_backfill_refuses_a_fold_by_name() -> None:
-    from rivertwice.backfill.kinds import planner_of
+    from rivertwice.backfill.late_windows import require_publishable
 
     with pytest.raises(RequestError, match="p is a fold"):
-        planner_of(define_fold())
+        require_publishable(define_fold())
 
 
 def test_the_contract_of_a_fold_knows_no_watermark_and_its_order_is_named() -> None:

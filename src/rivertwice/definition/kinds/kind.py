@@ -33,6 +33,7 @@ class Kind(ABC):
         keeps_every_key: whether the state never forgets a key by itself.
         has_independent_rows: whether what is known of a row depends on its own window and records alone, so that executors may
             judge each where it is.
+        has_lone_windows: whether a window is computed from the records of its own times, so that a backfill can publish it.
         code_file: the file with the code that computes rows.
         lint: judges the pitfalls that depend on the kind.
     """
@@ -48,6 +49,7 @@ class Kind(ABC):
     keeps_every_key: ClassVar[bool] = False
     has_independent_rows: ClassVar[bool] = False
     follows_records: ClassVar[bool] = False
+    has_lone_windows: ClassVar[bool] = True
     code_file: ClassVar[str] = TRANSFORM_FILE
     lint: ClassVar[WindowLint] = WindowLint()
 

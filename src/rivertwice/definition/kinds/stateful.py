@@ -144,6 +144,7 @@ class Stateful(Kind):
     setting = "fold"
     code_file = FOLD_FILE
     keeps_every_key = True
+    has_lone_windows = False
     lint = StatefulLint()
     takes_several_sources = True
     has_watermark = False

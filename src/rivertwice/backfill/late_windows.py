@@ -1,4 +1,4 @@
-"""What a backfill needs from a kind of windows, and what all kinds look up in the newest reconcile."""
+"""Which windows a backfill should recompute: those that the newest reconcile found LATE in what is served."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
-from rivertwice.backfill.model import SessionsView
-from rivertwice.backfill.ranges import HalfOpenRange
+from rivertwice.backfill.model import Seed, SessionsView
+from rivertwice.backfill.ranges import HalfOpenRange, align_outwards, merge, reach, subtract
+from rivertwice.backfill.session_observe import without_published
+from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
+from rivertwice.core.installed import base_of
 from rivertwice.definition.definition import Definition
 from rivertwice.log.gaps import REPAIRABLE
 from rivertwice.storage import delta
 from rivertwice.timeline.judgements import verdicts_of
-from rivertwice.timeline.serving import Publication
+from rivertwice.timeline.serving import Publication, to_epoch_ms
 from rivertwice.timeline.verdicts import LATE, NOT_COMPARABLE
 
 
@@ -59,14 +62,52 @@ class Repairs:
         ]
 
 
-class Planner(Protocol):
-    """Looks for the windows of one kind that a backfill should recompute."""
+def require_publishable(definition: Definition) -> None:
+    """Refuse a definition whose windows cannot be published.
 
-    def find_late(self, home: PipelineHome, definition: Definition, repairs: Repairs) -> LateWindows:
-        """Return what the newest reconcile found LATE, without what publications repaired since."""
+    Raises:
+        RequestError: it is a fold, which has nothing to repair.
+    """
+    if not definition.has_lone_windows:
+        message = (
+            f"{definition.name} is a fold: none of its events is ever late, and each row depends on all records of its key before it, so "
+            f"no window is recomputed alone; `rivertwice upgrade {base_of(definition.name)} --new-version` computes all of a changed fold, and "
+            "with --recompute of the same one, beside it; at a first start `rivertwice start NAME --from-batch` loads a long log"
+        )
+        raise RequestError(message)
 
 
-def newest_late(
+def find_late(home: PipelineHome, definition: Definition, repairs: Repairs) -> LateWindows:
+    """Return what the newest reconcile found LATE, without what publications repaired since."""
+    return (_late_windows if definition.session_keys is None else _late_sessions)(home, definition, repairs)
+
+
+def _late_windows(home: PipelineHome, definition: Definition, repairs: Repairs) -> LateWindows:
+    """Find windows of one length by their starts: without those that are in a range published since."""
+    newest = _newest_late(home, ("window_start",), repairs.verdicts)
+    if newest is None:
+        return LateWindows(())
+    verdicts, sequence = newest
+    size, step = window_ms(definition)
+    late = align_outwards(((start, start + 1) for start in to_epoch_ms(verdicts["window_start"]).tolist()), step)
+    windows = subtract(late, merge(pair for publication in repairs.after(sequence) for pair in publication.ranges))
+    return LateWindows(tuple(reach(windows, size, step)), windows)
+
+
+def _late_sessions(home: PipelineHome, definition: Definition, repairs: Repairs) -> LateWindows:
+    """Find sessions by key and stretch: without those that a session published since overlaps."""
+    newest = _newest_late(home, ("window_start", "window_end", "key"), repairs.verdicts)
+    if newest is None:
+        return LateWindows((), sessions=SessionsView(()))
+    verdicts, sequence = newest
+    starts, ends = to_epoch_ms(verdicts["window_start"]), to_epoch_ms(verdicts["window_end"])
+    stretches = zip(verdicts["key"].to_pylist(), starts, ends, strict=True)
+    late = [Seed(key, int(start), int(end)) for key, start, end in stretches]
+    seeds = without_published(home, definition, late, repairs.after(sequence))
+    return LateWindows(tuple(merge((seed.start_ms, seed.end_ms) for seed in seeds)), sessions=SessionsView(seeds))
+
+
+def _newest_late(
     home: PipelineHome, columns: Sequence[str], verdicts: Sequence[str] = (LATE,)
 ) -> tuple[pa.Table, int] | None:
     """Return what the newest reconcile found LATE or repairable, and the last entry of the sequence that it had read.
