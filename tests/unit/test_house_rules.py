@@ -30,7 +30,7 @@ ENTERED = {
     "acts": 20,
     "agent": 83,
     "airflow": 5,
-    "backfill": 66,
+    "backfill": 63,
     "core": 117,
     "definition": 161,
     "deliver": 24,

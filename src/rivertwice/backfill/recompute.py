@@ -11,7 +11,7 @@ import functools
 import json
 import operator
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -30,7 +30,6 @@ from rivertwice.backfill.model import (
     BackfillView,
     BatchZone,
     Chunk,
-    Component,
     OffsetRuns,
     PlannedSession,
     SessionsView,
@@ -252,12 +251,27 @@ class RetainedLog:
         components = survey_sessions(scope, lambda _: [], read, closed_ms=view.closed_ms, gap_ms=view.window_ms)
         return replace(self, view=replace(view, sessions=replace(view.sessions, components=components)))
 
-    def open_sessions(self) -> list[Component]:
-        """Return the sessions that were looked up and that a record may still join."""
+    def open_sessions(self, spark: SparkSession) -> DataFrame | None:
+        """Return the sessions that were looked up and that a record may still join; None: there are none.
+
+        They are rows of keys as `_k0`, `_k1` ..., and `_low_us`, `_high_us`.
+        """
         view = self.view
-        components = () if view.sessions is None else view.sessions.components or ()
-        closed_ms = view.closed_ms or 0
-        return [component for component in components if not component.is_settled(closed_ms, view.window_ms)]
+        assert view.sessions is not None, "they were looked up"
+        assert view.closed_ms is not None, "the look-up needs it"
+        known = view.sessions.components or ()
+        closed_ms, types = view.closed_ms, _key_types(self.bundle.definition)
+        values = [
+            (*_key_values(each.key, types), each.start_us, each.end_us)
+            for each in known
+            if not each.is_settled(closed_ms, view.window_ms)
+        ]
+        ddl = ", ".join(filter(None, [_ddl(types), "_low_us bigint", "_high_us bigint"]))
+        return spark.createDataFrame(values, ddl) if values else None
+
+    def decodes_as(self, other: RetainedLog) -> bool:
+        """Say whether both definitions accept the same records, as the same rows of the same views."""
+        return decodes_alike(self.bundle.definition, other.bundle.definition)
 
     def run(self, spark: SparkSession, plan: BackfillPlan) -> Recompute:
         """Return what computes a plan."""
@@ -417,6 +431,19 @@ class Recompute:
         inside = event_us.between(F.col("_start_us"), F.col("_end_us") - gap_us)
         return records.join(F.broadcast(sessions), _same_key(records, self.definition) & inside, "left_semi")
 
+    @contextmanager
+    def rows_beside(self, other: Recompute) -> Iterator[tuple[list[DataFrame], int]]:
+        """Give the rows of this and of another one, and how many records are read: once if both take the same ones as the same rows."""
+        if not decodes_alike(self.definition, other.definition) or self.plan.offsets != other.plan.offsets:
+            yield [self.rows(), other.rows()], self.plan.records + other.plan.records
+            return
+        shared = {view: rows.persist(StorageLevel.MEMORY_AND_DISK) for view, rows in other.records().items()}
+        try:
+            yield [self.rows(shared), other.rows(shared)], other.plan.records
+        finally:
+            for rows in shared.values():
+                rows.unpersist()
+
     def check_topics(self) -> None:
         """Check, after records were read, that Kafka still has the topics of the plan: an id never comes back.
 
@@ -433,20 +460,6 @@ class Recompute:
                     "was not kept; plan again over what the archive holds"
                 )
                 raise LogGapError(message)
-
-
-@contextmanager
-def rows_of_both(old: Recompute, new: Recompute) -> Iterator[tuple[list[DataFrame], int]]:
-    """Give the rows of both, and how many records are read for them: once if both take the same ones as the same rows."""
-    if not decodes_alike(old.definition, new.definition) or old.plan.offsets != new.plan.offsets:
-        yield [old.rows(), new.rows()], old.plan.records + new.plan.records
-        return
-    shared = {view: rows.persist(StorageLevel.MEMORY_AND_DISK) for view, rows in new.records().items()}
-    try:
-        yield [old.rows(shared), new.rows(shared)], new.plan.records
-    finally:
-        for rows in shared.values():
-            rows.unpersist()
 
 
 # Which sessions the records of some ranges of event time make, without the transform.
@@ -502,13 +515,6 @@ def of_keys(spark: SparkSession, rows: DataFrame, definition: Definition, keys: 
     types = _key_types(definition)
     values = [_key_values(text, types) for text in sorted(keys)]
     return rows.join(F.broadcast(spark.createDataFrame(values, _ddl(types))), _same_key(rows, definition), "left_semi")
-
-
-def stretches_frame(spark: SparkSession, definition: Definition, components: Iterable[Component]) -> DataFrame:
-    """Return sessions that belong together as rows: keys as `_k0`, `_k1` ..., and `_low_us`, `_high_us`."""
-    types = _key_types(definition)
-    values = [(*_key_values(each.key, types), each.start_us, each.end_us) for each in components]
-    return spark.createDataFrame(values, ", ".join(filter(None, [_ddl(types), "_low_us bigint", "_high_us bigint"])))
 
 
 def _key_types(definition: Definition) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from rivertwice.backfill.ranges import HalfOpenRange, coalesce, intersect, merge, subtract
-from rivertwice.backfill.recompute import RetainedLog, rows_of_both, stretches_frame
+from rivertwice.backfill.recompute import RetainedLog
 from rivertwice.backfill.session_plan import BackfillScope
 from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import TimeRange, from_ms
@@ -157,16 +157,16 @@ def explain_sessions(case: Unexplained, log: RetainedLog) -> Explained:
         f"sessions of {len(asked.by_key)} keys with other differences are computed from the log by both definitions ..."
     )
     logs = [each.look_up(case.spark, asked) for each in (log, log.by(case.bundles[1]).without_unknown())]
-    unsettled = [session for each in logs for session in each.open_sessions()]
+    unsettled = [frame for each in logs if (frame := each.open_sessions(case.spark)) is not None]
     rows = case.rows
     left_out = None
     if unsettled:
-        open_sessions = stretches_frame(case.spark, case.definitions[1], unsettled)
+        open_sessions = functools.reduce(DataFrame.unionByName, unsettled)
         left_out = case.without(_overlapping(rows, open_sessions, case, "left_semi"), OPEN)
         rows = _overlapping(rows, open_sessions, case, "left_anti")
     asked_range = TimeRange(from_ms(asked.zone[0][0]), from_ms(asked.zone[-1][1]))
     old, new = (each.run(case.spark, each.plan_sessions(asked_range)) for each in logs)
-    with rows_of_both(old, new) as (frames, _):
+    with old.rows_beside(new) as (frames, _):
         truth = judge_rows(frames[0], frames[1], *case.definitions, case.expected).localCheckpoint()
     explained = _overlapping(rows, _stretches(truth.where(~differs()), case), case, "left_semi")
     explained = _overlapping(explained, _stretches(truth.where(differs()), case), case, "left_anti")
@@ -245,7 +245,7 @@ def explain_windows(case: Unexplained, log: RetainedLog) -> Explained:
     case.progress(f"{len(starts)} windows with other differences are computed from the log by both definitions ...")
     new_log = log.by(case.bundles[1]).without_unknown()
     old, new = (each.run(case.spark, each.plan_windows(ranges)) for each in (log, new_log))
-    with rows_of_both(old, new) as (frames, _):
+    with old.rows_beside(new) as (frames, _):
         truth = judge_rows(frames[0], frames[1], *case.definitions, case.expected).where(~differs())
         keys = ["_start", "_end", *case.definitions[1].row_keys]
         agreeing = truth.select(*(F.col(key).alias(f"_truth_{key}") for key in keys))

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from rivertwice.backfill.model import BackfillPlan
 from rivertwice.backfill.ranges import HalfOpenRange
-from rivertwice.backfill.recompute import Recompute, RetainedLog, decodes_alike, rows_of_both
+from rivertwice.backfill.recompute import Recompute, RetainedLog
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.installed import base_of
@@ -78,13 +78,6 @@ class Pair:
     old: Bundle
     new: Bundle
     changes: tuple[ChangedComponent, ...]
-
-    @property
-    def takes_same_records(self) -> bool:
-        """Whether both have the same windows, or sessions, of the same records: then one plan is both sides'."""
-        changed = {change.component for change in self.changes}
-        old, new = self.old.definition, self.new.definition
-        return decodes_alike(old, new) and has_same_windows(old, new) and not {"rows", "keys"} & changed
 
 
 def try_definition(settings: Settings, request: TrialRequest, spark: Spark, progress: Progress) -> Trial:
@@ -166,8 +159,10 @@ def _compare(
     session = spark()
     _require_checked(settings, home, pair.new, session)
     old_plan = new_plan = old_log.plan(session, asked, ranges)
-    if not pair.takes_same_records:
-        new_plan = new_log.plan(session, asked, ranges if has_same_windows(old, new) else None)
+    changed = {change.component for change in pair.changes}
+    same_windows = has_same_windows(old, new)
+    if not (old_log.decodes_as(new_log) and same_windows) or {"rows", "keys"} & changed:
+        new_plan = new_log.plan(session, asked, ranges if same_windows else None)
     sides = old_log.run(session, old_plan), new_log.run(session, new_plan)
     with _rows(home, sides, request.against) as (frames, records):
         stretch = _stretch(asked, sides, records, left_out)
@@ -198,7 +193,7 @@ def _rows(
     if against == SERVED:
         yield [_served(old, home), new.rows()], new.plan.records
         return
-    with rows_of_both(old, new) as found:
+    with old.rows_beside(new) as found:
         yield found
 
 

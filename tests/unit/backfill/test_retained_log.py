@@ -118,9 +118,14 @@ def test_sessions_that_are_not_settled_are_not_compared() -> None:
     def of(*spans: Span) -> RetainedLog:
         return log(sessions=SessionsView(components=tuple(Component(span.key, (), (span,)) for span in spans)))
 
-    settled, open_one = Span("a", 3_000 * HOUR, 4_000 * HOUR, 3), Span("b", 7_000 * HOUR, 8_000 * HOUR, 2)
+    settled, open_one = (
+        Span('{"k": "a"}', 3_000 * HOUR, 4_000 * HOUR, 3),
+        Span('{"k": "b"}', 7_000 * HOUR, 8_000 * HOUR, 2),
+    )
     both = of(settled, open_one)
     assert both.plan_sessions(times(0, 8)).windows == 1
-    assert [session.key for session in both.open_sessions()] == ["b"]
+    noted = SimpleNamespace(createDataFrame=lambda values, _: values)
+    assert both.open_sessions(noted) == [("b", open_one.start_us, open_one.end_us)]
+    assert of(settled).open_sessions(noted) is None
     nothing = of(open_one).plan_sessions(times(0, 8))
     assert (nothing.ranges, nothing.records) == ((), 0)
