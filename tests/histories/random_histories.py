@@ -39,7 +39,6 @@ from rivertwice.reconcile.derive import batch_marks, tag_batches
 from rivertwice.reconcile.evidence import Evidence, StatefulEvidence
 from rivertwice.reconcile.judged import count_records, draw_balance
 from rivertwice.reconcile.kinds import Judge, JudgeInput, judge_of
-from rivertwice.reconcile.kinds.judge import records_without_output
 from rivertwice.reconcile.kinds.read_rows import with_watermarks
 from rivertwice.reconcile.model import Account, DefectFinding, OrderDependentRows
 from rivertwice.reconcile.recorded import check_late_rows, check_order, check_updates
@@ -226,7 +225,7 @@ def run_histories(
     broken = (record for batch in batches for record in batch if record.event_s is None)
     dead = Counter(places[record.partition] for record in broken)
     records = count_records(derived, dead, judge.pairs())
-    partitions, total = draw_balance(derived, records, evidence, definition, judge, records_without_output(judge))
+    partitions, total = draw_balance(derived, records, evidence, definition, judge, judge.records_without_output())
     for one in tagged.values():
         one.unpersist()
     kept_rows = 0 if kept is None else kept.num_rows

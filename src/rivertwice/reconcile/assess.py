@@ -33,12 +33,11 @@ from rivertwice.reconcile.gaps import (
     trusted_counts,
     with_filled,
 )
-from rivertwice.reconcile.kinds.judge import Judge, amended_rows, late_rows
+from rivertwice.reconcile.kinds.judge import Judge
 from rivertwice.reconcile.model import (
     AmendedRow,
     DefectFinding,
     LateRow,
-    PairCount,
     RowColumns,
     RowId,
     ServedRow,
@@ -98,13 +97,6 @@ def touched_by_own(view: HeadView, judges: Judges, indexes: Collection[int]) -> 
     return touched
 
 
-def pairs_by_own(judges: Judges) -> list[PairCount]:
-    """Return the pairs of records that passed the row filter, each by the definition that read it."""
-    if len(judges) == 1:
-        return next(iter(judges.values())).pairs()
-    return [pair for number, judge in judges.items() for pair in judge.pairs(number)]
-
-
 def evidence_of_served(
     view: HeadView, evidence: Evidence, late: Sequence[LateRow], judges: Judges
 ) -> tuple[Evidence, Sequence[LateRow]]:
@@ -122,9 +114,9 @@ def evidence_of_served(
     winners = select_winners(np.array(starts, dtype=np.int64), counted, view.semantics).tolist()
     own = {publication.seq for publication in counted if publication.semantics == view.newest.semantics}
     renewed = {start for start, seq in zip(starts, winners, strict=True) if seq in own}
-    late = exchanged(late, late_rows(judge, shape, [row.batch for row in view.rows]), renewed)
+    late = exchanged(late, judge.late_rows(shape, [row.batch for row in view.rows]), renewed)
     amended_before = [row for rows in evidence.amended.values() for row in rows]
-    amended = [row for row in amended_rows(judge, shape) if row.until_seq is None]
+    amended = [row for row in judge.amended_rows(shape) if row.until_seq is None]
     changed = replace(
         evidence,
         truth=replaced(dict(evidence.truth), newest, renewed),
@@ -330,7 +322,7 @@ def gather_evidence(view: HeadView, derived: RederivedLedger, judges: Judges) ->
     truth = unique_rows(_in_scope(view, judge.truth(definition)), shape)
     expected = unique_rows(_in_scope(view, judge.expected(definition)), shape)
     batches = [row.batch for row in view.rows]
-    late, amended = late_rows(judge, shape, batches), amended_rows(judge, shape)
+    late, amended = judge.late_rows(shape, batches), judge.amended_rows(shape)
     stream = _stream_rows(view, derived, judge)
     mixed = judge.find_incomparable(shape, {*truth, *expected, *stream}, len(view.versions))
     if view.older:
@@ -347,8 +339,8 @@ def gather_evidence(view: HeadView, derived: RederivedLedger, judges: Judges) ->
             older_judge = judges[group]
             truth = replaced(truth, older_truth[group], starts)
             expected = replaced(expected, unique_rows(older_judge.expected(view.older[group]), shape), starts)
-            late = exchanged(late, late_rows(older_judge, shape, batches), starts)
-            amended = exchanged(amended, amended_rows(older_judge, shape), starts)
+            late = exchanged(late, older_judge.late_rows(shape, batches), starts)
+            amended = exchanged(amended, older_judge.amended_rows(shape), starts)
     if not definition.compare:
         mixed = {row.start_ms: "not compared: the definition says compare: false" for row in {*truth, *stream}}
     blamed: dict[int, str] = {}

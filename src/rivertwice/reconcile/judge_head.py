@@ -22,28 +22,18 @@ from rivertwice.reconcile.assess import (
     gather_served,
     observe_forked,
     observed_ranges,
-    pairs_by_own,
     rederive_ledger,
     with_doubts,
 )
-from rivertwice.reconcile.columns import Contents, check_dead_columns, check_late_columns
 from rivertwice.reconcile.copies import check_publications
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.evidence import StatefulEvidence
 from rivertwice.reconcile.gaps import HoldsOthers, LostRecordsDoubt
 from rivertwice.reconcile.judged import JudgedHead, touched_rows
-from rivertwice.reconcile.kinds.judge import HasIncrements, records_without_output
-from rivertwice.reconcile.observe import read_tables
-from rivertwice.reconcile.recorded import (
-    check_dead_letters,
-    check_emitted,
-    check_late_rows,
-    check_order,
-    check_updates,
-    count_emitted,
-)
+from rivertwice.reconcile.recorded import check_emitted, check_order, check_updates
 from rivertwice.reconcile.rederive import Ranges
-from rivertwice.reconcile.spread.large import Done, judge_large
+from rivertwice.reconcile.sieve import Done, Sieve
+from rivertwice.reconcile.spread.spark_sieve import SparkSieve
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.reconcile.view import HeadView, shape_of
 from rivertwice.storage import delta
@@ -168,7 +158,6 @@ def _judge_head(
     thrown: Sequence[LostRecordsDoubt] = (),
 ) -> JudgedHead:
     ranges, range_defects = observed_ranges(view)
-    definition = view.newest.definition
     with _derived_log(spark, settings, view, ranges, [_range_of(each) for each in thrown]) as log:
         counts = log.counts(with_rejected=view.prefix is not None)
         derived = rederive_ledger(
@@ -179,45 +168,28 @@ def _judge_head(
         read = sum(count.read for count in derived.counts)
         done("re-derive", f"{read} records, {len(derived.defects)} ledger fields differ")
         if view.handles is not None and not derived.missing:
-            return judge_large(spark, view, log, derived, done, wanted)
-        view = view if view.handles is None else read_tables(view)
-        judge = log.judged_by(derived.chain, view.groups, view.cures)
-        if view.prefix is not None:
-            assert isinstance(judge, HasIncrements), "its runs alone are built on"
-            judge.answer_together(shape_of(definition), view.first_new, view.prefix.scope.settled_ms)
-        judges = {**log.judged_by_older(derived.chain, view.groups, view.cures), view.groups[-1]: judge}
-        evidence, late = gather_evidence(view, derived, judges)
-        fresh = [record for record in late if view.is_new(record.batch)]
-        done("recompute", f"{len(evidence.truth)} result rows, {len(fresh)} late records")
-        basis, their_late = evidence_of_served(view, evidence, late, judges)
-        served = gather_served(view, basis, derived.chain, judge, their_late)
-        rejected = [entry for entry in log.rejected() if entry[0][0] >= view.first_new]
-        dead = [dead_letter for dead_letter, _ in rejected]
-        contents = Contents(
-            log.late_contents(fresh) if definition.late.keeps_rows else {},
-            {(dead_letter[1], dead_letter[2]): columns for dead_letter, columns in rejected},
-        )
-        if view.prefix is None:
-            pairs = pairs_by_own(judges)
+            sieve: Sieve = SparkSieve(spark, view, log, derived, wanted)
         else:
-            assert isinstance(judge, HasIncrements), "its runs alone are built on"
-            pairs = judge.pairs_since(view.first_new, view.prefix.scope.settled_ms)
-        without_output = records_without_output(judge)
-        updates = check_updates(view, judge)
-        done("account", f"{len(dead)} dead letters, {len(pairs)} counts")
+            sieve = Sieve(spark, view, log, derived)
+        judge = sieve.judge
+        part = sieve.split()
+        evidence, late = gather_evidence(part.view, derived, part.judges)
+        fresh = [record for record in late if view.is_new(record.batch)]
+        done("recompute", part.sieved.text or f"{len(evidence.truth)} result rows, {len(fresh)} late records")
+        basis, their_late = evidence_of_served(part.view, evidence, late, part.judges)
+        served = gather_served(part.view, basis, derived.chain, part.judges[view.groups[-1]], their_late)
+        sides = sieve.check_sides(fresh)
+        pairs = sieve.pairs()
+        emitted = sieve.emitted()
+        without_output = judge.records_without_output()
+        updates = check_updates(part.view, judge)
+        done("account", f"{sum(sides.dead_counts.values())} dead letters, {len(pairs)} counts")
     verdicts = judge_stream(evidence) + ([] if served is None else judge_served(basis, served))
-    dead_findings, dead_counts = check_dead_letters(view, dead, derived.missing)
-    findings = [*derived.findings, *view.contradicted]
-    findings += [
-        *dead_findings,
-        *check_late_rows(view, fresh, derived.missing),
-        *updates,
-        *check_emitted(view, count_emitted(view)),
-    ]
-    findings += [*check_dead_columns(view, contents), *check_late_columns(view, fresh, contents)]
+    findings = [*derived.findings, *view.contradicted, *sides.findings, *updates]
+    findings += [*check_emitted(view, emitted), *part.findings]
     findings += [
         *check_publications(view.publications, view.copies.plans),
-        *find_served_differences(view, evidence.shape, derived.chain, verdicts),
+        *find_served_differences(part.view, evidence.shape, derived.chain, verdicts),
     ]
     if isinstance(evidence, StatefulEvidence):
         findings += check_order(evidence.order_dependent)
@@ -230,9 +202,10 @@ def _judge_head(
         findings=findings,
         late=fresh,
         touched=touched_rows(view, fresh),
-        dead=dead,
-        dead_counts=dead_counts,
+        dead=sides.dead,
+        dead_counts=sides.dead_counts,
         pairs=pairs,
         without_output=without_output,
-        can_increment=isinstance(judge, HasIncrements) and judge.can_increment(shape_of(definition)),
+        can_increment=judge.can_increment(shape_of(view.newest.definition)),
+        sieved=part.sieved,
     )

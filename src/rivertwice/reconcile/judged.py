@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import Part
@@ -27,12 +26,9 @@ from rivertwice.reconcile.recorded import RecordedDeadLetter
 from rivertwice.reconcile.seals.merge import Counts, merge_counts, plus, replaced_verdicts, sealed_pairs
 from rivertwice.reconcile.seals.model import Seal
 from rivertwice.reconcile.seals.touched import SettledRows, TouchedRows
-from rivertwice.reconcile.spread.spread import Spread
+from rivertwice.reconcile.sieve import Sieved
 from rivertwice.reconcile.verdict import select_dirty_windows
 from rivertwice.reconcile.view import HeadView
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -47,8 +43,7 @@ class JudgedHead:
         pairs: pairs of record and window; without those that the seal counts.
         without_output: records that yielded no row, for kinds that have such.
         can_increment: whether a later run may build on this one.
-        spread: what executors judged; `evidence`, `served`, `verdicts` and `late` are then of the other windows alone.
-        dead_rows: with `spread`, the dead letters that the log requires, in place of `dead`.
+        sieved: what was judged without the driver; `evidence`, `served`, `verdicts` and `late` are of the other windows alone.
     """
 
     derived: RederivedLedger
@@ -64,19 +59,12 @@ class JudgedHead:
     pairs: Sequence[PairCount]
     without_output: Mapping[Part, int] | None
     can_increment: bool
-    spread: Spread | None = None
-    dead_rows: DataFrame | None = None
-
-    def release(self) -> None:
-        """Release what executors keep; called when everything is stored."""
-        for frame in (None if self.spread is None else self.spread.judged, self.dead_rows):
-            if frame is not None:
-                frame.unpersist()
+    sieved: Sieved
 
     @property
     def dirty(self) -> int:
         """How many windows have rows that differ between stream, expected and truth."""
-        return len(select_dirty_windows(self.evidence)) + (0 if self.spread is None else self.spread.dirty)
+        return len(select_dirty_windows(self.evidence)) + self.sieved.dirty
 
 
 def touched_rows(view: HeadView, late: Sequence[LateRow]) -> dict[RowId, list[LateRow]]:
@@ -151,10 +139,8 @@ def add_up(
     """
     evidence = judged.evidence
     records = count_records(judged.derived, judged.dead_counts, judged.pairs, view.first_new)
-    own = Counter((verdict.pair, verdict.verdict) for verdict in verdicts)
-    if judged.spread is not None:
-        own += judged.spread.counts()
-        records = replace(records, emitted_before=judged.spread.pairs())
+    records = replace(records, emitted_before=judged.sieved.pairs())
+    own = Counter((verdict.pair, verdict.verdict) for verdict in verdicts) + judged.sieved.counts()
     counts: Counts = merge_counts({}, own, ())
     before: Counts = {}
     if seal is not None:

@@ -14,7 +14,7 @@ from rivertwice.log.addresses import Part
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence, amended_of
 from rivertwice.reconcile.frames import addresses, unique_rows, values
 from rivertwice.reconcile.gaps import Missing, is_missing
-from rivertwice.reconcile.kinds.judge import HasUpdates, Judge
+from rivertwice.reconcile.kinds.judge import Judge
 from rivertwice.reconcile.model import (
     SERVED,
     STREAM,
@@ -41,11 +41,6 @@ _KeptRow = tuple[int, Part, int, int | None]
 
 Emitted = Mapping[tuple[str, int], tuple[int, str]]
 """(timeline, batch) to the number of rows that the changelog has of it, and their digest."""
-
-
-def count_emitted(view: HeadView) -> dict[tuple[str, int], tuple[int, str]]:
-    """Return what the changelog has of each batch."""
-    return {} if view.stream is None else count_by_batch(view.stream, view.newest.definition.result_columns)
 
 
 def count_by_batch(rows: pa.Table, names: Sequence[str]) -> dict[tuple[str, int], tuple[int, str]]:
@@ -130,7 +125,7 @@ def check_updates(view: HeadView, judge: Judge) -> list[DefectFinding]:
     Every batch must emit just the rows that its own records changed, each with its values at that batch.
     """
     definition = view.newest.definition
-    if not definition.has_updates or not isinstance(judge, HasUpdates):
+    if not definition.has_updates:
         return []
     shape = shape_of(definition)
     newest = [number for number, group in enumerate(view.groups) if group == view.groups[-1]]
@@ -138,7 +133,10 @@ def check_updates(view: HeadView, judge: Judge) -> list[DefectFinding]:
     findings = []
     for number in wanted:
         row = view.rows[number]
-        expected = unique_rows(judge.updates(number), shape)
+        updates = judge.updates(number)
+        if updates is None:
+            return []
+        expected = unique_rows(updates, shape)
         emitted = _emitted_by(view, row, shape)
         for address in sorted({*expected, *emitted}):
             problem = _update_problem(shape, expected.get(address), emitted.get(address, []))

@@ -65,7 +65,6 @@ from rivertwice.reconcile.seals.settle import (
     why_not_sealed,
 )
 from rivertwice.reconcile.seals.touched import SettledRows, TouchedRows, judge_touched
-from rivertwice.reconcile.spread.store import as_stored_verdicts, write_spread
 from rivertwice.reconcile.unchanged import keep_as_sealed, new_run_name
 from rivertwice.reconcile.view import HeadView
 from rivertwice.timeline.dead_summary import read_newest_dead
@@ -226,16 +225,13 @@ def reconcile(
     causes = [*row_causes(own, judged.evidence, judged.served), *touched_causes(touched.verdicts, touched.late)]
     causes += [*dead_causes(view, judged.dead), *finding_causes(findings)]
     stored = [*stored_verdicts(verdicts), *_remaining(touched)]
-    write = None
-    if judged.spread is not None and judged.dead_rows is not None:
-        stored += as_stored_verdicts(judged.spread)
-        write = partial(write_spread, home, stamp, judged.spread, judged.dead_rows)
+    stored += judged.sieved.stored()
     unsealed = "a range was asked for" if range is not None else why_not_sealed(judged, view, proved, totals)
     if not unsealed and quality is not None and not quality.is_judged:
         unsealed = "the suite of the pipeline judged nothing"
     summary = _summary(totals, gate, findings, why, phases.seconds)
-    is_own = store_run(home, stamp, stored, causes, summary, increment, write)
-    judged.release()
+    is_own = store_run(home, stamp, stored, causes, summary, increment, partial(judged.sieved.write, home, stamp))
+    judged.sieved.release()
     if not is_own:
         unsealed = "an earlier attempt of its name stored rows, which stay"
     if not unsealed and not store_seal(home, make_seal(stamp, view, judged, verdicts, totals, look), look.forgotten):
@@ -310,11 +306,10 @@ def _decide(
 ) -> Gate:
     definition = view.newest.definition
     alert_share = definition.late.alert_share
-    spread_rows = [] if judged.spread is None else judged.spread.rows
     folder = suite_folder(settings)
     frame = balance_frame(totals.total, totals.partitions)
     outcomes = [
-        run_suite(folder, "verdicts", verdict_frame(verdicts, spread_rows)),
+        run_suite(folder, "verdicts", verdict_frame(verdicts, judged.sieved.rows)),
         run_suite(folder, "balance", frame, {"alert_share": alert_share}),
     ]
     doubts = (doubt.reason for doubt in judged.derived.doubts.doubts if not doubt.reason.startswith(FORKED))  # findings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -15,13 +15,14 @@ from rivertwice.backfill.load_plan import find_unloaded
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import late_by_row, unique_rows
 from rivertwice.reconcile.gaps import LostRecordEffects
+from rivertwice.reconcile.kinds.judge import Judge
 from rivertwice.reconcile.model import AmendedRow, LateRow, RowColumns, RowId
 from rivertwice.reconcile.verdict import select_stale_published
 from rivertwice.reconcile.view import Served, counted_publications
 from rivertwice.timeline.serving import select_winners
 
 
-class FixedWindows(ABC):
+class FixedWindows(Judge):
     """What judges of windows of one length share: a start identifies a window; a record is in each window that covers it."""
 
     @abstractmethod
@@ -55,10 +56,6 @@ class FixedWindows(ABC):
             shape: how rows are addressed.
             batches: batch number by path index.
         """
-
-    @abstractmethod
-    def amended_rows(self, shape: RowColumns) -> list[AmendedRow]:
-        """Return every (record, window) pair that a dead letter should have been in, ended ones too."""
 
     def widen(self, doubts: LostRecordEffects) -> LostRecordEffects:
         """Return the doubts as they are."""

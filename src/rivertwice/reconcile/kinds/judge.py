@@ -1,12 +1,12 @@
 """What a reconcile needs from a kind of windows: what the log requires, and why the stream may differ from it.
 
-Every kind answers `Judge`. Lateness, amendments and updates are protocols of their own, which a kind has or has not.
+Every kind is a `Judge`. What not every kind has (lateness, amendments, updates, increments) has an empty answer here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -83,71 +83,42 @@ class Judge(Protocol):
     def groups(self) -> dict[int, set[int]]:
         """Return window start (epoch ms) to the numbers of the definitions whose batches touched it."""
 
-
-@runtime_checkable
-class HasLateRows(Protocol):
-    """A kind whose records can come too late."""
-
     def late_rows(self, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:
         """Return every late pair by the record's address. `batches` gives the batch number of each path index."""
-
-
-@runtime_checkable
-class HasAmendments(Protocol):
-    """A kind whose truth counts what a dead letter should have been."""
+        return []
 
     def amended_rows(self, shape: RowColumns) -> list[AmendedRow]:
         """Return every (record, window) pair that a dead letter should have been in, ended ones too."""
+        return []
 
-
-@runtime_checkable
-class HasUpdates(Protocol):
-    """A kind whose rows can be emitted with every batch that changes them."""
-
-    def updates(self, index: int) -> pa.Table:
-        """Return what a stream that emits updates must emit with one batch, by its path index."""
-
-
-@runtime_checkable
-class HasIncrements(Protocol):
-    """A kind of which a window that was settled changes only by records of its own, so that what was proved need not be again."""
+    def updates(self, index: int) -> pa.Table | None:
+        """Return what a stream that emits updates must emit with one batch, by its path index; None: the kind cannot say."""
+        return None
 
     def can_increment(self, shape: RowColumns) -> bool:
-        """Say whether every late record of a definition names the row that it is missing from."""
+        """Say whether a later run may build on this one.
+
+        A settled window changes then only by records of its own, and every late record of a definition names the row that it is
+        missing from.
+        """
+        return False
 
     def answer_together(self, shape: RowColumns, first_index: int, settled_ms: int) -> None:
-        """Compute at once what an incremental run asks for: truth, expected, late rows and `pairs_since`."""
+        """Compute at once what an incremental run asks for: truth, expected, late rows and `pairs_since`; or each when it is asked."""
+        return
 
     def pairs_since(self, first_index: int, settled_ms: int) -> list[PairCount]:
-        """Return the pairs of `Judge.pairs` but for those that records before a path index have in settled windows."""
+        """Return `pairs` without those that records before a path index have in settled windows."""
+        return self.pairs()
 
-
-@runtime_checkable
-class HasRecordsWithoutOutput(Protocol):
-    """A kind that may take a record and yield no row for it."""
-
-    def records_without_output(self) -> dict[Part, int]:
-        """Return by part how many records were taken and yielded no row."""
+    def records_without_output(self) -> dict[Part, int] | None:
+        """Return by part how many records were taken and yielded no row; None: they are what was accepted and is in no window."""
+        return None
 
 
 def may_spread(definition: Definition) -> bool:
     """Say whether executors may judge each row of a definition where it is."""
     return definition.window.kind.has_independent_rows and not definition.has_updates
-
-
-def late_rows(judge: Judge, shape: RowColumns, batches: Sequence[int]) -> list[LateRow]:
-    """Return every late pair by the record's address; none if no record can be late."""
-    return judge.late_rows(shape, batches) if isinstance(judge, HasLateRows) else []
-
-
-def amended_rows(judge: Judge, shape: RowColumns) -> list[AmendedRow]:
-    """Return every pair that a dead letter should have been in; none if amendments apply to no result."""
-    return judge.amended_rows(shape) if isinstance(judge, HasAmendments) else []
-
-
-def records_without_output(judge: Judge) -> dict[Part, int] | None:
-    """Return by part the records that yielded no row; None: they are what was accepted and is in no window."""
-    return judge.records_without_output() if isinstance(judge, HasRecordsWithoutOutput) else None
 
 
 # Which pairs of record and window the rows of the changelog account for. Pure.

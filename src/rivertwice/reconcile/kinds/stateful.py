@@ -47,6 +47,7 @@ from rivertwice.reconcile.evidence import Evidence, ServedEvidence, StatefulEvid
 from rivertwice.reconcile.frames import addresses
 from rivertwice.reconcile.gaps import GAP_INDEX, LostRecordEffects, SkippedRange, without_end
 from rivertwice.reconcile.kinds.fixed_windows import claimed_windows
+from rivertwice.reconcile.kinds.judge import Judge
 from rivertwice.reconcile.kinds.read_rows import is_read
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
 from rivertwice.reconcile.model import OrderDependentRows, PairCount, RowColumns, RowId
@@ -62,7 +63,7 @@ _Record = tuple[str, int]
 """(view, place in its topic)."""
 
 
-class StatefulJudge:
+class StatefulJudge(Judge):
     """The accepted rows of a path, folded key by key."""
 
     def __init__(

@@ -119,11 +119,9 @@ def make_seal(
     served_rows = -1
     if judged.can_increment and judged.served is not None and view.served_total is not None:
         after = sum(len(rows) for row, rows in judged.served.rows.items() if row.end_ms > settled_ms)
-        spread_after = 0 if judged.spread is None else judged.spread.served_after(settled_ms)
-        served_rows = view.served_total - after - spread_after
-    if judged.spread is not None:
-        own += judged.spread.counts(settled_ms)
-        emitted += judged.spread.pairs(settled_ms)
+        served_rows = view.served_total - after - judged.sieved.served_after(settled_ms)
+    own += judged.sieved.counts(settled_ms)
+    emitted += judged.sieved.pairs(settled_ms) - judged.sieved.pairs()
     records = totals.records
     return Seal(
         run=stamp.run,
@@ -138,7 +136,7 @@ def make_seal(
         served=served,
         counts=merge_counts(totals.settled_before, own, ()),
         parts=settled_parts(records.read, records.accepted, records.dead, records.pairs, settled_ms),
-        emitted=(0 if judged.spread is not None else records.emitted_before) + emitted,
+        emitted=records.emitted_before + emitted,
         ledger=chain_hash(
             START if view.prefix is None or look.seal is None else look.seal.ledger, view.rows[view.first_new :]
         ),

@@ -1,31 +1,25 @@
-"""Judge a head by executors: clean rows are counted, the others are judged in groups, and few windows are left to the driver."""
+"""Judge a head by executors: clean rows are counted, the others are judged in groups and stored, and few windows are left to the driver."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
-from rivertwice.backfill.load_plan import find_unloaded
 from rivertwice.backfill.ranges import HalfOpenRange
+from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms
 from rivertwice.definition.definition import Definition
 from rivertwice.reconcile.copies import check_served_rows, choose_again, wrong_rows
 from rivertwice.reconcile.evidence import Evidence, ServedEvidence
 from rivertwice.reconcile.frames import addresses, late_by_row, values
-from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
 from rivertwice.reconcile.model import (
     SERVED,
     STREAM,
@@ -39,8 +33,17 @@ from rivertwice.reconcile.model import (
     Verdict,
 )
 from rivertwice.reconcile.recorded import row_causes
-from rivertwice.reconcile.rederive import Chain
-from rivertwice.reconcile.results import cause_fields
+from rivertwice.reconcile.results import (
+    CAUSES,
+    FORMAT,
+    VERDICTS,
+    Stamp,
+    StoredVerdict,
+    Written,
+    cause_fields,
+    verdict_stamps,
+)
+from rivertwice.reconcile.sieve import Sieved
 from rivertwice.reconcile.spread.compare import (
     EMITTED,
     EXPECTED,
@@ -51,17 +54,10 @@ from rivertwice.reconcile.spread.compare import (
     ComparedUntil,
     Numbers,
     Windows,
-    compare_sides,
-    count_windows,
-    gather_sides,
-    suspect_rows,
-    windows_for_driver,
 )
-from rivertwice.reconcile.verdict import judge_served, judge_stream
-from rivertwice.reconcile.view import HeadView, counted_publications
+from rivertwice.reconcile.verdict import NOT_LOADED, judge_served, judge_stream
+from rivertwice.storage.spark_scan import write_files
 from rivertwice.timeline.first_load import FirstLoad
-from rivertwice.timeline.served_ranges import is_inside
-from rivertwice.timeline.serving import select_winners
 from rivertwice.timeline.verdicts import AGREES, OPEN
 
 # What an executor makes of rows that are not clean: verdicts and causes, by the rules that judge every row. Pure.
@@ -212,13 +208,8 @@ def _verdict_row(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-GROUP_ROWS = 5_000
-"""So many rows that are not clean are judged in one group, about; a group's entries are in one executor's memory."""
-MOST_FINDINGS = 1_000
-
-
 @dataclass(frozen=True)
-class Spread:
+class Spread(Sieved):
     """What executors judged.
 
     Attributes:
@@ -227,10 +218,10 @@ class Spread:
         judged: verdicts and causes of the rows that are not clean (`judge_rows.JUDGED`), not on the driver.
         summary: of their verdicts, by pair, window, verdict and presence.
         findings: what is wrong with served rows.
-        moment: up to when windows were compared.
+        dead: `topic`, `partition`, `offset`, `batch`, `reason` of each dead letter that the log requires.
+        rule: by which they were judged.
         published: starts of the windows that a publication serves (epoch ms).
         wanted: the windows to judge by their start (epoch ms, half-open); None: all. What is counted of the others still is.
-        load: the first load by batch of the path, whose windows have no verdict of the pair stream; None: there was none.
     """
 
     windows: Windows
@@ -238,39 +229,44 @@ class Spread:
     judged: DataFrame
     summary: pa.Table
     findings: Sequence[DefectFinding]
-    moment: ComparedUntil
+    dead: DataFrame
+    rule: Rule
     published: frozenset[int] = frozenset()
     wanted: tuple[int, int] | None = None
-    load: FirstLoad | None = None
 
     @property
-    def has_served(self) -> bool:
-        """Whether what is served was judged."""
-        return self.moment.served_ms is not None
+    def text(self) -> str:
+        """What was judged, in words."""
+        return f"{len(self.windows.start_ms)} windows by executors, {len(self.apart)} by the driver"
 
     def counts(self, until_ms: int | None = None) -> Counter[tuple[str, str]]:
-        """Return the rows by pair and verdict; with `until_ms` only those of windows that end at or before it (epoch ms)."""
+        """Count the clean rows and those that were judged."""
         counts: Counter[tuple[str, str]] = Counter()
         for row in self.rows:
             if until_ms is None or row["end_ms"] <= until_ms:
                 counts[row["pair"], row["verdict"]] += row["rows"]
         return counts
 
-    @cached_property
-    def rows(self) -> list[dict[str, Any]]:
+    @property
+    def rows(self) -> Sequence[Mapping[str, Any]]:
         """A row by pair, window, verdict and presence, with how many result rows it stands for; clean ones too."""
+        return self._rows
+
+    @cached_property
+    def _rows(self) -> list[dict[str, Any]]:
         windows = self.windows
         if self.wanted is not None:
             low, high = self.wanted
             windows = windows.where((windows.start_ms >= low) & (windows.start_ms < high))
         rows: list[dict[str, Any]] = []
+        load = self.rule.load  # whose windows have no verdict of the pair stream
         for at in range(len(windows.start_ms)):
             clean, opened, unserved = (
                 int(each[at]) for each in (windows.clean, windows.open_clean, windows.unserved_clean)
             )
-            is_loaded = self.load is not None and self.load.has(int(windows.start_ms[at]))
+            is_loaded = load is not None and load.has(int(windows.start_ms[at]))
             parts = [] if is_loaded else [(STREAM, AGREES, clean - opened), (STREAM, OPEN, opened)]
-            if self.has_served:
+            if self.rule.moment.served_ms is not None:
                 parts += [(SERVED, AGREES, clean - unserved), (SERVED, OPEN, unserved)]
             rows += [
                 {
@@ -292,126 +288,69 @@ class Spread:
         return rows
 
     def pairs(self, until_ms: int | None = None) -> int:
-        """Return how many records the emitted rows count; with `until_ms` those of windows that end at or before it."""
+        """Count what the changelog has of the windows."""
         return _total(self.windows.pairs, self.windows.end_ms, until_ms)
 
     def served_after(self, settled_ms: int) -> int:
-        """Return how many rows are served of windows that end after an instant (epoch ms)."""
+        """Count what the served table has of the windows."""
         served = self.windows.served
         return int(served.sum()) - _total(served, self.windows.end_ms, settled_ms)
 
     @property
     def dirty(self) -> int:
-        """How many windows have a row in which stream, expected and truth differ."""
+        """How many windows have a dirty row (`compare_sides`)."""
         return int((self.windows.dirty > 0).sum())
+
+    def stored(self) -> list[StoredVerdict]:
+        """Return one verdict for each pair and window with rows that agree or are open."""
+        counts: Counter[tuple[str, int, int, str]] = Counter()
+        for row in self.rows:
+            if row["verdict"] in (AGREES, OPEN):
+                counts[row["pair"], row["start_ms"], row["end_ms"], row["verdict"]] += row["rows"]
+        return [
+            StoredVerdict(pair, start, end, None, verdict, self._reason(pair, start, end, verdict), rows=count)
+            for (pair, start, end, verdict), count in counts.items()
+        ]
+
+    def _reason(self, pair: str, start_ms: int, end_ms: int, verdict: str) -> str:
+        if verdict == AGREES:
+            return "published" if pair == SERVED and start_ms in self.published else ""
+        if pair == STREAM or end_ms > self.rule.moment.closed_ms:
+            return "the window is not closed yet"
+        is_served = self.rule.moment.served_ms is not None and end_ms <= self.rule.moment.served_ms
+        return NOT_LOADED if is_served else "the window is not served yet"
+
+    def write(self, home: PipelineHome, stamp: Stamp) -> Written:
+        """Let executors write the other verdicts, their causes, and the dead letters as causes."""
+        stamps = {**verdict_stamps(stamp), "rows": 1}
+        verdicts = self.judged.where((F.col("kind") == VERDICT) & ~F.col("verdict").isin(AGREES, OPEN))
+        written = write_files(verdicts, home.tables.verdicts, VERDICTS, lambda found: _stamped(found, VERDICTS, stamps))
+        own = {"_format": FORMAT, "run": stamp.run}
+        dead = self.dead.withColumns({"pair": F.lit(STREAM), "cause": F.lit("dead"), "detail": F.col("reason")})
+        names = ("pair", "cause", "topic", "partition", "offset", "batch", "detail")
+        causes = self.judged.where(F.col("kind") == CAUSE).unionByName(dead.select(*names), allowMissingColumns=True)
+        return Written(
+            written, write_files(causes, home.tables.causes, CAUSES, lambda found: _stamped(found, CAUSES, own))
+        )
+
+    def release(self) -> None:
+        """Release the verdicts and the dead letters."""
+        self.judged.unpersist()
+        self.dead.unpersist()
+
+
+def _stamped(rows: pa.Table, schema: pa.Schema, stamps: Mapping[str, Any]) -> pa.Table:
+    """Return rows with all columns of a schema: the stamps, what the rows have, and null."""
+    columns = []
+    for field in schema:
+        if field.name in stamps:
+            columns.append(pa.repeat(pa.scalar(stamps[field.name], field.type), rows.num_rows))
+        elif field.name in rows.column_names:
+            columns.append(rows[field.name].cast(field.type))
+        else:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+    return pa.table(columns, schema=schema)
 
 
 def _total(numbers: Numbers, end_ms: Numbers, until_ms: int | None) -> int:
     return int(numbers.sum() if until_ms is None else numbers[end_ms <= until_ms].sum())
-
-
-@dataclass(frozen=True)
-class WindowsApart:
-    """Windows of which more must be known than their rows.
-
-    Attributes:
-        among: returns, of the (start, end) of all windows, the starts of those that are in doubt or blamed.
-        starts: of windows that what dead letters should have been belongs to.
-    """
-
-    among: Callable[[AbstractSet[tuple[int, int]]], AbstractSet[int]]
-    starts: frozenset[int] = frozenset()
-
-
-def spread(
-    spark: SparkSession,
-    view: HeadView,
-    judge: WindowJudge,
-    chain: Chain,
-    marks: DataFrame,
-    shape: RowColumns,
-    special: WindowsApart,
-    wanted: tuple[int, int] | None = None,
-) -> Spread:
-    """Judge what a view with handles shows, all but the windows that need more than their rows.
-
-    Args:
-        spark: the session.
-        view: the head; its tables are read by executors.
-        judge: of its only definition.
-        chain: re-derived watermarks.
-        marks: the path's batches (`sides.batch_numbers`).
-        shape: how rows are addressed and compared.
-        special: names the windows that are left to the driver in any case.
-        wanted: the windows to judge by their start (epoch ms, half-open); None: all.
-    """
-    assert view.handles is not None, "they are what it reads"
-    moment, served_index = _moment(view, chain)
-    sides = gather_sides(spark, view, view.handles, judge, marks, shape, with_served=served_index is not None)
-    sides = sides.persist(StorageLevel.MEMORY_AND_DISK)
-    compared = compare_sides(sides, shape, moment, view.load).persist(StorageLevel.MEMORY_AND_DISK)
-    windows = count_windows(compared)
-    counted = [] if served_index is None else counted_publications(view)
-    winners = select_winners(windows.start_ms, counted, view.semantics)
-    older = [entry.seq for entry in counted if entry.semantics != view.newest.semantics]
-    unloaded = () if view.load is None else find_unloaded(view.load, counted, view.semantics)
-    waits = is_inside(windows.start_ms, list(unloaded))
-    apart = windows_for_driver(windows, _is_special(windows, special), np.where(waits, -1, winners), older)
-    starts = pa.table({"_start_ms": pa.array(np.unique(windows.start_ms[apart]), pa.int64())})
-    groups = max(1, int(windows.others[~apart].sum()) // GROUP_ROWS)
-    start_ms = F.unix_millis("window_start")
-    judged_rows = compared if wanted is None else compared.where((start_ms >= wanted[0]) & (start_ms < wanted[1]))
-    others = suspect_rows(sides, judged_rows, shape, spark.createDataFrame(starts), groups)
-    rule = Rule(view.newest.definition, view.topics[0], shape, moment, served_index, view.load, unloaded)
-    schema = from_arrow_schema(JUDGED)
-    judged = others.groupBy("_group").applyInArrow(judge_group(rule), schema).persist(StorageLevel.MEMORY_AND_DISK)
-    summary = _summary(judged)
-    sides.unpersist()
-    compared.unpersist()
-    chosen = sorted(
-        {(int(start), int(end)) for start, end in zip(windows.start_ms[apart], windows.end_ms[apart], strict=True)}
-    )
-    published = frozenset(windows.start_ms[(winners >= 0) & ~apart].tolist())
-    return Spread(
-        windows.where(~apart), chosen, judged, summary, _findings(judged), moment, published, wanted, view.load
-    )
-
-
-def _moment(view: HeadView, chain: Chain) -> tuple[ComparedUntil, int | None]:
-    closed_ms = view.newest.definition.window.closed_ms
-    stamp = view.served_stamp
-    if view.handles is None or view.handles.served is None or stamp is None:
-        return ComparedUntil(closed_ms(chain.closed_ms), None), None
-    index = view.index.get((stamp.timeline, stamp.batch))
-    served_ms = None if index is None else closed_ms(chain.batch[index])
-    return ComparedUntil(closed_ms(chain.closed_ms), served_ms), index
-
-
-def _is_special(windows: Windows, special: WindowsApart) -> npt.NDArray[np.bool_]:
-    pairs = set(zip(windows.start_ms.tolist(), windows.end_ms.tolist(), strict=True))
-    named = {*special.among(pairs), *special.starts}
-    return np.isin(windows.start_ms, np.array(sorted(named), dtype=np.int64))
-
-
-def _summary(judged: DataFrame) -> pa.Table:
-    start, end = F.unix_millis("window_start").alias("start_ms"), F.unix_millis("window_end").alias("end_ms")
-    return (
-        judged.where(F.col("kind") == VERDICT)
-        .groupBy("pair", start, end, "verdict", "presence")
-        .agg(
-            F.count(F.lit(1)).alias("rows"),
-            *(F.sum(name).alias(name) for name in ("late", "dead", "unexplained")),
-            F.max("late_share").alias("late_share"),
-        )
-        .toArrow()
-    )
-
-
-def _findings(judged: DataFrame) -> list[DefectFinding]:
-    found = judged.where(F.col("kind") == FINDING)
-    rows = found.orderBy("window_start", "key", "detail").limit(MOST_FINDINGS + 1).toArrow().to_pylist()
-    findings = [DefectFinding(row["cause"], row["detail"], row["batch"]) for row in rows[:MOST_FINDINGS]]
-    if len(rows) > MOST_FINDINGS:
-        more = found.count() - MOST_FINDINGS
-        findings.append(DefectFinding("served", f"{more} more served rows are not what changelog and corrections give"))
-    return findings
