@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 from rivertwice.core.homes import PipelineHome
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.assess import RederivedLedger
-from rivertwice.reconcile.columns import Contents, check_dead_columns, check_late_columns
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.gaps import Missing
 from rivertwice.reconcile.kinds import Judge
 from rivertwice.reconcile.model import DefectFinding, LateRow, PairCount
 from rivertwice.reconcile.observe import read_tables
 from rivertwice.reconcile.recorded import (
+    Contents,
     Emitted,
     RecordedDeadLetter,
+    check_dead_columns,
     check_dead_letters,
+    check_late_columns,
     check_late_rows,
     count_by_batch,
 )

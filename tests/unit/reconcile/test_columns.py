@@ -13,9 +13,9 @@ from histories.kinds import make_definition
 from homes.ledger import NOW
 from rivertwice.core.instants import EPOCH
 from rivertwice.log.addresses import Part
-from rivertwice.reconcile.columns import Contents, check_dead_columns, check_late_columns
 from rivertwice.reconcile.copies import PublishedCopies
 from rivertwice.reconcile.model import LateRow, RowId
+from rivertwice.reconcile.recorded import Contents, check_dead_columns, check_late_columns
 from rivertwice.reconcile.view import DefinitionVersion, HeadView
 from rivertwice.timeline.lineage import Timeline
 

@@ -24,13 +24,13 @@ from rivertwice.log.addresses import Part
 from rivertwice.reconcile.assess import (
     RederivedLedger,
 )
-from rivertwice.reconcile.columns import Contents
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.gaps import LostRecordEffects, gaps_of, with_filled
 from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
 from rivertwice.reconcile.model import DefectFinding, LateRow, RowColumns, RowId
 from rivertwice.reconcile.observe import read_tables
 from rivertwice.reconcile.recorded import (
+    Contents,
     Emitted,
     count_by_batch,
 )
