@@ -32,7 +32,7 @@ from rivertwice.engine.session import spark_session
 from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.run import reconcile
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import from_table, to_table
 
 PIPELINE = Lab.pipeline
@@ -89,16 +89,16 @@ def cut_back(settings: Settings, last: int) -> None:
     """
     tables = settings.pipeline(PIPELINE).tables
     shortened: dict[Path, pa.Table] = {}
-    ledger = delta.read(tables.ledger)
+    ledger = Table(tables.ledger).read()
     if ledger is not None:
         shortened[Path(tables.ledger)] = to_table([row for row in from_table(ledger) if row.batch <= last])
     for place in (tables.changelog, tables.dead_letters):
-        rows = delta.read(place)
+        rows = Table(place).read()
         if rows is not None:
             shortened[Path(place)] = rows.filter(pc.field("_batch") <= last)
     for path, rows in shortened.items():
         shutil.rmtree(path)
-        delta.append(path, rows)
+        Table(path).append(rows)
     shutil.rmtree(Path(tables.served), ignore_errors=True)
     rebuild(settings, PIPELINE)
 
@@ -146,7 +146,7 @@ def score_copy(spark: Any, lab: Lab, kind: str, seed: int, folder: Path) -> Scor
     settings = copy_home(lab, folder)
     detail, stray = "", 0
     if kind == "clean":
-        ledger = delta.read(settings.pipeline(PIPELINE).tables.ledger)
+        ledger = Table(settings.pipeline(PIPELINE).tables.ledger).read()
         batches = pa.table(ledger).num_rows if ledger is not None else 0
         last = batches - 1 if seed < 10 else random.Random(seed).randrange(batches // 3, batches)  # noqa: S311
         detail = f"as of batch {last} of {batches}"

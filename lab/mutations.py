@@ -19,7 +19,7 @@ import pyarrow as pa
 from lab.faults.errors import LabError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.definition.bundle import build_bundle, load_bundle, save_bundle
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import LedgerRow, from_table, to_table
 
 Rows = list[dict[str, Any]]
@@ -43,13 +43,13 @@ class Mutation:
 
 
 def _rewrite(path: Any, change: Callable[[Rows], tuple[str, tuple[str, ...]]]) -> tuple[str, tuple[str, ...]]:
-    table = delta.read(path)
+    table = Table(path).read()
     if table is None or table.num_rows == 0:
         message = f"{path} has no rows to change; stream more records first"
         raise LabError(message)
     rows = table.to_pylist()
     change_made = change(rows)
-    delta.overwrite(path, pa.Table.from_pylist(rows, schema=table.schema))
+    Table(path).overwrite(pa.Table.from_pylist(rows, schema=table.schema))
     return change_made
 
 
@@ -157,13 +157,13 @@ def move_batch(home: PipelineHome, draw: random.Random) -> tuple[str, tuple[str,
 
 
 def _ledger(home: PipelineHome, change: Callable[[list[LedgerRow]], str]) -> tuple[str, tuple[str, ...]]:
-    table = delta.read(home.tables.ledger)
+    table = Table(home.tables.ledger).read()
     if table is None:
         message = f"{home.tables.ledger} does not exist; stream some records first"
         raise LabError(message)
     rows = from_table(table)
     change_made = change(rows)
-    delta.overwrite(home.tables.ledger, to_table(rows))
+    Table(home.tables.ledger).overwrite(to_table(rows))
     return change_made, ()
 
 
@@ -262,8 +262,8 @@ def change_reason(home: PipelineHome, draw: random.Random) -> tuple[str, tuple[s
 
 def alter_served(home: PipelineHome, draw: random.Random) -> tuple[str, tuple[str, ...]]:
     """Change, delete or repeat one row of the served table; the stamp in its commit is kept."""
-    stamp = delta.commits(home.tables.served, "served")
-    table = delta.read(home.tables.served)
+    stamp = Table(home.tables.served).commits("served")
+    table = Table(home.tables.served).read()
     if table is None or not stamp:
         message = f"{home.tables.served} was never built; rebuild it first"
         raise LabError(message)
@@ -277,8 +277,8 @@ def alter_served(home: PipelineHome, draw: random.Random) -> tuple[str, tuple[st
         del rows[at]
     else:
         rows.append(dict(rows[at]))
-    delta.overwrite(
-        home.tables.served, pa.Table.from_pylist(rows, schema=table.schema), metadata={"served": stamp[-1][1]}
+    Table(home.tables.served).overwrite(
+        pa.Table.from_pylist(rows, schema=table.schema), metadata={"served": stamp[-1][1]}
     )
     return change_made, starts
 

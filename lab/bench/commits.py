@@ -21,7 +21,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
-from rivertwice.storage import delta
+from rivertwice.storage.snapshot import Snapshot
+from rivertwice.storage.table import RETENTION, Table
 from rivertwice.stream.result_rows import changelog_rows
 from rivertwice.timeline import ledger
 from rivertwice.timeline.counts import BatchCounts
@@ -45,26 +46,16 @@ def bare(folder: Path) -> Callable[[int], object]:
 
 def committed(folder: Path, *, keeps: bool) -> Callable[[int], object]:
     """Return a function that commits a batch as the sink does."""
-    changelog, ledger = delta.KeptTable(folder / "changelog"), delta.KeptTable(folder / "ledger")
+    changelog, ledger = Table(folder / "changelog"), Table(folder / "ledger")
 
     def commit(batch: int) -> None:
+        nonlocal changelog, ledger
         if not keeps:
-            changelog.forget()
-            ledger.forget()
+            changelog, ledger = Table(changelog.place), Table(ledger.place)
         changelog.applied_version("p#t1")
         rows = changelog_rows(result_rows(batch), "t1", batch)
-        delta.append(
-            changelog.place,
-            rows,
-            transactions={"p#t1": batch},
-            metadata={"ledger": LEDGER},
-            partition_by=["_day"],
-            kept=changelog if keeps else None,
-        )
-        delta.append(
-            ledger.place, pa.table({"batch": [batch], **{name: [text] for name, text in LEDGER.items()}}), widen=True,
-            kept=ledger if keeps else None,
-        )  # fmt: skip
+        changelog.append(rows, transactions={"p#t1": batch}, metadata={"ledger": LEDGER})
+        ledger.append(pa.table({"batch": [batch], **{name: [text] for name, text in LEDGER.items()}}), widen=True)  # fmt: skip
 
     return commit
 
@@ -90,10 +81,10 @@ def ledger_row(batch: int) -> ledger.LedgerRow:
     )  # fmt: skip
 
 
-class NeverRenewed(delta.KeptTable):
+class NeverRenewed(Table):
     """A handle as 0.1 kept it."""
 
-    def _is_due(self, table: delta.Table) -> bool:
+    def _is_due(self, table: Snapshot) -> bool:
         return False
 
 
@@ -103,14 +94,12 @@ class Writer:
     def __init__(self, home: PipelineHome, *, is_old: bool) -> None:
         """Begin with no tables, or with those of 0.1."""
         self._home, self._batch = home, 0
-        kind = NeverRenewed if is_old else delta.KeptTable
+        kind = NeverRenewed if is_old else Table
         self._changelog, self._ledger = kind(home.tables.changelog), kind(home.tables.ledger)
         if is_old:
             rows = changelog_rows(result_rows(0), "t1", 0)
-            DeltaTable.create(
-                str(home.tables.changelog), rows.schema, partition_by=["_day"], configuration=delta.RETENTION
-            )
-            DeltaTable.create(str(home.tables.ledger), ledger.SCHEMA, configuration=delta.RETENTION)
+            DeltaTable.create(str(home.tables.changelog), rows.schema, partition_by=["_day"], configuration=RETENTION)
+            DeltaTable.create(str(home.tables.ledger), ledger.SCHEMA, configuration=RETENTION)
 
     def write(self, batches: int) -> list[float]:
         """Commit batches; return the CPU-milliseconds a batch of the ledger's append and of the changelog's commit."""
@@ -121,10 +110,7 @@ class Writer:
             spent[0] += cpu_s() - begun
             begun = cpu_s()
             self._changelog.applied_version("p#t1")
-            delta.append(
-                self._changelog.place, rows, transactions={"p#t1": batch}, metadata={ledger.METADATA_KEY: row.to_json()},
-                partition_by=["_day"], kept=self._changelog, skip_by=("_timeline", "_batch", "window_start", "window_end"),
-            )  # fmt: skip
+            self._changelog.append(rows, transactions={"p#t1": batch}, metadata={ledger.METADATA_KEY: row.to_json()})  # fmt: skip
             spent[1] += cpu_s() - begun
         self._batch += batches
         return [seconds * 1000 / batches for seconds in spent]

@@ -29,7 +29,7 @@ from lab.bench.minutes import NAME, fill, make_minutes_project, stream
 from rivertwice.core.settings import Settings
 from rivertwice.engine.java import java_env
 from rivertwice.local.broker import start_broker, stop_broker
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 
 SLOTS = 2
 
@@ -38,7 +38,7 @@ def run_ours(settings: Settings, folder: Path, topic: str, batch: int) -> tuple[
     """Stream a topic in a project of its own; return the cost, the rows, and the records that they count."""
     own = make_minutes_project(folder, settings.bootstrap_servers(), topic, batch)
     run = stream(own, folder)
-    rows = delta.read(own.pipeline(NAME).tables.changelog, columns=["n"])
+    rows = Table(own.pipeline(NAME).tables.changelog).read(columns=["n"])
     counts = [] if rows is None else rows["n"].to_pylist()
     return run.cost, len(counts), sum(counts)
 

@@ -36,7 +36,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import Bundle, load_bundle
 from rivertwice.read.overview import describe_summary
 from rivertwice.retention.view import observe_claims
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.stream.damage import newest_rows_of_run
 from rivertwice.timeline.committed import committed_batches, newest_batch, newest_batches
 from rivertwice.timeline.intact import require_rows, require_whole_logs
@@ -80,12 +80,10 @@ def fill(home: PipelineHome, bundle: str, first: int, last: int, timeline: str =
         for batch in range(first, last)
     ]
     append_ledger(home, rows)
-    delta.append(
-        home.tables.changelog,
+    Table(home.tables.changelog, partition_by=["_day"]).append(
         rows_of(first, last, timeline),
         transactions={f"p#{timeline}": last - 1},
         metadata={METADATA_KEY: rows[-1].to_json()},
-        partition_by=["_day"],
     )
 
 
@@ -145,7 +143,7 @@ class Acts:
         first = self.batch // (3 if seq % 2 else 2)
         rows = rows_of(first + 1, first + 11).drop_columns(["_timeline", "_batch"])
         backfill = pa.array([f"bf-{seq}"] * rows.num_rows, pa.string())
-        delta.append(self.home.tables.corrections, rows.append_column("_backfill", backfill), partition_by=["_day"])
+        Table(self.home.tables.corrections, partition_by=["_day"]).append(rows.append_column("_backfill", backfill))
         semantics = self.bundle.fingerprint.semantics
         window = ((first * HOUR, (first + 10) * HOUR),)
         entry = Publication(seq, f"bf-{seq}", window, semantics, self.bundle.id, {}, rows=rows.num_rows)

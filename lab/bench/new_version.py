@@ -29,7 +29,7 @@ from lab.flights.replay import ReplayRequest, replay
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
 from rivertwice.local.broker import start_broker, stop_broker
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
@@ -103,7 +103,7 @@ class Run:
         """Print the SHA-256 of the rows of both versions, and which of them consumers read."""
         home = self.settings.pipeline(PIPELINE)
         sums = {name: export_sha256(self.settings.pipeline(name))[:16] for name in (PIPELINE, NEW)}
-        table = delta.read(home.public_served)
+        table = Table(home.public_served).read()
         rows = 0 if table is None else table.num_rows
         print(f"| SHA-256 {step} | | | {sums}; {home.serving_version} serves, {rows:,} rows |", flush=True)
 

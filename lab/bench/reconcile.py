@@ -30,7 +30,7 @@ from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.run import reconcile
 from rivertwice.reconcile.unchanged import reconcile_unchanged
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import Timeline, create_timeline
@@ -99,12 +99,10 @@ class Story:
             rows.append(row)
         for first in range(0, len(rows), 5_000):
             part = slice(first, first + 5_000)
-            delta.append(
-                self.home.tables.changelog,
+            Table(self.home.tables.changelog, partition_by=["_day"]).append(
                 pa.concat_tables(tables[part]),
                 transactions={"p#t1": rows[part][-1].batch},
                 metadata={METADATA_KEY: rows[part][-1].to_json()},
-                partition_by=["_day"],
             )
             append_ledger(self.home, rows[part])
 
@@ -199,11 +197,8 @@ class Story:
             "day": pa.array(["1970-01-12"] * count),
         }
         low, high = transaction_names("id", 0)
-        delta.append(
-            self.settings.archive(TOPIC),
-            pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA),
-            transactions={low: 0, high: end},
-            partition_by=PARTITION_BY,
+        Table(self.settings.archive(TOPIC), partition_by=PARTITION_BY).append(
+            pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA), transactions={low: 0, high: end}
         )
 
 

@@ -24,7 +24,7 @@ from lab.faults.events import produce_events
 from rivertwice.core.settings import Settings
 from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.lineage import path_ledger
 from streams.keyed import NAME, PARTITIONS
 
@@ -82,7 +82,7 @@ def partition_of(key: bytes | None) -> int:
 
 def rows_of(settings: Settings) -> Counter[tuple[Any, ...]]:
     """Return what the stream emitted, without its batches."""
-    table = delta.read(settings.pipeline(NAME).tables.changelog)
+    table = Table(settings.pipeline(NAME).tables.changelog).read()
     assert table is not None
     names = sorted(name for name in table.column_names if name not in {"_format", "_timeline", "_batch", "_day"})
     return Counter(zip(*(table[name].to_pylist() for name in names), strict=True))

@@ -14,8 +14,8 @@ from lab.faults.lab import Lab
 from lab.faults.savepoint_runs import alerts, caught_up, events, kill_owned
 from rivertwice.agent.disk import KIND
 from rivertwice.agent.launch import agent_status
+from rivertwice.agent.observe import RESERVE
 from rivertwice.core.instants import utc_now
-from rivertwice.storage.places import RESERVE
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.served_stamp import served_stamp
 

@@ -6,8 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from lab.faults.cases import case, require
 from lab.faults.cases_backfill import closed_ms, plan_range, published, require_truth
 from lab.faults.cases_tables import repair
@@ -19,7 +17,7 @@ from rivertwice.backfill.model import BackfillPlan
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.served import export_sha256, rebuild_served
 
 KINDS = ("flipped", "truncated", "missing", "value")
@@ -29,9 +27,9 @@ KINDS = ("flipped", "truncated", "missing", "value")
 def break_archive(lab: Lab, kind: str) -> tuple[Path, str]:
     """Break one data file of the archive; return it and what was done."""
     place = Path(lab.settings.archive(lab.topic))
-    table = delta.open_table(place)
+    table = Table(place).open()
     require(table is not None, "there is no archive")
-    names: list[Any] = [] if table is None else pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
+    names: list[Any] = [] if table is None else table.actions()["path"].to_pylist()
     path = place / lab.random.choice(sorted(names))
     if kind != "value":
         return path, break_file(path, kind, lab.random)
@@ -67,7 +65,7 @@ def require_refused(lab: Lab, plan: BackfillPlan, path: Path) -> None:
 
 def archived(lab: Lab) -> list[str]:
     """Return the archive's records, each as a text."""
-    rows = delta.read(lab.settings.archive(lab.topic))
+    rows = Table(lab.settings.archive(lab.topic)).read()
     return [] if rows is None else sorted(map(repr, rows.to_pylist()))
 
 

@@ -28,7 +28,7 @@ from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import TimeRange, from_ms
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import read_served, rebuild_served
@@ -65,7 +65,7 @@ def expected_versions(lab: Lab, plan: BackfillPlan) -> dict[int, Version]:
 
 def corrections(lab: Lab, backfill: str) -> dict[int, list[tuple[Any, ...]]]:
     """Return what a backfill wrote: window start to its rows, repeats and all."""
-    rows = delta.read(lab.home.tables.corrections, where=pc.field("_backfill") == backfill)
+    rows = Table(lab.home.tables.corrections).read(where=pc.field("_backfill") == backfill)
     rows_of_window: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for row in [] if rows is None else rows.to_pylist():
         rows_of_window[int(row["window_start"].timestamp() * 1000)].append(
@@ -197,7 +197,7 @@ def _publish(lab: Lab) -> Callable[[BackfillPlan], str]:
 def _require_whole(lab: Lab, versions: Mapping[int, set[tuple[str, Version]]]) -> None:
     """Require that every version seen is all that one source has of the window."""
     stream: dict[int, set[tuple[Any, ...]]] = defaultdict(set)
-    table = delta.read(lab.home.tables.changelog)
+    table = Table(lab.home.tables.changelog).read()
     for row in [] if table is None else table.to_pylist():
         stream[int(row["window_start"].timestamp() * 1000)].add((row["k"], row["n"], row["total"], row["top"]))
     made = {entry.backfill: corrections(lab, entry.backfill) for entry in publications_of(read_sequence(lab.home))}

@@ -14,8 +14,7 @@ from lab.faults.lab import PIPELINE, Lab
 from lab.faults.lab_project import edit_definition
 from lab.faults.savepoint_runs import run_command
 from lab.faults.strikes import AFTER, BEFORE, IN_WORKER, Strike, strike_driver
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import live_sizes
+from rivertwice.storage.table import Table
 from rivertwice.stream.sink import is_noted
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
@@ -30,8 +29,8 @@ REFUSED = (
 WRITTEN = (
     Strike("before executors write", f"{_SINK}:write_rows", BEFORE),
     Strike("after executors' files, before the commit", f"{_SINK}:write_rows", AFTER),
-    Strike("right before the commit, dead letters written", "rivertwice.storage.delta:append_files", BEFORE),
-    Strike("after the commit, before the ledger's copy", "rivertwice.storage.delta:append_files", AFTER),
+    Strike("right before the commit, dead letters written", "rivertwice.storage.table:Table.append_files", BEFORE),
+    Strike("after the commit, before the ledger's copy", "rivertwice.storage.table:Table.append_files", AFTER),
     Strike("after the ledger's copy, before commits/N", f"{_SINK}:append_ledger", AFTER),
 )
 WORKER = Strike("a worker that writes", "rivertwice.stream.sink:write_files", IN_WORKER)
@@ -56,8 +55,8 @@ def begin_large(lab: Lab) -> dict[str, str]:
 def loose_files(lab: Lab) -> list[Path]:
     """Return the changelog's data files that its newest version does not name."""
     place = Path(lab.home.tables.changelog)
-    table = delta.open_table(place)
-    live = set() if table is None else set(live_sizes(table))
+    table = Table(place).open()
+    live = set() if table is None else set(table.sizes())
     return [path for path in sorted(place.rglob("*.parquet")) if path.relative_to(place).as_posix() not in live]
 
 

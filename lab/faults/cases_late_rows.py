@@ -15,7 +15,7 @@ from lab.faults.retention_runs import reconcile, to_ms
 from lab.oracle.expect import expect
 from lab.oracle.rules import WINDOW_MS, Row, read_record
 from lab.oracle.sources import read_batches, read_log, read_path
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.lineage import path_ledger
 
 Late = tuple[int, int, int, int]
@@ -34,7 +34,7 @@ def keep_late_rows(lab: Lab) -> None:
 def stored(lab: Lab) -> list[str]:
     """Return the late rows of committed batches, every column of them, in an order of their own."""
     committed = {(row.timeline, row.batch) for row in path_ledger(lab.home)}
-    table = delta.read(lab.home.tables.late_rows)
+    table = Table(lab.home.tables.late_rows).read()
     rows = [] if table is None else table.to_pylist()
     return sorted(
         json.dumps(row, sort_keys=True, default=str) for row in rows if (row["_timeline"], row["_batch"]) in committed
@@ -60,7 +60,7 @@ def expected_late(lab: Lab) -> Counter[Late]:
 def require_all_late(lab: Lab) -> None:
     """Require that the table holds the oracle's late rows, each once."""
     rows = [json.loads(text) for text in stored(lab)]
-    table = delta.read(lab.home.tables.late_rows, columns=["partition", "offset", "window_start", "window_end"])
+    table = Table(lab.home.tables.late_rows).read(columns=["partition", "offset", "window_start", "window_end"])
     held: Counter[Late] = Counter(
         (row["partition"], row["offset"], to_ms(row["window_start"]), to_ms(row["window_end"]))
         for row in ([] if table is None else table.to_pylist())

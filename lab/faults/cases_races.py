@@ -23,7 +23,7 @@ from rivertwice.core.errors import LostRaceError
 from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.intent import read_exit
 
@@ -192,7 +192,7 @@ def _first_id(lab: Lab) -> str:
 
 
 def _check_archive(lab: Lab, value: str) -> None:
-    rows = delta.read(lab.settings.archive(lab.topic), columns=["partition", "offset", "value"])
+    rows = Table(lab.settings.archive(lab.topic)).read(columns=["partition", "offset", "value"])
     require(rows is not None, "there is no archive")
     if rows is None:
         return

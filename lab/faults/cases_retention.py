@@ -29,7 +29,7 @@ from rivertwice.log.gaps import REPAIRABLE, Gap, read_gaps
 from rivertwice.reconcile.acknowledge import NOTHING_COMPARED
 from rivertwice.reconcile.model import SERVED, STREAM
 from rivertwice.retention.accept import accept_gap
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.intent import read_exit, write_intent
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import read_served
@@ -262,7 +262,7 @@ def require_true(lab: Lab) -> None:
     """Require of every row that is called equal that it is what the oracle makes of all records, the lost ones too."""
     records = read_log(lab.settings.bootstrap_servers(), lab.topic, lab.folder / "produced.jsonl").records
     sums, _ = truth(records)
-    tables = {STREAM: delta.read(lab.home.tables.changelog), SERVED: read_served(lab.home)}
+    tables = {STREAM: Table(lab.home.tables.changelog).read(), SERVED: read_served(lab.home)}
     checked = 0
     for pair, table in tables.items():
         rows = {(to_ms(row["window_start"]), row["k"]): row for row in ([] if table is None else table.to_pylist())}

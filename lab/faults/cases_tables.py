@@ -23,7 +23,7 @@ from lab.faults.savepoint_runs import (
 )
 from rivertwice.agent.launch import agent_status
 from rivertwice.core.instants import utc_now
-from rivertwice.storage.delta_log import added_files, entry_path, parse_entry
+from rivertwice.storage.table_log import added_files, entry_path, parse_entry
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.intent import read_exit, write_intent
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from lab.faults.errors import require
 from rivertwice.core.instants import to_ms, utc_now
-from rivertwice.storage.delta import statistics
-from rivertwice.storage.delta_log import entry_path, parse_entry
+from rivertwice.storage.table import statistics
+from rivertwice.storage.table_log import entry_path, parse_entry
 
 Change = Callable[[pa.Table], pa.Table]
 

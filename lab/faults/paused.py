@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 
 PATIENCE_S = 30.0
 
@@ -23,16 +23,16 @@ PATIENCE_S = 30.0
 def main() -> None:
     """Put the stop before the overwrites, then run the module."""
     folder, module = Path(sys.argv[1]), sys.argv[2]
-    replace_rows, count = delta.replace_rows, 0
+    replace_rows, count = Table.replace_rows, 0
 
-    def stopping(path: Any, *args: Any, **options: Any) -> int:
+    def stopping(table: Table, *args: Any, **options: Any) -> int:
         nonlocal count
-        if Path(str(path)).parent.name == "archive":
+        if Path(str(table.place)).parent.name == "archive":
             count += 1
             stop_at(folder, f"{os.getpid()}-{count}")
-        return replace_rows(path, *args, **options)
+        return replace_rows(table, *args, **options)
 
-    delta.replace_rows = stopping
+    Table.replace_rows = stopping  # type: ignore[assignment,method-assign]
     sys.argv = [module, *sys.argv[3:]]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

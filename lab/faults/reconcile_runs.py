@@ -11,7 +11,7 @@ from lab.faults.retention_runs import ask
 from rivertwice.core.homes import PipelineHome
 from rivertwice.reconcile.results import cause_rows, reconcile_runs, verdict_rows
 from rivertwice.reconcile.seals.model import read_seals
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.served import rebuild_served
 
 RECONCILE = ("reconcile", PIPELINE)
@@ -80,7 +80,7 @@ def require_once(lab: Lab) -> None:
     require(len(set(runs)) == len(runs), f"runs are stored twice: {Counter(runs).most_common(3)}")
     require(len(set(seals)) == len(seals) and set(seals) <= set(runs), f"seals {seals} of the runs {runs}")
     for table in ("verdicts", "causes"):
-        rows = delta.read(getattr(lab.home.tables, table))
+        rows = Table(getattr(lab.home.tables, table)).read()
         stored = Counter(tuple(map(str, row.values())) for row in ([] if rows is None else rows.to_pylist()))
         double = [row for row, count in stored.items() if count > 1]
         require(not double, f"{len(double)} rows of {table} are stored twice: {double[:2]}")

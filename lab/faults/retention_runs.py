@@ -13,7 +13,7 @@ from lab.faults.lab import PIPELINE, Lab
 from lab.faults.savepoint_runs import CLI
 from rivertwice.reconcile.model import SERVED, STREAM
 from rivertwice.reconcile.results import newest_reconcile, verdict_rows
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.stream.failures import FORK
 from rivertwice.timeline.intent import read_exit
 from rivertwice.timeline.lineage import path_ledger
@@ -80,8 +80,8 @@ def require_way_back(lab: Lab, savepoint: str) -> None:
 
 def judged(lab: Lab, pair: str) -> list[tuple[int, int, str, str]]:
     """Return (start, end, verdict, reason) of the newest run's verdicts of one pair."""
-    runs = delta.read(lab.home.tables.reconciles, columns=["run", "created_at"])
-    rows = delta.read(lab.home.tables.verdicts)
+    runs = Table(lab.home.tables.reconciles).read(columns=["run", "created_at"])
+    rows = Table(lab.home.tables.verdicts).read()
     if runs is None or rows is None:
         return []
     newest = max(runs.to_pylist(), key=lambda row: row["created_at"])["run"]

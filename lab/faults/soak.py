@@ -25,6 +25,7 @@ import psutil
 
 from lab.faults.lab import PIPELINE, Lab
 from rivertwice.agent.launch import agent_status
+from rivertwice.agent.metrics import sizes_below
 from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
@@ -33,8 +34,8 @@ from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.log import kafka
 from rivertwice.savepoint.prune import prune_savepoints
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.storage.blobs import files_below, sizes_below
-from rivertwice.storage.table_upkeep import set_retention
+from rivertwice.storage.blobs import files_below
+from rivertwice.storage.table_care import TableCare
 from rivertwice.stream.heartbeat import lag_of
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.timeline.intent import write_intent
@@ -128,7 +129,9 @@ class Soak:
             lab.home, lab.definition
         )  # the agent would make it, but retention is changed while nothing writes
         for path in tables_of(lab.home.tables).values():
-            set_retention(path, log=KEPT, removed=KEPT)  # hours, in the product; here they must pass within the soak
+            TableCare(path).set_retention(
+                log=KEPT, removed=KEPT
+            )  # hours, in the product; here they must pass within the soak
         lab.start_agent()
         write_intent(lab.home, "running", by="soak", now=utc_now())
         threads = [

@@ -20,7 +20,7 @@ from rivertwice.agent.served import definition_of_head
 from rivertwice.core.installed import version_name
 from rivertwice.core.instants import utc_now
 from rivertwice.log import kafka
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.intent import write_intent
@@ -80,7 +80,7 @@ def stream_beside(lab: Lab, *, killed: bool = False) -> None:
 
 def has_begun(lab: Lab) -> bool:
     """Say whether the version's stream has committed a batch."""
-    return delta.open_table(lab.settings.pipeline(NEW).tables.ledger) is not None
+    return Table(lab.settings.pipeline(NEW).tables.ledger).open() is not None
 
 
 def want(lab: Lab, state: str) -> None:
@@ -138,12 +138,12 @@ def require_switches(lab: Lab, *wanted: str) -> None:
 
 def own_rows(lab: Lab, name: str) -> Rows:
     """Return what a version serves, or would serve."""
-    return _sorted(delta.read(lab.settings.pipeline(name).tables.served))
+    return _sorted(Table(lab.settings.pipeline(name).tables.served).read())
 
 
 def public_rows(lab: Lab) -> Rows:
     """Return what consumers read."""
-    return _sorted(delta.read(lab.home.public_served))
+    return _sorted(Table(lab.home.public_served).read())
 
 
 def _sorted(table: Any) -> Rows:

@@ -28,7 +28,7 @@ from rivertwice.reconcile.seals import look as fit
 from rivertwice.reconcile.seals.look import FOREIGN as FOREIGN_COMMIT
 from rivertwice.reconcile.seals.look import ChangesSinceSeal, classify_change
 from rivertwice.reconcile.seals.touched import TouchedRows
-from rivertwice.storage.delta_read import TableChange
+from rivertwice.storage.table import TableChange
 
 
 def _nothing(*_: Any, **__: Any) -> None:

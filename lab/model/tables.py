@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from lab.model.stream import Address
 from rivertwice.reconcile.seals.look import WATCHED, TableChanges
-from rivertwice.storage.delta import NONCE
-from rivertwice.storage.delta_read import TableChange
+from rivertwice.storage.table import NONCE, TableChange
 from rivertwice.timeline.ledger import LedgerRow
 
 OWN = frozenset({NONCE})

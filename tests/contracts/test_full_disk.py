@@ -23,8 +23,8 @@ from rivertwice.core.instants import utc_now
 from rivertwice.core.waits import Deadline
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.storage import delta
 from rivertwice.storage.local import LocalStore, read_json
+from rivertwice.storage.table import Table
 from rivertwice.stream.failures import classify_failure
 from rivertwice.timeline.intent import write_intent
 
@@ -58,17 +58,17 @@ def largest_file(size: int):
 @pytest.mark.parametrize("left", [0, 4_096, 12_288])
 def test_a_table_on_a_full_disk_keeps_its_commits_and_takes_the_next(disk, left):
     table = disk / "changelog"
-    delta.append(table, ROWS, transactions={"p#t1": 0}, metadata={"ledger": {"batch": 0}})
+    Table(table).append(ROWS, transactions={"p#t1": 0}, metadata={"ledger": {"batch": 0}})
     filler = fill(disk, left)
     with pytest.raises(Exception, match="No space left") as found:
-        delta.append(table, ROWS, transactions={"p#t1": 1}, metadata={"ledger": {"batch": 1}})
+        Table(table).append(ROWS, transactions={"p#t1": 1}, metadata={"ledger": {"batch": 1}})
     assert classify_failure(found.value) == "disk"
     filler.unlink()
-    assert delta.applied_version(table, "p#t1") == 0
-    assert delta.read(table).num_rows == 5_000
-    delta.append(table, ROWS, transactions={"p#t1": 1}, metadata={"ledger": {"batch": 1}})
-    assert delta.read(table).num_rows == 10_000
-    assert [value["batch"] for _, value in delta.commits(table, "ledger")] == [0, 1]
+    assert Table(table).applied_version("p#t1") == 0
+    assert Table(table).read().num_rows == 5_000
+    Table(table).append(ROWS, transactions={"p#t1": 1}, metadata={"ledger": {"batch": 1}})
+    assert Table(table).read().num_rows == 10_000
+    assert [value["batch"] for _, value in Table(table).commits("ledger")] == [0, 1]
 
 
 def test_an_object_that_did_not_fit_is_not_there_and_the_old_one_is_whole(disk, tmp_path):

@@ -41,9 +41,9 @@ def test_datasets_have_the_names_and_columns_of_the_specification(tmp_path: Path
 
 
 def test_a_table_on_s3_is_named_by_bucket_and_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rivertwice.storage import delta
+    from rivertwice.storage.table import Table
 
-    monkeypatch.setattr(delta, "open_table", lambda _: None)
+    monkeypatch.setattr(Table, "open", lambda _: None)
     settings = make_project(tmp_path, {"flight_delays": FLIGHTS}, bootstrap="b:9092")
     _, served = datasets(task_lineage(replace(settings, shared="s3://lake/river"), "flight_delays"))
     assert served["namespace"] == "s3://lake"

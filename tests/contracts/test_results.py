@@ -17,7 +17,7 @@ from homes.results import SCHEMA, rows_of_day
 from rivertwice.cli.main import cli
 from rivertwice.core.homes import parse_place
 from rivertwice.core.settings import Settings
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.served import export_sha256
 from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp
 
@@ -29,7 +29,7 @@ def settings(store_place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for day in range(3):
         rows = pa.Table.from_pylist(list(rows_of_day(day)), SCHEMA)
         metadata = {METADATA_KEY: ServedStamp(1, "t1", day).plain()}
-        delta.append(settings.pipeline("p").tables.served, rows, metadata=metadata)
+        Table(settings.pipeline("p").tables.served).append(rows, metadata=metadata)
     return settings
 
 

@@ -14,8 +14,8 @@ from rivertwice.core.errors import LostRaceError, ServiceError, UnknownOutcomeEr
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.savepoint.prune import prune_savepoints
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.storage import delta
 from rivertwice.storage.s3 import Patience, S3Store, s3_client
+from rivertwice.storage.table import Table
 from rivertwice.stream.failures import classify_failure
 
 BUCKET = "rivertwice"
@@ -154,15 +154,15 @@ def table(proxy):
 @pytest.mark.parametrize("kind", ["error_500", "drop_after", "reset_request"])
 def test_the_first_commit_creates_its_table_though_an_answer_is_lost(table, proxy, kind):
     proxy.fail(Fault(kind, "PUT", r"_delta_log/0+\.json"))
-    assert delta.append(table, TABLE_ROWS, transactions={"p#t1": 0}) == 1
+    assert Table(table).append(TABLE_ROWS, transactions={"p#t1": 0}) == 1
     assert len(proxy.met(kind)) == 1
-    assert delta.read(table).num_rows == 1
+    assert Table(table).read().num_rows == 1
 
 
 def test_a_table_that_cannot_be_created_is_of_class_store(table, proxy):
     proxy.fail(Fault("reset_request", "PUT", r"_delta_log/0+\.json", times=None))
     with pytest.raises(ServiceError, match="could not be reached at creating it") as found:
-        delta.append(table, TABLE_ROWS, transactions={"p#t1": 0})
+        Table(table).append(TABLE_ROWS, transactions={"p#t1": 0})
     assert classify_failure(found.value) == "store"
 
 
@@ -171,34 +171,34 @@ def test_a_table_that_cannot_be_created_is_of_class_store(table, proxy):
 @pytest.mark.parametrize("kind", ["error_500", "slow_down", "drop_after", "reset_request"])
 def test_a_table_commit_whose_answer_is_lost_is_known_as_ours(table, proxy, kind):
     for batch in range(2):
-        delta.append(table, TABLE_ROWS, transactions={"p#t1": batch}, metadata={"ledger": {"batch": batch}})
+        Table(table).append(TABLE_ROWS, transactions={"p#t1": batch}, metadata={"ledger": {"batch": batch}})
     proxy.fail(Fault(kind, "PUT", r"_delta_log/0+\d\.json"))
-    delta.append(table, TABLE_ROWS, transactions={"p#t1": 2}, metadata={"ledger": {"batch": 2}})
+    Table(table).append(TABLE_ROWS, transactions={"p#t1": 2}, metadata={"ledger": {"batch": 2}})
     assert len(proxy.met(kind)) == 1
-    assert delta.read(table).num_rows == 3
-    assert [value["batch"] for _, value in delta.commits(table, "ledger")] == [0, 1, 2]
+    assert Table(table).read().num_rows == 3
+    assert [value["batch"] for _, value in Table(table).commits("ledger")] == [0, 1, 2]
     with pytest.raises(LostRaceError):
-        delta.append(table, TABLE_ROWS, transactions={"p#t1": 2})
+        Table(table).append(TABLE_ROWS, transactions={"p#t1": 2})
 
 
 @pytest.mark.faults
 def test_an_append_whose_answer_is_lost_is_in_the_table_once(table, proxy):
-    delta.append(table, TABLE_ROWS)
+    Table(table).append(TABLE_ROWS)
     proxy.fail(Fault("drop_after", "PUT", r"_delta_log/0+\d\.json"))
-    delta.append(table, TABLE_ROWS)
-    assert delta.read(table).num_rows == 2
+    Table(table).append(TABLE_ROWS)
+    assert Table(table).read().num_rows == 2
 
 
 @pytest.mark.faults
 def test_a_table_that_may_not_be_written_says_so_and_stays_as_it_was(table, proxy):
-    delta.append(table, TABLE_ROWS, transactions={"p#t1": 0})
+    Table(table).append(TABLE_ROWS, transactions={"p#t1": 0})
     proxy.fail(Fault("forbidden", "PUT", "changelog/", times=None))
     with pytest.raises(ServiceError, match=r"changelog.*credentials") as found:
-        delta.append(table, TABLE_ROWS, transactions={"p#t1": 1})
+        Table(table).append(TABLE_ROWS, transactions={"p#t1": 1})
     assert classify_failure(found.value) == "store"
     proxy.heal()
-    assert delta.applied_version(table, "p#t1") == 0
-    assert delta.append(table, TABLE_ROWS, transactions={"p#t1": 1}) > 0
+    assert Table(table).applied_version("p#t1") == 0
+    assert Table(table).append(TABLE_ROWS, transactions={"p#t1": 1}) > 0
 
 
 @pytest.fixture
@@ -248,9 +248,9 @@ def test_a_stale_listing_hides_no_savepoint_from_prune_and_shows_no_half(setting
 
 def test_a_table_whose_answers_break_off_is_read_all_the_same(table, proxy):
     for batch in range(2):
-        delta.append(table, TABLE_ROWS, transactions={"p#t1": batch}, metadata={"ledger": {"batch": batch}})
+        Table(table).append(TABLE_ROWS, transactions={"p#t1": batch}, metadata={"ledger": {"batch": batch}})
     for part in (r"_delta_log/0+\d\.json", r"\.parquet"):
         proxy.fail(Fault("reset_answer", "GET", part, times=2))
-        assert delta.read(table).num_rows == 2
+        assert Table(table).read().num_rows == 2
         proxy.heal()
     assert len(proxy.met("reset_answer")) >= 2

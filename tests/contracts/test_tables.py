@@ -18,10 +18,9 @@ from rivertwice.core.homes import below, parse_place
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import build_bundle, load_bundle, save_bundle
 from rivertwice.definition.definition import load_definition
-from rivertwice.storage import delta
 from rivertwice.storage.places import local_files, open_store
-from rivertwice.storage.remembered import newest_commit
-from rivertwice.storage.table_upkeep import compact, shape_of, sweep
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_care import TableCare
 from rivertwice.timeline.lineage import Timeline, create_timeline, list_timelines, load_timeline, next_timeline_name
 from rivertwice.timeline.sequence import head, last_seq, move_head
 from rivertwice.timeline.served import rebuild_served
@@ -44,50 +43,46 @@ def rows(*numbers):
 
 
 def numbers(table):
-    return sorted(delta.read(table)["n"].to_pylist())
+    return sorted(Table(table).read()["n"].to_pylist())
 
 
 def test_a_table_that_does_not_exist_is_none_and_has_no_commits(table):
-    assert delta.open_table(table) is None
-    assert delta.read(table) is None
-    assert delta.commits(table, "ledger") == []
-    assert delta.applied_version(table, "app") is None
-    assert newest_commit(table) == -1
+    assert Table(table).open() is None
+    assert Table(table).read() is None
+    assert Table(table).commits("ledger") == []
+    assert Table(table).applied_version("app") is None
+    assert Table(table).newest_commit() == -1
 
 
 def test_rows_transactions_and_metadata_of_a_commit_are_read_back(table):
     for batch in range(3):
-        delta.append(
-            table,
-            rows(batch),
-            transactions={"p#t1": batch},
-            metadata={"ledger": {"batch": batch}},
-            partition_by=["day"],
+        Table(table, partition_by=["day"]).append(
+            rows(batch), transactions={"p#t1": batch}, metadata={"ledger": {"batch": batch}}
         )
-    delta.append(table, rows().cast(rows(1).schema), transactions={"p#t1": 3}, metadata={"ledger": {"batch": 3}})
+    Table(table).append(rows().cast(rows(1).schema), transactions={"p#t1": 3}, metadata={"ledger": {"batch": 3}})
     assert numbers(table) == [0, 1, 2]
-    assert delta.applied_version(table, "p#t1") == 3
-    assert [value["batch"] for _, value in delta.commits(table, "ledger")] == [0, 1, 2, 3]
-    assert newest_commit(table) == delta.open_table(table).version()
-    assert delta.read(table, columns=["n"], where=pc.field("n") > 0)["n"].to_pylist() in ([1, 2], [2, 1])
+    assert Table(table).applied_version("p#t1") == 3
+    assert [value["batch"] for _, value in Table(table).commits("ledger")] == [0, 1, 2, 3]
+    assert Table(table).newest_commit() == Table(table).open().version
+    assert Table(table).read(columns=["n"], where=pc.field("n") > 0)["n"].to_pylist() in ([1, 2], [2, 1])
 
 
 def test_upkeep_merges_and_sweeps_wherever_a_table_lies(table):
     for batch in range(6):
-        delta.append(table, rows(batch), transactions={"p#t1": batch}, partition_by=["day"])
-    assert shape_of(table).small_in_one_partition == 3
-    assert compact(table) == 6
-    assert shape_of(table).files == 2
-    assert sweep(table) == 0  # what the last hours removed stays for those who read it
+        Table(table, partition_by=["day"]).append(rows(batch), transactions={"p#t1": batch})
+    assert TableCare(table).shape().small_in_one_partition == 3
+    assert TableCare(table).compact() == 6
+    assert TableCare(table).shape().files == 2
+    assert TableCare(table).sweep() == 0  # what the last hours removed stays for those who read it
     assert numbers(table) == [0, 1, 2, 3, 4, 5]
-    assert delta.applied_version(table, "p#t1") == 5
+    assert Table(table).applied_version("p#t1") == 5
 
 
 def test_a_version_that_is_there_is_not_written_again(table):
-    delta.append(table, rows(1), transactions={"p#t1": 1})
+    Table(table).append(rows(1), transactions={"p#t1": 1})
     for version in (0, 1):
         with pytest.raises(LostRaceError, match="already holds version 1"):
-            delta.append(table, rows(2), transactions={"p#t1": version})
+            Table(table).append(rows(2), transactions={"p#t1": version})
     assert numbers(table) == [1]
 
 
@@ -97,7 +92,7 @@ def test_one_of_many_writers_wins_also_at_the_first_commit(table, racers):
 
         def write(number, version=version):
             try:
-                return delta.append(table, rows(100 * version + number), transactions={"p#t1": version}) >= 0
+                return Table(table).append(rows(100 * version + number), transactions={"p#t1": version}) >= 0
             except LostRaceError:
                 return False
 
@@ -110,7 +105,7 @@ def test_appends_of_different_applications_all_arrive(table, racers):
         for version in range(1, 6):
             for _ in range(50):
                 try:
-                    delta.append(table, rows(100 * number + version), transactions={f"app-{number}": version})
+                    Table(table).append(rows(100 * number + version), transactions={f"app-{number}": version})
                     break
                 except LostRaceError:
                     continue
@@ -121,12 +116,12 @@ def test_appends_of_different_applications_all_arrive(table, racers):
 
 def test_replacing_and_compacting_keep_what_must_be_read(table):
     for number in range(4):
-        delta.append(table, rows(number))
-    delta.open_table(table).optimize.compact()
+        Table(table).append(rows(number))
+    Table(table).open().handle.optimize.compact()
     assert numbers(table) == [0, 1, 2, 3]
-    delta.overwrite(table, rows(9), metadata={"stamp": {"sequence": 2}})
+    Table(table).overwrite(rows(9), metadata={"stamp": {"sequence": 2}})
     assert numbers(table) == [9]
-    assert delta.commits(table, "stamp", limit=1)[-1][1] == {"sequence": 2}
+    assert Table(table).commits("stamp", limit=1)[-1][1] == {"sequence": 2}
 
 
 @pytest.mark.proves("guarantees.md#restore-fall-back-rewind")
@@ -171,8 +166,8 @@ def test_a_bundle_is_loaded_only_whole(place):
 
 def test_data_files_are_fetched_once_and_are_what_was_written(place, tmp_path):
     table = below(parse_place(place), "archive", "topic")
-    delta.append(table, rows(1, 2, 3), partition_by=["day"])
-    uris = delta.open_table(table).file_uris()
+    Table(table, partition_by=["day"]).append(rows(1, 2, 3))
+    uris = Table(table).open().uris()
     files = local_files(uris, tmp_path / "cache")
     found = pa.concat_tables([pq.ParquetFile(file).read(columns=["n"]) for file in files])
     assert sorted(found["n"].to_pylist()) == [1, 2, 3]
@@ -188,8 +183,8 @@ def test_a_torn_checkpoint_is_named_and_a_repair_takes_it_out(place, tmp_path, m
     torn.fill(settings, 2)
     rebuild_served(settings.pipeline("p"), load_definition(settings.definition_folder("p")))
     table = settings.pipeline("p").tables.changelog
-    rows_before = sorted(map(repr, delta.read(table).to_pylist()))
-    delta.open_table(table).create_checkpoint()
+    rows_before = sorted(map(repr, Table(table).read().to_pylist()))
+    Table(table).open().handle.create_checkpoint()
     store = open_store(table)
     (key,) = [key for key in store.list("_delta_log/") if key.endswith(".checkpoint.parquet")]
     data = store.get(key)
@@ -210,6 +205,6 @@ def test_a_torn_checkpoint_is_named_and_a_repair_takes_it_out(place, tmp_path, m
     assert ask("repair", "p").exit_code == 3
     done = ask("repair", "p", "--yes")
     assert done.exit_code == 0, done.output
-    assert sorted(map(repr, delta.read(table).to_pylist())) == rows_before
+    assert sorted(map(repr, Table(table).read().to_pylist())) == rows_before
     assert not any(name.endswith("_last_checkpoint") for name in store.list("_delta_log/"))
     assert ("on S3" in ask("repair", "p").output) == place.startswith("s3://")

@@ -29,7 +29,7 @@ from rivertwice.savepoint.feed import session_of
 from rivertwice.savepoint.plan import load_state_definition
 from rivertwice.savepoint.proof import read_state
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served_rows import stream_rows
 from streams.synthetic import DriverProcess, run_to_end, wait_for_batch
@@ -123,7 +123,7 @@ def expectations(settings: Settings, name: str, savepoint: str) -> dict[str, obj
 
     spark = session_of(settings, load_state_definition(home, load_savepoint(home, savepoint).manifest))
     state = read_state(spark, home.checkpoint("t1"), rows[-1].batch)
-    dead = delta.read(home.tables.dead_letters)
+    dead = Table(home.tables.dead_letters).read()
     return {
         "pipeline": name,
         "savepoint": savepoint,
@@ -138,7 +138,7 @@ def expectations(settings: Settings, name: str, savepoint: str) -> dict[str, obj
 
 def write_records(settings: Settings, name: str, target: Path) -> None:
     """Write every archived record as a JSON line, by address."""
-    table = delta.read(settings.archive(name))
+    table = Table(settings.archive(name)).read()
     assert table is not None
 
     def plain(row: dict[str, object]) -> dict[str, object]:

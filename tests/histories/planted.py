@@ -18,7 +18,7 @@ from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.reconcile.model import DefectFinding, RowId
 from rivertwice.reconcile.report import ReconcileReport
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import LedgerRow, from_table, to_table
 from rivertwice.timeline.served_stamp import served_stamp
 
@@ -87,11 +87,11 @@ class World:
 
 def change(path: Any, act: Callable[[Rows], None], metadata: dict[str, Any] | None = None) -> None:
     """Rewrite a table's rows."""
-    table = delta.read(path)
+    table = Table(path).read()
     assert table is not None
     rows = table.to_pylist()
     act(rows)
-    delta.overwrite(path, pa.Table.from_pylist(rows, schema=table.schema), metadata=metadata)
+    Table(path).overwrite(pa.Table.from_pylist(rows, schema=table.schema), metadata=metadata)
 
 
 def at(rows: Rows, start: str) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def _ledger(fields: dict[int, dict[str, Callable[[Any], Any]]], blames: bool) ->
     """Change fields of batches; with `blames` the log contradicts them, so the windows of the batch are in doubt."""
 
     def plant(world: World) -> Marks:
-        table = delta.read(world.home.tables.ledger)
+        table = Table(world.home.tables.ledger).read()
         assert table is not None
         marks = Marks()
         rows: list[LedgerRow] = []
@@ -257,7 +257,7 @@ def _ledger(fields: dict[int, dict[str, Callable[[Any], Any]]], blames: bool) ->
                 marks.findings.append((kind, (where, words)))
             if mine and blames:
                 marks.ledger |= world.touched(row.batch) | world.touched(row.batch + 1)
-        delta.overwrite(world.home.tables.ledger, to_table(rows))
+        Table(world.home.tables.ledger).overwrite(to_table(rows))
         return marks
 
     return plant

@@ -15,7 +15,7 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import TimeRange, from_ms
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head
@@ -157,7 +157,7 @@ def make_home(
     )
     for n in range(batches):
         rows = [(n - 1, "a", 10)] if 0 < n <= closed else []
-        delta.append(home.tables.changelog, emitted("t1", n, *rows), transactions={"p#t1": n}, partition_by=["_day"])
+        Table(home.tables.changelog, partition_by=["_day"]).append(emitted("t1", n, *rows), transactions={"p#t1": n})
     return settings, home, bundle
 
 
@@ -195,10 +195,8 @@ def write_chunk(
         records = {}
         for hour, _, n in rows:
             records[hour * HOUR] = records.get(hour * HOUR, 0) + n
-    delta.append(
-        home.tables.corrections,
+    Table(home.tables.corrections, partition_by=["_day"]).append(
         stamp_rows(table, plan.id, chunk, "window_start"),
         transactions={app_of(plan.id): chunk},
         metadata={"backfill": json.loads(json.dumps(ChunkRecord(chunk, table.num_rows, records).to_json(plan.id)))},
-        partition_by=["_day"],
     )

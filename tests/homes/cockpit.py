@@ -31,8 +31,8 @@ from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.model import Account, RowId
 from rivertwice.reconcile.results import ReconcileCause, Stamp, StoredVerdict, store_run
-from rivertwice.storage import delta
 from rivertwice.storage.local import replace_json
+from rivertwice.storage.table import Table
 from rivertwice.timeline.digest import key_text
 from rivertwice.timeline.judgements import Increment
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
@@ -167,12 +167,10 @@ def _commit_batch(home: PipelineHome, bundle: Bundle, past: Past, day: int) -> N
         emitted=count,
         committed_at=FIRST + timedelta(days=day + 1),
     )
-    delta.append(
-        home.tables.changelog,
+    Table(home.tables.changelog, partition_by=["_day"]).append(
         stamped(emitted, "t1", day, to_iso(FIRST + timedelta(days=day - 1))[:10]),
         transactions={f"{home.root.name}#t1": day},
         metadata={METADATA_KEY: row.to_json()},
-        partition_by=["_day"],
     )
     append_ledger(home, [row])
 
@@ -211,12 +209,10 @@ def _publish(
     plan = save_plan(home, plan_of(home, bundle, past, first, last))
     table = pa.concat_tables([_rows(past, day, []) for day in range(first, last)])
     records = {start_of(day, window): EACH * past.keys for day in range(first, last) for window in range(A_DAY)}
-    delta.append(
-        home.tables.corrections,
+    Table(home.tables.corrections, partition_by=["_day"]).append(
         stamp_rows(table, plan.id, 0, "window_start"),
         transactions={app_of(plan.id): 0},
         metadata={"backfill": ChunkRecord(0, table.num_rows, records).to_json(plan.id)},
-        partition_by=["_day"],
     )
     audit = {"format": 1, "passed": True, "backfill": plan.id, "rows": table.num_rows, "records": 1, "checks": []}
     replace_json(backfill_folder(home, plan.id) / "audit.json", audit)

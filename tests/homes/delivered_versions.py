@@ -11,7 +11,7 @@ from homes.backfill import emitted
 from homes.delivery import DeliveryHome, Row
 from homes.ledger import ledger_row
 from rivertwice.definition.bundle import load_bundle
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.versions.begin import begin_version
 from rivertwice.versions.serve import Switched, serve_version
@@ -51,11 +51,8 @@ class SecondVersion(DeliveryHome):
         """Commit a batch whose rows have other columns: what `shape` makes of those of the first version."""
         table = shape(emitted("t1", batch, *rows))
         row = ledger_row(batch, "t1", bundle=self.bundle.id, batch_watermark_ms=closed * HOUR, emitted=len(rows))
-        delta.append(
-            self.home.tables.changelog,
-            table,
-            transactions={f"p#{batch}": batch},
-            metadata={METADATA_KEY: row.to_json()},
+        Table(self.home.tables.changelog).append(
+            table, transactions={f"p#{batch}": batch}, metadata={METADATA_KEY: row.to_json()}
         )
         append_ledger(self.home, [row])
 

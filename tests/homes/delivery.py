@@ -25,7 +25,7 @@ from rivertwice.deliver.model import DeliveredColumns, DeliveredRecord, Delivery
 from rivertwice.deliver.refusals import RefusedRecord, SetAside, none_aside
 from rivertwice.deliver.wire import position_from_json, position_to_json, value_text
 from rivertwice.log.kafka import end_offsets
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import last_seq, move_head, publish
@@ -61,12 +61,10 @@ class DeliveryHome:
     def commit(self, timeline: str, batch: int, closed: int, rows: Sequence[Row], *, copy: bool = True) -> None:
         """Commit a batch with the ledger row in it; `copy` False leaves the ledger's table behind, as a crash does."""
         row = ledger_row(batch, timeline, bundle=self.bundle.id, batch_watermark_ms=closed * HOUR, emitted=len(rows))
-        delta.append(
-            self.home.tables.changelog,
+        Table(self.home.tables.changelog, partition_by=["_day"]).append(
             emitted(timeline, batch, *rows),
             transactions={f"p#{timeline}": batch},
             metadata={METADATA_KEY: row.to_json()},
-            partition_by=["_day"],
         )
         if copy:
             append_ledger(self.home, [row])
@@ -128,7 +126,7 @@ def publish_rows(
     seq = last_seq(home)
     backfill = f"bf-{seq + 1}"
     chunk = stamp_rows(result(*rows), backfill, 0, "window_start")
-    delta.append(home.tables.corrections, chunk, transactions={f"backfill/{backfill}": 0})
+    Table(home.tables.corrections).append(chunk, transactions={f"backfill/{backfill}": 0})
     meaning = bundle.fingerprint.semantics
     entry = Publication(seq + 1, backfill, ((first * HOUR, last * HOUR),), meaning, bundle.id, {}, rows=count)
     publish(home, entry.to_payload(), expected_seq=seq, now=NOW)

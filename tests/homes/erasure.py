@@ -22,7 +22,7 @@ from rivertwice.definition.bundle import build_bundle, load_bundle_definition, s
 from rivertwice.log import archive, forks, kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.archive_table import SCHEMA
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.sequence import move_head
@@ -116,7 +116,7 @@ class ErasureWorld:
             ],
         )
         for n, rows in enumerate(batches):
-            delta.append(self.home.tables.changelog, rows, transactions={"p#t1": n}, partition_by=["_day"])
+            Table(self.home.tables.changelog, partition_by=["_day"]).append(rows, transactions={"p#t1": n})
 
     def rivertwice(self, *words: str, host: int = 0, output: str = "json") -> Result:
         settings = self.hosts[host]
@@ -132,6 +132,6 @@ class ErasureWorld:
 
     def archived(self) -> list[tuple[int, str]]:
         """Offset and key of every record that the archive holds."""
-        rows = delta.read(self.hosts[0].archive(TOPIC), columns=["offset", "value"])
+        rows = Table(self.hosts[0].archive(TOPIC)).read(columns=["offset", "value"])
         assert rows is not None
         return sorted((row["offset"], json.loads(row["value"])["k"]) for row in rows.to_pylist())

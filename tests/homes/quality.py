@@ -10,7 +10,7 @@ from typing import Any
 from homes.backfill import emitted
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 
 HOUR = 3_600_000
 
@@ -36,4 +36,4 @@ def write_suite(settings: Settings, subject: str, *expectations: Mapping[str, An
 
 def serve(home: PipelineHome, *rows: tuple[int, str, int]) -> None:
     """Let rows (hour, key, n) be all that is served."""
-    delta.overwrite(home.tables.served, emitted("t1", 0, *rows))
+    Table(home.tables.served).overwrite(emitted("t1", 0, *rows))

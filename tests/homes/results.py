@@ -11,7 +11,7 @@ import pyarrow as pa
 from homes.backfill import make_home
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp
 
 FIRST = datetime(2024, 1, 1, tzinfo=UTC)
@@ -59,15 +59,15 @@ def make_served(root: Path, days: int = 5) -> tuple[Settings, PipelineHome]:
     for day in range(days):
         stamp = ServedStamp(1, "t1", 9 if day == days - 1 else day)
         rows = pa.Table.from_pylist(list(rows_of_day(day)), SCHEMA)
-        delta.append(home.tables.served, rows, metadata={METADATA_KEY: stamp.plain()})
+        Table(home.tables.served).append(rows, metadata={METADATA_KEY: stamp.plain()})
     return settings, home
 
 
 def keep_days(home: PipelineHome, *kept: int) -> None:
     """Remove the data files of all other days: whoever opens one of them fails."""
-    table = delta.open_table(home.tables.served)
+    table = Table(home.tables.served).open()
     assert table is not None
-    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    actions = table.actions().to_pylist()
     for action in actions:
         if (action["min.window_start"] - FIRST).days not in kept:
             (Path(str(home.tables.served)) / action["path"]).unlink()

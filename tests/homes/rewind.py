@@ -23,7 +23,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.stream.checkpoint import Goal
 from rivertwice.stream.result_rows import changelog_rows
 from rivertwice.stream.seal import app_of
@@ -69,12 +69,10 @@ def emitted_rows(counts: dict[tuple[int, str], int]) -> pa.Table:
 
 def commit(home: PipelineHome, row: LedgerRow, counts: dict[tuple[int, str], int]) -> None:
     """Commit a batch as the sink does: rows, ledger row and transaction in one, then the ledger's copy."""
-    delta.append(
-        home.tables.changelog,
+    Table(home.tables.changelog, partition_by=["_day"]).append(
         changelog_rows(emitted_rows(counts), row.timeline, row.batch),
         transactions={app_of(row.pipeline, row.timeline): row.batch},
         metadata={METADATA_KEY: row.to_json()},
-        partition_by=["_day"],
     )
     append_ledger(home, [row])
 

@@ -17,8 +17,8 @@ from rivertwice.core.settings import Settings
 from rivertwice.savepoint.catalogue import Savepoint
 from rivertwice.savepoint.manifest import FileEntry, Manifest
 from rivertwice.savepoint.records import SavepointLease
-from rivertwice.storage import delta
 from rivertwice.storage.local import LocalStore
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
 from rivertwice.timeline.sequence import last_seq, move_head
@@ -91,11 +91,8 @@ def commit_batches(home: PipelineHome, rows: list[LedgerRow]) -> None:
     """Commit batches without result rows as the sink does: in the changelog, and copied into the ledger."""
     for one in rows:
         stamps = pa.table({"_timeline": pa.array([], pa.string()), "_batch": pa.array([], pa.int64())})
-        delta.append(
-            home.tables.changelog,
-            stamps,
-            transactions={f"{one.pipeline}#{one.timeline}": one.batch},
-            metadata={METADATA_KEY: one.to_json()},
+        Table(home.tables.changelog).append(
+            stamps, transactions={f"{one.pipeline}#{one.timeline}": one.batch}, metadata={METADATA_KEY: one.to_json()}
         )
     append_ledger(home, rows)
 

@@ -19,7 +19,7 @@ from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.sequence import move_head
@@ -91,7 +91,7 @@ def extend(home: PipelineHome, bundle: Bundle, world: World, first: int) -> None
             "_day": pa.array(["1970-01-01"] * count, pa.string()),
         }
         rows = pa.table({**stamps, **{name: emitted[name] for name in emitted.schema.names}})
-        delta.append(home.tables.changelog, rows, transactions={"p#t1": number}, partition_by=["_day"])
+        Table(home.tables.changelog, partition_by=["_day"]).append(rows, transactions={"p#t1": number})
         start = end
 
 
@@ -118,10 +118,10 @@ def extend_with_dead(settings: Settings, home: PipelineHome, bundle: Bundle, wor
     append_ledger(home, [row])
     stamp = {"_format": 1, "_timeline": "t1", "_batch": batch, "reason": "missing", "detail": "k"}
     letters = [{**stamp, **each, "record_time": each["timestamp"]} for each in records]
-    delta.append(home.tables.dead_letters, pa.Table.from_pylist(letters).drop(["timestamp", "timestamp_type", "day"]))
-    rows = delta.read(home.tables.changelog)
+    Table(home.tables.dead_letters).append(pa.Table.from_pylist(letters).drop(["timestamp", "timestamp_type", "day"]))
+    rows = Table(home.tables.changelog).read()
     assert rows is not None
-    delta.append(home.tables.changelog, rows.slice(0, 0), transactions={"p#t1": batch}, partition_by=["_day"])
+    Table(home.tables.changelog, partition_by=["_day"]).append(rows.slice(0, 0), transactions={"p#t1": batch})
 
 
 def _record(offset: int, at_ms: int, key: bytes, value: dict[str, object]) -> dict[str, object]:
@@ -156,11 +156,8 @@ def _archive(settings: Settings, world: World) -> None:
 
 def _append(settings: Settings, records: list[dict[str, object]], first: int) -> None:
     start, end = transaction_names("id", 0)
-    delta.append(
-        settings.archive("flights"),
-        pa.Table.from_pylist(records, schema=SCHEMA),
-        transactions={start: 0, end: first + len(records)},
-        partition_by=PARTITION_BY,
+    Table(settings.archive("flights"), partition_by=PARTITION_BY).append(
+        pa.Table.from_pylist(records, schema=SCHEMA), transactions={start: 0, end: first + len(records)}
     )
 
 
@@ -184,12 +181,10 @@ def write_sessions(home: PipelineHome, plan: BackfillPlan, chunk: int, rows: Seq
     for gone, row in rows:
         if not gone:
             records[row.start_ms] = records.get(row.start_ms, 0) + row.n
-    delta.append(
-        home.tables.corrections,
+    Table(home.tables.corrections, partition_by=["_day"]).append(
         stamp_rows(made, plan.id, chunk, "window_start"),
         transactions={app_of(plan.id): chunk},
         metadata={"backfill": json.loads(json.dumps(ChunkRecord(chunk, made.num_rows, records).to_json(plan.id)))},
-        partition_by=["_day"],
         widen=True,
     )
 
@@ -198,7 +193,7 @@ def write_reconcile(home: PipelineHome, verdicts: list[tuple[str, Row]], sequenc
     """Write the verdicts of a reconcile on what is served."""
     created = NOW + timedelta(minutes=sequence)
     run = f"r{sequence}"
-    delta.append(home.tables.reconciles, pa.table({"run": [run], "created_at": [created], "sequence": [sequence]}))
+    Table(home.tables.reconciles).append(pa.table({"run": [run], "created_at": [created], "sequence": [sequence]}))
     rows = [
         {
             "run": run,
@@ -211,4 +206,4 @@ def write_reconcile(home: PipelineHome, verdicts: list[tuple[str, Row]], sequenc
         }
         for verdict, row in verdicts
     ]
-    delta.append(home.tables.verdicts, pa.Table.from_pylist(rows))
+    Table(home.tables.verdicts).append(pa.Table.from_pylist(rows))

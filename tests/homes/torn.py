@@ -16,8 +16,8 @@ from homes.project import make_project
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
-from rivertwice.storage import delta
-from rivertwice.storage.delta_log import CUT, EMPTY, GONE, LOG, entry_path
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_log import CUT, EMPTY, GONE, LOG, entry_path
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.sequence import move_head
@@ -68,26 +68,16 @@ def add_batch(
     app = f"p#{timeline}"
     if row.bad:
         note = {"app": f"{app}/dead", "batch": batch, "ranges": {"0": [10 * batch, 10 * batch + 10]}}
-        delta.append(
-            home.tables.dead_letters,
-            side_rows(timeline, batch, row.bad),
-            transactions={f"{app}/dead": batch},
-            metadata={"dead": note},
+        Table(home.tables.dead_letters).append(
+            side_rows(timeline, batch, row.bad), transactions={f"{app}/dead": batch}, metadata={"dead": note}
         )
     if row.late_rows:
         note = {"app": f"{app}/late", "batch": batch, "ranges": {"0": [10 * batch, 10 * batch + 10]}}
-        delta.append(
-            home.tables.late_rows,
-            side_rows(timeline, batch, row.late_rows),
-            transactions={f"{app}/late": batch},
-            metadata={"late": note},
+        Table(home.tables.late_rows).append(
+            side_rows(timeline, batch, row.late_rows), transactions={f"{app}/late": batch}, metadata={"late": note}
         )
-    delta.append(
-        home.tables.changelog,
-        emitted(timeline, batch, *rows),
-        transactions={app: batch},
-        metadata={METADATA_KEY: row.to_json()},
-        partition_by=["_day"],
+    Table(home.tables.changelog, partition_by=["_day"]).append(
+        emitted(timeline, batch, *rows), transactions={app: batch}, metadata={METADATA_KEY: row.to_json()}
     )
     if ledger:
         append_ledger(home, [row])
@@ -129,7 +119,7 @@ def fill(settings: Settings, batches: int) -> None:
 
 def versions_of(table: Path, key: str) -> dict[int, int]:
     """Return, per batch, the version of the commit that wrote it."""
-    return {int(value["batch"]): version for version, value in delta.commits(table, key)}
+    return {int(value["batch"]): version for version, value in Table(table).commits(key)}
 
 
 def tear(path: Path, how: str) -> bytes:

@@ -23,8 +23,7 @@ from rivertwice.reconcile.model import Account
 from rivertwice.reconcile.results import Stamp, store_run
 from rivertwice.reconcile.seals.look import WATCHED
 from rivertwice.reconcile.seals.model import Seal, read_seals, store_seal
-from rivertwice.storage import delta
-from rivertwice.storage.delta_read import version_of
+from rivertwice.storage.table import Table
 from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import head_path
@@ -106,7 +105,7 @@ class World:
         for n in batches:
             table = emitted("t1", n, (n - 1, "a", n - 1 + plus))
             table = table if home is self.old else self.change.rows(n, table)
-            delta.append(home.tables.changelog, table)
+            Table(home.tables.changelog).append(table)
             rows.append(
                 ledger_row(
                     n,
@@ -120,13 +119,13 @@ class World:
         append_ledger(home, rows)
 
     def consumers_see(self) -> list[int]:
-        rows = delta.read(self.old.public_served)
+        rows = Table(self.old.public_served).read()
         assert rows is not None
         return sorted(rows["n"].to_pylist())
 
     def consumers_see_of(self, name: str) -> list[int]:
         """Return what a version serves, or would."""
-        rows = delta.read(self.settings.pipeline(name).tables.served)
+        rows = Table(self.settings.pipeline(name).tables.served).read()
         assert rows is not None
         return sorted(rows["n"].to_pylist())
 
@@ -160,7 +159,7 @@ class World:
                 emitted=0,
                 ledger="h",
                 served_rows=0,
-                versions={table: version_of(getattr(home.tables, table)) for table in WATCHED},
+                versions={table: Table(getattr(home.tables, table)).version() for table in WATCHED},
             )
             assert store_seal(home, seal)
 

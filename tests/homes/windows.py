@@ -15,7 +15,7 @@ from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
@@ -99,7 +99,7 @@ class WindowHome:
             "_day": pa.array(["1970-01-01"] * count, pa.string()),
         }
         rows_with_stamps = pa.table({**stamps, **{column: table[column] for column in table.column_names}})
-        delta.append(self.home.tables.corrections, rows_with_stamps, partition_by=["_day"])
+        Table(self.home.tables.corrections, partition_by=["_day"]).append(rows_with_stamps)
         entry = Publication(
             0, name, ((low, high),), self.bundle.fingerprint.semantics, self.bundle.id, {TOPIC: self.ends}, rows=count
         )
@@ -158,12 +158,8 @@ class WindowHome:
             "_day": pa.array(["1970-01-01"] * count, pa.string()),
         }
         rows = pa.table({**stamps, **{name: emitted[name] for name in emitted.schema.names}})
-        delta.append(
-            self.home.tables.changelog,
-            rows,
-            transactions={f"p#{self.timeline}": number},
-            metadata={METADATA_KEY: row.to_json()},
-            partition_by=["_day"],
+        Table(self.home.tables.changelog, partition_by=["_day"]).append(
+            rows, transactions={f"p#{self.timeline}": number}, metadata={METADATA_KEY: row.to_json()}
         )
         append_ledger(self.home, [row])
 
@@ -188,7 +184,7 @@ class WindowHome:
             }
             for one in records
         ]
-        delta.append(self.home.tables.dead_letters, pa.Table.from_pylist(letters))
+        Table(self.home.tables.dead_letters).append(pa.Table.from_pylist(letters))
 
     def _archive(self) -> None:
         records = [one for batch in self.world.batches for one in batch]
@@ -213,11 +209,8 @@ class WindowHome:
         for partition, end in self._offsets(len(self.world.batches)).items():
             first, last = transaction_names("id", partition)
             transactions |= {first: 0, last: end}
-        delta.append(
-            self.settings.archive(TOPIC),
-            pa.Table.from_pylist(rows, schema=SCHEMA),
-            transactions=transactions,
-            partition_by=PARTITION_BY,
+        Table(self.settings.archive(TOPIC), partition_by=PARTITION_BY).append(
+            pa.Table.from_pylist(rows, schema=SCHEMA), transactions=transactions
         )
 
 

@@ -19,7 +19,7 @@ from rivertwice.log import archive, kafka
 from rivertwice.log import archive as archive_plan
 from rivertwice.log.archive import ArchiveReport, extend_archive
 from rivertwice.log.archive_table import archived
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 
 pytestmark = pytest.mark.kafka
 
@@ -35,7 +35,7 @@ def fill(settings: Settings, topic: str, count: int) -> None:
 
 
 def offsets(settings: Settings, topic: str) -> list[tuple[int, int]]:
-    rows = delta.read(settings.archive(topic), columns=["partition", "offset"])
+    rows = Table(settings.archive(topic)).read(columns=["partition", "offset"])
     return [] if rows is None else sorted((row["partition"], row["offset"]) for row in rows.to_pylist())
 
 
@@ -102,7 +102,7 @@ def test_two_hosts_that_read_overlapping_chunks_archive_each_offset_once(
     assert offsets(hosts[0], topic) == [(p, offset) for p in range(2) for offset in range(RECORDS // 2)]
     found = archived(hosts[0], topic, kafka.topic_id(hosts[0], topic))
     assert found.newest == {0: (0, RECORDS // 2), 1: (0, RECORDS // 2)}
-    assert found.turn == len(delta.commits(hosts[0].archive(topic), "archive"))
+    assert found.turn == len(Table(hosts[0].archive(topic)).commits("archive"))
 
 
 @pytest.mark.proves("guarantees.md#archive")

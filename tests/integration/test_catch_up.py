@@ -14,7 +14,7 @@ from rivertwice.definition.definition import load_definition
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.reconcile.run import reconcile
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
 from running.warm_spark import invoke_warm, own_session, run_command_warm, run_driver_warm
@@ -69,7 +69,7 @@ def test_the_oldest_part_of_a_backlog_is_left_to_batch(tmp_path: Path, broker: B
     rebuild_served(home, definition)
     repaired = run_command_warm(settings, "reconcile", NAME)
     assert (repaired["counts"]["served"]["DEFECT"], repaired["counts"]["served"]["NOT_COMPARABLE"]) == (0, 0)
-    table = delta.read(home.tables.served)
+    table = Table(home.tables.served).read()
     assert table is not None
     served = {(to_ms(row["window_start"]), row["k"]): (row["records"], row["total"]) for row in table.to_pylist()}
     truth = totals(records)

@@ -16,7 +16,7 @@ from rivertwice.log.reader import read_exactly
 from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.dead_summary import read_amendments
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
@@ -63,7 +63,7 @@ def _plant_letters(world: World) -> None:
         }
         for number, reason in enumerate(("json", "json", "schema"))
     ]  # fmt: skip
-    delta.append(world.home.tables.dead_letters, pa.Table.from_pylist(letters))
+    Table(world.home.tables.dead_letters).append(pa.Table.from_pylist(letters))
     (world.settings.home / "good.json").write_bytes(record.value() or b"")
 
 

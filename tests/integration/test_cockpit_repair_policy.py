@@ -17,7 +17,7 @@ from lab.faults.foreign import commit_by_another, first_value_changed
 from rivertwice.agent.alert_model import Alert
 from rivertwice.core.instants import to_iso
 from rivertwice.reconcile.results import newest_reconcile
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.upkeep.window_repairs import RepairRecord, read_repairs
 from running.waiting import wait_for
@@ -107,7 +107,7 @@ def declined(world: World, repaired: RepairRecord) -> Defect:
 
 def served_values(world: World) -> Served:
     """Return what is served."""
-    rows = delta.read(world.home.tables.served).to_pylist()
+    rows = Table(world.home.tables.served).read().to_pylist()
     return {
         (row["window_start"], row["origin"]): {name: row[name] for name in row if not name.startswith("_")}
         for row in rows

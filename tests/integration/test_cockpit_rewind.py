@@ -21,7 +21,7 @@ from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.intent import read_heartbeat, read_intent, write_intent
 from rivertwice.timeline.ledger import read_ledger
@@ -139,7 +139,7 @@ def test_a_rewind_is_shown_refused_and_done_and_nothing_is_lost(settings: Settin
     rebuild_served(home, load_definition(settings.definitions / NAME))
     served = {
         (to_ms(row["window_start"]), row["k"]): (row["records"], row["total"])
-        for row in delta.read(home.tables.served).to_pylist()
+        for row in Table(home.tables.served).read().to_pylist()
     }
     expected = {
         row: (records, total) for row, (records, total, _) in totals(STORY).items() if row[0] + WINDOW_MS <= closed_ms

@@ -30,7 +30,7 @@ from rivertwice.definition.definition import load_definition
 from rivertwice.engine.warm import engine_folder, engine_status, run_in_engine, stop_engine
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.served import rebuild_served
 from running.tiers import in_turn
 from streams.kinds import NAME, make_kind_project, run_to_end, send
@@ -106,7 +106,7 @@ def stored(settings: Settings) -> dict[str, str]:
     """Return the SHA-256 of the rows of each table of a home, sorted, and of each small record."""
     found = {}
     for log in sorted(settings.home.rglob("_delta_log")):
-        table = delta.read(log.parent)
+        table = Table(log.parent).read()
         rows = sorted(json.dumps(plain(row), default=str, sort_keys=True) for row in table.to_pylist())
         found[str(log.parent.relative_to(settings.home))] = f"{len(rows)} rows {digest(rows)}"
     for file in sorted(settings.home.rglob("*.json")):

@@ -17,7 +17,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition, load_definition
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.reconcile.results import newest_reconcile, verdict_rows
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
 from running.warm_spark import run_command_warm
@@ -94,14 +94,14 @@ def test_a_killed_proved_and_restored_fold_of_topics_is_the_ledgers_fold(
 def plant_and_judge(settings: Settings, chance: random.Random) -> int:
     """Change 20 rows of the changelog; a reconcile calls exactly these DEFECT. Return how many it found."""
     home = settings.pipeline(NAME)
-    table = delta.read(home.tables.changelog)
+    table = Table(home.tables.changelog).read()
     assert table is not None
     rows = table.to_pylist()
     wrong = set()
     for index in chance.sample(range(len(rows)), PLANTED):
         rows[index]["total"] = (rows[index]["total"] or 0) + chance.choice([-1, 1])
         wrong.add((rows[index]["source"], rows[index]["record"], rows[index]["row"]))
-    delta.overwrite(home.tables.changelog, type(table).from_pylist(rows, schema=table.schema))
+    Table(home.tables.changelog).overwrite(type(table).from_pylist(rows, schema=table.schema))
     run_command_warm(settings, "reconcile", NAME, code=3)
     newest_run = newest_reconcile(home)
     assert newest_run is not None

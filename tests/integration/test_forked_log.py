@@ -15,7 +15,7 @@ from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.intent import read_exit
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.synthetic import flights, make_small_project, produce, run_to_end
@@ -146,7 +146,7 @@ def test_the_archive_follows_a_forked_log_and_keeps_what_kafka_lost(tmp_path: Pa
         assert made.command("archive")["records"] == 0
         made.judged("--full")
         topic_id = kafka.topic_id(settings, name)
-        rows = delta.read(settings.archive(name), columns=["topic_id"])
+        rows = Table(settings.archive(name)).read(columns=["topic_id"])
         assert rows is not None
         lost = [each for each in rows["topic_id"].to_pylist() if each != topic_id]
         assert len(lost) == 40

@@ -18,7 +18,7 @@ from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.savepoint.manifest import READABLE
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.prove import prove_savepoint
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served_rows import stream_rows
@@ -55,11 +55,11 @@ def test_the_tables_of_a_golden_read_as_they_did_when_it_was_made(world) -> None
     assert sum(row.read for row in rows) == expected["records"]
     read = sorted(stream_rows(home).to_pylist(), key=place)
     assert json.loads(json.dumps(read, default=str)) == expected["rows"]
-    dead = delta.read(home.tables.dead_letters)
+    dead = Table(home.tables.dead_letters).read()
     assert dead is not None
     assert dead.num_rows == expected["dead_letters"] > 0
     records = [json.loads(line) for line in (golden / "records.jsonl").read_text().splitlines()]
-    archive = delta.read(settings.archive(expected["pipeline"]))
+    archive = Table(settings.archive(expected["pipeline"])).read()
     assert archive is not None
     found = archive.to_pylist()
     assert sorted((row["partition"], row["offset"]) for row in found) == [

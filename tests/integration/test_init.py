@@ -25,7 +25,7 @@ from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import delete_records, ensure_topic
 from rivertwice.log.reader import plan_stretches, sample_topic
 from rivertwice.log.send import send_records
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.served import rebuild_served
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.trips import Trip, json_lines, make_trips, send_trips, value_of
@@ -165,7 +165,7 @@ def test_the_guessed_pipeline_streams_and_its_reconcile_passes(settings: Setting
     assert report["counts"]["stream"]["AGREES"] > 0
     home = settings.pipeline("trips")
     rebuild_served(home, load_definition(settings.definitions / "trips"))
-    served = delta.read(home.tables.served).to_pylist()
+    served = Table(home.tables.served).read().to_pylist()
     truth = totals(TRIPS)
     assert len(served) >= 6
     for row in served:

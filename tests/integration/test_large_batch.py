@@ -18,7 +18,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.stream.result_rows import changelog_rows
 from rivertwice.stream.sink import is_noted, write_rows
 from rivertwice.timeline.digest import digest_rows
@@ -66,7 +66,7 @@ def test_a_result_above_the_limit_is_written_by_executors_and_counts_once(
     assert run_cold(settings, conf, log) == 0, log.read_text()[-3000:]
     rows = path_ledger(home)
     assert max(row.emitted for row in rows) == KEYS
-    changelog = delta.read(home.tables.changelog)
+    changelog = Table(home.tables.changelog).read()
     assert changelog is not None
     assert changelog.num_rows == sum(row.emitted for row in rows)
     names = definition.result_columns
@@ -94,12 +94,12 @@ def test_both_ways_of_writing_give_the_same_rows_and_digest(
     others = [f"cast(id as bigint) AS {name}" for name in definition.columns]
     frame = spark.range(0, 500, 1, 3).selectExpr(*(f"{text} AS {name}" for name, text in columns.items()), *others)
     written = write_rows(frame, home, "t1", 7, definition)
-    delta.append_files(
-        home.tables.changelog, written.files, written.schema, transactions={"app": 7}, partition_by=["_day"]
+    Table(home.tables.changelog, partition_by=["_day"]).append_files(
+        written.files, written.schema, transactions={"app": 7}
     )
     collected = frame.toArrow()
     wanted = changelog_rows(collected, "t1", 7)
-    found = delta.read(home.tables.changelog)
+    found = Table(home.tables.changelog).read()
     assert found is not None
     order = [(name, "ascending") for name in wanted.column_names]
     assert found.select(wanted.column_names).sort_by(order).to_pylist() == wanted.sort_by(order).to_pylist()

@@ -14,7 +14,7 @@ from lab.flights.poison import KINDS, plan_poison
 from lab.flights.replay import ReplayRequest, plan_replay
 from lab.tests.oracle.flights_oracle import consume, expect, read_batches, read_changelog
 from rivertwice.local.broker import BrokerInfo
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.lineage import path_ledger
 from streams.flights import stream_days
 
@@ -41,7 +41,7 @@ def test_all_poison_becomes_dead_letters_and_nothing_else_does(
         if position in plan.poison:
             injected[record.partition, ends[record.partition]] = (record.key, record.value)
         ends[record.partition] += 1
-    dead = delta.read(run.home.tables.dead_letters)
+    dead = Table(run.home.tables.dead_letters).read()
     assert dead is not None
     rows = dead.to_pylist()
     assert {(row["partition"], row["offset"]): (row["key"], row["value"]) for row in rows} == injected

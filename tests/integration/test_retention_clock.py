@@ -24,7 +24,7 @@ from rivertwice.log.reader import absent_runs, find_holes
 from rivertwice.log.records import observe_read
 from rivertwice.retention.summary import last_retention
 from rivertwice.retention.view import view_retention
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head
 from running.waiting import wait_for
@@ -117,7 +117,7 @@ def test_the_agent_archives_once_and_then_only_the_stream_is_at_risk(kafka_setti
 def test_the_archive_without_spark_holds_every_record_as_kafka_has_it(kafka_settings: Settings, finite: str) -> None:
     report = extend_archive(None, kafka_settings, finite, chunk_records=7)
     assert (report.records, report.commits) == (20, 3)
-    rows = delta.read(kafka_settings.archive(finite))
+    rows = Table(kafka_settings.archive(finite)).read()
     assert rows is not None
     plain = sorted(rows.to_pylist(), key=lambda row: row["offset"] * 2 + row["partition"])
     assert [row["value"] for row in plain] == [None if n % 5 == 0 else b"v%d" % n for n in range(20)]
@@ -170,7 +170,7 @@ def test_a_transaction_leaves_offsets_that_hold_nothing_and_they_are_named(
     assert find_holes(kafka_settings, topic, {0: (0, 4)}) == wanted
     assert absent_runs(kafka_settings, topic, {0: (0, 4)}) == {0: ((1, 4),)}
     assert extend_archive(None, kafka_settings, topic).ends == {0: 4}
-    rows = delta.read(kafka_settings.archive(topic), columns=["offset", "timestamp_type", "value"])
+    rows = Table(kafka_settings.archive(topic)).read(columns=["offset", "timestamp_type", "value"])
     assert rows is not None
     assert [tuple(row.values()) for row in rows.sort_by("offset").to_pylist()] == [
         (0, 0, b"x"),

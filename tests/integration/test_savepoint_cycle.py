@@ -32,8 +32,8 @@ from rivertwice.savepoint.proof import read_state
 from rivertwice.savepoint.prove import prove_savepoint
 from rivertwice.savepoint.replay import replay_recorded
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.storage import delta
-from rivertwice.storage.delta_log import added_files, entry_path, parse_entry
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_log import added_files, entry_path, parse_entry
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.requests import StoredRequest, save_request
 from rivertwice.timeline.sequence import head
@@ -200,7 +200,7 @@ def test_repair_computes_rows_again_that_no_file_has_any_more(world, spark):
     home = settings.pipeline(NAME)
     rows = served_rows(settings)
     emitted = next(row.batch for row in path_ledger(home)[RUNNING:] if row.emitted)
-    versions = {row["batch"]: version for version, row in delta.commits(home.tables.changelog, "ledger")}
+    versions = {row["batch"]: version for version, row in Table(home.tables.changelog).commits("ledger")}
     entry = entry_path(home.tables.changelog, versions[emitted])
     for path in added_files(home.tables.changelog, parse_entry(entry.read_bytes())):
         path.unlink()

@@ -23,7 +23,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.avro import prefixed
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.lineage import path_ledger
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -84,7 +84,7 @@ def test_all_versions_are_counted_and_others_are_dead_letters(
     assert driven.returncode == 0, driven.stdout[-4000:]
 
     home = settings.pipeline(ORDERS.name)
-    letters = delta.read(home.tables.dead_letters).to_pylist()
+    letters = Table(home.tables.dead_letters).read().to_pylist()
     sent = Counter[int]()
     wrong = set()
     for number, event in enumerate(events):
@@ -94,7 +94,7 @@ def test_all_versions_are_counted_and_others_are_dead_letters(
     assert {(row["partition"], row["offset"], row["value"]) for row in letters} == wrong
     assert Counter(row["reason"] for row in letters) == dead
 
-    emitted = delta.read(home.tables.changelog).to_pylist()
+    emitted = Table(home.tables.changelog).read().to_pylist()
     got = {(row["window_start"], row["currency"]): (row["orders"], row["total"]) for row in emitted}
     assert len(emitted) == len(got) > 0
     assert got == {key: value for key, value in truth.items() if key in got}

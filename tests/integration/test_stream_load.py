@@ -22,7 +22,7 @@ from rivertwice.core.waits import Deadline
 from rivertwice.definition.definition import Definition, load_definition
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.stream.failures import STORE
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.intent import read_exit
@@ -90,7 +90,7 @@ def run_to_end(settings: Settings, folder: Path, name: str = NAME) -> None:
 
 def rows_of(settings: Settings, name: str = NAME) -> Counter[tuple[Any, ...]]:
     """Return all rows that the stream emitted, with their records' and rows' numbers, without their batches."""
-    table = delta.read(settings.pipeline(name).tables.changelog)
+    table = Table(settings.pipeline(name).tables.changelog).read()
     assert table is not None
     names = sorted(column for column in table.column_names if column not in {"_format", "_timeline", "_batch", "_day"})
     return Counter(tuple(row[column] for column in names) for row in table.to_pylist())

@@ -17,7 +17,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import export_sha256, rebuild_served
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
@@ -46,7 +46,7 @@ def served(settings: Settings, name: str) -> dict[Any, tuple[int, int]]:
 
 def rows_at(place: Place, keys: Sequence[str] = ("k",)) -> dict[Any, tuple[int, int]]:
     """Return what a consumer reads."""
-    table = delta.read(place)
+    table = Table(place).read()
     assert table is not None
     rows = table.to_pylist()
     return {(to_ms(row["window_start"]), *(row[key] for key in keys)): (row["records"], row["total"]) for row in rows}

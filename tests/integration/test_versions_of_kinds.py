@@ -18,7 +18,7 @@ from rivertwice.core.homes import Place
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition, load_definition
 from rivertwice.local.broker import BrokerInfo
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.served import rebuild_served
 from running.tiers import in_turn
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
@@ -101,7 +101,7 @@ class Beside:
 
     def rows_at(self, place: Place) -> dict[Row, dict[str, Any]]:
         """Return the rows of a table, by window and key, without what the platform adds."""
-        table = delta.read(place)
+        table = Table(place).read()
         assert table is not None
         keys = [self.definition.window.start_column, self.definition.window.end_column, *self.definition.row_keys]
         rows = table.select(self.definition.result_columns).to_pylist()

@@ -17,8 +17,8 @@ from moto.server import ThreadedMotoServer
 from homes.savepoint import NOW, make_home
 from rivertwice.core.errors import RivertwiceError
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.storage import delta
 from rivertwice.storage.places import open_store
+from rivertwice.storage.table import Table
 from rivertwice.stream.lease import acquire_lease
 
 CANARIES = {
@@ -118,7 +118,7 @@ def test_an_error_of_the_store_tells_no_secret(bucket, monkeypatch, caplog):
     caplog.set_level("DEBUG", logger="rivertwice")
     for endpoint in ("http://127.0.0.1:1", os.environ["AWS_ENDPOINT_URL"]):
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-        for act in (lambda: open_store("s3://absent/x", answer_s=0.3), lambda: delta.open_table("s3://absent/x/table")):
+        for act in (lambda: open_store("s3://absent/x", answer_s=0.3), lambda: Table("s3://absent/x/table").open()):
             try:
                 act()
             except RivertwiceError as error:

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rivertwice.core.errors import LogGapError
 from rivertwice.core.settings import Settings
-from rivertwice.log import archive, kafka, records
+from rivertwice.log import kafka
 from rivertwice.log.archive import archived_ends, archived_starts, extend_archive
 from rivertwice.log.records import KAFKA_COLUMNS, read_ranges
-from rivertwice.storage import delta, spark_scan
-from rivertwice.storage.delta import append
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_files import TableFiles
 from running.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -50,13 +50,12 @@ def contents(frame: DataFrame) -> list[tuple[object, ...]]:
 @pytest.fixture(params=[False, True], ids=["by spark's reader", "by executors"])
 def by_executors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether the archive's files are read as on a cluster: by our own client, where the executors are."""
-    for module in (records, spark_scan):
-        monkeypatch.setattr(module, "read_by_executors", lambda *_: request.param)
+    monkeypatch.setattr(TableFiles, "are_read_by_executors", lambda *_: request.param)
     return bool(request.param)
 
 
 def addresses(settings: Settings, topic: str) -> list[tuple[int, int]]:
-    table = delta.read(settings.archive(topic), columns=["partition", "offset"])
+    table = Table(settings.archive(topic)).read(columns=["partition", "offset"])
     assert table is not None
     return sorted((row["partition"], row["offset"]) for row in table.to_pylist())
 
@@ -156,7 +155,7 @@ def test_a_crash_before_the_commit_leaves_nothing_and_after_it_everything(
 ) -> None:
     topic = make_topic(2)
     fill(kafka_settings, topic, 60)
-    real, calls = append, []
+    real, calls = Table.append, []
 
     def crash_around_the_second(*args: object, **kwargs: object) -> int:
         calls.append(1)
@@ -164,7 +163,7 @@ def test_a_crash_before_the_commit_leaves_nothing_and_after_it_everything(
             raise KeyboardInterrupt
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(archive, "append", crash_around_the_second)
+    monkeypatch.setattr(Table, "append", crash_around_the_second)
     with pytest.raises(KeyboardInterrupt):
         extend_archive(spark, kafka_settings, topic, chunk_records=20)
     assert len(addresses(kafka_settings, topic)) == 20
@@ -213,8 +212,8 @@ def test_an_archive_that_lost_a_file_is_an_error_and_not_a_smaller_result(
     topic = make_topic(1)
     fill(kafka_settings, topic, 30, partitions=1)
     extend_archive(spark, kafka_settings, topic)
-    table = delta.open_table(kafka_settings.archive(topic))
+    table = Table(kafka_settings.archive(topic)).open()
     assert table is not None
-    table.delete("day = '2013-06-30'")
+    table.handle.delete("day = '2013-06-30'")
     with pytest.raises(LogGapError, match="once, but has 6 records in partition 0"):
         read_ranges(spark, kafka_settings, topic, {0: (0, 30)})

@@ -23,7 +23,7 @@ from rivertwice.core.instants import EPOCH, to_iso
 from rivertwice.core.locks import lock
 from rivertwice.definition.bundle import build_bundle, save_bundle
 from rivertwice.log.archive_table import PARTITION_BY, SCHEMA, transaction_names
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.served import read_served, rebuild_served
@@ -78,11 +78,8 @@ def made(tmp_path, monkeypatch):
 def fill(settings, home, bundle):
     records, _ = history()
     start, end = transaction_names("id", 0)
-    delta.append(
-        settings.archive("flights"),
-        pa.Table.from_pylist(records, schema=SCHEMA),
-        transactions={start: 0, end: 10 * BATCHES},
-        partition_by=PARTITION_BY,
+    Table(settings.archive("flights"), partition_by=PARTITION_BY).append(
+        pa.Table.from_pylist(records, schema=SCHEMA), transactions={start: 0, end: 10 * BATCHES}
     )
     rows = [
         ledger_row(
@@ -97,7 +94,7 @@ def fill(settings, home, bundle):
         for n in range(10)
     ]
     append_ledger(home, rows)
-    delta.append(home.tables.changelog, emitted("t1", 9, (0, "a", 1)), partition_by=["_day"])
+    Table(home.tables.changelog, partition_by=["_day"]).append(emitted("t1", 9, (0, "a", 1)))
     return settings, home, bundle
 
 
@@ -122,7 +119,7 @@ def planned(settings, home, start, end, chunk_records=15):
 
 
 def corrections(home, plan):
-    rows = delta.read(home.tables.corrections)
+    rows = Table(home.tables.corrections).read()
     return rows.filter(pc.equal(rows["_backfill"], plan.id))
 
 
@@ -166,10 +163,10 @@ def test_a_finished_backfill_run_again_writes_nothing(spark, made):
     settings, home, _ = made
     plan = planned(settings, home, 2, 5)
     compute_backfill(spark, settings, plan)
-    version = delta.open_table(home.tables.corrections).version()
+    version = Table(home.tables.corrections).open().version
     report = compute_backfill(spark, settings, plan)
     assert (report.computed, report.skipped, report.rows) == (0, len(plan.chunks), 0)
-    assert delta.open_table(home.tables.corrections).version() == version
+    assert Table(home.tables.corrections).open().version == version
 
 
 def test_chunks_read_one_by_one_give_the_rows_of_a_backfill_read_at_once(spark, made, monkeypatch):

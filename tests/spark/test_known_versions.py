@@ -22,9 +22,8 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
 from rivertwice.engine.interval_rows import all_versions, current_versions
 from rivertwice.engine.relations import rows_schema
-from rivertwice.storage import delta
-from rivertwice.storage.spark_scan import read_files
-from rivertwice.stream import versions as module
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_files import TableFiles
 from rivertwice.stream.versions import KnownVersions
 from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
 
@@ -102,7 +101,7 @@ def seen(spark: SparkSession, versions: DataFrame, minutes: Sequence[int]) -> li
 
 def store(spark: SparkSession, home: PipelineHome, versions: Sequence[Version]) -> None:
     """Store a batch's versions as its driver does: without any, too."""
-    delta.append(home.tables.versions(VIEW), frame_of(spark, versions, stamped=True).toArrow())
+    Table(home.tables.versions(VIEW)).append(frame_of(spark, versions, stamped=True).toArrow())
 
 
 def micros(minute: int) -> int:
@@ -126,11 +125,13 @@ def files_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many files each reading of the table took, in order."""
     counts: list[int] = []
 
+    frame = TableFiles.frame
+
     def counted(*args: Any, uris: Sequence[str], **named: Any) -> DataFrame:
         counts.append(len(uris))
-        return read_files(*args, uris=uris, **named)
+        return frame(*args, uris=uris, **named)
 
-    monkeypatch.setattr(module, "read_files", counted)
+    monkeypatch.setattr(TableFiles, "frame", counted)
     return counts
 
 

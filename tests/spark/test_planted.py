@@ -29,7 +29,7 @@ from rivertwice.reconcile import observe
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.results import cause_rows, verdict_rows
 from rivertwice.reconcile.run import reconcile
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import read_ledger
 from running.tiers import in_turn
 
@@ -63,7 +63,7 @@ def window_of(at: str) -> str:
 
 def touched_by_batches(lab: Lab) -> dict[int, frozenset[str]]:
     """Return the starts of the windows that each batch's records belong to, from the archive's bytes."""
-    table = delta.read(lab.settings.archive(lab.topic))
+    table = Table(lab.settings.archive(lab.topic)).read()
     assert table is not None
     starts: dict[tuple[int, int], str] = {}
     for row in table.to_pylist():
@@ -95,7 +95,7 @@ def made(
     extend_archive(None, lab.settings, lab.topic)
     rebuild(lab.settings, PIPELINE)
     touched = touched_by_batches(lab)
-    served = delta.read(lab.home.tables.served)
+    served = Table(lab.home.tables.served).read()
     assert served is not None
     starts = sorted({to_iso(start) for start in served["window_start"].to_pylist()})
     half = starts[len(starts) // 2 : -3]

@@ -24,7 +24,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import Bundle
 from rivertwice.read.overview import describe_summary
 from rivertwice.read.trouble import describe_correctness
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.served import rebuild_served
 from simulated.sessions import World
 
@@ -82,7 +82,7 @@ def test_findings_alone_are_exit_code_3(command: Command, made: Made) -> None:
     settings, home, _, _ = made
     forged = {"_timeline": "t1", "_batch": 1, "topic": "flights", "partition": 0, "offset": 2, "reason": "json"}
     forged |= {"cluster_id": "c", "topic_id": "id", "record_time": EPOCH}
-    delta.append(home.tables.dead_letters, pa.Table.from_pylist([forged]))
+    Table(home.tables.dead_letters).append(pa.Table.from_pylist([forged]))
     done = command(settings, "reconcile", "p")
     report = json.loads(done.stdout)
     assert done.exit_code == 3
@@ -124,8 +124,8 @@ def test_what_a_run_by_hand_finds_reaches_people_and_so_does_its_end(command: Co
     (settings.project / "alerts.yaml").write_text(f"routes: {{ops: {{to: file, path: {told}}}}}\nsettle: 0 s\n")
     forged = {"_timeline": "t1", "_batch": 1, "topic": "flights", "partition": 0, "offset": 2, "reason": "json"}
     forged |= {"cluster_id": "c", "topic_id": "id", "record_time": EPOCH}
-    before = delta.read(home.tables.dead_letters)
-    delta.append(home.tables.dead_letters, pa.Table.from_pylist([forged]))
+    before = Table(home.tables.dead_letters).read()
+    Table(home.tables.dead_letters).append(pa.Table.from_pylist([forged]))
     assert command(settings, "reconcile", "p").exit_code == 3
     shown = json.loads(command(settings, "alerts").stdout)
     firing = {one["kind"]: one for one in shown["firing"]}
@@ -140,7 +140,7 @@ def test_what_a_run_by_hand_finds_reaches_people_and_so_does_its_end(command: Co
     if before is None:
         shutil.rmtree(home.tables.dead_letters)
     else:
-        delta.overwrite(home.tables.dead_letters, before)
+        Table(home.tables.dead_letters).overwrite(before)
     assert command(settings, "reconcile", "p").exit_code == 0
     still = json.loads(command(settings, "alerts").stdout)["firing"]
     assert [one["kind"] for one in still] == ["late_share"]  # of the record that was dropped

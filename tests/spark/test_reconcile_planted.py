@@ -20,7 +20,7 @@ from rivertwice.reconcile.model import RowId
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 from rivertwice.reconcile.run import reconcile
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import LedgerRow, from_table, to_table
 from rivertwice.timeline.lineage import path_ledger
 from streams.flights import StreamedRun, copy_run
@@ -67,18 +67,18 @@ def windows_of(report: ReconcileReport) -> Iterator[tuple[int, int]]:
 
 
 def rewrite(path: Path | str, change: Callable[[list[dict[str, Any]]], None]) -> None:
-    table = delta.read(path)
+    table = Table(path).read()
     assert table is not None
     rows = table.to_pylist()
     change(rows)
-    delta.overwrite(path, pa.Table.from_pylist(rows, schema=table.schema))
+    Table(path).overwrite(pa.Table.from_pylist(rows, schema=table.schema))
 
 
 def rewrite_ledger(run: StreamedRun, change: Callable[[LedgerRow], LedgerRow]) -> None:
     path = run.home.tables.ledger
-    table = delta.read(path)
+    table = Table(path).read()
     assert table is not None
-    delta.overwrite(path, to_table([change(row) for row in from_table(table)]))
+    Table(path).overwrite(to_table([change(row) for row in from_table(table)]))
 
 
 def victims(rows: list[dict[str, Any]], places: Sequence[int]) -> list[dict[str, Any]]:
@@ -128,10 +128,10 @@ def test_changelog_rows_that_were_tampered_with_are_the_only_defects(
 def forget_commits(run: StreamedRun) -> None:
     """Write the changelog again, without its commits: as it is when Delta has cleaned its log up, after six hours."""
     path = run.home.tables.changelog
-    table = delta.read(path)
+    table = Table(path).read()
     assert table is not None
     shutil.rmtree(path)
-    delta.append(path, table)
+    Table(path).append(table)
 
 
 def other_bundle(run: StreamedRun, folder: Path) -> str:
@@ -257,7 +257,7 @@ def test_an_altered_ledger_is_a_defect_and_a_forged_letter_unbalances(
     (topic,) = path_ledger(copy.home)[0].end_offsets
     forged = {"_timeline": "t1", "_batch": 3, "topic": topic, "partition": 1, "offset": 2, "reason": "json"}
     forged |= {"cluster_id": "c", "topic_id": "id", "record_time": utc_now()}
-    delta.append(copy.home.tables.dead_letters, pa.Table.from_pylist([forged]))
+    Table(copy.home.tables.dead_letters).append(pa.Table.from_pylist([forged]))
     report = judge(copy)
 
     blamed: dict[int, set[int]] = {}

@@ -20,7 +20,7 @@ from rivertwice.reconcile.model import RowId
 from rivertwice.reconcile.report import ReconcileReport
 from rivertwice.reconcile.results import cause_rows
 from rivertwice.reconcile.run import reconcile
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import last_seq, publish
@@ -54,7 +54,7 @@ def publish_truth(spark: SparkSession, run: StreamedRun, window: tuple[int, int]
     values = (1, name, 0, f"{from_ms(window[0]):%Y-%m-%d}")
     for (column, kind), value in zip(stamps.items(), values, strict=True):
         rows = rows.append_column(column, pa.array([value] * rows.num_rows, kind))
-    delta.append(run.home.tables.corrections, rows)
+    Table(run.home.tables.corrections).append(rows)
     entry = Publication(0, name, (window,), bundle.fingerprint.semantics, bundle.id, {run.topic: ends}).to_payload()
     publish(run.home, entry, expected_seq=last_seq(run.home), now=utc_now())
     rebuild_served(run.home, bundle.definition)
@@ -99,8 +99,8 @@ def test_a_forged_row_is_the_only_defect_after_a_publication(
     assert served is not None
     rows = served.to_pylist()
     rows[10]["flights"] += 1
-    delta.overwrite(
-        run.home.tables.served, pa.Table.from_pylist(rows, schema=served.schema), metadata={"served": asdict(stamp)}
+    Table(run.home.tables.served).overwrite(
+        pa.Table.from_pylist(rows, schema=served.schema), metadata={"served": asdict(stamp)}
     )
     forged = verdicts(judge(spark, run), "served")
     different = {row for row, verdict in forged.items() if verdict != verdicts(stale, "served")[row]}

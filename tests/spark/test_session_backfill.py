@@ -31,7 +31,7 @@ from rivertwice.core.instants import EPOCH, TimeRange, from_ms
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import Bundle
 from rivertwice.definition.definition import parse_files
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.digest import key_texts
 from rivertwice.timeline.served import read_served, rebuild_served
 from simulated.sessions import Row, World, random_batches
@@ -137,7 +137,7 @@ def test_a_killed_session_backfill_resumes_and_any_chunks_give_the_same(
     report = compute_backfill(spark, settings, load_plan(home, plan.id))
     assert (report.computed, report.skipped) == (1, total - 1)
     assert audit_backfill(settings, plan).rows == plan.windows
-    rows = delta.read(home.tables.corrections)
+    rows = Table(home.tables.corrections).read()
     assert rows is not None
     made_rows = served_rows(rows.filter(pc.equal(rows["_backfill"], plan.id)))
     assert set(made_rows) == {row for _, _, row in world.compute(plan)}
@@ -150,11 +150,11 @@ def test_a_plan_whose_sessions_the_log_does_not_give_any_more_is_refused(spark: 
     request = BackfillRequest("p", TimeRange(from_ms(min(times)), from_ms(max(times))), "test")
     plan = save_plan(home, make_plan(settings, request, lambda: spark))
     archive = settings.archive("flights")
-    rows = delta.read(archive)
+    rows = Table(archive).read()
     assert rows is not None
     values = [value.replace(b'"k": "a"', b'"k": "erased"') for value in rows["value"].to_pylist()]
     place = rows.schema.get_field_index("value")
-    delta.overwrite(archive, rows.set_column(place, "value", pa.array(values, pa.binary())), metadata={})
+    Table(archive).overwrite(rows.set_column(place, "value", pa.array(values, pa.binary())), metadata={})
     with pytest.raises(RequestError, match=r"that a chunk of backfill .* was planned with"):
         compute_backfill(spark, settings, plan)
 

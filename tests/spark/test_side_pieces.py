@@ -21,7 +21,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
 from rivertwice.engine.cases import RAW_SCHEMA
 from rivertwice.log.addresses import parts_of
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.stream import dead, late, pieces, side
 from rivertwice.stream.pieces import Bounds, plan_large
 
@@ -70,7 +70,7 @@ class Batch:
         return late.write_late_rows(self.spark, self.settings, self.context, 0, parts, after, ["flights"])
 
     def rows(self, place: Any) -> list[dict[str, Any]]:
-        table = delta.read(place)
+        table = Table(place).read()
         assert table is not None
         return sorted(table.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
 
@@ -132,7 +132,7 @@ def test_an_ordinary_batch_is_one_piece_and_one_commit(batch: Any) -> None:
     assert made.write_dead(bad=2) == 2
     assert len(made.reads) == 1
     assert [row["offset"] for row in made.dead] == [0, 2]
-    assert len(delta.commits(made.context.home.tables.dead_letters, "dead")) == 1
+    assert len(Table(made.context.home.tables.dead_letters).commits("dead")) == 1
 
 
 @pytest.mark.proves("guarantees.md#dead-letters")
@@ -142,7 +142,7 @@ def test_a_batch_interrupted_between_two_pieces_is_completed_once(
 ) -> None:
     made = batch([b"\xff" * 400_000 for _ in range(8)], [b"["] * 3)
     writes: list[int] = []
-    append = delta.append
+    append = Table.append
 
     def killed(*args: Any, **named: Any) -> int:
         if len(writes) == kept:
@@ -150,11 +150,11 @@ def test_a_batch_interrupted_between_two_pieces_is_completed_once(
         writes.append(append(*args, **named))
         return writes[-1]
 
-    monkeypatch.setattr(delta, "append", killed)
+    monkeypatch.setattr(Table, "append", killed)
     with pytest.raises(KeyboardInterrupt):
         made.write_dead()
     assert 0 < len(made.dead) < 11
-    monkeypatch.setattr(delta, "append", append)
+    monkeypatch.setattr(Table, "append", append)
     made.write_dead()
     assert [(row["partition"], row["offset"]) for row in made.dead] == [
         *((0, n) for n in range(8)),
@@ -167,7 +167,7 @@ def test_an_interrupted_attempts_rows_of_another_range_stop_the_stream(
     batch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = batch([b"\xff" * 400_000 for _ in range(8)])
-    append = delta.append
+    append = Table.append
     calls: list[int] = []
 
     def killed(*args: Any, **named: Any) -> int:
@@ -176,10 +176,10 @@ def test_an_interrupted_attempts_rows_of_another_range_stop_the_stream(
         calls.append(append(*args, **named))
         return calls[-1]
 
-    monkeypatch.setattr(delta, "append", killed)
+    monkeypatch.setattr(Table, "append", killed)
     with pytest.raises(KeyboardInterrupt):
         made.write_dead()
-    monkeypatch.setattr(delta, "append", append)
+    monkeypatch.setattr(Table, "append", append)
     made.ranges = {0: (0, 7)}
     with pytest.raises(RangeMismatchError, match="planned again"):
         made.write_dead()

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from rivertwice.storage import delta, spark_scan
-from rivertwice.storage.spark_scan import files_of, read_by_executors, read_files
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_files import TableFiles
 
 pytestmark = pytest.mark.spark
 SCHEMA = T.StructType(
@@ -33,22 +33,22 @@ def test_a_file_is_read_alike_and_what_it_lacks_is_null(
         numbers = list(range(first, first + 10))
         at = pa.array([number * 1_000_000 for number in numbers], pa.timestamp("us", "UTC"))
         rows = pa.table({"number": numbers, "unused": numbers, "name": [f"n{number}" for number in numbers], "at": at})
-        delta.append(place, rows)
-    table = delta.open_table(place)
+        Table(place).append(rows)
+    table = Table(place).open()
     assert table is not None
-    uris = sorted(table.file_uris())[:2]
+    uris = sorted(table.uris())[:2]
     read: dict[tuple[bool, int], Any] = {}
     for by_executors in (False, True):
-        monkeypatch.setattr(spark_scan, "read_by_executors", lambda *_, answer=by_executors: answer)
+        monkeypatch.setattr(TableFiles, "are_read_by_executors", lambda *_, answer=by_executors: answer)
         for number, names in enumerate((None, uris, [])):
-            frame = read_files(spark, place, table, SCHEMA, tmp_path / "cache", uris=names)
+            frame = TableFiles(table).frame(spark, SCHEMA, tmp_path / "cache", uris=names)
             assert frame.schema == SCHEMA
             read[by_executors, number] = sorted(map(tuple, frame.collect()), key=lambda row: row[1])
     for number, rows_wanted in enumerate((30, 20, 0)):
         assert read[True, number] == read[False, number]
         assert len(read[True, number]) == rows_wanted
     assert read[True, 0][0][2] is None
-    assert len(files_of(table, uris)) == 2
+    assert len(TableFiles(table).named(uris)) == 2
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,6 @@ def test_a_file_is_read_alike_and_what_it_lacks_is_null(
 )
 def test_only_executors_of_a_cluster_read_s3_themselves(place: Path | str, master: str, expected: bool) -> None:
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
-    assert read_by_executors(session, place) is expected
+    files = object.__new__(TableFiles)
+    files.place = place
+    assert files.are_read_by_executors(session) is expected

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from homes.project import REPOSITORY
 from rivertwice.cli.main import cli
-from rivertwice.storage.log_files import follow_log, rotate_log
+from rivertwice.storage.log_files import LogFile
 
 P = "flight_delays"
 
@@ -36,7 +36,7 @@ def run(tmp_path: Path, *words: str) -> Result:
 def test_the_last_lines_are_shown_also_those_that_were_rotated(tmp_path: Path, log: Path) -> None:
     log.write_text("".join(f"line {number}\n" for number in range(5000)))
     assert run(tmp_path, P, "--lines", "2").stdout == "line 4998\nline 4999\n"
-    assert rotate_log(log, limit=10)
+    assert LogFile(log).rotate(limit=10)
     with log.open("a") as file:
         file.write("line 5000\n")
     assert run(tmp_path, P, "--lines", "2").stdout == "line 4999\nline 5000\n"
@@ -96,7 +96,7 @@ def test_what_is_appended_is_followed_across_rotation_and_removal(tmp_path: Path
             writer.write(b"one\n")
             yield True
             writer.write(b"two\n")  # not read before the rotation
-            rotate_log(path, limit=1)
+            LogFile(path).rotate(limit=1)
             writer.write(b"3\n")
             yield True
         path.unlink()
@@ -106,7 +106,7 @@ def test_what_is_appended_is_followed_across_rotation_and_removal(tmp_path: Path
         yield False
 
     step = steps()
-    assert b"".join(follow_log(path, 4, lambda: next(step))) == b"one\ntwo\n3\n4\n"
+    assert b"".join(LogFile(path).follow(4, lambda: next(step))) == b"one\ntwo\n3\n4\n"
 
 
 def test_a_terminal_that_follows_ends_well_when_it_is_interrupted(tmp_path: Path, log: Path) -> None:

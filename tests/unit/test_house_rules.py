@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from importlib import import_module
 
 import grimp
 import pytest
 import yaml
 
 from homes.project import REPOSITORY
+from rivertwice.core.face import homes_of
 
 TESTS = REPOSITORY / "tests"
 LAB_TESTS = REPOSITORY / "lab" / "tests"
@@ -28,10 +31,10 @@ PURE_MODULES = (
 )  # fmt: skip
 ENTERED = {
     "acts": 20,
-    "agent": 83,
+    "agent": 84,
     "airflow": 5,
     "backfill": 63,
-    "core": 117,
+    "core": 118,
     "definition": 161,
     "deliver": 24,
     "engine": 80,
@@ -42,13 +45,21 @@ ENTERED = {
     "reconcile": 23,
     "retention": 16,
     "savepoint": 86,
-    "storage": 115,
+    "storage": 36,
     "stream": 51,
     "timeline": 219,
     "upkeep": 39,
     "versions": 45,
-}
+}  # fmt: skip
 """Package to how many names of its modules other packages import."""
+FACE = 25
+WIDER = {"storage": 36}
+"""Faces that have more names than `FACE`; each number may fall."""
+FACES = sorted(
+    path.parent.name
+    for path in (REPOSITORY / "src/rivertwice").glob("*/__init__.py")
+    if "lazy_names(" in path.read_text()
+)
 PATH = re.compile(r"(?:src|tests|lab|docs|pipelines|requirements|\.)[\w./-]*\.(?:py|md|json|toml|txt|yaml|lock)\Z")
 
 
@@ -90,10 +101,12 @@ def test_pre_commit_runs_what_make_lint_runs() -> None:
 def test_what_decides_imports_no_engine_not_even_through_others() -> None:
     graph = grimp.build_graph("rivertwice", include_external_packages=True, exclude_type_checking_imports=True)
     graph.remove_import(
-        importer="rivertwice", imported="rivertwice.acts.project"
+        importer="rivertwice", imported="rivertwice.read.project"
     )  # made when `rivertwice.open` is called
     # of a registry that is asked by commands alone, through Confluent's client
     graph.remove_module("rivertwice.definition.confluent")
+    for importer, package, name in imports_from_faces():
+        graph.add_import(importer=importer, imported=homes_of(f"rivertwice.{package}")[name])
     rooms = [name for room in PURE_ROOMS for name in graph.find_descendants(f"rivertwice.{room}")]
     modules = [f"rivertwice.{name}" for name in PURE_MODULES]
     assert set(modules) <= graph.modules
@@ -129,6 +142,34 @@ def test_no_module_reads_a_definition_twice() -> None:
         path for path, text in texts.items() if "load_definition(" in text and re.search(r"build\w*_bundle\(", text)
     ]
     assert both == []
+
+
+def imports_from_faces() -> Iterator[tuple[str, str, str]]:
+    """Yield (module, package, name) for each name that a module takes from the face of a package when it is loaded."""
+    product = REPOSITORY / "src" / "rivertwice"
+    for path in product.rglob("*.py"):
+        module = ".".join(("rivertwice", *path.relative_to(product).with_suffix("").parts)).removesuffix(".__init__")
+        for node in ast.walk(ast.parse(path.read_text())):
+            package = (getattr(node, "module", None) or "").removeprefix("rivertwice.")
+            if isinstance(node, ast.ImportFrom) and node.module == f"rivertwice.{package}" and package in FACES:
+                yield from ((module, package, alias.name) for alias in node.names)
+
+
+@pytest.mark.parametrize("package", FACES)
+def test_a_package_that_has_a_face_is_entered_through_it_alone(package: str) -> None:
+    product = REPOSITORY / "src" / "rivertwice"
+    named = set(import_module(f"rivertwice.{package}").__all__)
+    assert named == set(homes_of(f"rivertwice.{package}"))
+    assert len(named) <= WIDER.get(package, FACE)
+    others = [path for path in product.rglob("*.py") if path.relative_to(product).parts[0] != package]
+    around = [
+        f"{path.relative_to(product)}: {node.module}"
+        for path in others
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"rivertwice.{package}.")
+    ]
+    assert around == []
+    assert {name for _, of, name in imports_from_faces() if of == package} == named
 
 
 def test_fewer_and_fewer_names_are_imported_across_packages() -> None:

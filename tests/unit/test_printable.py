@@ -23,7 +23,7 @@ from rivertwice.core.instants import utc_now
 from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.core.text import log_to_stdout, printable, printable_json, printable_line
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Timeline, create_timeline
@@ -46,7 +46,7 @@ def settings(tmp_path: Path) -> Settings:
         "topic_id": "id", "topic": "flights", "partition": 0, "offset": 3, "record_time": NOW, "key": HOSTILE.encode(),
         "value": HOSTILE.encode(), "headers": [{"key": HOSTILE, "value": HOSTILE.encode()}],
     }  # fmt: skip
-    delta.append(home.tables.dead_letters, pa.Table.from_pylist([letter]))
+    Table(home.tables.dead_letters).append(pa.Table.from_pylist([letter]))
     write_intent(home, "running", "test", utc_now())
     record_event(found, "exit", "p", f"a fold failed on {HOSTILE}\nstate  running", NOW + timedelta(seconds=1))
     return found

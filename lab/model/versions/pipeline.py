@@ -16,7 +16,7 @@ from lab.model.tables import SERVED_BUILD
 from lab.model.versions.judge import VersionJudge
 from rivertwice.core.errors import LostRaceError
 from rivertwice.core.homes import PipelineHome
-from rivertwice.storage.delta_read import TableChange
+from rivertwice.storage.table import TableChange
 from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.timeline.version_records import Version
 

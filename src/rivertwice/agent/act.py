@@ -21,8 +21,7 @@ from rivertwice.core.instants import to_iso
 from rivertwice.core.processes import NEVER_SEEN, Started, start_detached, started_of
 from rivertwice.core.settings import Settings
 from rivertwice.engine.java import java_env
-from rivertwice.storage.local import put_json_if_absent
-from rivertwice.storage.log_files import append_line, open_log
+from rivertwice.storage import LogFile, put_json_if_absent
 from rivertwice.stream.lease import marker_of
 
 FORMAT = 1
@@ -72,7 +71,7 @@ def _start_of(child: subprocess.Popen[bytes]) -> Started:
 
 def start_logged(settings: Settings, command: Sequence[str], path: Path, headline: str) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own, whose output goes into a log under a headline."""
-    with open_log(path) as log:
+    with LogFile(path).open() as log:
         log.write(f"{headline}\n".encode())
         log.flush()
         env = {**os.environ, **settings.to_env(), **java_env(settings)}
@@ -97,7 +96,7 @@ def record_event(
     """Append one line to the agent's events."""
     event = {"format": FORMAT, "at": to_iso(now), "kind": kind, "pipeline": pipeline, "message": message, **fields}
     line = json.dumps(event, sort_keys=True, ensure_ascii=False).encode() + b"\n"
-    append_line(settings.home / "agent" / "events.jsonl", line)
+    LogFile(settings.home / "agent" / "events.jsonl").append(line)
 
 
 def page(

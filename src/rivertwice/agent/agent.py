@@ -59,7 +59,7 @@ from rivertwice.core.processes import own_start, stop_on_signals
 from rivertwice.core.settings import Settings
 from rivertwice.core.text import log_to_stdout
 from rivertwice.core.web import hide_addresses
-from rivertwice.storage.local import replace_json
+from rivertwice.storage import replace_json
 from rivertwice.timeline.intent import read_intent
 from rivertwice.timeline.upkeep import UpkeepState, keep_up_if_due
 

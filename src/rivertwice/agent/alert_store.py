@@ -35,8 +35,7 @@ from rivertwice.core.errors import RequestError, RivertwiceError
 from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.locks import lock
 from rivertwice.core.settings import Settings
-from rivertwice.storage.local import replace_json
-from rivertwice.storage.log_files import append_line as append_whole_line
+from rivertwice.storage import LogFile, replace_json
 
 LOG = logging.getLogger(__name__)
 FORMAT = 1
@@ -181,7 +180,7 @@ def append_line(path: Path, value: Any, *, limit: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > limit:
         path.replace(path.with_name(f"{path.name}.1"))
-    append_whole_line(path, json.dumps(value, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+    LogFile(path).append(json.dumps(value, sort_keys=True, ensure_ascii=False).encode() + b"\n")
 
 
 def _to_plain(state: State) -> dict[str, Any]:

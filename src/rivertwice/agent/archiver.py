@@ -25,7 +25,7 @@ from rivertwice.log.leases import RaceLevel
 from rivertwice.log.retention import parse_limit
 from rivertwice.retention.summary import FORMAT, decide_archive, retention_file, summary_of, topics_in
 from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, view_retention
-from rivertwice.storage.local import read_json, replace_json
+from rivertwice.storage import read_json, replace_json
 from rivertwice.stream.begin import added_since, describe_added, has_effect
 from rivertwice.timeline.lineage import head_path, load_timeline
 

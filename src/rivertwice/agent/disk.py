@@ -15,9 +15,9 @@ from datetime import datetime
 from pathlib import Path
 
 from rivertwice.agent.act import page, page_over, record_event
+from rivertwice.agent.observe import RESERVE, has_room
 from rivertwice.core.instants import to_iso, utc_now
 from rivertwice.core.settings import Settings
-from rivertwice.storage.places import RESERVE, has_room
 
 LOG = logging.getLogger(__name__)
 KIND = "disk_full"

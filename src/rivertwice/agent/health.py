@@ -15,7 +15,7 @@ from rivertwice.agent.memory import Memory, load_memory
 from rivertwice.core.instants import parse_iso
 from rivertwice.core.processes import is_alive
 from rivertwice.core.settings import Settings
-from rivertwice.storage.local import read_json
+from rivertwice.storage import read_json
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.timeline.intent import Exit, Heartbeat, Intent, read_exit, read_heartbeat, read_intent
 

@@ -18,7 +18,7 @@ from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.instants import to_iso, utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Attempts
-from rivertwice.storage.log_files import LOG_LIMIT, rotate_log
+from rivertwice.storage import LogFile
 
 LOG = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class LogKeeper(threading.Thread):
     """Looks at all logs of a home every few seconds and rotates those that are too large."""
 
     def __init__(
-        self, settings: Settings, stop: threading.Event, every_s: float = EVERY_S, limit: int = LOG_LIMIT
+        self, settings: Settings, stop: threading.Event, every_s: float = EVERY_S, limit: int = LogFile.LIMIT
     ) -> None:
         """Create the thread.
 
@@ -146,7 +146,7 @@ class LogKeeper(threading.Thread):
         rotated = []
         for path in self._logs():
             try:
-                if rotate_log(path, self._limit):
+                if LogFile(path).rotate(self._limit):
                     rotated.append(path)
                     LOG.info("%s was larger than %s bytes and was rotated", path, self._limit)
                 self._errors.pop(path, None)

@@ -15,8 +15,7 @@ from rivertwice.core.instants import parse_iso
 from rivertwice.core.processes import Started, is_alive, start_detached
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
-from rivertwice.storage.local import read_json
-from rivertwice.storage.log_files import open_log
+from rivertwice.storage import LogFile, read_json
 
 START_SECONDS = 60.0
 STOP_SECONDS = 45.0
@@ -58,7 +57,7 @@ def start_agent(settings: Settings) -> AgentStatus:
     folder = settings.home / "agent"
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "log"
-    with open_log(log) as output:
+    with LogFile(log).open() as output:
         child = start_detached(
             [sys.executable, "-m", "rivertwice.agent.agent"],
             env={**os.environ, **settings.to_env()},

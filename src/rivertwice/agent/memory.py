@@ -17,7 +17,7 @@ from rivertwice.core.homes import require_pipeline
 from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.processes import Started
 from rivertwice.core.settings import Settings
-from rivertwice.storage.local import read_json, replace_json
+from rivertwice.storage import read_json, replace_json
 
 FORMAT = 1
 KEPT_FAILURES = 50

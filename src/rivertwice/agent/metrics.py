@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from rivertwice.agent.figures import BatchFigures, Measures
@@ -23,8 +24,7 @@ from rivertwice.quality.table import failing_by_severity, standing
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.savepoint.catalogue import PROVED, select_newest
 from rivertwice.savepoint.recovery import view_recovery
-from rivertwice.storage.blobs import sizes_below
-from rivertwice.storage.remembered import Remembered
+from rivertwice.storage import Remembered, files_below
 from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batches
 from rivertwice.timeline.dead_letters import OPEN, DeadLetterSummary
 from rivertwice.timeline.dead_summary import RECENT, dead_share, fields_of, summarise_dead_letters
@@ -251,6 +251,17 @@ def _waited(
     if first is not None:
         return max(0.0, (now - since[first]).total_seconds())
     return None if any(each["lag_batches"] is None for each in sinks) else 0.0
+
+
+def sizes_below(folder: Path) -> dict[Path, int]:
+    """Return path relative to the folder to bytes, for every file below it that still exists."""
+    sizes = {}
+    for path in files_below(folder):
+        try:
+            sizes[path.relative_to(folder)] = path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return sizes
 
 
 def _from_checkpoint(measures: Measures, home: PipelineHome) -> Measures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,15 +15,24 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.processes import is_alive, may_live, same_start
 from rivertwice.core.settings import Settings
 from rivertwice.savepoint.operations.record import read_fall_back
-from rivertwice.storage.local import read_json
-from rivertwice.storage.log_files import read_tail
-from rivertwice.storage.places import has_room
+from rivertwice.storage import LogFile, read_json
 from rivertwice.stream.lease import lease_owner, lock_file
 from rivertwice.timeline.intent import read_exit, read_heartbeat
 
 START_LINE = "==== rivertwice agent starts a driver "
 TAIL_BYTES = 64_000
 MARKER_TRUSTED_S = 600.0  # a marker that names no process counts as held for so long
+RESERVE = 1 << 20
+"""Bytes that the agent reserves for a message about a full disk."""
+
+
+def has_room(folder: Path) -> bool:
+    """Say whether the disk of a folder has free space; a released reserve alone does not count as space.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+    """
+    return shutil.disk_usage(folder).free > 2 * RESERVE
 
 
 def observe(
@@ -143,7 +153,7 @@ def _epoch_of(home: PipelineHome, driver: DriverRef) -> int | None:
 
 
 def _tail(path: Path) -> str:
-    return read_tail(path, TAIL_BYTES).decode(errors="replace").rpartition(START_LINE)[2]
+    return LogFile(path).tail(TAIL_BYTES).decode(errors="replace").rpartition(START_LINE)[2]
 
 
 def _last_line(tail: str, returncode: int | None) -> str:

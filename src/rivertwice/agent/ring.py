@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rivertwice.agent.observe import has_room
 from rivertwice.core.homes import PipelineHome
-from rivertwice.storage.places import has_room
 
 FORMAT = 1
 MAGIC = b"rivertwice samples 1\n"

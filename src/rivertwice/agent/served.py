@@ -14,7 +14,7 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition, load_definition
-from rivertwice.storage.remembered import newest_commit
+from rivertwice.storage import Table
 from rivertwice.timeline.lineage import head_definition
 
 LOG = logging.getLogger(__name__)
@@ -26,13 +26,17 @@ Seen = tuple[Version, tuple[str, int]]
 def state_of(home: PipelineHome) -> Version:
     """Return what `served` depends on: the versions of sequence, changelog and corrections."""
     tables = home.tables
-    return newest_commit(tables.sequence), newest_commit(tables.changelog), newest_commit(tables.corrections)
+    return (
+        Table(tables.sequence).newest_commit(),
+        Table(tables.changelog).newest_commit(),
+        Table(tables.corrections).newest_commit(),
+    )
 
 
 def table_of(home: PipelineHome) -> tuple[str, int]:
     """Return the place of `served` and its version: a switch gives a version another table, or removes its own."""
     served = home.tables.served
-    return str(served), newest_commit(served)
+    return str(served), Table(served).newest_commit()
 
 
 def definition_of_head(settings: Settings, name: str) -> Definition:

@@ -21,6 +21,7 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.installed import base_of
 from rivertwice.core.instants import from_ms
 from rivertwice.core.settings import Settings
+from rivertwice.storage import Where
 
 if TYPE_CHECKING:
     from rivertwice.timeline.serving import Publication
@@ -269,24 +270,26 @@ def _known(stored: dict[str, Any]) -> Announced:
 
 
 def _first_served(home: PipelineHome, start_column: str) -> int | None:
-    from rivertwice.storage import delta
+    from rivertwice.storage import Table
     from rivertwice.timeline.serving import to_epoch_ms
 
-    rows = delta.read(home.public_served, columns=[start_column])
+    rows = Table(home.public_served).read(columns=[start_column])
     return None if rows is None or rows.num_rows == 0 else int(to_epoch_ms(rows[start_column]).min())
 
 
 def _first_open(home: PipelineHome, run: str) -> int | None:
     """Return the start of the earliest window that the judging run called open (epoch ms)."""
     from rivertwice.core.instants import to_ms
-    from rivertwice.storage import delta
+    from rivertwice.storage import Table
     from rivertwice.timeline.judgements import run_chain
     from rivertwice.timeline.verdicts import OPEN
 
     judging = next(
         name for name, increment in run_chain(home, run) if increment is None or increment.settled_ms is not None
     )
-    rows = delta.read(home.tables.verdicts, columns=["run", "verdict", "window_start"], only=("run", judging))
+    rows = Table(home.tables.verdicts).read(
+        columns=["run", "verdict", "window_start"], matching=Where("run").equals(judging)
+    )
     starts = [] if rows is None else [row["window_start"] for row in rows.to_pylist() if row["verdict"] == OPEN]
     return min(map(to_ms, starts), default=None)
 

@@ -136,14 +136,14 @@ def _table_facets(place: Place, definition: Definition) -> dict[str, Any]:
     """Return storage and columns of a table; before the first build, the names of the columns that it will have."""
     from openlineage.client.facet_v2 import storage_dataset
 
-    from rivertwice.storage import delta
+    from rivertwice.storage import Table
 
-    table = delta.open_table(place)
+    table = Table(place).open()
     if table is None:
         columns: dict[str, str | None] = dict.fromkeys(definition.result_columns)
     else:
         columns = {
-            field.name: _type_of(field.type) for field in table.schema().fields if not field.name.startswith("_")
+            field.name: _type_of(field.type) for field in table.handle.schema().fields if not field.name.startswith("_")
         }
     storage = storage_dataset.StorageDatasetFacet(storageLayer="delta", fileFormat="parquet")
     return {"schema": _schema(columns), "storage": storage}

@@ -25,8 +25,7 @@ from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.definition.definition import Definition
 from rivertwice.engine.jvm import Spark
 from rivertwice.quality.windows import CorrectionsCheck, judge_corrections
-from rivertwice.storage import delta
-from rivertwice.storage.local import read_json, replace_json
+from rivertwice.storage import Table, read_json, replace_json
 from rivertwice.timeline.digest import key_digest
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served_rows import publications_of
@@ -261,7 +260,7 @@ def audit_backfill(
         SuiteError: the suite cannot be run as it is written.
     """
     home = settings.pipeline(plan.pipeline)
-    rows = delta.read(home.tables.corrections, where=pc.field("_backfill") == plan.id)
+    rows = Table(home.tables.corrections).read(where=pc.field("_backfill") == plan.id)
     commits = chunk_records(home, plan.id)
     if rows is None:
         checks: tuple[AuditFinding, ...] = (
@@ -323,5 +322,5 @@ def read_audit(home: PipelineHome, backfill: str) -> dict[str, Any] | None:
 
 
 def _changelog_schema(home: PipelineHome) -> pa.Schema | None:
-    table = delta.open_table(home.tables.changelog)
-    return None if table is None else pa.schema(table.schema().to_arrow())
+    table = Table(home.tables.changelog).open()
+    return None if table is None else table.schema

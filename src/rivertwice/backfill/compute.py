@@ -44,8 +44,7 @@ from rivertwice.definition.definition import Definition
 from rivertwice.engine.compile import compile_sources
 from rivertwice.engine.relations import included, window_micros, with_window_end
 from rivertwice.engine.session import FEW_RECORDS, FEW_RECORDS_READ, with_confs
-from rivertwice.storage import delta
-from rivertwice.storage.sql import equals
+from rivertwice.storage import Table, Where
 from rivertwice.stream.failures import condition_of, is_thrown
 from rivertwice.stream.throwing import stretches_that_throw
 from rivertwice.timeline.digest import key_digest, key_texts
@@ -110,7 +109,7 @@ def compute_backfill(
         )
         raise FingerprintError(message)
     with _alone(home, plan):
-        done = delta.applied_version(home.tables.corrections, app_of(plan.id))
+        done = Table(home.tables.corrections).applied_version(app_of(plan.id))
         first = 0 if done is None else done + 1
         declared, held = (declared_rows(home, plan.id), held_rows(home, plan.id)) if first else ({}, {})
         lost = missing_chunks(first, declared, held)
@@ -135,10 +134,10 @@ def compute_backfill(
 
 def _drop_rows(home: PipelineHome, plan: BackfillPlan, held: int) -> None:
     """Take the rows of a backfill out of the corrections; a publication with fewer rows than it counted is not served."""
-    table = delta.open_table(home.tables.corrections)
+    table = Table(home.tables.corrections).open()
     if held and table is not None:
         empty = pa.schema(table.schema().to_arrow()).empty_table()
-        delta.replace_rows(home.tables.corrections, empty, where=equals("_backfill", plan.id), at=table)
+        Table(home.tables.corrections).replace_rows(empty, where=Where("_backfill").equals(plan.id), at=table)
 
 
 def chunks_computed(

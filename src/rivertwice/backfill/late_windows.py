@@ -18,7 +18,7 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.installed import base_of
 from rivertwice.definition.definition import Definition
 from rivertwice.log.gaps import REPAIRABLE
-from rivertwice.storage import delta
+from rivertwice.storage import Table
 from rivertwice.timeline.judgements import verdicts_of
 from rivertwice.timeline.serving import Publication, to_epoch_ms
 from rivertwice.timeline.verdicts import LATE, NOT_COMPARABLE
@@ -117,7 +117,7 @@ def _newest_late(
         columns: further columns of the verdicts.
         verdicts: instead of LATE.
     """
-    runs = delta.read(home.tables.reconciles, columns=["run", "created_at", "sequence"])
+    runs = Table(home.tables.reconciles).read(columns=["run", "created_at", "sequence"])
     if runs is None or runs.num_rows == 0:
         return None
     newest = runs.sort_by([("created_at", "descending")]).slice(0, 1).to_pylist()[0]
@@ -127,10 +127,10 @@ def _newest_late(
         for row in verdicts_of(home, newest["run"], wanted=[*verdicts, NOT_COMPARABLE])
         if row["pair"] == "served" and _is_repairable(row, verdicts)
     ]
-    table = delta.open_table(home.tables.verdicts)
+    table = Table(home.tables.verdicts).open()
     if table is None:
         return None
-    schema = pa.schema(table.schema().to_arrow())
+    schema = table.schema
     return pa.Table.from_pylist(repairable, pa.schema([schema.field(name) for name in names])), newest["sequence"]
 
 

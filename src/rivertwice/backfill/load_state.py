@@ -20,7 +20,7 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import iso_of_ms
 from rivertwice.core.locks import holder, is_locked, lock_or_refuse
 from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.storage.local import read_json, replace_json
+from rivertwice.storage import read_json, replace_json
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.first_load import FirstLoad, read_load
 from rivertwice.timeline.lineage import head_path, path_semantics

@@ -21,7 +21,7 @@ from rivertwice.log.archive_table import archived_segments
 from rivertwice.log.forks import observe_forks
 from rivertwice.log.gaps import accepted_gaps
 from rivertwice.log.marks import marks_from_plain
-from rivertwice.storage.local import read_json
+from rivertwice.storage import read_json
 from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.dead_summary import last_amendment
 from rivertwice.timeline.first_load import read_load, read_zones

@@ -25,7 +25,7 @@ from rivertwice.backfill.session_plan import plan_sessions
 from rivertwice.backfill.zones import check_doubts, draft_plan, plan_chunks
 from rivertwice.core.errors import NothingStaleError, RequestError
 from rivertwice.core.instants import iso_of_ms, to_ms
-from rivertwice.storage.local import encode_json
+from rivertwice.storage import encode_json
 from rivertwice.timeline.serving import select_winners
 
 MAX_WINDOWS = 100_000

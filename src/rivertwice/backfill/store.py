@@ -26,9 +26,7 @@ from rivertwice.backfill.ranges import HalfOpenRange
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome, require_name
 from rivertwice.definition.definition import Definition
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import rows_by
-from rivertwice.storage.local import encode_json, put_json_if_absent, read_json, replace_json
+from rivertwice.storage import Table, encode_json, put_json_if_absent, read_json, replace_json
 
 FORMAT = 1
 
@@ -219,7 +217,7 @@ def stamp_rows(result: pa.Table, backfill: str, chunk: int, start_column: str) -
 
 def chunk_records(home: PipelineHome, backfill: str) -> list[ChunkRecord]:
     """Return the records of a backfill's commits, oldest first."""
-    commits = delta.commits(home.tables.corrections, METADATA_KEY)
+    commits = Table(home.tables.corrections).commits(METADATA_KEY)
     return [ChunkRecord.from_json(value) for _, value in commits if value["id"] == backfill]
 
 
@@ -230,7 +228,7 @@ def declared_rows(home: PipelineHome, backfill: str) -> dict[int, int]:
 
 def held_rows(home: PipelineHome, backfill: str) -> dict[int, int]:
     """Return chunk to the number of its rows in the table."""
-    counted = rows_by(home.tables.corrections, ("_backfill", "_chunk"))
+    counted = Table(home.tables.corrections).rows_by(("_backfill", "_chunk"))
     return {int(chunk): count for (name, chunk), count in counted.items() if name == backfill}
 
 
@@ -263,12 +261,10 @@ def write_chunk(
         again: the chunk, or a later one, was committed before.
         declared: an earlier commit of this chunk is kept, and only its rows are gone.
     """
-    delta.append(
-        home.tables.corrections,
+    Table(home.tables.corrections, partition_by=PARTITION_BY).append(
         stamp_rows(result, plan.id, record.chunk, definition.window.start_column),
         transactions=None if again else {app_of(plan.id): record.chunk},
         metadata=None if declared else {METADATA_KEY: record.to_json(plan.id)},
-        partition_by=PARTITION_BY,
         widen=plan.sessions is not None,
     )
     logger.info("backfill %s of %s: chunk %s committed", plan.id, plan.pipeline, record.chunk)

@@ -39,7 +39,7 @@ from rivertwice.engine.session import ColdRunError, ResidentSpark, connector_jar
 from rivertwice.engine.warm import address_of, engine_folder
 from rivertwice.log.archive_table import forget_compared
 from rivertwice.log.reach import asked_by_a_person
-from rivertwice.storage.local import replace_json
+from rivertwice.storage import replace_json
 
 IDLE_S = 600.0
 _LOOK_S = 2.0

@@ -142,7 +142,7 @@ def _is_stamped_since(line: str, since: datetime) -> bool:
 
 
 def _follow(path: Path, position: int) -> None:
-    from rivertwice.storage.log_files import follow_log
+    from rivertwice.storage import LogFile
 
     def wait() -> bool:
         time.sleep(_POLL_S)
@@ -150,7 +150,7 @@ def _follow(path: Path, position: int) -> None:
 
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     try:
-        for part in follow_log(path, position, wait):
+        for part in LogFile(path).follow(position, wait):
             say(decoder.decode(part), nl=False)
     except KeyboardInterrupt:
         return

@@ -171,7 +171,7 @@ def refresh(
     from rivertwice.definition.pinned_files import read_pinned, split_name
     from rivertwice.definition.schema_refresh import plan_refresh
     from rivertwice.definition.schema_registry import open_registry
-    from rivertwice.storage.local import replace_bytes
+    from rivertwice.storage import replace_bytes
 
     folder = frame.settings.definitions / frame.known_pipeline(name)
     draft = load_draft(folder)
@@ -247,7 +247,7 @@ def pin(
     from rivertwice.definition.definition import load_draft
     from rivertwice.definition.pinned_files import proto_file_name
     from rivertwice.definition.protobuf import plan_pin
-    from rivertwice.storage.local import replace_bytes
+    from rivertwice.storage import replace_bytes
 
     folder = frame.settings.definitions / frame.known_pipeline(name)
     view, source = _source_of(load_draft(folder), chosen)

@@ -18,8 +18,7 @@ from rivertwice.definition.definition import parse_files, parse_folder, read_fil
 from rivertwice.definition.fingerprint import Fingerprint, fingerprint_of
 from rivertwice.definition.model import Definition
 from rivertwice.definition.parts import YAML_FILE
-from rivertwice.storage.local import replace_bytes
-from rivertwice.storage.places import open_store
+from rivertwice.storage import open_store, replace_bytes
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from rivertwice.definition.parts import format_duration
 from rivertwice.definition.refusals import normalise, tokens
 from rivertwice.definition.source import Source
 from rivertwice.definition.stream_pins import NO_TIME
-from rivertwice.storage.local import encode_json
+from rivertwice.storage import encode_json
 
 # Increase one when a change of `decode` or `compile` gives another result for the same definition and records.
 DECODER_VERSION = 1

@@ -25,7 +25,7 @@ from rivertwice.definition.schema_registry import (
     refusal,
     require_subject,
 )
-from rivertwice.storage.local import encode_json, replace_bytes
+from rivertwice.storage import encode_json, replace_bytes
 
 FORMAT = 1
 INDEX = "index.jsonl"

@@ -20,8 +20,7 @@ from rivertwice.core.instants import to_iso
 from rivertwice.deliver.model import Position
 from rivertwice.deliver.note import folder_of
 from rivertwice.deliver.refusals import DISCARDED, Aside, AsideEntry
-from rivertwice.storage.local import read_json, replace_json
-from rivertwice.storage.places import open_store
+from rivertwice.storage import open_store, read_json, replace_json
 
 FORMAT = 1
 RETRY, DISCARD = "retry", "discard"

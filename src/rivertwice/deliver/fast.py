@@ -22,7 +22,7 @@ from rivertwice.core.processes import Started, is_alive, own_start
 from rivertwice.definition.fingerprint import fingerprint_of
 from rivertwice.definition.model import Definition
 from rivertwice.definition.refusals import normalise
-from rivertwice.storage.local import encode_json, put_json_if_absent, read_json, replace_json
+from rivertwice.storage import encode_json, put_json_if_absent, read_json, replace_json
 from rivertwice.stream.checkpoint import read_planned
 
 FORMAT = 1

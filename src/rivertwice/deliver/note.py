@@ -19,7 +19,7 @@ from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.locks import lock_or_refuse
 from rivertwice.deliver.model import Position
 from rivertwice.deliver.wire import plain_position, position_of
-from rivertwice.storage.local import read_json, replace_json
+from rivertwice.storage import read_json, replace_json
 
 FORMAT = 1
 

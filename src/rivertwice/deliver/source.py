@@ -22,9 +22,7 @@ from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.definition.windows import Window
 from rivertwice.deliver.model import Committed, DeliveredColumns, Line, Newest, Position, View
 from rivertwice.deliver.plan import is_continued
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import log_stamp
-from rivertwice.storage.sql import is_among
+from rivertwice.storage import Table, Where
 from rivertwice.timeline.intact import check_corrections
 from rivertwice.timeline.key_view import folded_views
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
@@ -172,13 +170,13 @@ class StoredSource:
 
     def schema(self) -> pa.Schema:
         """Return the types of the changelog's columns."""
-        table = delta.read(self._home.tables.changelog, between=("_batch", 0, -1))
+        table = Table(self._home.tables.changelog).read(matching=Where("_batch").is_between(0, -1))
         assert table is not None, "there is a committed batch"
         return table.schema
 
     def changelog(self, first: int, last: int) -> pa.Table:
         """Return rows of the batches `first <= batch <= last` of all timelines."""
-        rows = delta.read(self._home.tables.changelog, between=("_batch", first, last))
+        rows = Table(self._home.tables.changelog).read(matching=Where("_batch").is_between(first, last))
         if rows is None:
             message = (
                 f"the ledger of {self._home.root.name} has batch {last}, but there is no changelog; restore the table"
@@ -193,7 +191,7 @@ class StoredSource:
             TableDamageError: rows of a publication are lost; without them the delivery would withdraw its windows.
         """
         place = self._home.tables.corrections
-        rows = delta.read(place, matching=is_among("_backfill", sorted(backfills))) if backfills else None
+        rows = Table(place).read(matching=Where("_backfill").is_among(sorted(backfills))) if backfills else None
         published = [publication for publication in publications_of(self._entries) if publication.backfill in backfills]
         check_corrections(self._home.root.name, published, rows)
         return rows
@@ -201,14 +199,14 @@ class StoredSource:
     def days(self) -> list[str]:
         """Return the days (UTC) on which windows of any timeline start, sorted."""
         tables = self._home.tables
-        return sorted(delta.distinct(tables.changelog, "_day") | delta.distinct(tables.corrections, "_day"))
+        return sorted(Table(tables.changelog).distinct("_day") | Table(tables.corrections).distinct("_day"))
 
     def on_day(self, day: str, shape: DeliveredColumns) -> DayReader:
         """Return a reader of the rows of windows that start on a day."""
         return DayReader(self._home, day, shape)
 
     def _read_sequence(self, *, again: bool) -> None:
-        stamp = log_stamp(self._home.tables.sequence)
+        stamp = Table(self._home.tables.sequence).log_stamp()
         if again or stamp != self._sequence_stamp:
             entries = read_sequence(self._home)
             if entries != self._entries:
@@ -230,13 +228,13 @@ class StoredSource:
             cached = known.batches
             if first is not None:
                 cached = tuple(batch for batch in cached if batch.batch >= first)
-            stamp = log_stamp(self._home.tables.changelog)
+            stamp = Table(self._home.tables.changelog).log_stamp()
             if (cached and (first is None or cached[-1].batch > first)) or (
                 stamp == self._changelog_stamp and not again
             ):
                 self._known = _Known(line.timeline, first, cached)
                 return cached
-        self._changelog_stamp = log_stamp(self._home.tables.changelog)
+        self._changelog_stamp = Table(self._home.tables.changelog).log_stamp()
         self._read_at = time.monotonic()
         rows = select_on_path(read_ledger(self._home, first), line.path)
         batches = tuple(self._committed(row) for row in rows)
@@ -258,20 +256,25 @@ class DayReader:
 
     def __init__(self, home: PipelineHome, day: str, shape: DeliveredColumns) -> None:
         self._tables = home.tables
-        self._day = ("_day", day)
+        self._day = Where("_day").equals(day)
         self._is_of_sessions = shape.sessions
 
     def changelog(self, first: int, last: int) -> pa.Table:
         """Return rows of the batches `first <= batch <= last` of all timelines."""
-        rows = delta.read(self._tables.changelog, between=("_batch", first, last), only=self._day)
+        rows = Table(self._tables.changelog).read(
+            matching=Where.all([Where("_batch").is_between(first, last), self._day])
+        )
         assert rows is not None, "it has a day"
         return rows
 
     def corrections(self, backfills: frozenset[str]) -> pa.Table | None:
         """Return the rows that these backfills computed; None if the table does not exist."""
-        only = None if self._is_of_sessions else self._day
-        matching = is_among("_backfill", sorted(backfills))
-        return delta.read(self._tables.corrections, only=only, matching=matching) if backfills else None
+        if not backfills:
+            return None
+        ours = Where("_backfill").is_among(sorted(backfills))
+        return Table(self._tables.corrections).read(
+            matching=ours if self._is_of_sessions else Where.all([ours, self._day])
+        )
 
 
 class ServingSource:

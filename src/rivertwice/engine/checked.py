@@ -18,7 +18,7 @@ from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import Bundle, build_bundle
 from rivertwice.definition.lint_finding import CheckReport, Judgement
-from rivertwice.storage.local import read_json, replace_json
+from rivertwice.storage import read_json, replace_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,8 +28,7 @@ import psutil
 from rivertwice.core.processes import end_sessions, is_alive, session_members, start_detached
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
-from rivertwice.storage.local import read_json
-from rivertwice.storage.log_files import open_log
+from rivertwice.storage import LogFile, read_json
 
 START_S, WAIT_S, STOP_S = 30.0, 30.0, 10.0
 """How long a client waits for a new engine to answer, for a busy one to be free, and for one that it stops to end."""
@@ -171,7 +170,7 @@ def _reach(folder: Path, settings: Settings, say: Callable[[str], None]) -> sock
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
-        with open_log(log) as output:
+        with LogFile(log).open() as output:
             child = start_detached(
                 [sys.executable, "-P", "-m", "rivertwice.cli.engine_server"],  # -P: no module of the home
                 env={**os.environ, **settings.to_env()},

@@ -36,7 +36,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Deadline
 from rivertwice.engine.java import java_env
 from rivertwice.log.reach import find_silence
-from rivertwice.storage.local import read_json, replace_bytes, replace_json
+from rivertwice.storage import read_json, replace_bytes, replace_json
 
 # Configuration of the embedded broker: properties, logging.
 

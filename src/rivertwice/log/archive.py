@@ -50,9 +50,7 @@ from rivertwice.log.archive_table import (
     turn_name,
     version_of,
 )
-from rivertwice.storage.delta import Table, append
-from rivertwice.storage.home_identity import home_id
-from rivertwice.storage.leases import StillHeld, shared_lock
+from rivertwice.storage import Snapshot, StillHeld, Table, home_id, shared_lock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -355,7 +353,7 @@ def _commit(settings: Settings, origin: Origin, rows: pa.Table, chunk: _Chunk) -
         LostRaceError: another job extended the archive meanwhile; nothing was written.
     """
 
-    def check(table: Table) -> None:
+    def check(table: Snapshot) -> None:
         now = read_archived(table, origin.topic_id)
         segment = now.segments[chunk.segment] if chunk.segment < len(now.segments) else {}
         check_unmoved(segment, between(chunk.starts, chunk.before), origin.topic)
@@ -375,11 +373,6 @@ def _commit(settings: Settings, origin: Origin, rows: pa.Table, chunk: _Chunk) -
             "segment": chunk.segment,
         }
     }
-    append(
-        settings.archive(origin.topic),
-        rows,
-        transactions=transactions,
-        metadata=metadata,
-        partition_by=PARTITION_BY,
-        check=check,
+    Table(settings.archive(origin.topic), partition_by=PARTITION_BY).append(
+        rows, transactions=transactions, metadata=metadata, check=check
     )

@@ -26,8 +26,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import OffsetRanges, StoredOffsets, between, decode_ends, drop_empty
 from rivertwice.log.archive_table import ABSENT, SCHEMA, read_archived
 from rivertwice.log.records import KAFKA_COLUMNS, archive_files, kafka_schema
-from rivertwice.storage.delta import open_table
-from rivertwice.storage.spark_scan import File, files_of, pieces_of, shares
+from rivertwice.storage import DataFile, Table, TableFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,7 +110,7 @@ def plan_archive_batch(
 
 def _tasks(settings: Settings, topic: str, topic_id: str, ranges: OffsetRanges) -> list[ArchiveTask]:
     place = settings.archive(topic)
-    table = open_table(place)
+    table = Table(place).open()
     newest = read_archived(table, topic_id).newest
     lacking = {p: pair for p, pair in ranges.items() if not _contains(newest.get(p, (0, 0)), pair)}
     if table is None or lacking:
@@ -120,11 +119,11 @@ def _tasks(settings: Settings, topic: str, topic_id: str, ranges: OffsetRanges) 
             f"the archive of topic {topic} lacks {shown or 'all records'}, which Kafka has no longer; nothing was read"
         )
         raise LogGapError(message)
-    files = files_of(table, archive_files(settings, topic, ranges, table))
+    shares = TableFiles(table).shares(archive_files(settings, topic, ranges, table))
     wanted = [(p, low, high) for p, (low, high) in ranges.items()]
     return [
         ArchiveTask(topic, topic_id, str(place), [(each.path, each.size, each.partition) for each in share], wanted)
-        for share in shares(files)
+        for share in shares
     ]
 
 
@@ -188,7 +187,7 @@ class _Reader(DataSourceStreamReader):
         task = partition.task
         place = task.place if is_s3(task.place) else Path(task.place)
         for path, size, values in task.files:
-            for rows in pieces_of(place, File(path, size, values), _WANTED):
+            for rows in DataFile(path, size, values).read(place, _WANTED):
                 yield from _as_kafka(rows, task).cast(self._schema).to_batches()
 
 

@@ -33,8 +33,7 @@ from rivertwice.log.forks import observe_forks
 from rivertwice.log.marks import Fork, LastRecord, hash_of, mark_of
 from rivertwice.log.reader import Runs, absent_runs, count_runs, read_exactly
 from rivertwice.log.records import KAFKA_COLUMNS, read_kafka
-from rivertwice.storage.delta import open_table, read, replace_rows
-from rivertwice.storage.sql import all_of, any_of, is_between
+from rivertwice.storage import Table, Where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -226,7 +225,7 @@ def follow(settings: Settings, origin: Origin, forks: Sequence[Fork]) -> None:
         ServiceError: Kafka does not answer.
     """
     place = settings.archive(origin.topic)
-    table = open_table(place)
+    table = Table(place).open()
     assert table is not None, "it has marks"
     now = read_archived(table, origin.topic_id)
     begin = kafka.begin_offsets(settings, origin.topic)
@@ -237,17 +236,17 @@ def follow(settings: Settings, origin: Origin, forks: Sequence[Fork]) -> None:
         )
         for fork in forks
     }
-    where = any_of(
-        all_of([is_between("partition", p, p), is_between("offset", cut.end, now.newest[p][1] - 1)])
+    where = Where.any(
+        Where.all([Where("partition").is_between(p, p), Where("offset").is_between(cut.end, now.newest[p][1] - 1)])
         for p, cut in cuts.items()
     )
-    rows = read(place, matching=where, at=table)
+    rows = table.read(matching=where)
     assert rows is not None, "the table is there"
     apart = pa.scalar(f"{origin.topic_id}~{now.turn}", rows.schema.field("topic_id").type)
     own = pc.equal(rows["topic_id"], pa.scalar(origin.topic_id, rows.schema.field("topic_id").type))
     column = rows.schema.get_field_index("topic_id")
     renamed = rows.set_column(column, rows.schema.field(column), pc.if_else(own, apart, rows["topic_id"]))
-    replace_rows(place, renamed, where=where, transactions=_transactions(origin, now, cuts), at=table)
+    Table(place).replace_rows(renamed, where=where, transactions=_transactions(origin, now, cuts), at=table)
     LOG.warning("the archive of %s follows Kafka from %s on; what Kafka lost is kept as %s", origin.topic, cuts, apart)
 
 
@@ -295,8 +294,8 @@ def _read(settings: Settings, origin: Origin, ranges: OffsetRanges) -> Iterable[
 
 
 def _read_archived(settings: Settings, origin: Origin, partition: int, low: int, high: int) -> list[LastRecord]:
-    where = all_of([is_between("partition", partition, partition), is_between("offset", low, high - 1)])
-    rows = read(settings.archive(origin.topic), columns=_COLUMNS, matching=where)
+    where = Where.all([Where("partition").is_between(partition, partition), Where("offset").is_between(low, high - 1)])
+    rows = Table(settings.archive(origin.topic)).read(columns=_COLUMNS, matching=where)
     found = [] if rows is None else rows.to_pylist()
     return [_mark(row) for row in found if row["topic_id"] == origin.topic_id and row["timestamp_type"] != ABSENT]
 

@@ -32,9 +32,7 @@ from rivertwice.core.homes import below, require_topic
 from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import OffsetRanges, between
 from rivertwice.log.marks import LastRecord
-from rivertwice.storage.delta import Table, open_table
-from rivertwice.storage.delta_counts import check_size, live_sizes
-from rivertwice.storage.local import read_json, replace_json
+from rivertwice.storage import Snapshot, Table, check_size, read_json, replace_json
 
 FORMAT = 1
 PARTITION_BY = ("day",)
@@ -104,25 +102,23 @@ class Archived:
         return self.segments[-1] if self.segments else {}
 
 
-def read_archived(table: Table | None, topic_id: str) -> Archived:
+def read_archived(table: Snapshot | None, topic_id: str) -> Archived:
     """Return the archived ranges of one topic from a handle; empty without a table."""
     if table is None:
         return Archived()
     segments: list[OffsetRanges] = []
     while ranges := _segment(table, topic_id, len(segments)):
         segments.append(ranges)
-    turn = table.transaction_version(turn_name(topic_id)) or 0
+    turn = table.applied_version(turn_name(topic_id)) or 0
     newest = len(segments) - 1
-    versions = {
-        p: table.transaction_version(last_name(topic_id, p, newest)) for p in (segments[-1] if segments else ())
-    }
+    versions = {p: table.applied_version(last_name(topic_id, p, newest)) for p in (segments[-1] if segments else ())}
     marks = {p: LastRecord(v >> MARK_BITS, 0, v & ((1 << MARK_BITS) - 1)) for p, v in versions.items() if v}
     return Archived(tuple(segments), turn, marks)
 
 
 def archived(settings: Settings, topic: str, topic_id: str) -> Archived:
     """Return the ranges of one topic that are archived now."""
-    return read_archived(open_table(settings.archive(topic)), topic_id)
+    return read_archived(Table(settings.archive(topic)).open(), topic_id)
 
 
 def archived_segments(settings: Settings, topic: str, topic_id: str) -> list[OffsetRanges]:
@@ -135,12 +131,12 @@ def archived_ranges(settings: Settings, topic: str, topic_id: str) -> OffsetRang
     return archived(settings, topic, topic_id).newest
 
 
-def _segment(table: Table, topic_id: str, segment: int) -> OffsetRanges:
+def _segment(table: Snapshot, topic_id: str, segment: int) -> OffsetRanges:
     starts: dict[int, int] = {}
     ends: dict[int, int] = {}
     partition = 0
     while True:  # every commit names every partition, so the first without a name is past the last
-        start, end = (table.transaction_version(name) for name in transaction_names(topic_id, partition, segment))
+        start, end = (table.applied_version(name) for name in transaction_names(topic_id, partition, segment))
         if start is None or end is None:
             return between(starts, ends)
         starts[partition], ends[partition] = int(start), int(end)
@@ -236,7 +232,7 @@ def note_sums(settings: Settings, topic: str) -> int:
     The caller must hold the archive's lock.
     """
     place, path = settings.archive(topic), sums_file(settings, topic)
-    table = open_table(place) if isinstance(place, Path) else None
+    table = Table(place).open() if isinstance(place, Path) else None
     if table is None or path is None or not isinstance(place, Path):
         return 0
     try:
@@ -244,7 +240,7 @@ def note_sums(settings: Settings, topic: str) -> int:
     except DamagedFileError as error:
         LOG.warning("%s; the sums of the files as they are now are noted", error)
         noted = {}
-    live = live_sizes(table)
+    live = table.sizes()
     updated = {name: noted[name] for name in live if name in noted}
     new = [name for name in live if name not in noted and (place / name).is_file()]
     updated |= {name: sum_of(place / name) for name in new}
@@ -288,7 +284,7 @@ def _how_broken(path: Path, size: int, noted: str | None) -> str | None:
     return None
 
 
-def require_sound(settings: Settings, topic: str, table: Table, files: Sequence[str] | None = None) -> None:
+def require_sound(settings: Settings, topic: str, table: Snapshot, files: Sequence[str] | None = None) -> None:
     """Check that files of an archive are as they were written, before they are read.
 
     Args:
@@ -303,7 +299,7 @@ def require_sound(settings: Settings, topic: str, table: Table, files: Sequence[
     place = settings.archive(topic)
     if not isinstance(place, Path):
         return
-    sizes = live_sizes(table)
+    sizes = table.sizes()
     if files is not None:
         requested = {Path(name).relative_to(place).as_posix() for name in files}
         sizes = {name: size for name, size in sizes.items() if name in requested}

@@ -20,8 +20,7 @@ from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome, Place, below
 from rivertwice.core.instants import from_ms, parse_iso, to_iso
 from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty
-from rivertwice.storage.local import encode_json
-from rivertwice.storage.places import list_records, put_record_if_absent, read_record
+from rivertwice.storage import RecordStore, encode_json
 
 FORMAT = 1
 GAP = "gap.json"
@@ -153,12 +152,12 @@ def record_gap(home: PipelineHome, gap: Gap) -> bool:
     """Record a gap; return False if it is recorded already."""
     body = {**asdict(gap), "ranges": _pairs(gap.ranges), "archived": _pairs(gap.archived)}
     stored = {"format": FORMAT, "id": gap.id, **body, "noted_at": to_iso(gap.noted_at)}
-    return put_record_if_absent(_place(home), f"{gap.id}/{GAP}", stored)
+    return RecordStore(_place(home)).put_if_absent(f"{gap.id}/{GAP}", stored)
 
 
 def read_gaps(home: PipelineHome) -> list[Gap]:
     """Return all recorded gaps, oldest first."""
-    gaps = (load_gap(home, name) for name in list_records(_place(home), GAP) if _ID.match(name))
+    gaps = (load_gap(home, name) for name in RecordStore(_place(home)).folders_with(GAP) if _ID.match(name))
     return sorted(gaps, key=lambda gap: (gap.noted_at, gap.id))
 
 
@@ -183,7 +182,7 @@ def load_gap(home: PipelineHome, gap_id: str) -> Gap:
 def record_acceptance(home: PipelineHome, accepted: Acceptance) -> bool:
     """Record that the stream continues after a gap; return False if it was accepted before."""
     stored = {"format": FORMAT, **asdict(accepted), "at": to_iso(accepted.at)}
-    return put_record_if_absent(_place(home), f"{accepted.gap}/{ACCEPTED}", stored)
+    return RecordStore(_place(home)).put_if_absent(f"{accepted.gap}/{ACCEPTED}", stored)
 
 
 def read_acceptance(home: PipelineHome, gap_id: str) -> Acceptance | None:
@@ -230,7 +229,7 @@ def gap_to_plain(gap: Gap, accepted: Acceptance | None) -> dict[str, Any]:
 
 
 def _read(home: PipelineHome, key: str) -> dict[str, Any] | None:
-    data: dict[str, Any] | None = read_record(_place(home), key)
+    data: dict[str, Any] | None = RecordStore(_place(home)).read(key)
     if data is not None and data.pop("format", None) != FORMAT:
         message = f"{key} is not of format {FORMAT}, which this version reads; use a newer rivertwice"
         raise RequestError(message)

@@ -16,16 +16,13 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from rivertwice.core.errors import LogGapError
-from rivertwice.core.homes import Place
 from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, count, describe, drop_empty, intersect, split
 from rivertwice.log.archive_table import ABSENT, COUNTED, archived_segments, count_archived, count_rows, require_sound
 from rivertwice.log.kafka import range_options
 from rivertwice.log.reader import compacted_away
-from rivertwice.storage.delta import Table, open_table
-from rivertwice.storage.places import local_files
-from rivertwice.storage.spark_scan import files_of, read_by_executors, read_files, scan
+from rivertwice.storage import Snapshot, Table, TableFiles
 
 # Records of the archive as a frame of Spark: the files that may hold them, counted and read where the executors are.
 
@@ -70,7 +67,7 @@ def _may_hold(action: Mapping[str, Any], ranges: OffsetRanges) -> bool:
     return any(first <= p <= last and start <= high and low < end for p, (start, end) in ranges.items())
 
 
-def archive_files(settings: Settings, topic: str, ranges: OffsetRanges, table: Table | None = None) -> list[str]:
+def archive_files(settings: Settings, topic: str, ranges: OffsetRanges, table: Snapshot | None = None) -> list[str]:
     """Return the full names of the archive's files that may have a wanted record.
 
     Args:
@@ -82,10 +79,10 @@ def archive_files(settings: Settings, topic: str, ranges: OffsetRanges, table: T
     Raises:
         TableDamageError: a file is missing, or differs from what was written.
     """
-    table = table or open_table(settings.archive(topic))
+    table = table or Table(settings.archive(topic)).open()
     if table is None:
         return []
-    files = select_files(pa.table(table.get_add_actions(flatten=True)).to_pylist(), table.file_uris(), ranges)
+    files = select_files(table.actions().to_pylist(), table.uris(), ranges)
     require_sound(settings, topic, table, files)
     return files
 
@@ -99,18 +96,20 @@ def read_archive(
         LogGapError: the archive has more or fewer records than offsets; only with `count_check`.
         TableDamageError: a file is missing, or differs from what was written.
     """
-    place, cache = settings.archive(topic), settings.home / "cache"
-    table = open_table(place)
+    cache = settings.home / "cache"
+    table = Table(settings.archive(topic)).open()
     uris = [] if table is None else archive_files(settings, topic, ranges, table)
     if count_check:
-        if table is not None and read_by_executors(spark, place):
-            counted = _count_by_executors(spark, place, table, uris, topic_id, ranges)
+        if table is None:
+            counted = {}
+        elif TableFiles(table).are_read_by_executors(spark):
+            counted = _count_by_executors(spark, table, uris, topic_id, ranges)
         else:
-            counted = count_archived(local_files(uris, cache), topic_id, ranges)
+            counted = count_archived(TableFiles(table).copies(uris, cache), topic_id, ranges)
         check_count(counted, ranges, f"the archive of topic {topic}")
     if table is None or not uris:
         return spark.createDataFrame([], kafka_schema())
-    rows = read_files(spark, place, table, _ARCHIVE, cache, uris=uris)
+    rows = TableFiles(table).frame(spark, _ARCHIVE, cache, uris=uris)
     in_ranges = functools.reduce(operator.or_, (_in_range(p, *bounds) for p, bounds in ranges.items()))
     is_record = F.col("timestamp_type") != F.lit(ABSENT)
     records = rows.where((F.col("topic_id") == F.lit(topic_id)) & in_ranges & is_record)
@@ -118,7 +117,7 @@ def read_archive(
 
 
 def _count_by_executors(
-    spark: SparkSession, place: Place, table: Table, uris: Sequence[str], topic_id: str, ranges: OffsetRanges
+    spark: SparkSession, table: Snapshot, uris: Sequence[str], topic_id: str, ranges: OffsetRanges
 ) -> dict[int, int]:
     """Return what `count_archived` returns, counted where the files are read."""
 
@@ -126,8 +125,8 @@ def _count_by_executors(
         counted = count_rows(rows, topic_id, ranges)
         return pa.table({"partition": [*counted], "rows": [*counted.values()]}, schema=to_arrow_schema(_COUNTS))
 
-    files = files_of(table, uris)
-    pieces = scan(spark, place, table, _COUNTS, counts, files=files, columns=COUNTED.names)
+    files = TableFiles(table)
+    pieces = files.scan(spark, _COUNTS, counts, files=files.named(uris), columns=COUNTED.names)
     sums = pieces.groupBy("partition").agg(F.sum("rows").alias("rows")).toArrow()
     return {row["partition"]: row["rows"] for row in sums.to_pylist()}
 

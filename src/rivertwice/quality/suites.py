@@ -25,7 +25,7 @@ from rivertwice.core.text import did_you_mean, meant
 from rivertwice.definition.definition import Definition
 from rivertwice.definition.lint_finding import BROKEN, HOLDS, WARNS, LintFinding
 from rivertwice.quality.model import CRITICAL, SEVERITIES, SUBJECTS, expectation_id
-from rivertwice.storage.local import read_json, replace_json
+from rivertwice.storage import read_json, replace_json
 
 # Which expectations Great Expectations accepted, kept so that an unchanged suite is checked without importing it (2 CPU-seconds).
 #

@@ -15,8 +15,7 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
 from rivertwice.quality.model import ACCEPTED, SEVERITIES, WINDOWS, Judgement, still_true
 from rivertwice.quality.suites import Suite, read_suite
-from rivertwice.storage import delta
-from rivertwice.storage.remembered import Remembered
+from rivertwice.storage import Remembered, Table, Where
 from rivertwice.timeline.served_rows import json_value
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def store_quality(
         reason: why a person published a backfill although it fails; empty: nobody did.
     """
     app = f"quality/{run}/{suite.sha256[:16]}{'/accepted' if reason else ''}"
-    if delta.applied_version(home.tables.quality, app) is not None:
+    if Table(home.tables.quality).applied_version(app) is not None:
         return False
     rows = [
         _row(run, suite.subject, suite.sha256, now, each, reason)
@@ -104,14 +103,14 @@ def store_quality(
         }
         for each in judgements
     ]
-    delta.append(home.tables.quality, pa.Table.from_pylist(rows, schema=QUALITY), transactions={app: 1})
+    Table(home.tables.quality).append(pa.Table.from_pylist(rows, schema=QUALITY), transactions={app: 1})
     return True
 
 
 def store_acceptance(home: PipelineHome, of: QualityRun, judgement: Judgement, reason: str, now: datetime) -> None:
     """Append that a person accepts what a run found of an expectation; it does not fail a gate any more."""
     row = _row(of.run, of.subject, "", now, replace(judgement, state=ACCEPTED), reason)
-    delta.append(home.tables.quality, pa.Table.from_pylist([row], schema=QUALITY))
+    Table(home.tables.quality).append(pa.Table.from_pylist([row], schema=QUALITY))
 
 
 def _row(run: str, subject: str, suite: str, now: datetime, each: Judgement, reason: str) -> dict[str, Any]:
@@ -147,18 +146,16 @@ def read_newest(home: PipelineHome, subject: str = WINDOWS) -> QualityRun | None
 
 
 def _read_newest(home: PipelineHome, subject: str) -> QualityRun | None:
-    handle = delta.open_table(home.tables.quality)
+    handle = Table(home.tables.quality).open()
     if handle is None:
         return None
     of_subject = pc.field("subject") == subject
-    stamps = delta.read(
-        home.tables.quality, columns=["run", "subject", "created_at", "state"], where=of_subject, at=handle
-    )
+    stamps = handle.read(columns=["run", "subject", "created_at", "state"], where=of_subject)
     runs = [] if stamps is None else [row for row in stamps.to_pylist() if row["state"] != ACCEPTED]
     if not runs:
         return None
     newest = max(runs, key=lambda row: (row["created_at"], row["run"]))["run"]
-    rows = delta.read(home.tables.quality, only=("run", newest), where=of_subject, at=handle)
+    rows = handle.read(where=of_subject, matching=Where("run").equals(newest))
     assert rows is not None, "the run was just found"
     stored = rows.to_pylist()
     accepted = {row["expectation"] for row in stored if row["state"] == ACCEPTED}
@@ -192,7 +189,7 @@ def judgement_of(row: Mapping[str, Any]) -> Judgement:
 def read_results(home: PipelineHome, subject: str | None = None) -> list[dict[str, Any]]:
     """Return the stored rows, newest first."""
     where = None if subject is None else pc.field("subject") == subject
-    rows = delta.read(home.tables.quality, where=where)
+    rows = Table(home.tables.quality).read(where=where)
     found = [] if rows is None else rows.to_pylist()
     for row in found:
         row |= {name: _as_json(row[name]) for name in ("observed", "examples")}

@@ -20,10 +20,9 @@ from rivertwice.quality.judge import MOST_CELLS, JudgedRows, judge_rows, judge_t
 from rivertwice.quality.model import CORRECTIONS, MOST_EXAMPLES, WINDOWS, Judgement, continue_from, still_true
 from rivertwice.quality.suites import load_checked
 from rivertwice.quality.table import read_newest, store_quality
-from rivertwice.storage import delta
-from rivertwice.storage.delta_dataset import TableFiles
+from rivertwice.storage import Table, TableFiles
 from rivertwice.timeline.result_kinds import BY_NAME, SERVED, Kind
-from rivertwice.timeline.result_rows import Rows, Table
+from rivertwice.timeline.result_rows import ResultTable, Rows
 from rivertwice.timeline.result_status import Status
 from rivertwice.timeline.serving import WITHDRAWN, withdrawn_rows
 
@@ -106,10 +105,10 @@ def rows_in(
         ranges: starts of windows (epoch ms), half-open; None: all.
         scope: a further condition.
     """
-    handle = delta.open_table(place)
+    handle = Table(place).open()
     if handle is None:
         return None
-    files = TableFiles(place, handle)
+    files = TableFiles(handle)
     start = definition.window.start_column
     if ranges is not None:
         type_ = files.schema.field(start).type
@@ -119,9 +118,9 @@ def rows_in(
         ]
         inside = reduce(or_, parts, pc.scalar(False))
         scope = inside if scope is None else scope & inside
-    status = Status(kind.name, version, int(handle.version()))
+    status = Status(kind.name, version, handle.version)
     return Rows(
-        Table(version, kind, handle, files, start, tuple(definition.row_keys), status, scope),
+        ResultTable(version, kind, handle, files, start, tuple(definition.row_keys), status, scope),
         columns=tuple(definition.result_columns),
     )
 

@@ -20,9 +20,7 @@ from rivertwice.core.instants import TimeRange, iso_of_ms, to_iso
 from rivertwice.core.locks import is_locked
 from rivertwice.core.settings import Settings
 from rivertwice.read.serving import open_serving
-from rivertwice.storage import delta
-from rivertwice.storage.delta_read import read_history
-from rivertwice.storage.remembered import Remembered
+from rivertwice.storage import Remembered, Table
 from rivertwice.timeline.lineage import head_path, path_semantics
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence
 from rivertwice.timeline.served_rows import publications_of
@@ -86,7 +84,7 @@ def list_of_backfills(settings: Settings, name: str, skip: int = 0, limit: int =
     semantics, publications = path_semantics(home, path), publications_of(entries)
     serving = {entry.backfill for entry in select_serving(publications, semantics)}
     times = chunk_times(home)
-    corrections = delta.open_table(home.tables.corrections)
+    corrections = Table(home.tables.corrections).open()
     rows = []
     for backfill in ids[skip : skip + limit]:
         try:
@@ -94,7 +92,7 @@ def list_of_backfills(settings: Settings, name: str, skip: int = 0, limit: int =
         except RequestError as error:
             rows.append({"id": backfill, "state": "unreadable", "why": str(error)})
             continue
-        done = None if corrections is None else corrections.transaction_version(app_of(backfill))
+        done = None if corrections is None else corrections.applied_version(app_of(backfill))
         audit = read_audit(home, backfill)
         publication = next((entry for entry in publications if entry.backfill == backfill), None)
         facts = Facts(
@@ -180,9 +178,9 @@ def planned_at_of(home: PipelineHome, backfill: str) -> datetime:
 
 def chunk_times(home: PipelineHome) -> dict[str, dict[int, datetime]]:
     """Return when the chunks of the newest backfills were committed, as far as the table's log still says so."""
-    table = delta.open_table(home.tables.corrections)
+    table = Table(home.tables.corrections).open()
     found: dict[str, dict[int, datetime]] = {}
-    for commit in [] if table is None else read_history(home.tables.corrections, table, _HISTORY):
+    for commit in [] if table is None else table.history(_HISTORY):
         if METADATA_KEY in commit:
             about = json.loads(commit[METADATA_KEY])
             at = datetime.fromtimestamp(int(commit["timestamp"]) / 1000, UTC)

@@ -19,7 +19,7 @@ from rivertwice.read.find import open_rows
 from rivertwice.read.heatmap import axis_key, key_label
 from rivertwice.read.newest import newest_rows
 from rivertwice.read.serving import open_serving, read_runs
-from rivertwice.storage.sql import equals
+from rivertwice.storage import Where
 from rivertwice.timeline.digest import key_text, key_texts
 from rivertwice.timeline.judgements import read_verdicts
 from rivertwice.timeline.result_kinds import BY_NAME, SERVED
@@ -56,7 +56,7 @@ def read_cell(
     judged: dict[tuple[datetime, str], dict[str, Any]] = {}
     if runs is not None:
         within = [(to_ms(start), to_ms(end))]
-        verdicts = read_verdicts(serving.home, runs.chain, within, equals("pair", pair))
+        verdicts = read_verdicts(serving.home, runs.chain, within, Where("pair").equals(pair))
         for row in [] if verdicts is None else verdicts.to_pylist():
             if row["key"] is not None and axis_key(row["key"], definition) == text:
                 judged[row["window_start"], row["key"]] = row

@@ -31,8 +31,7 @@ from rivertwice.read.explain_model import (
     judge_age,
 )
 from rivertwice.reconcile.model import RowColumns
-from rivertwice.storage import delta
-from rivertwice.storage.sql import is_within
+from rivertwice.storage import Table, Where
 from rivertwice.timeline.committed import CommittedBatches, every_batch
 from rivertwice.timeline.digest import key_text
 from rivertwice.timeline.judgements import Chain, read_verdicts
@@ -81,8 +80,8 @@ class WindowRows:
 def read_window(home: PipelineHome, served: Any, definition: Definition, start: datetime) -> WindowRows:
     """Return the stored rows of the windows that start at an instant; of each table only the files that can have such rows are read."""
     column, start_ms = definition.window.start_column, to_ms(start)
-    matching = is_within(column, [(start_ms, start_ms + 1)])
-    read = [delta.read(place, matching=matching) for place in (served, home.tables.changelog, home.tables.corrections)]
+    matching = Where(column).is_within([(start_ms, start_ms + 1)])
+    read = [Table(place).read(matching=matching) for place in (served, home.tables.changelog, home.tables.corrections)]
     exact = pa.scalar(start, pa.timestamp("us", "UTC"))
     return WindowRows(*[None if rows is None else rows.filter(pc.equal(rows[column], exact)) for rows in read])
 
@@ -157,8 +156,8 @@ def refuse_key(pipeline: str, start: datetime, key: Mapping[str, Any], known: Se
 def refuse_window(home: PipelineHome, served: Any, definition: Definition, start: datetime) -> RequestError:
     """Return the error about a window that has no row, with the nearest windows that have one."""
     column = definition.window.start_column
-    place = served if delta.open_table(served) is not None else home.tables.changelog
-    rows = delta.read(place, columns=[column])
+    place = served if Table(served).open() is not None else home.tables.changelog
+    rows = Table(place).read(columns=[column])
     known = [] if rows is None else sorted(set(to_epoch_ms(rows[column]).tolist()))
     message = f"no row of {home.root.name} is of a window at {to_iso(start)}; {describe_nearest(known, to_ms(start), definition)}"
     return RequestError(message)

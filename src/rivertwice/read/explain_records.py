@@ -15,8 +15,7 @@ from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import Part
 from rivertwice.read.explain_kinds import facts_of
 from rivertwice.read.explain_model import DeadRecord, LateRecord, OffsetRange, Published, Reads
-from rivertwice.storage import delta
-from rivertwice.storage.sql import all_of, is_between, is_within
+from rivertwice.storage import Table, Where
 from rivertwice.timeline.committed import CommittedBatches
 from rivertwice.timeline.dead_letters import DeadLetter, newest_by_address
 from rivertwice.timeline.dead_summary import BRIEF, read_amendments, select_valid
@@ -41,8 +40,10 @@ class Late:
 def read_batches(home: PipelineHome, committed: CommittedBatches, start: datetime, end: datetime) -> list[LedgerRow]:
     """Return the batches of the head's path that accepted records around a range of event time, in order; no other ledger row is read."""
     low, high = to_ms(start), to_ms(end)
-    matching = all_of([is_between("min_event_ms", -MOST, high - 1), is_between("max_event_ms", low, MOST)])
-    stored = delta.read(home.tables.ledger, matching=matching)
+    matching = Where.all(
+        [Where("min_event_ms").is_between(-MOST, high - 1), Where("max_event_ms").is_between(low, MOST)]
+    )
+    stored = Table(home.tables.ledger).read(matching=matching)
     rows = {} if stored is None else {(row.timeline, row.batch): row for row in from_table(stored)}
     for row in commits_missing(home, StoredKeys(home)):
         if (
@@ -117,7 +118,7 @@ def read_late(
     if not facts_of(definition).has_known_starts:
         low, high = low - definition.window.length // timedelta(milliseconds=1), to_ms(end)
     columns = ["_timeline", "_batch", *LATE_COLUMNS]
-    rows = delta.read(home.tables.late_rows, columns=columns, matching=is_within("window_start", [(low, high)]))
+    rows = Table(home.tables.late_rows).read(columns=columns, matching=Where("window_start").is_within([(low, high)]))
     found = []
     for row in [] if rows is None else rows.to_pylist():
         batch = (row["_timeline"], row["_batch"])
@@ -171,7 +172,7 @@ def read_dead(home: PipelineHome, committed: CommittedBatches, reads: Reads) -> 
     if not reads.ranges:
         return []
     first, last = min(part.start for part in reads.ranges), max(part.end for part in reads.ranges) - 1
-    rows = delta.read(home.tables.dead_letters, columns=BRIEF, between=("offset", first, last))
+    rows = Table(home.tables.dead_letters).read(columns=BRIEF, matching=Where("offset").is_between(first, last))
     if rows is None or not rows.num_rows:
         return []
     letters = select_valid(rows.to_pylist(), committed, newest_by_address(read_amendments(home)))

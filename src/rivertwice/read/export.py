@@ -23,8 +23,7 @@ import pyarrow.types as types
 
 from rivertwice.core.errors import RequestError, ServiceError
 from rivertwice.read.newest import replace_columns
-from rivertwice.storage.delta_dataset import sorted_rows
-from rivertwice.storage.local import sync_all, sync_path
+from rivertwice.storage import sorted_rows, sync_path
 from rivertwice.timeline.result_rows import Rows
 from rivertwice.timeline.result_status import Status
 from rivertwice.timeline.served_rows import json_lines, json_value
@@ -183,7 +182,8 @@ def export_rows(
             scratch.mkdir()
             count = _write(rows, made, ending, scratch, progress)
             files = sorted(made.rglob("*.parquet")) if ending is None else [made]
-            sync_all(files)
+            for written in [*files, *{file.parent for file in files}]:
+                sync_path(written)
             sizes = sum(file.stat().st_size for file in files)
             sha256 = _sha256(made) if ending is not None else _sha256_of_folder(made, files)
             _put(made, target, overwrite)

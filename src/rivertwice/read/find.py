@@ -14,13 +14,12 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.installed import base_of
 from rivertwice.core.instants import from_ms
 from rivertwice.core.settings import Settings
-from rivertwice.storage import delta
-from rivertwice.storage.delta_dataset import TableFiles
+from rivertwice.storage import Table, TableFiles
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.judgements import Chain, Increment, chain_of
 from rivertwice.timeline.lineage import head_definition, head_path, path_until
 from rivertwice.timeline.result_kinds import PROVISIONAL, SERVED, Kind, Scope, kind_named
-from rivertwice.timeline.result_rows import Rows, Table
+from rivertwice.timeline.result_rows import ResultTable, Rows
 from rivertwice.timeline.result_status import Status, status_of
 from rivertwice.timeline.served_stamp import serving_by_stamp
 
@@ -36,12 +35,12 @@ _STAMP = pa.timestamp("us", "UTC")
 
 def newest_chain(home: PipelineHome) -> tuple[Chain, dict[str, Any]] | None:
     """Return the runs whose rows hold for the newest one, newest first, and that run's row; None before the first."""
-    table = delta.open_table(home.tables.reconciles)
+    table = Table(home.tables.reconciles).open()
     if table is None:
         return None
-    stored = {field.name for field in table.schema().fields}
+    stored = set(table.schema.names)
     names = [name for name in ("run", "created_at", "increment", "timeline", "batch", "sequence") if name in stored]
-    rows = delta.read(home.tables.reconciles, columns=names, at=table)
+    rows = table.read(columns=names)
     runs = [] if rows is None else rows.to_pylist()
     if not runs:
         return None
@@ -149,17 +148,17 @@ def open_rows(settings: Settings, name: str, kind: Kind) -> Rows | None:
     if name == base_of(name):
         home = settings.pipeline(serving)
     place = home.served_while(serving) if kind.name == SERVED else kind.place(home)
-    handle = delta.open_table(place)
+    handle = Table(place).open()
     if handle is None:
         return None
     has_stamp = kind.name in (SERVED, PROVISIONAL)
     status = status_of(home, kind.name, place, handle, has_stamp=has_stamp)
-    files = TableFiles(place, handle)
+    files = TableFiles(handle)
     scope, status = _scope(home, kind, files, status)
     definition = head_definition(home)
     start = WINDOW_START if definition is None else definition.window.start_column
     keys = () if definition is None else tuple(definition.row_keys)
-    return Rows(Table(name, kind, handle, files, kind.time or start, keys, status, scope))
+    return Rows(ResultTable(name, kind, handle, files, kind.time or start, keys, status, scope))
 
 
 def _scope(home: PipelineHome, kind: Kind, files: TableFiles, status: Status) -> tuple[pc.Expression | None, Status]:

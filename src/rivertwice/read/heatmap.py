@@ -22,10 +22,7 @@ from rivertwice.core.instants import from_ms, to_iso, to_ms
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
 from rivertwice.read.serving import Runs, Serving, open_serving, read_runs
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import bounds_in_log, group_counts, rows_in_range
-from rivertwice.storage.remembered import Remembered
-from rivertwice.storage.sql import all_of, any_of, contains, equals, is_text_among, is_within
+from rivertwice.storage import Remembered, Table, Where
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.digest import key_text
 from rivertwice.timeline.judgements import read_verdicts
@@ -337,7 +334,7 @@ def _events_since(serving: Serving, path: list[Segment], batch: int) -> list[tup
 
 def _read_events(serving: Serving, path: list[Segment], batch: int) -> list[tuple[int, int]]:
     names = ["timeline", "batch", "min_event_ms", "max_event_ms"]
-    rows = delta.read(serving.home.tables.ledger, columns=names, between=("batch", batch + 1, MOST))
+    rows = Table(serving.home.tables.ledger).read(columns=names, matching=Where("batch").is_between(batch + 1, MOST))
     if rows is None:
         return []
     kept = pa.concat_tables([rows.filter(_on(segment)) for segment in path])
@@ -453,7 +450,7 @@ def _has_known_starts(definition: Definition) -> bool:
 def _extent(serving: Serving, definition: Definition) -> tuple[int, int]:
     """Return the range of window starts that have a served row or a verdict; empty if there is none."""
     column = definition.window.start_column
-    bounds = [bounds_in_log(serving.served, column), bounds_in_log(serving.home.tables.verdicts, "window_start")]
+    bounds = [Table(serving.served).bounds(column), Table(serving.home.tables.verdicts).bounds("window_start")]
     known = [pair for pair in bounds if pair is not None]
     if not known:
         return 0, 0
@@ -481,7 +478,7 @@ def _within(columns: Columns) -> list[tuple[int, int]]:
 
 def _read_judged(serving: Serving, definition: Definition, runs: Runs, pair: str, columns: Columns) -> CellVerdict:
     """Return the verdicts of the columns; those of a fold's rows by its keys."""
-    rows = read_verdicts(serving.home, runs.chain, _within(columns), equals("pair", pair))
+    rows = read_verdicts(serving.home, runs.chain, _within(columns), Where("pair").equals(pair))
     if rows is None or not rows.num_rows or not columns.count:
         empty = np.zeros(0, dtype=np.int64)
         return CellVerdict(empty, empty, empty, empty, empty, (), ())
@@ -525,18 +522,18 @@ def _choose_keys(
     if len(chosen) == limit or not columns.count:
         return chosen, False, ""
     bounds = (from_ms(columns.start_ms), from_ms(columns.end_ms))
-    scanned = rows_in_range(serving.served, definition.window.start_column, *bounds)
+    scanned = Table(serving.served).rows_in_range(definition.window.start_column, *bounds)
     if scanned > MOST_SCANNED and not wanted:
         note = f"keys whose rows all agree are not listed: there are {scanned:,} rows in this range; find them by their text"
         return chosen, True, note
-    condition = is_within(definition.window.start_column, _within(columns))
+    condition = Where(definition.window.start_column).is_within(_within(columns))
     if wanted:
-        condition = all_of([condition, any_of(contains(name, asked.text) for name in definition.keys)])
+        condition = Where.all([condition, Where.any(Where(name).contains(asked.text) for name in definition.keys)])
     agreeing: list[str] = []
     skip, page = max(0, asked.skip - len(ranked)), limit - len(chosen)
     # Keys with a verdict of their own come first, and are among all keys again: so many more are looked at.
     most = skip + page + len(ranked) + 1
-    rows = group_counts(serving.served, definition.keys, condition, order=definition.keys, limit=most)
+    rows = Table(serving.served).group_counts(definition.keys, condition, order=definition.keys, limit=most)
     if rows is not None:
         known = set(ranked)
         values = zip(*(rows[name].to_pylist() for name in definition.keys), strict=True)
@@ -550,8 +547,8 @@ def _read_present(serving: Serving, definition: Definition, columns: Columns, ke
     start, names = definition.window.start_column, definition.keys
     if not columns.count or not keys:
         return Present(empty, empty, empty)
-    conditions = [is_within(start, _within(columns)), *_of_keys(serving, definition, keys)]
-    rows = group_counts(serving.served, [start, *names], all_of(conditions))
+    conditions = [Where(start).is_within(_within(columns)), *_of_keys(serving, definition, keys)]
+    rows = Table(serving.served).group_counts([start, *names], Where.all(conditions))
     if rows is None or not rows.num_rows:
         return Present(empty, empty, empty)
     place_of = {key: place for place, key in enumerate(keys)}
@@ -566,14 +563,14 @@ def _read_present(serving: Serving, definition: Definition, columns: Columns, ke
 
 def _of_keys(serving: Serving, definition: Definition, keys: Sequence[str]) -> list[str]:
     """Return conditions that leave out most other keys; none where a type's text is not the one of the key."""
-    sample = group_counts(serving.served, definition.keys, "FALSE") if definition.keys else None
+    sample = Table(serving.served).group_counts(definition.keys, "FALSE") if definition.keys else None
     conditions = []
     for name in definition.keys:
         values = [json.loads(key)[name] for key in keys]
         kind = None if sample is None else sample.schema.field(name).type
         if kind is None or None in values or not any(is_kind(kind) for is_kind in _TEXTUAL):
             continue
-        conditions.append(is_text_among(name, sorted({_sql_text(value) for value in values})))
+        conditions.append(Where(name).is_text_among(sorted({_sql_text(value) for value in values})))
     return conditions
 
 

@@ -12,7 +12,7 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.locks import is_locked
 from rivertwice.core.settings import Settings
 from rivertwice.read.facts import Facts
-from rivertwice.storage.remembered import Remembered
+from rivertwice.storage import Remembered
 
 NEWEST = 8
 """Folders of backfills that are looked at, the newest; more are not computed at the same time."""

@@ -19,9 +19,7 @@ from rivertwice.core.instants import to_iso, to_ms
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
 from rivertwice.read.serving import Runs, Serving, open_serving, read_runs
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import bounds_in_log
-from rivertwice.storage.sql import all_of, equals, is_within
+from rivertwice.storage import Table, Where
 from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.judgements import read_causes
 from rivertwice.timeline.serving import to_epoch_ms
@@ -81,7 +79,7 @@ def read_lateness(settings: Settings, name: str, start: datetime | None, end: da
         return {"name": serving.home.root.name, "source": None, "bars": [], "total": 0, "watermark_s": None}
     is_kept = definition.late.keeps_rows
     table = serving.home.tables.late_rows if is_kept else serving.home.tables.causes
-    bounds = bounds_in_log(table, "window_start")
+    bounds = Table(table).bounds("window_start")
     last = None if bounds is None else bounds[1] + timedelta(seconds=1)
     high = end or last
     low = start or (None if high is None else high - RANGE)
@@ -109,7 +107,7 @@ def _of_causes(
     """Return how late the records were that the newest reconcile named, each once, in seconds."""
     if runs is None:
         return np.zeros(0)
-    is_late = all_of([equals("cause", LATE_RECORD), equals("pair", "stream")])
+    is_late = Where.all([Where("cause").equals(LATE_RECORD), Where("pair").equals("stream")])
     rows = read_causes(serving.home, runs.chain, within, is_late)
     if rows is None:
         return np.zeros(0)
@@ -126,7 +124,7 @@ def _of_causes(
 def _of_late_rows(serving: Serving, within: list[tuple[int, int]]) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return how late the stored late rows of batches on the head's path were, each record once, in seconds."""
     names = ["_timeline", "_batch", "window_end", "late_watermark", "topic", "partition", "offset"]
-    rows = delta.read(serving.home.tables.late_rows, columns=names, matching=is_within("window_start", within))
+    rows = Table(serving.home.tables.late_rows).read(columns=names, matching=Where("window_start").is_within(within))
     if rows is None:
         return np.zeros(0)
     committed = committed_batches(serving.home).table.select(["timeline", "batch"])

@@ -16,7 +16,7 @@ from typing import Any
 from rivertwice.core.errors import RequestError
 from rivertwice.core.settings import Settings
 from rivertwice.core.text import printable
-from rivertwice.storage.log_files import read_tail
+from rivertwice.storage import LogFile
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.intent import read_heartbeat
 
@@ -132,7 +132,7 @@ def read_part(path: Path, begin: int, end: int) -> bytes:
 def _tail(path: Path, size: int) -> bytes:
     """Return the last bytes up to a position, also those that were copied to `NAME.1`."""
     own = read_part(path, 0, size)
-    return read_tail(path.with_name(f"{path.name}.1"), TAIL - len(own)) + own if len(own) < TAIL else own
+    return LogFile(path.with_name(f"{path.name}.1")).tail(TAIL - len(own)) + own if len(own) < TAIL else own
 
 
 def _names(text: str, name: str) -> bool:

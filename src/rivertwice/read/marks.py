@@ -16,7 +16,7 @@ from rivertwice.core.instants import parse_iso
 from rivertwice.core.settings import Settings
 from rivertwice.read.read_facts import known_savepoints
 from rivertwice.savepoint.catalogue import Savepoint
-from rivertwice.storage.log_files import read_tail
+from rivertwice.storage import LogFile
 from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.sequence import HEAD, Entry, read_sequence
 
@@ -99,7 +99,7 @@ def restarts_of(batches: pa.Table) -> list[CurveEvent]:
 
 def read_events(path: Path) -> list[str]:
     """Return the newest lines of the agent's events; the first may be cut."""
-    return read_tail(path, EVENTS_BYTES).decode(errors="replace").splitlines()
+    return LogFile(path).tail(EVENTS_BYTES).decode(errors="replace").splitlines()
 
 
 def ends_of(lines: Iterable[str], name: str) -> Iterator[CurveEvent]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivertwice.storage.delta_dataset import DataFile, can_sort
+from rivertwice.storage import DataFile
 from rivertwice.timeline.result_rows import Rows
 
 _WIDER = 8
@@ -61,7 +61,7 @@ def replace_columns(rows: Rows, names: Sequence[str]) -> Rows:
 
 def _best(best: pa.Table, rows: Rows, condition: pc.Expression, limit: int, *, oldest: bool) -> pa.Table:
     time, keys = rows.table.time, set(rows.table.keys)
-    rest = [field.name for field in rows.schema if field.name != time and can_sort(field.type)]
+    rest = [field.name for field in rows.schema if field.name != time and field.name in rows.table.files.sortable]
     # Of one window, rows are in the order of their keys in both directions.
     ordered = [*(name for name in rest if name in keys), *(name for name in rest if name not in keys)]
     order = [(time, "ascending" if oldest else "descending"), *((name, "ascending") for name in ordered)]

@@ -28,7 +28,7 @@ from rivertwice.read.facts import Facts
 from rivertwice.read.now import Light, Now, decide_now
 from rivertwice.read.problems import Problem
 from rivertwice.read.read_facts import read_facts
-from rivertwice.storage.remembered import newest_commit
+from rivertwice.storage import Table
 
 if TYPE_CHECKING:
     from rivertwice.read.jobs import Job
@@ -181,8 +181,10 @@ def stamps_of(settings: Settings, facts: Facts, now: datetime) -> dict[str, str]
             *_stats(home.savepoints),
             _stat(home.root / "timelines"),
         ),
-        "backfills": (sequence, newest_commit(tables.corrections), *_stats(home.backfills)),
-        "letters": tuple(newest_commit(table) for table in (tables.dead_letters, tables.amendments, tables.late_rows)),
+        "backfills": (sequence, Table(tables.corrections).newest_commit(), *_stats(home.backfills)),
+        "letters": tuple(
+            Table(table).newest_commit() for table in (tables.dead_letters, tables.amendments, tables.late_rows)
+        ),
         "alerts": (_stat(settings.home / "alerts" / "state.json"), _stat(home.repairs), run, sequence),
     }
     return {tab: hashlib.sha256(repr(each).encode()).hexdigest()[:10] for tab, each in parts.items()}

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from rivertwice.agent.alert_model import Alert
 from rivertwice.agent.alert_store import alerts_of
 from rivertwice.agent.health import observe_stream
+from rivertwice.agent.observe import has_room
 from rivertwice.agent.view import view_first_load, view_quality, view_stream, view_stream_load
 from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.homes import PipelineHome
@@ -29,9 +30,7 @@ from rivertwice.savepoint.catalogue import Savepoint, select_newest
 from rivertwice.savepoint.operations.record import ABANDONED, DONE, Operation, read_operations
 from rivertwice.savepoint.operations.steps import plan_of
 from rivertwice.savepoint.recovery import RecoveryView, view_recovery
-from rivertwice.storage.delta_read import version_of
-from rivertwice.storage.local import read_json
-from rivertwice.storage.places import has_room
+from rivertwice.storage import Table, read_json
 from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.dead_summary import read_newest_dead
 from rivertwice.timeline.judgements import verdicts_of
@@ -65,7 +64,7 @@ def read_facts(settings: Settings, definition: Definition, now: datetime) -> Fac
     quality = view_quality(settings, home)
     for table in _SHOWN:  # all of them are read elsewhere, and not at each look; on S3 an opening costs too much
         place = getattr(home.tables, table)
-        read(table, lambda place=place: version_of(place) if isinstance(place, Path) else -1, -1)  # type: ignore[misc]
+        read(table, lambda place=place: Table(place).version() if isinstance(place, Path) else -1, -1)  # type: ignore[misc]
     return Facts(
         name=name,
         observation=observation,

@@ -22,7 +22,7 @@ from rivertwice.savepoint.proof import ProofBudget, last_attempt
 from rivertwice.savepoint.prune import protected_savepoints
 from rivertwice.savepoint.recovery import BATCH_S, START_S, measured_batch_s
 from rivertwice.savepoint.trim import batches_in
-from rivertwice.storage.local import read_json
+from rivertwice.storage import read_json
 from rivertwice.timeline.committed import CommittedBatches, committed_batches
 from rivertwice.timeline.lineage import Segment, head_path, load_timeline
 

@@ -30,8 +30,7 @@ from rivertwice.read.backfills import seconds_of_newest
 from rivertwice.read.heatmap import axis_key, key_label
 from rivertwice.read.serving import Runs, Serving, open_serving, read_runs
 from rivertwice.reconcile.view import shape_of
-from rivertwice.storage import delta
-from rivertwice.storage.sql import all_of, equals, is_within
+from rivertwice.storage import Table, Where
 from rivertwice.timeline.digest import key_texts
 from rivertwice.timeline.judgements import read_verdicts, rows_of
 from rivertwice.timeline.lineage import head_path
@@ -164,7 +163,7 @@ def read_in_ranges(serving: Serving, runs: Runs, ranges: Sequence[HalfOpenRange]
     if not merged:
         return []
     read = merged if len(merged) <= _FEW_RANGES else ((merged[0][0], merged[-1][1]),)
-    rows = read_verdicts(serving.home, runs.chain, read, equals("pair", "served"))
+    rows = read_verdicts(serving.home, runs.chain, read, Where("pair").equals("served"))
     if rows is None or not rows.num_rows:
         return None
     lows, highs = np.array(merged).T
@@ -270,8 +269,8 @@ def count_changed(serving: Serving, definition: Definition, plan: BackfillPlan) 
     if not plan.ranges or plan.sessions is not None:
         return None
     start = definition.window.start_column
-    within = is_within(start, [(plan.ranges[0][0], plan.ranges[-1][1])])
-    rows = delta.read(serving.home.tables.corrections, matching=all_of([equals("_backfill", plan.id), within]))
+    within = Where(start).is_within([(plan.ranges[0][0], plan.ranges[-1][1])])
+    rows = Table(serving.home.tables.corrections).read(matching=Where.all([Where("_backfill").equals(plan.id), within]))
     if rows is None or not 0 < rows.num_rows <= MOST_COMPARED:
         return None
     if WITHDRAWN in rows.column_names:
@@ -291,7 +290,7 @@ def count_changed(serving: Serving, definition: Definition, plan: BackfillPlan) 
 
 def _stream_rows(serving: Serving, definition: Definition, within: str) -> pa.Table:
     """Return the rows that batches of the head's path emitted for some windows."""
-    rows = delta.read(serving.home.tables.changelog, matching=within)
+    rows = Table(serving.home.tables.changelog).read(matching=within)
     return pa.table({}) if rows is None else newest_rows(rows.filter(is_on_path(head_path(serving.home))), definition)
 
 

@@ -15,9 +15,7 @@ from rivertwice.core.homes import PipelineHome, Place
 from rivertwice.core.installed import base_of
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
-from rivertwice.storage import delta
-from rivertwice.storage.remembered import Remembered
-from rivertwice.storage.sql import is_among
+from rivertwice.storage import Remembered, Table, Where
 from rivertwice.timeline.judgements import Chain, Increment, chain_of
 from rivertwice.timeline.lineage import head_definition
 from rivertwice.timeline.served_stamp import serving_by_stamp
@@ -84,11 +82,11 @@ def read_runs(home: PipelineHome) -> Runs | None:
 
 
 def _read_runs(home: PipelineHome) -> Runs | None:
-    table = delta.open_table(home.tables.reconciles)
+    table = Table(home.tables.reconciles).open()
     if table is None:
         return None
-    stored = {field.name for field in table.schema().fields}
-    found = delta.read(home.tables.reconciles, columns=[name for name in _BRIEF if name in stored], at=table)
+    stored = set(table.schema.names)
+    found = table.read(columns=[name for name in _BRIEF if name in stored])
     rows = [] if found is None else sorted(found.to_pylist(), key=lambda row: (row["created_at"], row["run"]))
     if not rows:
         return None
@@ -104,7 +102,7 @@ def read_run(home: PipelineHome, run: str) -> dict[str, Any]:
 
 
 def _read_run(home: PipelineHome, run: str) -> dict[str, Any]:
-    rows = delta.read(home.tables.reconciles, matching=is_among("run", [run]))
+    rows = Table(home.tables.reconciles).read(matching=Where("run").is_among([run]))
     row: dict[str, Any] = {} if rows is None or not rows.num_rows else rows.to_pylist()[0]
     return {name: json.loads(value) if name in _JSON and value is not None else value for name, value in row.items()}
 

@@ -12,7 +12,7 @@ from rivertwice.backfill.observe import CORRECT, observe_late_queue
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.definition.model import Definition
-from rivertwice.storage.remembered import Remembered
+from rivertwice.storage import Remembered
 from rivertwice.timeline.committed import CommittedBatches, committed_batches
 from rivertwice.timeline.dead_letters import OPEN, STATES, DeadLetter, count_states, cure_applies, parse_place
 from rivertwice.timeline.dead_summary import find_letter, read_brief, with_bytes

@@ -18,7 +18,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
 from rivertwice.read.heatmap import axis_key, key_label, moved_after
 from rivertwice.read.serving import Runs, Serving, open_serving, read_run, read_runs
-from rivertwice.storage.remembered import Remembered
+from rivertwice.storage import Remembered
 from rivertwice.timeline.judgements import read_causes, read_verdicts, rows_of
 from rivertwice.timeline.lineage import head_path
 from rivertwice.timeline.sequence import read_sequence

@@ -19,7 +19,7 @@ from rivertwice.core.errors import LedgerError, RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.reconcile.model import OLDER
-from rivertwice.storage.places import open_store
+from rivertwice.storage import open_store
 from rivertwice.timeline.verdicts import NOT_COMPARABLE
 
 FORMAT = 1

@@ -36,7 +36,7 @@ from rivertwice.reconcile.sieve import Done, Sieve
 from rivertwice.reconcile.spread.spark_sieve import SparkSieve
 from rivertwice.reconcile.verdict import judge_served, judge_stream
 from rivertwice.reconcile.view import HeadView, shape_of
-from rivertwice.storage import delta
+from rivertwice.storage import Table
 from rivertwice.stream.failures import condition_of, is_thrown
 from rivertwice.stream.throwing import stretches_that_throw
 
@@ -64,7 +64,7 @@ def _other_log(settings: Settings, view: HeadView, log: DerivedLog) -> HoldsOthe
     @functools.cache
     def archive_forked(topic: str) -> bool:
         origin = Origin(view.last.cluster_id, view.topic_ids[topic], topic)
-        archived = read_archived(delta.open_table(settings.archive(topic)), origin.topic_id)
+        archived = read_archived(Table(settings.archive(topic)).open(), origin.topic_id)
         try:
             return bool(observe_archive_forks(settings, origin, archived))
         except ServiceError as error:

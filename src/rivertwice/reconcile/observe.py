@@ -23,9 +23,7 @@ from rivertwice.reconcile.kinds.judge import may_spread
 from rivertwice.reconcile.model import DefectFinding
 from rivertwice.reconcile.rederive import offsets_of
 from rivertwice.reconcile.view import DefinitionVersion, Handles, HeadView
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import rows_in_log
-from rivertwice.storage.sql import all_of, is_among, is_within
+from rivertwice.storage import Snapshot, Table, Where
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import CommittedBatches
 from rivertwice.timeline.dead_summary import read_cures
@@ -94,11 +92,11 @@ def observe_head(home: PipelineHome, definitions: Path | None = None) -> HeadVie
     newest = versions[groups[-1]].definition
     topics = newest.topics
     handles = Handles(
-        changelog=delta.open_table(home.tables.changelog),
+        changelog=Table(home.tables.changelog).open(),
         served=served,
-        corrections=delta.open_table(home.tables.corrections) if publications else None,
-        dead=delta.open_table(home.tables.dead_letters),
-        late=delta.open_table(home.tables.late_rows),
+        corrections=Table(home.tables.corrections).open() if publications else None,
+        dead=Table(home.tables.dead_letters).open(),
+        late=Table(home.tables.late_rows).open(),
         path=path_until(path, rows[-1].batch),
     )
     view = HeadView(
@@ -114,7 +112,7 @@ def observe_head(home: PipelineHome, definitions: Path | None = None) -> HeadVie
         dead=None,
         late=None,
         served=None,
-        served_total=None if served is None else rows_in_log(served),
+        served_total=None if served is None else served.total_rows(),
         served_stamp=stamp,
         cures=read_cures(home, CommittedBatches.of(rows)),
         jumps=_jumps(home, [segment.timeline for segment in path], rows, topics),
@@ -149,14 +147,14 @@ def read_tables(view: HeadView, windows: Sequence[tuple[int, int]] | None = None
     """
     handles, tables = view.handles, view.home.tables
     assert handles is not None, "the view was made with them"
-    matching = None if windows is None else is_within("window_start", windows)
+    matching = None if windows is None else Where("window_start").is_within(windows)
     on_path = is_on_path(handles.path)
     stream = _read(tables.changelog, handles.changelog, matching)
     served = _read(tables.served, handles.served, matching)
     corrections = None
     if handles.corrections is not None:
-        names = is_among("_backfill", sorted({entry.backfill for entry in view.publications}))
-        wanted = names if matching is None else all_of([names, matching])
+        names = Where("_backfill").is_among(sorted({entry.backfill for entry in view.publications}))
+        wanted = names if matching is None else Where.all([names, matching])
         corrections = _read(tables.corrections, handles.corrections, wanted)
     return replace(
         view,
@@ -170,9 +168,9 @@ def read_tables(view: HeadView, windows: Sequence[tuple[int, int]] | None = None
 
 
 def _read(
-    place: Place, table: delta.Table | None, matching: str | None = None, columns: Sequence[str] | None = None
+    place: Place, table: Snapshot | None, matching: str | None = None, columns: Sequence[str] | None = None
 ) -> pa.Table | None:
-    return None if table is None else delta.read(place, columns=columns, matching=matching, at=table)
+    return None if table is None else table.read(columns=columns, matching=matching)
 
 
 def _observe_copies(
@@ -181,10 +179,10 @@ def _observe_copies(
     """Return the other copies; read after the ledger, so that they never hold less of it."""
     commits = [
         LedgerRow.from_json(data)
-        for _, data in delta.commits(home.tables.changelog, METADATA_KEY, limit=COMMITS_COMPARED)
+        for _, data in Table(home.tables.changelog).commits(METADATA_KEY, limit=COMMITS_COMPARED)
     ]
     names = [segment.timeline for segment in path]
-    applied = {name: delta.applied_version(home.tables.changelog, app_of(home.root.name, name)) for name in names}
+    applied = {name: Table(home.tables.changelog).applied_version(app_of(home.root.name, name)) for name in names}
     return PublishedCopies(
         commits=commits,
         table=frozenset(read_keys(home)),
@@ -223,14 +221,14 @@ def _jumps(
     return jumps
 
 
-def open_served(home: PipelineHome) -> tuple[ServedStamp | None, delta.Table | None]:
+def open_served(home: PipelineHome) -> tuple[ServedStamp | None, Snapshot | None]:
     """Return the served table's stamp and a handle of the build with this stamp.
 
     (None, None) if there is no table with a stamp, or if it changed in every attempt.
     """
     for _ in range(5):
         stamp = served_stamp(home)
-        table = delta.open_table(home.tables.served)
+        table = Table(home.tables.served).open()
         if served_stamp(home) == stamp:
             return (stamp, table) if stamp is not None and table is not None else (None, None)
     return None, None

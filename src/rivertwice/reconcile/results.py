@@ -14,9 +14,7 @@ import pyarrow as pa
 from rivertwice.core.homes import PipelineHome, Place
 from rivertwice.core.instants import from_ms
 from rivertwice.reconcile.model import RowId, Verdict
-from rivertwice.storage import delta
-from rivertwice.storage.delta import NewFile, write_file
-from rivertwice.storage.remembered import Remembered
+from rivertwice.storage import NewFile, Remembered, Table
 from rivertwice.timeline.judgements import Increment, causes_of, verdicts_of
 from rivertwice.timeline.verdicts import AGREES, OPEN
 
@@ -179,14 +177,14 @@ def store_run(
 def _append_once(path: Place, run: str, rows: pa.Table, files: Sequence[NewFile] = ()) -> bool:
     """Append a run's rows and files, unless the table has rows of this run; say whether they were appended."""
     app = f"reconcile/{run}"
-    if delta.applied_version(path, app) is not None:
+    if Table(path).applied_version(app) is not None:
         return False
     if not files:
-        delta.append(path, rows, transactions={app: 1}, widen=True)
+        Table(path).append(rows, transactions={app: 1}, widen=True)
         return True
-    delta.append(path, rows.slice(0, 0), widen=True)  # a table of 0.1 lacks a column
-    own = [write_file(path, rows)] if rows.num_rows else []
-    delta.append_files(path, [*own, *files], rows.schema, transactions={app: 1})
+    Table(path).append(rows.slice(0, 0), widen=True)  # a table of 0.1 lacks a column
+    own = [Table(path).write_file(rows)] if rows.num_rows else []
+    Table(path).append_files([*own, *files], rows.schema, transactions={app: 1})
     return True
 
 
@@ -281,7 +279,7 @@ def _cause_table(run: str, causes: Sequence[ReconcileCause]) -> pa.Table:
 
 def reconcile_runs(home: PipelineHome) -> list[dict[str, Any]]:
     """Return every finished run, oldest first, with its JSON columns decoded."""
-    table = delta.read(home.tables.reconciles)
+    table = Table(home.tables.reconciles).read()
     if table is None:
         return []
     rows = sorted(table.to_pylist(), key=lambda row: (row["created_at"], row["run"]))

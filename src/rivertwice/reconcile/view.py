@@ -14,7 +14,7 @@ from rivertwice.reconcile.copies import PublishedCopies
 from rivertwice.reconcile.gaps import SkippedRange
 from rivertwice.reconcile.model import DefectFinding, LateRow, RowColumns, RowId, ServedRow
 from rivertwice.reconcile.seals.scope import Scope
-from rivertwice.storage import delta
+from rivertwice.storage import Snapshot
 from rivertwice.timeline.dead_letters import Cure
 from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.ledger import LedgerRow
@@ -60,11 +60,11 @@ class Handles:
         path: the head's path up to its last batch; only these rows of the changelog count.
     """
 
-    changelog: delta.Table | None
-    served: delta.Table | None
-    corrections: delta.Table | None
-    dead: delta.Table | None
-    late: delta.Table | None
+    changelog: Snapshot | None
+    served: Snapshot | None
+    corrections: Snapshot | None
+    dead: Snapshot | None
+    late: Snapshot | None
     path: Sequence[Segment]
 
 

@@ -13,7 +13,7 @@ from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Attempts
 from rivertwice.log.leases import Clock, RaceLevel
-from rivertwice.storage.local import read_json
+from rivertwice.storage import read_json
 
 
 def topics_in(plain: Mapping[str, Any]) -> list[Mapping[str, Any]]:

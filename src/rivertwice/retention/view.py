@@ -29,7 +29,7 @@ from rivertwice.log.leases import (
 )
 from rivertwice.log.retention import observe_log, unarchived_claim
 from rivertwice.savepoint.catalogue import list_savepoints
-from rivertwice.storage.remembered import Remembered
+from rivertwice.storage import Remembered
 from rivertwice.stream.gaps import next_offsets
 from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batches
 from rivertwice.timeline.dead_letters import OPEN

@@ -27,8 +27,7 @@ from rivertwice.savepoint.records import (
     read_leases,
     read_record,
 )
-from rivertwice.storage.blobs import BlobStore, is_temporary
-from rivertwice.storage.places import open_store
+from rivertwice.storage import BlobStore, is_temporary, open_store
 
 # Copy a checkpoint while its query runs.
 #

@@ -16,8 +16,7 @@ from typing import Any
 
 from rivertwice.core.errors import RequestError, SavepointError
 from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.storage.blobs import require_key
-from rivertwice.storage.local import encode_json
+from rivertwice.storage import encode_json, require_key
 
 FORMAT = 2
 READABLE = (1, FORMAT)

@@ -44,7 +44,7 @@ from rivertwice.savepoint.records import (
     encode_record,
     read_leases,
 )
-from rivertwice.storage.blobs import BlobStore
+from rivertwice.storage import BlobStore
 from rivertwice.timeline.lineage import Segment, head_path
 
 # What interrupted deletions and takes left in the store of savepoints, and what a prune does with each.

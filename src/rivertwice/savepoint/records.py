@@ -10,8 +10,7 @@ from typing import Any
 
 from rivertwice.core.errors import RequestError, SavepointError
 from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.storage.blobs import BlobStore
-from rivertwice.storage.local import encode_json
+from rivertwice.storage import BlobStore, encode_json
 
 FORMAT = 1
 MANIFEST = "manifest.json"

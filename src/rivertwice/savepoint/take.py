@@ -28,7 +28,7 @@ from rivertwice.savepoint.catalogue import WORKERS, Savepoint, hash_tree, hot_co
 from rivertwice.savepoint.manifest import BEGINNING, FileEntry, Manifest, frozen_pins
 from rivertwice.savepoint.records import CHECKPOINT, MANIFEST, TAKING, encode_record
 from rivertwice.savepoint.trim import select_batch, select_surplus
-from rivertwice.storage.blobs import BlobStore
+from rivertwice.storage import BlobStore
 from rivertwice.stream.gaps import continued_rows
 from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.ledger import LedgerRow, read_ledger

@@ -1,1 +1,72 @@
 """Whole objects, leases and Delta tables, in a folder or on S3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rivertwice.core.face import lazy_names
+
+if TYPE_CHECKING:
+    from rivertwice.storage.blobs import BlobStore, files_below, is_temporary, require_key
+    from rivertwice.storage.home_identity import describe_copy, home_id
+    from rivertwice.storage.lease_terms import Terms
+    from rivertwice.storage.leases import StillHeld, StoreClaim, Watch, shared_lock, take_claim
+    from rivertwice.storage.local import (
+        encode_json,
+        put_json_if_absent,
+        read_json,
+        replace_bytes,
+        replace_json,
+        sync_path,
+    )
+    from rivertwice.storage.log_files import LogFile
+    from rivertwice.storage.places import RecordStore, open_store
+    from rivertwice.storage.remembered import Remembered
+    from rivertwice.storage.s3 import explain_kept_versions
+    from rivertwice.storage.snapshot import Snapshot
+    from rivertwice.storage.sql import Where
+    from rivertwice.storage.table import NewFile, Table, TableChange
+    from rivertwice.storage.table_care import TableCare, TableShape
+    from rivertwice.storage.table_files import DataFile, TableFiles, sorted_rows
+    from rivertwice.storage.table_log import LogFingerprint, TornEntry, check_size
+else:
+    __getattr__ = lazy_names(__name__)
+
+__all__ = [
+    "BlobStore",
+    "DataFile",
+    "LogFile",
+    "LogFingerprint",
+    "NewFile",
+    "RecordStore",
+    "Remembered",
+    "Snapshot",
+    "StillHeld",
+    "StoreClaim",
+    "Table",
+    "TableCare",
+    "TableChange",
+    "TableFiles",
+    "TableShape",
+    "Terms",
+    "TornEntry",
+    "Watch",
+    "Where",
+    "check_size",
+    "describe_copy",
+    "encode_json",
+    "explain_kept_versions",
+    "files_below",
+    "home_id",
+    "is_temporary",
+    "open_store",
+    "put_json_if_absent",
+    "read_json",
+    "replace_bytes",
+    "replace_json",
+    "require_key",
+    "shared_lock",
+    "sorted_rows",
+    "sync_path",
+    "take_claim",
+]

@@ -114,7 +114,7 @@ def encode_held(held: LeaseRecord, *, by: dict[str, Any], now: datetime) -> byte
 class Watch:
     """One starter's view of the lease: its content, and how long it has been unchanged."""
 
-    def __init__(self, store: BlobStore, *, home: str, clock: Clock) -> None:
+    def __init__(self, store: BlobStore, *, home: str, clock: Clock = forward_clock) -> None:
         self._store = store
         self._home = home
         self._clock = clock

@@ -59,40 +59,6 @@ def _open_s3(bucket: str, prefix: str, endpoint: str | None, answer_s: float | N
     return S3Store(bucket, prefix, client=s3_client(endpoint, patience))
 
 
-def remove_place(place: str | Path) -> None:
-    """Remove all that is stored at a place; an absent one is no error."""
-    if isinstance(place, Path):
-        shutil.rmtree(place, ignore_errors=True)
-        return
-    store = open_store(place)
-    for key in store.list():
-        store.delete(key)
-
-
-# Whether a disk has free space.
-
-RESERVE = 1 << 20
-"""Bytes that the agent reserves for a message about a full disk."""
-
-
-def has_room(folder: Path) -> bool:
-    """Say whether the disk of a folder has free space; a released reserve alone does not count as space.
-
-    Raises:
-        FileNotFoundError: the folder does not exist.
-    """
-    return free_bytes(folder) > 2 * RESERVE
-
-
-def free_bytes(folder: Path) -> int:
-    """Return how many bytes the disk of a folder has free.
-
-    Raises:
-        FileNotFoundError: the folder does not exist.
-    """
-    return shutil.disk_usage(folder).free
-
-
 # Files of tables on S3 as local files, for readers without S3. A table's data files never change once written.
 
 _WORKERS = 8
@@ -116,46 +82,55 @@ def _local(uri: str, cache: Path) -> str:
     return str(path)
 
 
-# Small JSON records in a place (a folder or S3): written once, read whole, listed by name.
+class RecordStore:
+    """Small JSON records below a place (a folder or S3): written once, read whole, listed by name."""
 
+    def __init__(self, place: Place) -> None:
+        """Nothing is read yet."""
+        self._place = place
 
-def put_record_if_absent(place: Place, key: str, value: Any) -> bool:
-    """Create a record; return False if it exists already."""
-    if isinstance(place, Path):
-        return put_json_if_absent(place / key, value)
-    return open_store(place).put_if_absent(key, json.dumps(value, sort_keys=True, indent=1).encode() + b"\n")
+    def put_if_absent(self, key: str, value: Any) -> bool:
+        """Create a record; return False if it exists already."""
+        if isinstance(self._place, Path):
+            return put_json_if_absent(self._place / key, value)
+        return open_store(self._place).put_if_absent(key, json.dumps(value, sort_keys=True, indent=1).encode() + b"\n")
 
+    def read(self, key: str) -> Any | None:
+        """Return a record's content, or None if there is none.
 
-def read_record(place: Place, key: str) -> Any | None:
-    """Return a record's content, or None if there is none.
+        Raises:
+            DamagedFileError: the record cannot be decoded.
+        """
+        if isinstance(self._place, Path):
+            return read_json(self._place / key)
+        data = open_store(self._place).get(key)
+        return None if data is None else parse_json(data, str(below(self._place, key)))
 
-    Raises:
-        DamagedFileError: the record cannot be decoded.
-    """
-    if isinstance(place, Path):
-        return read_json(place / key)
-    data = open_store(place).get(key)
-    return None if data is None else parse_json(data, str(below(place, key)))
+    def delete(self, key: str) -> None:
+        """Remove a record; an absent one is no error."""
+        if isinstance(self._place, Path):
+            (self._place / key).unlink(missing_ok=True)
+        else:
+            open_store(self._place).delete(key)
 
+    def remove_all(self) -> None:
+        """Remove all that is stored at the place; an absent one is no error."""
+        if isinstance(self._place, Path):
+            shutil.rmtree(self._place, ignore_errors=True)
+            return
+        store = open_store(self._place)
+        for key in store.list():
+            store.delete(key)
 
-def delete_record(place: Place, key: str) -> None:
-    """Remove a record; an absent one is no error."""
-    if isinstance(place, Path):
-        (place / key).unlink(missing_ok=True)
-    else:
-        open_store(place).delete(key)
+    def folders_with(self, name: str) -> list[str]:
+        """Return the folders directly below the place that have a record called `name`, sorted."""
+        if isinstance(self._place, Path):
+            return sorted(path.parent.name for path in self._place.glob(f"*/{name}"))
+        keys = open_store(self._place).list()
+        return sorted(key.partition("/")[0] for key in keys if key.partition("/")[2] == name)
 
-
-def list_records(place: Place, name: str) -> list[str]:
-    """Return the folders directly below `place` that have a record called `name`, sorted."""
-    if isinstance(place, Path):
-        return sorted(path.parent.name for path in place.glob(f"*/{name}"))
-    keys = open_store(place).list()
-    return sorted(key.partition("/")[0] for key in keys if key.partition("/")[2] == name)
-
-
-def list_keys(place: Place) -> list[str]:
-    """Return the keys of the records directly in `place`, sorted."""
-    if isinstance(place, Path):
-        return sorted(path.name for path in place.glob("*.json"))
-    return sorted(key for key in open_store(place).list() if "/" not in key and key.endswith(".json"))
+    def list(self) -> list[str]:
+        """Return the keys of the records directly in the place, sorted."""
+        if isinstance(self._place, Path):
+            return sorted(path.name for path in self._place.glob("*.json"))
+        return sorted(key for key in open_store(self._place).list() if "/" not in key and key.endswith(".json"))

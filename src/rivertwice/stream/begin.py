@@ -18,7 +18,7 @@ from rivertwice.engine.checked import check_bundle, read_verdict
 from rivertwice.engine.fold_buckets import buckets_at_genesis
 from rivertwice.log import kafka
 from rivertwice.log.addresses import StoredOffsets, encode_ends
-from rivertwice.storage import delta
+from rivertwice.storage import Table
 from rivertwice.stream.loaded import begin_after_load
 from rivertwice.stream.seal import app_of, seal_timeline
 from rivertwice.timeline.committed import bundles_of
@@ -98,7 +98,7 @@ def begin_again(settings: Settings, home: PipelineHome, bundle: Bundle, now: dat
 
 def has_batch(home: PipelineHome, line: Timeline) -> bool:
     """Say whether a batch of a timeline was ever committed; a seal counts, because what is before it is not looked for."""
-    return delta.applied_version(home.tables.changelog, app_of(line.pipeline, line.timeline)) is not None
+    return Table(home.tables.changelog).applied_version(app_of(line.pipeline, line.timeline)) is not None
 
 
 def check_fingerprint(recorded: Mapping[str, str], current: Mapping[str, str], pipeline: str, timeline: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from rivertwice.core.errors import CheckpointError, RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.log.addresses import StoredOffsets
-from rivertwice.storage.local import read_json
+from rivertwice.storage import read_json
 
 _CRC_BLOCK = 512
 _PARTITIONS = "spark.sql.shuffle.partitions"

@@ -20,8 +20,7 @@ import numpy as np
 
 from rivertwice.core.errors import CheckpointError, LeaseLostError, LedgerError, RivertwiceError
 from rivertwice.core.homes import PipelineHome
-from rivertwice.storage import delta
-from rivertwice.storage.blobs import is_temporary
+from rivertwice.storage import Table, is_temporary
 from rivertwice.stream.checkpoint import parse_offsets
 from rivertwice.stream.gaps import continued_rows
 from rivertwice.stream.seal import app_of, check_sealed
@@ -288,7 +287,7 @@ def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRo
         LeaseLostError: a restore has sealed the timeline and is about to move the head.
     """
     own = [row.batch for row in rows if row.timeline == line.timeline]
-    applied = delta.applied_version(home.tables.changelog, app_of(line.pipeline, line.timeline))
+    applied = Table(home.tables.changelog).applied_version(app_of(line.pipeline, line.timeline))
     check_sealed(applied, line.timeline)
     if applied != (own[-1] if own else None):
         message = (

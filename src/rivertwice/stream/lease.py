@@ -27,11 +27,18 @@ from rivertwice.core.instants import parse_iso, to_iso, utc_now
 from rivertwice.core.locks import open_locked
 from rivertwice.core.processes import Started, is_alive, may_live, own_start, started_of
 from rivertwice.core.waits import Deadline
-from rivertwice.storage.home_identity import describe_copy, home_id
-from rivertwice.storage.lease_terms import Terms
-from rivertwice.storage.leases import StoreClaim, Watch, forward_clock, take_claim
-from rivertwice.storage.local import put_json_if_absent, read_json, replace_json
-from rivertwice.storage.places import open_store
+from rivertwice.storage import (
+    StoreClaim,
+    Terms,
+    Watch,
+    describe_copy,
+    home_id,
+    open_store,
+    put_json_if_absent,
+    read_json,
+    replace_json,
+    take_claim,
+)
 
 FORMAT = 1
 
@@ -235,7 +242,7 @@ def require_no_other_host(home: PipelineHome) -> None:
     if home.lease_place is None:
         return
     store = open_store(home.lease_place, answer_s=Terms().renew_s)
-    watch = Watch(store, home=home_id(home.lease), clock=forward_clock)
+    watch = Watch(store, home=home_id(home.lease))
     while not watch.look().take:
         if watch.changes > 0:
             message = (

@@ -23,7 +23,7 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges, Part, StoredOffsets, decode_ends, plan_chunks
 from rivertwice.log.archive_batch import ArchiveBatch, plan_archive_batch
 from rivertwice.log.archive_table import archived_ranges
-from rivertwice.storage.local import replace_bytes
+from rivertwice.storage import replace_bytes
 from rivertwice.stream.checkpoint import read_planned
 from rivertwice.stream.gaps import read_position
 from rivertwice.stream.placing import find_first, stored_ends

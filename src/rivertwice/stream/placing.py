@@ -35,8 +35,7 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import Part, StoredOffsets
 from rivertwice.log.archive_rows import PLAIN, plain_row
 from rivertwice.log.reader import read_pieces
-from rivertwice.storage import delta
-from rivertwice.storage.local import read_json, replace_bytes, replace_json, sync_path
+from rivertwice.storage import Table, read_json, replace_bytes, replace_json, sync_path
 from rivertwice.stream.checkpoint import checksum_of, last_number, moved_to, read_planned
 from rivertwice.stream.gaps import next_offsets
 from rivertwice.stream.result_rows import DriverContext
@@ -406,7 +405,7 @@ def find_first(context: DriverContext) -> FirstBatch:
     planned = (context.checkpoint / "offsets" / str(number)).exists()
     marker = read_json(context.home.unplaced(context.timeline.timeline))
     is_draft = planned and marker is not None and marker["batch"] == number
-    if is_draft and is_applied(delta.applied_version(context.home.tables.changelog, context.app), number):
+    if is_draft and is_applied(Table(context.home.tables.changelog).applied_version(context.app), number):
         is_draft = False  # it ran, so the removal of the marker was lost
     return FirstBatch(number, planned, is_draft)
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import contextlib
 
-import pyarrow as pa
-
 from rivertwice.core.errors import LeaseLostError, LostRaceError
 from rivertwice.core.homes import PipelineHome
-from rivertwice.storage import delta
+from rivertwice.storage import Table
 
 SEALED = 1 << 62  # the version of a timeline's transaction id after the seal; before it, the version is a batch number
 
@@ -47,10 +45,10 @@ def check_sealed(applied: int | None, timeline: str) -> None:
 def seal_timeline(home: PipelineHome, pipeline: str, timeline: str) -> None:
     """Let a timeline take no further batch; a second seal changes nothing."""
     app, path = app_of(pipeline, timeline), home.tables.changelog
-    while not is_sealed(delta.applied_version(path, app)):
-        table = delta.open_table(path)
+    while not is_sealed(Table(path).applied_version(app)):
+        table = Table(path).open()
         if table is None:
             return
-        no_rows = pa.schema(table.schema().to_arrow()).empty_table()
+        no_rows = table.schema.empty_table()
         with contextlib.suppress(LostRaceError):  # a batch was first: it counts, and the seal comes after it
-            delta.append(path, no_rows, transactions={app: SEALED})
+            Table(path).append(no_rows, transactions={app: SEALED})

@@ -21,8 +21,7 @@ from rivertwice.definition.definition import Definition
 from rivertwice.engine.compile import decode_view
 from rivertwice.log.addresses import Parts, name_parts, of_topic
 from rivertwice.log.records import read_ranges
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import rows_by
+from rivertwice.storage import Table, Where
 from rivertwice.timeline import ledger
 from rivertwice.timeline.lineage import Timeline
 
@@ -101,7 +100,7 @@ class SideTable:
         Raises:
             RangeMismatchError: it did, from another range.
         """
-        done = delta.applied_version(self.place, self.app)
+        done = Table(self.place).applied_version(self.app)
         if done is None or done < batch:
             return False
         self.check(batch, ranges)
@@ -113,13 +112,13 @@ class SideTable:
         Raises:
             RangeMismatchError: they were made from another range.
         """
-        notes: list[Any] = [value for _, value in delta.commits(self.place, self.key, limit=16)]
+        notes: list[Any] = [value for _, value in Table(self.place).commits(self.key, limit=16)]
         own_ranges = [value["ranges"] for value in notes if (value["app"], value["batch"]) == (self.app, batch)]
         check_same_range(own_ranges[-1] if own_ranges else None, ranges, batch, self.what)
 
     def count(self, timeline: str, batch: int) -> int:
         """Return how many rows of a batch the table contains."""
-        return rows_by(self.place, ("_timeline", "_batch"), above=("_batch", batch - 1)).get((timeline, batch), 0)
+        return Table(self.place).rows_by(("_timeline", "_batch"), above=("_batch", batch - 1)).get((timeline, batch), 0)
 
     def write(self, batch: int, ranges: Parts, rows: pa.Table) -> None:
         """Append a batch's rows, in one commit that notes their offset ranges."""
@@ -138,7 +137,7 @@ class SideTable:
             RangeMismatchError: an earlier attempt at the batch left rows of another range.
         """
         base = batch * _PIECES
-        part = max(delta.applied_version(self.place, self._pieces_app) or 0, base)
+        part = max(Table(self.place).applied_version(self._pieces_app) or 0, base)
         left = self._rows_left(batch, ranges, address) if part > base else frozenset()
         written, waiting = 0, None
         for piece in pieces:
@@ -162,12 +161,12 @@ class SideTable:
     def _rows_left(self, batch: int, ranges: Parts, address: Sequence[str]) -> frozenset[tuple[Any, ...]]:
         """Return the addresses of the rows that an interrupted attempt at the batch wrote."""
         self.check(batch, ranges)
-        rows = delta.read(self.place, columns=["_batch", *address], between=("_batch", batch, batch))
+        rows = Table(self.place).read(columns=["_batch", *address], matching=Where("_batch").is_between(batch, batch))
         return frozenset() if rows is None else frozenset(_addresses(rows, address))
 
     def _append(self, batch: int, ranges: Parts, rows: pa.Table, transactions: Mapping[str, int]) -> None:
         note = {"app": self.app, "batch": batch, "ranges": encode_ranges(ranges)}
-        delta.append(self.place, rows, transactions=transactions, metadata={self.key: note}, skip_by=ledger.SIDE)
+        Table(self.place, skip_by=ledger.SIDE).append(rows, transactions=transactions, metadata={self.key: note})
 
 
 def _addresses(rows: pa.Table, address: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -52,10 +52,7 @@ from rivertwice.log.addresses import OffsetRanges, Part, Parts
 from rivertwice.log.forks import LastRecords, observe_forks
 from rivertwice.log.marks import LastRecord, Marks, StoredMarks, marks_to_plain, require_no_fork
 from rivertwice.log.reader import absent_runs, count_runs, explain_holes
-from rivertwice.storage import delta
-from rivertwice.storage.delta import NewFile
-from rivertwice.storage.local import replace_json
-from rivertwice.storage.spark_scan import write_files
+from rivertwice.storage import NewFile, Table, replace_json
 from rivertwice.stream.begin import check_topics
 from rivertwice.stream.checkpoint import PlannedBatch, late_watermark_ms, read_planned, start_offsets
 from rivertwice.stream.late import select_suspects
@@ -141,9 +138,8 @@ def write_rows(frame: DataFrame, home: PipelineHome, timeline: str, batch: int, 
         check_windows(result, definition)
         return changelog_rows(result, timeline, batch, start)
 
-    files = write_files(
+    files = Table(home.tables.changelog).write_files(
         frame,
-        home.tables.changelog,
         schema,
         stamped,
         partition_by="_day",
@@ -391,8 +387,10 @@ class Sink:
         self._marks = marks
         self._takes_frame = takes_frame
         self._is_large = is_large
-        self._changelog = delta.KeptTable(context.home.tables.changelog)
-        self._ledger = delta.KeptTable(context.home.tables.ledger)
+        self._changelog = Table(
+            context.home.tables.changelog, partition_by=["_day"], skip_by=ledger.of_changelog(context.definition)
+        )
+        self._ledger = ledger.ledger_table(context.home)
         self._fresh = True  # only a driver's first batch can have been tried by another driver
 
     @traced(
@@ -475,30 +473,13 @@ class Sink:
 
     def _commit(self, row: LedgerRow, rows: pa.Table | WrittenRows) -> None:
         context = self._context
-        changelog, start_column = context.home.tables.changelog, context.definition.window.start_column
         transactions, metadata = {context.app: row.batch}, {METADATA_KEY: row.to_json()}
-        skip_by = ledger.of_changelog(context.definition)
         if isinstance(rows, WrittenRows):
-            delta.append_files(
-                changelog,
-                rows.files,
-                rows.schema,
-                transactions=transactions,
-                metadata=metadata,
-                partition_by=["_day"],
-                skip_by=skip_by,
-            )
+            self._changelog.append_files(rows.files, rows.schema, transactions=transactions, metadata=metadata)
             return
+        start_column = context.definition.window.start_column
         stamped = changelog_rows(rows, context.timeline.timeline, row.batch, start_column)
-        delta.append(
-            changelog,
-            stamped,
-            transactions=transactions,
-            metadata=metadata,
-            partition_by=["_day"],
-            kept=self._changelog,
-            skip_by=skip_by,
-        )
+        self._changelog.append(stamped, transactions=transactions, metadata=metadata)
 
     def _replay(self, frame: Any, planned: PlannedBatch, start: Any) -> LedgerRow:
         """Compute a batch that is committed already, for its state only, and return its ledger row."""

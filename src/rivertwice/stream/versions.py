@@ -22,9 +22,7 @@ from rivertwice.engine.interval_rows import current_versions
 from rivertwice.engine.relations import accepted, rows_schema
 from rivertwice.log.addresses import OffsetRanges, Parts, drop_empty, of_topic, parts_of
 from rivertwice.log.records import read_ranges
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import uris_above
-from rivertwice.storage.spark_scan import read_files
+from rivertwice.storage import Table, TableFiles
 from rivertwice.stream.pieces import read_pieces
 from rivertwice.stream.result_rows import DriverContext
 from rivertwice.stream.side import SideTable, stamps
@@ -142,11 +140,11 @@ class KnownVersions:
     def _read(self, spark: SparkSession, view: str, path: Sequence[Segment], after: int, batch: int) -> DataFrame:
         """Return the versions that the path's batches after `after` up to `batch` have read."""
         place, cache = self._home.tables.versions(view), self._settings.home / "cache"
-        table = delta.open_table(place) if after < batch else None
+        table = Table(place).open() if after < batch else None
         source = self._definition.sources[view]
         empty = spark.createDataFrame([], f"{rows_schema(source)}, _timeline string, _batch bigint")
-        uris = [] if table is None else uris_above(table, "_batch", after)
-        rows = empty if table is None or not uris else read_files(spark, place, table, empty.schema, cache, uris=uris)
+        uris = [] if table is None else table.uris_above("_batch", after)
+        rows = empty if table is None or not uris else TableFiles(table).frame(spark, empty.schema, cache, uris=uris)
         inside = [
             (F.col("_timeline") == segment.timeline)
             & F.col("_batch").between(segment.first, batch if segment.last is None else min(segment.last, batch))

@@ -19,9 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import least_by_file
-from rivertwice.storage.remembered import LogFingerprint, Remembered, mark_of
+from rivertwice.storage import LogFingerprint, Remembered, Snapshot, Table, Where
 from rivertwice.timeline.ledger import METADATA_KEY, MOST, SCHEMA, LedgerRow, StoredKeys, commits_missing, read_ledger
 from rivertwice.timeline.lineage import Segment, head_path, load_timeline, select_on_path
 
@@ -71,7 +69,7 @@ class LedgerCursor:
         A table in which nothing was committed since the last look is not opened.
         """
         with self._lock:
-            mark = mark_of(self._place)
+            mark = Table(self._place).mark()
             if mark is None or mark != self._mark:
                 self._mark = None  # if the look fails, the next one looks again
                 self._rows = self._looked()
@@ -79,11 +77,11 @@ class LedgerCursor:
             return self._rows
 
     def _looked(self) -> pa.Table:
-        table = delta.open_table(self._place)
+        table = Table(self._place).open()
         if table is None:
             self._files = frozenset()
             return ROWS.empty_table()
-        rows, files = self._rows, least_by_file(table, "batch")
+        rows, files = self._rows, table.least_by_file("batch")
         fresh = files.keys() - self._files
         if fresh:
             lowest = [files[name] for name in fresh]
@@ -94,7 +92,7 @@ class LedgerCursor:
         self._files = frozenset(files)
         return rows
 
-    def _whole(self, table: delta.Table) -> pa.Table:
+    def _whole(self, table: Snapshot) -> pa.Table:
         self.starts += 1
         rows = self._read(table, None).sort_by([("timeline", "ascending"), ("batch", "ascending")]).combine_chunks()
         if rows.num_rows < 2:
@@ -104,7 +102,7 @@ class LedgerCursor:
         )
         return rows if pc.all(is_new).as_py() else rows.filter(pa.concat_arrays([pa.array([True]), is_new]))
 
-    def _grown(self, table: delta.Table, lowest: int) -> pa.Table:
+    def _grown(self, table: Snapshot, lowest: int) -> pa.Table:
         """Return the held rows and those that are new among the rows from a batch on."""
         rows = self._read(table, lowest)
         held = set(keys_from(self._rows, lowest))
@@ -113,12 +111,10 @@ class LedgerCursor:
         grown = pa.concat_tables([self._rows, new])
         return grown.combine_chunks() if grown["batch"].num_chunks > _MOST_CHUNKS else grown
 
-    def _read(self, table: delta.Table, lowest: int | None) -> pa.Table:
-        held = {field.name for field in table.schema().fields}
+    def _read(self, table: Snapshot, lowest: int | None) -> pa.Table:
+        held = set(table.schema.names)
         names = [name for name in COLUMNS if name in held]  # a table of an earlier format lacks some
-        between = None if lowest is None else ("batch", lowest, MOST)
-        rows = delta.read(self._place, columns=names, between=between, at=table)
-        assert rows is not None, "the table is open"
+        rows = table.read(columns=names, matching=None if lowest is None else Where("batch").is_between(lowest, MOST))
         self.rows_read += rows.num_rows
         columns = [rows[name] if name in held else pa.nulls(rows.num_rows, ROWS.field(name).type) for name in COLUMNS]
         return pa.table(columns, names=list(COLUMNS)).cast(ROWS)
@@ -272,7 +268,7 @@ def _read_by(home: PipelineHome) -> tuple[Place, Place]:
 def bundles_of(home: PipelineHome, path: Sequence[Segment]) -> set[str]:
     """Return the bundles that made the batches of a path."""
     names = ["timeline", "batch", "bundle"]
-    stored = delta.read(home.tables.ledger, columns=names)
+    stored = Table(home.tables.ledger).read(columns=names)
     if stored is None:
         stored = SCHEMA.empty_table().select(names)
     missing = [(row.timeline, row.batch, row.bundle) for row in commits_missing(home, StoredKeys(home))]
@@ -352,7 +348,7 @@ def newest_batch(home: PipelineHome, path: Sequence[Segment]) -> LedgerRow | Non
 
 
 def _read_newest(home: PipelineHome, path: Sequence[Segment]) -> LedgerRow | None:
-    newest = delta.commits(home.tables.changelog, METADATA_KEY, limit=_NEWEST_COMMITS)
+    newest = Table(home.tables.changelog).commits(METADATA_KEY, limit=_NEWEST_COMMITS)
     rows = (LedgerRow.from_json(data) for _, data in newest)
     seen = [row.batch for row in rows if path[-1].contains(row.timeline, row.batch)]
     if seen:

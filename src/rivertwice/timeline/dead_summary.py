@@ -13,8 +13,7 @@ from rivertwice.core.errors import LedgerError, LostRaceError, RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.definition.definition import Definition
 from rivertwice.definition.source import parts_of
-from rivertwice.storage import delta
-from rivertwice.storage.remembered import Remembered
+from rivertwice.storage import Remembered, Snapshot, Table, Where
 from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batches
 from rivertwice.timeline.dead_letters import (
     AMEND,
@@ -60,7 +59,7 @@ def app_of(home: PipelineHome) -> str:
 
 def last_amendment(home: PipelineHome) -> int:
     """Return the newest amendment's number, 0 if there is none."""
-    return delta.applied_version(home.tables.amendments, app_of(home)) or 0
+    return Table(home.tables.amendments).applied_version(app_of(home)) or 0
 
 
 def read_amendments(home: PipelineHome) -> list[Amendment]:
@@ -69,7 +68,7 @@ def read_amendments(home: PipelineHome) -> list[Amendment]:
     Raises:
         LedgerError: a row has the format of another version.
     """
-    rows = delta.read(home.tables.amendments)
+    rows = Table(home.tables.amendments).read()
     return (
         []
         if rows is None
@@ -101,16 +100,13 @@ def append_amendments(home: PipelineHome, decided: list[Amendment], *, expected_
         for amendment in numbered
     ]
 
-    def follows(table: delta.Table) -> None:
-        newest_seq = table.transaction_version(app_of(home)) or 0
+    def follows(table: Snapshot) -> None:
+        newest_seq = table.applied_version(app_of(home)) or 0
         if newest_seq != expected_seq:
             raise LostRaceError(_raced(home, newest_seq, expected_seq))
 
-    delta.append(
-        home.tables.amendments,
-        pa.Table.from_pylist(rows, schema=SCHEMA),
-        transactions={app_of(home): numbered[-1].seq},
-        check=follows,
+    Table(home.tables.amendments).append(
+        pa.Table.from_pylist(rows, schema=SCHEMA), transactions={app_of(home): numbered[-1].seq}, check=follows
     )
     return numbered
 
@@ -189,7 +185,7 @@ def with_bytes(home: PipelineHome, letters: Sequence[DeadLetter]) -> list[DeadLe
     wanted = {(letter.timeline, letter.batch, letter.address): letter for letter in letters}
     complete = {}
     for first, last in _runs({letter.address.offset for letter in letters}):
-        rows = delta.read(home.tables.dead_letters, between=("offset", first, last))
+        rows = Table(home.tables.dead_letters).read(matching=Where("offset").is_between(first, last))
         for row in [] if rows is None else rows.to_pylist():
             place = (row["_timeline"], row["_batch"], RecordAddress(row["topic_id"], row["partition"], row["offset"]))
             if place in wanted:
@@ -211,7 +207,7 @@ def _runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _read(home: PipelineHome, committed: CommittedBatches, columns: Sequence[str] | None) -> list[DeadLetter]:
-    rows = delta.read(home.tables.dead_letters, columns=columns)
+    rows = Table(home.tables.dead_letters).read(columns=columns)
     if rows is None:
         return []
     return select_valid(rows.to_pylist(), committed, newest_by_address(read_amendments(home)))
@@ -220,7 +216,7 @@ def _read(home: PipelineHome, committed: CommittedBatches, columns: Sequence[str
 def read_cures(home: PipelineHome, committed: CommittedBatches) -> list[Cure]:
     """Return every cure of the dead letters on a path, in order of decision; without amendments no letters are read."""
     amendments = read_amendments(home)
-    rows = delta.read(home.tables.dead_letters) if amendments else None
+    rows = Table(home.tables.dead_letters).read() if amendments else None
     return [] if rows is None else cures_of(select_valid(rows.to_pylist(), committed, {}), amendments)
 
 

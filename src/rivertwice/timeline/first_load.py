@@ -17,8 +17,7 @@ from rivertwice.core.errors import DamagedFileError, RequestError
 from rivertwice.core.homes import PipelineHome, Place, below
 from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.log.addresses import OffsetRanges, StoredOffsets, drop_empty, encode_ends
-from rivertwice.storage.local import encode_json
-from rivertwice.storage.places import put_record_if_absent, read_record
+from rivertwice.storage import RecordStore, encode_json
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.serving import Publication
 
@@ -142,10 +141,10 @@ def load_place(home: PipelineHome) -> Place:
 def record_load(home: PipelineHome, load: FirstLoad, zones: Sequence[LogZone]) -> bool:
     """Record a first load and the event times of what it leaves out; return False if one is recorded already."""
     columns = dict(zip(LogZone._fields, map(list, zip(*zones, strict=True)), strict=True)) if zones else {}
-    put_record_if_absent(load_place(home), _zones_key(load), {"format": FORMAT, "zones": columns})
+    RecordStore(load_place(home)).put_if_absent(_zones_key(load), {"format": FORMAT, "zones": columns})
     body = {**asdict(load), "ranges": {str(p): list(pair) for p, pair in sorted(load.ranges.items())}}
     stored = {"format": FORMAT, "id": load.id, **body, "noted_at": to_iso(load.noted_at)}
-    return put_record_if_absent(load_place(home), RECORD, stored)
+    return RecordStore(load_place(home)).put_if_absent(RECORD, stored)
 
 
 def read_load(home: PipelineHome) -> FirstLoad | None:
@@ -184,7 +183,7 @@ def read_own(home: PipelineHome, name: str, build: Callable[[dict[str, Any]], L]
         RequestError: its format is unknown.
         DamagedFileError: it is not what was written.
     """
-    data: dict[str, Any] | None = read_record(load_place(home), name)
+    data: dict[str, Any] | None = RecordStore(load_place(home)).read(name)
     if data is None:
         return None
     _require_format(home, data, name)
@@ -205,7 +204,7 @@ def read_zones(home: PipelineHome, load: FirstLoad) -> list[LogZone]:
     Raises:
         DamagedFileError: they are gone, or do not cover these records.
     """
-    data: dict[str, Any] | None = read_record(load_place(home), _zones_key(load))
+    data: dict[str, Any] | None = RecordStore(load_place(home)).read(_zones_key(load))
     if data is None:
         raise DamagedFileError(_no_zones(home, load))
     _require_format(home, data, _zones_key(load))

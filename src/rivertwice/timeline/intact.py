@@ -18,9 +18,7 @@ import pyarrow.compute as pc
 
 from rivertwice.core.errors import DamagedFileError, TableDamageError
 from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import broken_files, rows_by, total_rows
-from rivertwice.storage.local import read_json, replace_json
+from rivertwice.storage import Table, read_json, replace_json
 from rivertwice.timeline.committed import CommittedBatches, committed_batches, every_batch, table_of
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger
 from rivertwice.timeline.lineage import path_of
@@ -139,9 +137,9 @@ def require_whole_logs(home: PipelineHome) -> None:
         TableDamageError: the message names table, version and file.
     """
     for place in stream_tables(home).values():
-        delta.require_whole(place)
+        Table(place).require_whole()
     for name, place in stream_tables(home).items():
-        broken = broken_files(place)
+        broken = Table(place).broken_files()
         if broken:
             details = "; ".join(f"{path} {how}" for path, how in broken[:5])
             message = (
@@ -191,7 +189,7 @@ def check_committed(home: PipelineHome, committed: CommittedBatches, every: pa.T
         raise TableDamageError(message)
     known = _read_cursor(home)
     wanted = expected_totals(every)
-    totals = {name: total_rows(getattr(home.tables, name)) for name in COUNTED}
+    totals = {name: Table(getattr(home.tables, name)).total_rows() for name in COUNTED}
     whole = all(total is not None and total >= wanted[name] for name, total in totals.items())
     require_batches(home, committed.beyond(known) if whole else committed, COUNTED)
     newest = committed.newest_by_timeline()
@@ -288,5 +286,5 @@ def check_correction_counts(pipeline: str, publications: Sequence[Publication], 
 
 
 def _counted(home: PipelineHome, name: str, above: tuple[str, int]) -> ByBatch:
-    counted = rows_by(getattr(home.tables, name), ("_timeline", "_batch"), above=above)
+    counted = Table(getattr(home.tables, name)).rows_by(("_timeline", "_batch"), above=above)
     return {(str(timeline), int(batch)): count for (timeline, batch), count in counted.items()}

@@ -9,7 +9,7 @@ from typing import Any
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.storage.local import read_json, replace_json
+from rivertwice.storage import read_json, replace_json
 
 FORMAT = 1
 DESIRED = ("running", "stopped")

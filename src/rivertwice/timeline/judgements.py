@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.storage import delta
-from rivertwice.storage.sql import all_of, is_among, is_within
+from rivertwice.storage import Table, Where
 
 Range = tuple[int, int]
 """Starts of windows, epoch ms, half-open."""
@@ -72,7 +71,7 @@ def run_chain(home: PipelineHome, run: str) -> Chain:
 
     A run that an earlier release stored is a full run.
     """
-    runs = delta.read(home.tables.reconciles)
+    runs = Table(home.tables.reconciles).read()
     if runs is None:
         return [(run, None)]
     has_increments = "increment" in runs.column_names
@@ -182,12 +181,12 @@ def _address_numbers(rows: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def _read(path: Place, chain: Chain, ranges: Sequence[Range] | None, further: str | None = None) -> pa.Table | None:
-    conditions = [is_among("run", [name for name, _ in chain])]
+    conditions = [Where("run").is_among([name for name, _ in chain])]
     if ranges is not None:
-        conditions.append(is_within("window_start", ranges))
+        conditions.append(Where("window_start").is_within(ranges))
     if further is not None:
         conditions.append(further)
-    return delta.read(path, matching=all_of(conditions))
+    return Table(path).read(matching=Where.all(conditions))
 
 
 def _rows_of_chain(table: pa.Table, chain: Chain) -> tuple[pa.Table, npt.NDArray[np.int64]]:

@@ -21,12 +21,12 @@ from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import Part, Parts, StoredOffsets
 from rivertwice.log.marks import StoredMarks
-from rivertwice.storage import delta
+from rivertwice.storage import Table, Where
 from rivertwice.timeline.counts import BatchCounts
 
 # By which columns readers skip files of the tables that grow by a commit a batch: only these columns have statistics in their logs.
 #
-# Every commit reads the statistics of all live files again (`storage.delta.properties_of`). A reader that skips by another column is
+# Every commit reads the statistics of all live files again (`storage.table.properties_of`). A reader that skips by another column is
 # right all the same: it reads more files. Then the column belongs here.
 
 LEDGER = ("timeline", "batch", "min_event_ms", "max_event_ms", "committed_at")
@@ -217,16 +217,19 @@ def read_ledger(home: PipelineHome, first_batch: int | None = None) -> list[Ledg
         home: of the pipeline.
         first_batch: leave out batches of smaller numbers; later batches alone are read much faster.
     """
-    table = delta.read(home.tables.ledger, between=None if first_batch is None else ("batch", first_batch, MOST))
+    table = Table(home.tables.ledger).read(matching=_from_batch(first_batch))
     rows = [] if table is None else from_table(table)
     missing = commits_missing(home, {(row.timeline, row.batch) for row in rows})
     return rows + [row for row in missing if first_batch is None or row.batch >= first_batch]
 
 
+def _from_batch(first: int | None) -> str | None:
+    return None if first is None else Where("batch").is_between(first, MOST)
+
+
 def read_keys(home: PipelineHome, first_batch: int | None = None) -> set[tuple[str, int]]:
     """Return (timeline, batch) of every row of the ledger's table, or of those from a batch on."""
-    between = None if first_batch is None else ("batch", first_batch, MOST)
-    table = delta.read(home.tables.ledger, columns=["timeline", "batch"], between=between)
+    table = Table(home.tables.ledger).read(columns=["timeline", "batch"], matching=_from_batch(first_batch))
     return set() if table is None else set(zip(table["timeline"].to_pylist(), table["batch"].to_pylist(), strict=True))
 
 
@@ -257,7 +260,7 @@ def commits_missing(home: PipelineHome, known: Container[tuple[str, int]], *, wh
     """
     limit = 16
     while True:
-        commits = delta.commits(home.tables.changelog, METADATA_KEY, limit=None if whole else limit)
+        commits = Table(home.tables.changelog).commits(METADATA_KEY, limit=None if whole else limit)
         rows = [LedgerRow.from_json(data) for _, data in commits]
         missing = [row for row in rows if (row.timeline, row.batch) not in known]
         if whole or len(missing) < len(commits) or len(commits) < limit:
@@ -265,13 +268,18 @@ def commits_missing(home: PipelineHome, known: Container[tuple[str, int]], *, wh
         limit *= 8
 
 
-def append_ledger(home: PipelineHome, rows: Sequence[LedgerRow], kept: delta.KeptTable | None = None) -> None:
+def append_ledger(home: PipelineHome, rows: Sequence[LedgerRow], kept: Table | None = None) -> None:
     """Copy rows into the ledger table; `from_table` tolerates a repeat after a crash.
 
-    A table that was begun in format 1 gets the column it lacks. `kept` is the ledger's handle of a writer that appends often.
+    A table that was begun in format 1 gets the column it lacks. `kept` is the table of a writer that appends often.
     """
     if rows:
-        delta.append(home.tables.ledger, to_table(rows), widen=True, kept=kept, skip_by=LEDGER)
+        (kept or ledger_table(home)).append(to_table(rows), widen=True)
+
+
+def ledger_table(home: PipelineHome) -> Table:
+    """Return the ledger's table, to append to."""
+    return Table(home.tables.ledger, skip_by=LEDGER)
 
 
 def heal_ledger(home: PipelineHome, *, whole: bool = False) -> int:

@@ -12,7 +12,7 @@ from rivertwice.core.homes import PipelineHome, require_name
 from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.definition.definition import Definition
-from rivertwice.storage.places import list_records, put_record_if_absent, read_record
+from rivertwice.storage import RecordStore
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.sequence import HEAD, Entry, head
 
@@ -85,8 +85,7 @@ class Segment:
 
 def create_timeline(home: PipelineHome, line: Timeline) -> bool:
     """Record a timeline permanently; return False if its name is taken (its record is left as it is)."""
-    return put_record_if_absent(
-        home.timeline_records,
+    return RecordStore(home.timeline_records).put_if_absent(
         f"{require_name(line.timeline, 'timeline')}/{RECORD}",
         {
             "format": FORMAT,
@@ -112,7 +111,9 @@ def load_timeline(home: PipelineHome, timeline: str) -> Timeline:
     Raises:
         LedgerError: the timeline has no record, or its format is not known.
     """
-    data: dict[str, Any] | None = read_record(home.timeline_records, f"{require_name(timeline, 'timeline')}/{RECORD}")
+    data: dict[str, Any] | None = RecordStore(home.timeline_records).read(
+        f"{require_name(timeline, 'timeline')}/{RECORD}"
+    )
     if data is None or data.get("format") != FORMAT:
         message = (
             f"timeline {timeline} of {home.root.name} has no record of format {FORMAT}; "
@@ -138,7 +139,7 @@ def load_timeline(home: PipelineHome, timeline: str) -> Timeline:
 
 def list_timelines(home: PipelineHome) -> list[str]:
     """Return the names of all recorded timelines, in order of creation (t1, t2, ...)."""
-    names = list_records(home.timeline_records, RECORD)
+    names = RecordStore(home.timeline_records).folders_with(RECORD)
     return sorted(names, key=lambda name: (len(name), name))
 
 

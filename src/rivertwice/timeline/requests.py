@@ -14,7 +14,7 @@ from typing import Any
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome, require_name
 from rivertwice.core.instants import parse_iso, to_iso
-from rivertwice.storage.local import read_json, replace_json
+from rivertwice.storage import read_json, replace_json
 
 FORMAT = 1
 LONGEST_S = 86_400.0

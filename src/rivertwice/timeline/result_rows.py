@@ -17,9 +17,7 @@ import pyarrow.types as types
 
 from rivertwice.core.errors import RequestError, ServiceError
 from rivertwice.core.instants import parse_instant
-from rivertwice.storage.delta_dataset import DataFile, TableFiles, batches_of
-from rivertwice.storage.delta_handle import Table as Handle
-from rivertwice.storage.delta_handle import explained
+from rivertwice.storage import DataFile, Snapshot, TableFiles
 from rivertwice.timeline.digest import key_text
 from rivertwice.timeline.result_kinds import Kind
 from rivertwice.timeline.result_status import Status
@@ -89,7 +87,7 @@ def _equals(field: pa.Field, value: Any) -> pc.Expression:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """A table of a pipeline at one version.
 
     Attributes:
@@ -105,7 +103,7 @@ class Table:
 
     pipeline: str
     kind: Kind
-    handle: Handle
+    handle: Snapshot
     files: TableFiles
     time: str
     keys: tuple[str, ...]
@@ -129,7 +127,7 @@ class Rows:
         columns: the columns that are read; empty: all but `_format` and `_day`.
     """
 
-    table: Table
+    table: ResultTable
     start: datetime | None = None
     end: datetime | None = None
     key: tuple[tuple[str, Any], ...] = ()
@@ -208,8 +206,9 @@ class Rows:
 
     def batches_where(self, further: pc.Expression | None) -> Iterator[pa.RecordBatch]:
         """Yield those rows for which a further condition is true."""
+        parts = [part for part in (self.where, further) if part is not None]
         with _explained(self.table, "reading it"):
-            yield from batches_of(self.dataset(), further, self.names)
+            yield from self.table.files.batches(self.names, reduce(and_, parts) if parts else None)
 
     def count(self) -> int | None:
         """Return how many rows there are if the log of the table or the files of the range say so cheaply; None: not known."""
@@ -260,9 +259,9 @@ class Rows:
 
 
 @contextmanager
-def _explained(table: Table, doing: str) -> Iterator[None]:
+def _explained(table: ResultTable, doing: str) -> Iterator[None]:
     """Explain a data file that is gone: upkeep removed it hours after the table was opened, or it was lost."""
-    with explained(table.files.place, doing):
+    with table.files.explained(doing):
         try:
             yield
         except FileNotFoundError as error:

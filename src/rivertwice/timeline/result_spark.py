@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from rivertwice.storage.spark_scan import live_files, scan
+from rivertwice.storage import TableFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,11 +20,11 @@ def spark_frame(session: SparkSession, rows: Rows) -> DataFrame:
     """Return rows as a frame; files that cannot have one of them, by the table's log, are not read."""
     names, where = rows.names, rows.where
     wanted = {fragment.path for fragment in rows.table.files.dataset().get_fragments(where)}
-    files = [file for file in live_files(rows.table.handle) if file.path in wanted]
+    files = [file for file in TableFiles(rows.table.handle).named(None) if file.path in wanted]
 
     def choose(piece: pa.Table) -> pa.Table:
         chosen = piece if where is None else ds.dataset(piece).to_table(filter=where)
         return chosen.select(names)
 
     schema = from_arrow_schema(rows.schema)
-    return scan(session, rows.table.files.place, rows.table.handle, schema, choose, files=files)
+    return TableFiles(rows.table.handle).scan(session, schema, choose, files=files)

@@ -10,9 +10,7 @@ from rivertwice.core.homes import PipelineHome, Place
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.definition.kinds.stateful import FOREVER_MS
-from rivertwice.storage import delta
-from rivertwice.storage.delta_read import newest_stamped
-from rivertwice.storage.remembered import Remembered
+from rivertwice.storage import Remembered, Snapshot, Table, Where
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_of
@@ -131,7 +129,7 @@ def served_end(home: PipelineHome) -> ServedEnd:
 
 def _read_end(home: PipelineHome) -> ServedEnd:
     place = home.tables.served
-    table = delta.open_table(place)
+    table = Table(place).open()
     if table is not None:
         status = status_of(home, "served", place, table, has_stamp=True)
         if status.batch is not None:
@@ -146,7 +144,7 @@ def _read_end(home: PipelineHome) -> ServedEnd:
 _ENDS: Remembered[ServedEnd] = Remembered(64)
 
 
-def status_of(home: PipelineHome, name: str, place: Place, table: delta.Table, *, has_stamp: bool) -> Status:
+def status_of(home: PipelineHome, name: str, place: Place, table: Snapshot, *, has_stamp: bool) -> Status:
     """Return what a table shows that was opened before.
 
     Args:
@@ -156,8 +154,8 @@ def status_of(home: PipelineHome, name: str, place: Place, table: delta.Table, *
         table: the open handle.
         has_stamp: whether its commits say what they show: `served` and `provisional`.
     """
-    commit = int(table.version())
-    found = newest_stamped(place, table, METADATA_KEY if has_stamp else None)
+    commit = table.version
+    found = table.newest_stamped(METADATA_KEY if has_stamp else None)
     if found is None:
         return Status(name, home.root.name, commit)
     built_at, data = found
@@ -191,11 +189,11 @@ def _until_of(home: PipelineHome, stamp: ServedStamp, newest: LedgerRow | None) 
     """Return the end of the last windows that were closed at a stamp's batch; of that batch one row is read."""
     if newest is not None and (newest.timeline, newest.batch) == (stamp.timeline, stamp.batch):
         return _end_of(home, newest.bundle, newest.batch_watermark_ms)
-    rows = delta.read(
-        home.tables.ledger,
+    rows = Table(home.tables.ledger).read(
         columns=["bundle", "batch_watermark_ms"],
-        between=("batch", stamp.batch, stamp.batch),
-        only=("timeline", stamp.timeline),
+        matching=Where.all(
+            [Where("batch").is_between(stamp.batch, stamp.batch), Where("timeline").equals(stamp.timeline)]
+        ),
     )
     if rows is None or not rows.num_rows:
         return None

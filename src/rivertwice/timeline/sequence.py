@@ -12,9 +12,7 @@ import pyarrow as pa
 
 from rivertwice.core.errors import LostRaceError
 from rivertwice.core.homes import PipelineHome, Place
-from rivertwice.storage import delta
-from rivertwice.storage.local import encode_json
-from rivertwice.storage.remembered import Remembered
+from rivertwice.storage import Remembered, Table, encode_json
 
 FORMAT = 1
 HEAD = "head"
@@ -60,7 +58,7 @@ def read_sequence(home: PipelineHome) -> list[Entry]:
 
 
 def _read_entries(table: Place) -> tuple[Entry, ...]:
-    rows = delta.read(table)
+    rows = Table(table).read()
     if rows is None:
         return ()
     entries = [
@@ -71,7 +69,7 @@ def _read_entries(table: Place) -> tuple[Entry, ...]:
 
 def last_seq(home: PipelineHome) -> int:
     """Return the newest entry's number, 0 if there is none."""
-    return delta.applied_version(home.tables.sequence, app_of(home)) or 0
+    return Table(home.tables.sequence).applied_version(app_of(home)) or 0
 
 
 def append_entry(
@@ -94,8 +92,8 @@ def append_entry(
         "payload": encode_json(payload).decode(),
         "created_at": now,
     }
-    delta.append(
-        home.tables.sequence, pa.Table.from_pylist([row], schema=SCHEMA), transactions={app_of(home): entry.seq}
+    Table(home.tables.sequence).append(
+        pa.Table.from_pylist([row], schema=SCHEMA), transactions={app_of(home): entry.seq}
     )
     return entry
 

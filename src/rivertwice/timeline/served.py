@@ -24,11 +24,7 @@ from rivertwice.core.homes import PipelineHome, Place
 from rivertwice.core.locks import lock
 from rivertwice.core.waits import Deadline, retry
 from rivertwice.definition.definition import Definition
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import broken_files, rows_by
-from rivertwice.storage.delta_dataset import TableFiles, batches_of, sorted_rows
-from rivertwice.storage.delta_log import find_torn
-from rivertwice.storage.sql import all_of, any_of, equals, is_after, is_among, is_before, is_between, is_within
+from rivertwice.storage import Snapshot, Table, TableCare, TableFiles, Where, sorted_rows
 from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batch
 from rivertwice.timeline.intact import check_correction_counts, check_corrections, check_stream_rows, require_batches
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
@@ -79,8 +75,8 @@ class Build:
     path: list[Segment]
     last: LedgerRow
     table: Place
-    served: delta.Table | None
-    provisional: delta.Table | None
+    served: Snapshot | None
+    provisional: Snapshot | None
 
     @property
     def stamp(self) -> ServedStamp:
@@ -259,7 +255,7 @@ def find_change(build: Build, shown: ServedStamp, shown_open: ServedStamp | None
         claims=claims,
     )
     published = added.num_rows - added["_backfill"].null_count
-    if pa.schema(build.served.schema().to_arrow()).names != added.schema.names:
+    if build.served.schema.names != added.schema.names:
         return None
     covers = joined(ranges, MOST_RANGES)
     where = _condition(build, span, covers, since_ms)
@@ -270,7 +266,7 @@ def find_change(build: Build, shown: ServedStamp, shown_open: ServedStamp | None
 
 def _read_emitted(build: Build, span: Span) -> pa.Table | None:
     """Return what the gained batches emitted, all of it."""
-    rows = delta.read(build.home.tables.changelog, between=("_batch", span.fork + 1, build.last.batch))
+    rows = Table(build.home.tables.changelog).read(matching=Where("_batch").is_between(span.fork + 1, build.last.batch))
     if rows is None:
         return None
     emitted = rows.filter(is_on_path(span.gained))
@@ -286,10 +282,9 @@ def _first_change_ms(build: Build, span: Span, shown: ServedStamp, emitted: pa.T
     end_column = build.definition.window.end_column
     since = [span.shown_ms, build.closed_ms, *_least_end(emitted, end_column)]
     if span.lost:
-        lost = delta.read(
-            build.home.tables.changelog,
+        lost = Table(build.home.tables.changelog).read(
             columns=["_timeline", "_batch", end_column],
-            between=("_batch", span.fork + 1, shown.batch),
+            matching=Where("_batch").is_between(span.fork + 1, shown.batch),
         )
         since += [span.fork_ms, *([] if lost is None else _least_end(lost.filter(is_on_path(span.lost)), end_column))]
     return min(since)
@@ -304,10 +299,10 @@ def _newest_since(build: Build, span: Span, emitted: pa.Table, since_ms: int, *,
     definition = build.definition
     rows: pa.Table | None
     if has_open and build.provisional is not None and not span.lost and since_ms >= span.shown_ms:
-        shown_rows = delta.read(build.home.tables.provisional, at=build.provisional)
+        shown_rows = build.provisional.read()
         rows = None if shown_rows is None else pa.concat_tables([shown_rows.select(emitted.schema.names), emitted])
     else:
-        rows = delta.read(build.home.tables.changelog, matching=is_after(definition.window.end_column, since_ms))
+        rows = Table(build.home.tables.changelog).read(matching=Where(definition.window.end_column).is_after(since_ms))
         if rows is not None:
             rows = rows.filter(is_on_path(build.path))
             first = min(build.last.batch, pc.min(rows["_batch"]).as_py() or 0) if rows.num_rows else build.last.batch
@@ -340,10 +335,13 @@ def _read_claims(build: Build, span: Span, emitted: pa.Table, since_ms: int) -> 
     A session covers only those that it overlaps, so claims outside the time of all these rows cover none of them.
     """
     home, window = build.home, build.definition.window
-    place, ours = home.tables.corrections, is_among("_backfill", sorted({each.backfill for each in span.counting}))
-    counts = {str(name): count for (name,), count in rows_by(place, ("_backfill",)).items()}
+    place, ours = (
+        home.tables.corrections,
+        Where("_backfill").is_among(sorted({each.backfill for each in span.counting})),
+    )
+    counts = {str(name): count for (name,), count in Table(place).rows_by(("_backfill",)).items()}
     check_correction_counts(home.root.name, span.counting, counts)
-    later = delta.read(place, matching=all_of([ours, is_after(window.end_column, since_ms)]))
+    later = Table(place).read(matching=Where.all([ours, Where(window.end_column).is_after(since_ms)]))
     if later is None:
         return None, None
     closing = later.filter(pa.array(to_epoch_ms(later[window.end_column]) <= build.closed_ms))
@@ -352,8 +350,10 @@ def _read_claims(build: Build, span: Span, emitted: pa.Table, since_ms: int) -> 
     if not emitted.num_rows and not closing.num_rows:
         return None, None
     first, last = int(np.concatenate(starts).min()), int(np.concatenate(ends).max()) + 1
-    overlapping = all_of([ours, is_after(window.end_column, first - 1), is_before(window.start_column, last)])
-    return closing, delta.read(place, matching=overlapping)
+    overlapping = Where.all(
+        [ours, Where(window.end_column).is_after(first - 1), Where(window.start_column).is_before(last)]
+    )
+    return closing, Table(place).read(matching=overlapping)
 
 
 def _condition(build: Build, span: Span, covers: Ranges, since_ms: int) -> str | None:
@@ -362,25 +362,25 @@ def _condition(build: Build, span: Span, covers: Ranges, since_ms: int) -> str |
     It is never null: of a published row, `_timeline` and `_batch` are, but its status decides before.
     """
     window = build.definition.window
-    goes = [is_within(window.start_column, covers)] if covers else []
+    goes = [Where(window.start_column).is_within(covers)] if covers else []
     goes += [_is_of(segment) for segment in span.lost]
     if since_ms < span.shown_ms:
-        goes.append(is_after(window.end_column, since_ms))
+        goes.append(Where(window.end_column).is_after(since_ms))
     if not goes:
         return None
     comes = [_is_of(segment) for segment in span.gained]
     if since_ms < build.closed_ms:
-        comes.append(is_after(window.end_column, since_ms))
-    return any_of([*goes, *comes])
+        comes.append(Where(window.end_column).is_after(since_ms))
+    return Where.any([*goes, *comes])
 
 
 def _is_of(segment: Segment) -> str:
     assert segment.last is not None, "the path has an end"
-    return all_of(
+    return Where.all(
         [
-            equals("_status", "stream"),
-            equals("_timeline", segment.timeline),
-            is_between("_batch", segment.first, segment.last),
+            Where("_status").equals("stream"),
+            Where("_timeline").equals(segment.timeline),
+            Where("_batch").is_between(segment.first, segment.last),
         ]
     )
 
@@ -388,8 +388,8 @@ def _is_of(segment: Segment) -> str:
 def _kept_in_gaps(build: Build, span: Span, covers: Ranges, ranges: Ranges, since_ms: int) -> pa.Table:
     """Return the rows that the condition takes away only because gaps between ranges are covered too."""
     window = build.definition.window
-    rows = delta.read(build.table, matching=is_within(window.start_column, covers), at=build.served)
-    assert rows is not None, "the table is there"
+    assert build.served is not None, "the table is there"
+    rows = build.served.read(matching=Where(window.start_column).is_within(covers))
     kept = ~is_inside(to_epoch_ms(rows[window.start_column]), ranges)
     if since_ms < span.shown_ms:
         kept &= to_epoch_ms(rows[window.end_column]) <= since_ms
@@ -467,7 +467,7 @@ def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> Serv
         if not home.is_first_version:
             follow_stamp(home)  # another host may have switched
         tables = home.tables
-        served, provisional = (delta.open_table(table) for table in (tables.served, tables.provisional))
+        served, provisional = (Table(table).open() for table in (tables.served, tables.provisional))
         entries = read_sequence(home)
         head = select_head(entries)
         path = [] if head is None else path_of(home, head)
@@ -482,8 +482,8 @@ def _rebuild(home: PipelineHome, definition: Definition, *, force: bool) -> Serv
         if not force and all(stamp == build.stamp for stamp in (shown, *shown_open)):
             return ServedReport(build.stamp, Way.NOTHING)
         # Steps 3 to 5.
-        delta.require_whole(tables.changelog)
-        delta.require_whole(tables.corrections)
+        Table(tables.changelog).require_whole()
+        Table(tables.corrections).require_whole()
         is_kept = not force and shown is not None and all(_is_undamaged(table) for table in wanted)
         change = find_change(build, shown, *shown_open or [None]) if is_kept and shown is not None else None
         return _write_whole(build) if change is None else _write(build, change)
@@ -502,19 +502,19 @@ def _require_own(home: PipelineHome, shown: ServedStamp | None, mark: str) -> No
 
 def _is_undamaged(table: Place) -> bool:
     """Say whether a table holds what its commits wrote: what a power loss took from it is not kept on, but built again."""
-    is_torn = isinstance(table, Path) and bool(find_torn(table))
-    return not is_torn and not broken_files(table)
+    is_torn = isinstance(table, Path) and bool(TableCare(table).find_torn())
+    return not is_torn and not Table(table).broken_files()
 
 
 def _write(build: Build, change: ServedChange) -> ServedReport:
     assert build.served is not None, "the table has a stamp"
     table, metadata = build.table, {METADATA_KEY: build.stamp.plain()}
     if change.where is None:
-        delta.append_rows(table, change.added, metadata=metadata, at=build.served)
+        Table(table).append_rows(change.added, metadata=metadata, at=build.served)
     else:
-        delta.replace_rows(table, change.added, where=change.where, metadata=metadata, at=build.served)
+        Table(table).replace_rows(change.added, where=change.where, metadata=metadata, at=build.served)
     if change.still_open is not None:
-        delta.overwrite(build.home.tables.provisional, change.still_open, metadata=metadata, at=build.provisional)
+        Table(build.home.tables.provisional).overwrite(change.still_open, metadata=metadata, at=build.provisional)
     way = Way.APPENDED if change.where is None else Way.REPLACED
     return ServedReport(build.stamp, way, change.added.num_rows, change.published)
 
@@ -546,10 +546,10 @@ def _write_whole(build: Build) -> ServedReport:
         session_keys=definition.session_keys,
     )
     metadata = {METADATA_KEY: build.stamp.plain()}
-    delta.overwrite(build.table, served, metadata=metadata, at=build.served, new=build.served is None)
+    Table(build.table).overwrite(served, metadata=metadata, at=build.served, new=build.served is None)
     if definition.has_updates:
         still_open = open_rows(stream, definition, build.last.batch_watermark_ms)
-        delta.overwrite(home.tables.provisional, still_open, metadata=metadata, at=build.provisional)
+        Table(home.tables.provisional).overwrite(still_open, metadata=metadata, at=build.provisional)
     return ServedReport(build.stamp, Way.WHOLE, served.num_rows, served.num_rows - served["_backfill"].null_count)
 
 
@@ -560,7 +560,7 @@ def serving_lock(root: Path) -> AbstractContextManager[None]:
 
 def read_served(home: PipelineHome) -> pa.Table | None:
     """Return the served rows, or None if the table was never built."""
-    return delta.read(home.tables.served)
+    return Table(home.tables.served).read()
 
 
 def wait_served(home: PipelineHome, sequence: int, timeout: float, batch: tuple[str, int] | None = None) -> ServedStamp:
@@ -595,15 +595,15 @@ def export_sha256(home: PipelineHome) -> str:
     Raises:
         ServiceError: the table was never built.
     """
-    table = delta.open_table(home.tables.served)
+    table = Table(home.tables.served).open()
     if table is None:
         message = f"the served table of {home.root.name} was never built; the agent builds it after the first batch"
         raise ServiceError(message)
-    files = TableFiles(home.tables.served, table)
+    files = TableFiles(table)
     schema = pa.schema([field for field in files.schema if field.name not in OWN_COLUMNS])
     digest = hashlib.sha256()
     with tempfile.TemporaryDirectory(prefix="rivertwice-") as scratch:
-        batches = batches_of(files.dataset(), None, schema.names)
+        batches = files.batches(schema.names)
         for rows in sorted_rows(batches, schema, schema.names[0], Path(scratch)):
             digest.update(b"".join(line + b"\n" for line in json_lines(rows)))
     return digest.hexdigest()

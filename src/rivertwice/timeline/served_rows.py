@@ -17,8 +17,7 @@ import pyarrow.types as types
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import to_iso
 from rivertwice.definition.definition import Definition
-from rivertwice.storage import delta
-from rivertwice.storage.sql import is_after, is_among
+from rivertwice.storage import Table, Where
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import Segment, head_path, path_of, path_semantics, path_until
@@ -40,7 +39,7 @@ def stream_rows(home: PipelineHome) -> pa.Table | None:
 
 def path_rows(home: PipelineHome, path: Sequence[Segment]) -> pa.Table | None:
     """Return the changelog's rows on a path with an end (`lineage.path_until`); None if there is no changelog."""
-    rows = delta.read(home.tables.changelog)
+    rows = Table(home.tables.changelog).read()
     return None if rows is None else rows.filter(is_on_path(path))
 
 
@@ -95,7 +94,7 @@ def read_provisional(home: PipelineHome, definition: Definition) -> pa.Table | N
     if last is None:
         return None
     closed_ms = definition.window.closed_ms(last.batch_watermark_ms)
-    rows = delta.read(home.tables.changelog, matching=is_after(definition.window.end_column, closed_ms))
+    rows = Table(home.tables.changelog).read(matching=Where(definition.window.end_column).is_after(closed_ms))
     if rows is None:
         return None
     return newest_rows(rows.filter(is_on_path(path_until(path, last.batch))), definition)
@@ -135,7 +134,7 @@ def read_corrections(home: PipelineHome, publications: Sequence[Publication]) ->
     if not publications:
         return None
     names = sorted({entry.backfill for entry in publications})
-    return delta.read(home.tables.corrections, matching=is_among("_backfill", names))
+    return Table(home.tables.corrections).read(matching=Where("_backfill").is_among(names))
 
 
 # Rows as lines of JSON: what `rivertwice export` writes, and what two tables with the same rows have in common.
@@ -195,7 +194,7 @@ def read_late_rows(
 
     Rows of batches that were never committed do not count: a crash may leave them.
     """
-    table = delta.read(home.tables.late_rows, columns=["_timeline", "_batch", *columns])
+    table = Table(home.tables.late_rows).read(columns=["_timeline", "_batch", *columns])
     if table is None:
         return []
     by_batch = {(row.timeline, row.batch): row for row in path}

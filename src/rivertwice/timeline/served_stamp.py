@@ -7,8 +7,7 @@ from typing import Any
 
 from rivertwice.core.homes import PipelineHome, Place
 from rivertwice.core.installed import base_of
-from rivertwice.storage import delta
-from rivertwice.storage.local import replace_bytes
+from rivertwice.storage import Table, replace_bytes
 
 METADATA_KEY = "served"
 BESIDE = "beside"
@@ -92,7 +91,7 @@ def provisional_stamp(home: PipelineHome) -> ServedStamp | None:
 def stamp_of(table: Place) -> ServedStamp | None:
     """Return the stamp of the newest commit that has one, or None."""
     for limit in (4, None):
-        commits = delta.commits(table, METADATA_KEY, limit=limit)
+        commits = Table(table).commits(METADATA_KEY, limit=limit)
         if commits:
             return ServedStamp(**commits[-1][1])
     return None

@@ -17,8 +17,7 @@ from rivertwice.core.errors import LostRaceError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.log.addresses import StoredOffsets
-from rivertwice.storage.local import encode_json
-from rivertwice.storage.places import put_record_if_absent
+from rivertwice.storage import RecordStore, encode_json
 from rivertwice.timeline.first_load import load_place, read_own
 from rivertwice.timeline.lineage import Timeline
 
@@ -88,7 +87,7 @@ class StreamLoad:
 def record_stream_load(home: PipelineHome, load: StreamLoad) -> bool:
     """Record a load; return False if one is recorded already."""
     stored = {"format": FORMAT, "id": load.id, **asdict(load), "noted_at": to_iso(load.noted_at)}
-    return put_record_if_absent(load_place(home), RECORD, stored)
+    return RecordStore(load_place(home)).put_if_absent(RECORD, stored)
 
 
 def read_stream_load(home: PipelineHome) -> StreamLoad | None:

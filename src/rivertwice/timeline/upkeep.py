@@ -24,20 +24,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from rivertwice.core.errors import LostRaceError
 from rivertwice.core.homes import PipelineHome, Place, Tables
 from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.locks import lock, lock_if_free
 from rivertwice.core.settings import VERDICTS_KEPT
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import rows_by
-from rivertwice.storage.delta_handle import name_of
-from rivertwice.storage.local import read_json, replace_json
-from rivertwice.storage.remembered import newest_commit
-from rivertwice.storage.sql import is_among
-from rivertwice.storage.table_upkeep import TableShape, compact, set_statistics, shape_of, sweep, sweep_unnamed
+from rivertwice.storage import Table, TableCare, TableShape, Where, read_json, replace_json
 from rivertwice.timeline.judgements import Increment
 from rivertwice.timeline.ledger import heal_ledger
 from rivertwice.timeline.lineage import head_definition
@@ -111,7 +103,7 @@ def drop_old_judgements(home: PipelineHome, now: datetime, keep: timedelta = VER
     _remove(tables.seals, old_seals)  # first: no seal is left whose run has no rows
     if old:  # else nothing is as old, and the verdicts need not be read
         old |= _killed(tables.verdicts, {row["run"] for row in runs}, now - keep)
-    results = delta.read(tables.quality, columns=["run", "subject", "created_at", "reason"])
+    results = Table(tables.quality).read(columns=["run", "subject", "created_at", "reason"])
     _remove(tables.quality, set() if results is None else select_old_quality(results.to_pylist(), now, keep))
     return len(_remove(tables.causes, old) | _remove(tables.verdicts, old))
 
@@ -119,28 +111,30 @@ def drop_old_judgements(home: PipelineHome, now: datetime, keep: timedelta = VER
 def _killed(verdicts: Place, known: Set[str], oldest: datetime) -> set[str]:
     """Return the runs that have verdicts of before an instant, but are not known to exist."""
     return {
-        run for run, created_at in rows_by(verdicts, ["run", "created_at"]) if run not in known and created_at < oldest
+        run
+        for run, created_at in Table(verdicts).rows_by(["run", "created_at"])
+        if run not in known and created_at < oldest
     }
 
 
 def _rows(path: Place) -> list[dict[str, Any]]:
-    table = delta.open_table(path)
+    table = Table(path).open()
     if table is None:
         return []
-    names = [field.name for field in table.schema().fields if field.name in ("run", "created_at", "increment")]
-    rows = delta.read(path, columns=names, at=table)
+    names = [name for name in table.schema.names if name in ("run", "created_at", "increment")]
+    rows = table.read(columns=names)
     return [] if rows is None else rows.to_pylist()
 
 
 def _remove(path: Place, runs: Set[str]) -> set[str]:
     """Remove the rows of some runs; return those that had any."""
-    table = delta.open_table(path) if runs else None
+    table = Table(path).open() if runs else None
     if table is None:
         return set()
-    found = {name for (name,) in rows_by(path, ["run"]) if name in runs}
+    found = {name for (name,) in Table(path).rows_by(["run"]) if name in runs}
     if found:
-        empty = pa.schema(table.schema().to_arrow()).empty_table()
-        delta.replace_rows(path, empty, where=is_among("run", sorted(found)), at=table)
+        empty = table.schema.empty_table()
+        Table(path).replace_rows(empty, where=Where("run").is_among(sorted(found)), at=table)
     return found
 
 
@@ -254,10 +248,10 @@ def keep_up(
             LOG.info("upkeep of %s copied %s ledger rows", home.root.name, healed)
         _drop_old(home, now, verdicts_kept)
         paths = tables_of(home.tables, _views(home))
-        shapes = {name: shape_of(path) for name, path in paths.items()}
+        shapes = {name: TableCare(path).shape() for name, path in paths.items()}
         last = read_record(home)
         lists = is_listing_due(None if last is None else last.listed_at, now)
-        commit = newest_commit(home.tables.changelog)
+        commit = Table(home.tables.changelog).newest_commit()
         chores = plan_upkeep(shapes, compact_at)
         done = [_do(paths[chore.table], chore, shapes[chore.table], lists=lists) for chore in chores]
         listed_at = now if last is None or lists else last.listed_at
@@ -310,7 +304,7 @@ def keep_up_if_due(
         verdicts_kept: how long rows of a reconcile are kept.
     """
     last = read_record(home) or Record(since, since, 0)
-    if not is_due(last, max(0, newest_commit(home.tables.changelog)), now):
+    if not is_due(last, max(0, Table(home.tables.changelog).newest_commit()), now):
         return []
     return keep_up(home, now=now, verdicts_kept=verdicts_kept)
 
@@ -324,7 +318,7 @@ def renew_properties(home: PipelineHome, skipped_by: Mapping[Place, Sequence[str
     with lock_if_free(_lock_file(home)) as has_lock:
         if not has_lock:
             return []
-        return [name_of(place) for place, columns in skipped_by.items() if set_statistics(place, columns)]
+        return [Table(place).name for place, columns in skipped_by.items() if TableCare(place).set_statistics(columns)]
 
 
 def _drop_old(home: PipelineHome, now: datetime, verdicts_kept: timedelta) -> None:
@@ -347,12 +341,12 @@ def _do(path: Place, chore: Chore, before: TableShape | None, *, lists: bool) ->
     note = chore.reason
     try:
         if chore.merge:
-            compact(path)
-        deleted = sweep(path) + (sweep_unnamed(path) if lists else 0)
+            TableCare(path).compact()
+        deleted = TableCare(path).sweep() + (TableCare(path).sweep_unnamed() if lists else 0)
         is_outrun = False
     except (LostRaceError, FileNotFoundError) as error:
         deleted, note, is_outrun = 0, f"another writer was faster, tried again next time: {error}", True
-    after = shape_of(path)
+    after = TableCare(path).shape()
     return UpkeepState(chore.table, files, 0 if after is None else after.files, deleted, note, is_outrun)
 
 

@@ -18,7 +18,7 @@ from rivertwice.core.homes import PipelineHome, Place, below
 from rivertwice.core.installed import FIRST, base_of, split_version, version_name
 from rivertwice.core.instants import parse_iso, to_iso, to_ms
 from rivertwice.core.locks import lock_or_refuse
-from rivertwice.storage.places import list_keys, put_record_if_absent, read_record
+from rivertwice.storage import RecordStore
 
 FORMAT = 1
 _DROPPED = "-dropped.json"
@@ -129,13 +129,13 @@ def record_version(home: PipelineHome, version: Version) -> bool:
     """Record a version of the pipeline whose home is given; return False if its number is taken."""
     record = {"format": FORMAT, **asdict(version), "noted_at": to_iso(version.noted_at)}
     del record["dropped_at"], record["accepted"]
-    return put_record_if_absent(_place(home), f"v{version.number}.json", record)
+    return RecordStore(_place(home)).put_if_absent(f"v{version.number}.json", record)
 
 
 def record_dropped(home: PipelineHome, version: Version, by: str, now: datetime) -> bool:
     """Record that a version was given up; return False if it was already."""
     record = {"format": FORMAT, "by": by, "dropped_at": to_iso(now)}
-    return put_record_if_absent(_place(home), f"v{version.number}{_DROPPED}", record)
+    return RecordStore(_place(home)).put_if_absent(f"v{version.number}{_DROPPED}", record)
 
 
 def record_accepted(home: PipelineHome, version: str, accepted: Acceptance) -> None:
@@ -147,7 +147,7 @@ def record_accepted(home: PipelineHome, version: str, accepted: Acceptance) -> N
         accepted: the acceptance.
     """
     key = f"v{split_version(version)[1]}{_ACCEPTED}{to_ms(accepted.at):013d}.json"
-    put_record_if_absent(_place(home), key, {"format": FORMAT, **accepted.plain()})
+    RecordStore(_place(home)).put_if_absent(key, {"format": FORMAT, **accepted.plain()})
 
 
 def next_name(home: PipelineHome) -> str:
@@ -178,10 +178,10 @@ def next_number(versions: list[Version]) -> int:
 
 
 def _read(home: PipelineHome, number: int) -> Version | None:
-    data = _require_format(home, read_record(_place(home), f"v{number}.json"), number)
+    data = _require_format(home, RecordStore(_place(home)).read(f"v{number}.json"), number)
     if data is None:
         return None
-    dropped = _require_format(home, read_record(_place(home), f"v{number}{_DROPPED}"), number)
+    dropped = _require_format(home, RecordStore(_place(home)).read(f"v{number}{_DROPPED}"), number)
     dropped_at = None if dropped is None else parse_iso(dropped["dropped_at"])
     values = {**data, "changed": tuple(data["changed"]), "noted_at": parse_iso(data["noted_at"])}
     return Version(**values, dropped_at=dropped_at)
@@ -190,7 +190,7 @@ def _read(home: PipelineHome, number: int) -> Version | None:
 def _read_accepted(home: PipelineHome, number: int, keys: list[str]) -> Acceptance | None:
     """Return the newest acceptance of a version, or None."""
     own = sorted(key for key in keys if key.startswith(f"v{number}{_ACCEPTED}"))
-    data = _require_format(home, read_record(_place(home), own[-1]), number) if own else None
+    data = _require_format(home, RecordStore(_place(home)).read(own[-1]), number) if own else None
     return None if data is None else Acceptance.from_plain(data)
 
 
@@ -199,7 +199,7 @@ def _place(home: PipelineHome) -> Place:
 
 
 def _keys(home: PipelineHome) -> list[str]:
-    return [key for key in list_keys(_place(home)) if key.startswith("v")]
+    return [key for key in RecordStore(_place(home)).list() if key.startswith("v")]
 
 
 def _require_format(home: PipelineHome, data: dict[str, Any] | None, number: int) -> dict[str, Any] | None:

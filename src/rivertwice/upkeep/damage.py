@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from rivertwice.storage.delta_log import TornEntry
+from rivertwice.storage import TornEntry
 from rivertwice.timeline.intact import CHANGELOG, DEAD, LATE
 from rivertwice.timeline.ledger import LedgerRow
 

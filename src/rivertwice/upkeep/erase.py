@@ -60,9 +60,7 @@ from rivertwice.savepoint.plan import (
 )
 from rivertwice.savepoint.prune import held_savepoints, protected_savepoints, remove_savepoints
 from rivertwice.savepoint.take import beginning_of
-from rivertwice.storage import delta
-from rivertwice.storage.leases import StillHeld
-from rivertwice.storage.table_upkeep import purge
+from rivertwice.storage import StillHeld, Table, TableCare
 from rivertwice.stream.lease import at_rest, lease_owner
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import head_definition, path_ledger
@@ -414,7 +412,7 @@ def plan_erasure(settings: Settings, asked: Erasure, value: Value) -> ErasurePla
         refusals += find_refusals(reader, places)
         savepoints[name] = [savepoint.id for savepoint in select_tainted(reader, places)]
         for table, path in own_tables(settings.pipeline(name), definition).items():
-            held = delta.read(path)
+            held = Table(path).read()
             if held is None:
                 continue
             new, changed = redactor.table(held, prose=PROSE.get(table, ()))
@@ -477,7 +475,7 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
             lock = stack.enter_context(archive_lock(settings, topic, patience_s=_OTHER_HOST_S))
             extend_archive(None, settings, topic, chunk_records=20_000, progress=progress, held=lock)
             checks.append(lock)
-            table = delta.open_table(settings.archive(topic))
+            table = Table(settings.archive(topic)).open()
             if table is not None:  # damaged data must not be written again as if it were right
                 require_sound(settings, topic, table)
         plan = plan_erasure(settings, asked, value)  # step 3
@@ -568,7 +566,7 @@ def _rewrite_all(
             remove_left_checkpoints(home)
     for path in _all_tables(settings, definitions, topics):  # step 7
         check()
-        purge(path)
+        TableCare(path).purge()
     for name in definitions:
         forget_seals(settings.pipeline(name))  # a reconcile that began meanwhile may have read rows of before and after
 

@@ -21,7 +21,7 @@ from rivertwice.definition.definition import Definition, Source
 from rivertwice.definition.protobuf_swap import ProtoRecords
 from rivertwice.definition.schema_swap import AvroRecords, Records
 from rivertwice.definition.source import parts_of
-from rivertwice.storage.places import delete_record, list_records, put_record_if_absent, read_record
+from rivertwice.storage import RecordStore
 from rivertwice.upkeep.redact import Redactor, Value
 
 FORMAT = 1
@@ -91,37 +91,37 @@ def register(settings: Settings) -> Place:
 def record_request(settings: Settings, asked: Erasure, value: Value) -> None:
     """Record the request before anything is changed; the value is written first, so that no request exists without it."""
     place = register(settings)
-    put_record_if_absent(place, f"{asked.id}/{SUBJECT}", {"format": FORMAT, "value": value})
-    put_record_if_absent(
-        place, f"{asked.id}/{REQUEST}", {"format": FORMAT, **asdict(asked), "asked_at": to_iso(asked.asked_at)}
+    RecordStore(place).put_if_absent(f"{asked.id}/{SUBJECT}", {"format": FORMAT, "value": value})
+    RecordStore(place).put_if_absent(
+        f"{asked.id}/{REQUEST}", {"format": FORMAT, **asdict(asked), "asked_at": to_iso(asked.asked_at)}
     )
 
 
 def keep_plan(settings: Settings, erasure_id: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
     """Record the plan from before the first change, and return the plan of the first try."""
     place = register(settings)
-    put_record_if_absent(place, f"{erasure_id}/{PLAN}", {"format": FORMAT, **plan})
-    return read_record(place, f"{erasure_id}/{PLAN}") or plan
+    RecordStore(place).put_if_absent(f"{erasure_id}/{PLAN}", {"format": FORMAT, **plan})
+    return RecordStore(place).read(f"{erasure_id}/{PLAN}") or plan
 
 
 def record_done(settings: Settings, erasure_id: str, outcome: Mapping[str, Any], now: datetime) -> None:
     """Record what was done, then forget the value; after a crash between the two the next call forgets it."""
     place = register(settings)
-    put_record_if_absent(place, f"{erasure_id}/{DONE}", {"format": FORMAT, "done_at": to_iso(now), **outcome})
-    delete_record(place, f"{erasure_id}/{SUBJECT}")
+    RecordStore(place).put_if_absent(f"{erasure_id}/{DONE}", {"format": FORMAT, "done_at": to_iso(now), **outcome})
+    RecordStore(place).delete(f"{erasure_id}/{SUBJECT}")
 
 
 def read_erasures(settings: Settings) -> list[tuple[Erasure, Mapping[str, Any] | None]]:
     """Return every request with its outcome (None if it is not done yet), oldest first."""
-    erasures = [load_erasure(settings, name) for name in list_records(register(settings), REQUEST)]
+    erasures = [load_erasure(settings, name) for name in RecordStore(register(settings)).folders_with(REQUEST)]
     return sorted(erasures, key=lambda erasure: (erasure[0].asked_at, erasure[0].id))
 
 
 def erased_topics(settings: Settings) -> dict[str, list[str]]:
     """Return topic to the erasures that replaced records of its archive, or may have begun to."""
     place, erasures = register(settings), dict[str, list[str]]()
-    for name in list_records(place, REQUEST):
-        plan = read_record(place, f"{name}/{PLAN}") or {}
+    for name in RecordStore(place).folders_with(REQUEST):
+        plan = RecordStore(place).read(f"{name}/{PLAN}") or {}
         for topic, count in plan.get("records", {}).items():
             if count:
                 erasures.setdefault(topic, []).append(name)
@@ -135,15 +135,15 @@ def load_erasure(settings: Settings, erasure_id: str) -> tuple[Erasure, Mapping[
         RequestError: there is none, or it has another format.
     """
     place = register(settings)
-    data = read_record(place, f"{erasure_id}/{REQUEST}") if _ID.match(erasure_id) else None
+    data = RecordStore(place).read(f"{erasure_id}/{REQUEST}") if _ID.match(erasure_id) else None
     if data is None or data.pop("format") != FORMAT:
-        known = ", ".join(list_records(place, REQUEST)) or "none"
+        known = ", ".join(RecordStore(place).folders_with(REQUEST)) or "none"
         message = f"no erasure {erasure_id[:40]!r} of format {FORMAT}; there are: {known}"
         raise RequestError(message)
-    return Erasure(**{**data, "asked_at": parse_iso(data["asked_at"])}), read_record(place, f"{erasure_id}/{DONE}")
+    return Erasure(**{**data, "asked_at": parse_iso(data["asked_at"])}), RecordStore(place).read(f"{erasure_id}/{DONE}")
 
 
 def read_value(settings: Settings, erasure_id: str) -> Value | None:
     """Return the value of an erasure that is not done; None once it is done."""
-    data = read_record(register(settings), f"{erasure_id}/{SUBJECT}")
+    data = RecordStore(register(settings)).read(f"{erasure_id}/{SUBJECT}")
     return None if data is None else data["value"]

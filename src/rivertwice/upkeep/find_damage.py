@@ -24,10 +24,7 @@ from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome, Place, is_s3
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.definition.bundle import load_bundle_definition
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import broken_files, rows_by
-from rivertwice.storage.delta_log import TornEntry, are_checkpoints, find_torn
-from rivertwice.storage.delta_mend import copy_as_mended, read_files, unnamed_files
+from rivertwice.storage import Table, TableCare, TornEntry
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import CommittedBatches
 from rivertwice.timeline.digest import digest_rows
@@ -80,15 +77,19 @@ def as_mended(home: PipelineHome, now: datetime) -> Iterator[tuple[PipelineHome,
             assert isinstance(table, Path), "tables on S3 have no folder"
             view = shared / "tables" / name
             view.parent.mkdir(parents=True, exist_ok=True)
-            entries = find_torn(table, decode=True)
+            entries = TableCare(table).find_torn(decode=True)
             if entries:
                 torn[name] = entries
-            if not entries and not (files := broken_files(table)):
+            if not entries and not (files := Table(table).broken_files()):
                 if table.exists():
                     view.symlink_to(table)
                 continue
-            copy_as_mended(table, entries, [], view, now)
-            files = [(table / path.relative_to(view), how) for path, how in broken_files(view)] if entries else files
+            TableCare(table).copy_as_mended(entries, [], view, now)
+            files = (
+                [(table / path.relative_to(view), how) for path, how in Table(view).broken_files()]
+                if entries
+                else files
+            )
             if files:
                 broken[name] = [(str(path), how) for path, how in files]
                 _again(table, entries, [path for path, _ in files], view, now)
@@ -101,7 +102,7 @@ def as_mended(home: PipelineHome, now: datetime) -> Iterator[tuple[PipelineHome,
 
 def _again(table: Path, torn: Sequence[TornEntry], broken: Sequence[Path], view: Path, now: datetime) -> None:
     shutil.rmtree(view)
-    copy_as_mended(table, torn, broken, view, now)
+    TableCare(table).copy_as_mended(torn, broken, view, now)
 
 
 def find_damage(home: PipelineHome, now: datetime) -> Findings:
@@ -111,7 +112,7 @@ def find_damage(home: PipelineHome, now: datetime) -> Findings:
     deleted or replaced.
     """
     if is_s3(home.tables.root):
-        found = {name: find_torn(table, decode=True) for name, table in all_tables(home).items()}
+        found = {name: TableCare(table).find_torn(decode=True) for name, table in all_tables(home).items()}
         torn = {name: entries for name, entries in found.items() if entries}
         return Findings(torn, damages=_describe_logs(home.root.name, torn, {}, on_s3=True))
     return _find_in_folders(home, now)
@@ -134,7 +135,7 @@ def require_damage_on_s3(home: PipelineHome, findings: Findings) -> None:
 
 def _find_in_folders(home: PipelineHome, now: datetime) -> Findings:
     with as_mended(home, now) as (view, torn, broken):
-        lacking = {name for name, entries in torn.items() if not are_checkpoints(entries)}
+        lacking = {name for name, entries in torn.items() if not all(entry.is_checkpoint for entry in entries)}
         adopted = find_adopted(home, view, lacking)
         in_files = from_table(adopted[LEDGER]) if LEDGER in adopted else []
         known = {(row.timeline, row.batch) for row in [*_table_rows(view), *in_files]}
@@ -166,7 +167,7 @@ def _find_lost_corrections(home: PipelineHome, view: PipelineHome) -> list[Damag
     if head is None:
         return []
     serving = select_serving(publications_of(entries), path_semantics(home, path_of(home, head)))
-    held = {str(name): count for (name,), count in rows_by(view.tables.corrections, ("_backfill",)).items()}
+    held = {str(name): count for (name,), count in Table(view.tables.corrections).rows_by(("_backfill",)).items()}
     counted = [(each, held.get(each.backfill, 0), _computed_rows(home, each)) for each in reversed(serving)]
     stored = list_backfills(home)
     return [
@@ -187,14 +188,14 @@ def _computed_rows(home: PipelineHome, publication: Publication) -> int:
 
 
 def _table_rows(view: PipelineHome) -> list[LedgerRow]:
-    table = delta.read(view.tables.ledger)
+    table = Table(view.tables.ledger).read()
     return [] if table is None else from_table(table)
 
 
 def _with_commits(view: PipelineHome, found: list[LedgerRow]) -> list[LedgerRow]:
     rows = list({(row.timeline, row.batch): row for row in found}.values())
     known = {(row.timeline, row.batch) for row in rows}
-    carried = [LedgerRow.from_json(data) for _, data in delta.commits(view.tables.changelog, METADATA_KEY)]
+    carried = [LedgerRow.from_json(data) for _, data in Table(view.tables.changelog).commits(METADATA_KEY)]
     return rows + [row for row in carried if (row.timeline, row.batch) not in known]
 
 
@@ -203,8 +204,8 @@ def _lost(home: PipelineHome, view: PipelineHome, rows: Sequence[tuple[LedgerRow
     if not rows:
         return lost
     digests = _digests(view, [row for row, _ in rows])
-    applied = delta.applied_version(view.tables.changelog, app_of(rows[0][0].pipeline, rows[0][0].timeline))
-    counts = {name: rows_by(getattr(view.tables, name), ("_timeline", "_batch")) for name in (DEAD, LATE)}
+    applied = Table(view.tables.changelog).applied_version(app_of(rows[0][0].pipeline, rows[0][0].timeline))
+    counts = {name: Table(getattr(view.tables, name)).rows_by(("_timeline", "_batch")) for name in (DEAD, LATE)}
     for row, late_ms in rows:
         for table, expected in expected_rows(row).items():
             stamp = (row.timeline, row.batch)
@@ -223,7 +224,7 @@ def _lost(home: PipelineHome, view: PipelineHome, rows: Sequence[tuple[LedgerRow
 
 def _digests(view: PipelineHome, rows: Sequence[LedgerRow]) -> dict[tuple[str, int], tuple[int, bool]]:
     """Return the number of rows of each batch in the changelog, and whether their digest is the ledger's."""
-    table = delta.read(view.tables.changelog)
+    table = Table(view.tables.changelog).read()
     if table is None or not rows:
         return {}
     by_batch = {}
@@ -243,7 +244,7 @@ def _unnamed_rows(
 ) -> pa.Table | None:
     """Return the rows of data files that no readable commit names."""
     place, mended = getattr(home.tables, table), getattr(view.tables, table)
-    return read_files(place, unnamed_files(place, mended), columns)
+    return TableCare(place).unnamed_rows(mended, columns)
 
 
 def _own_rows(
@@ -251,9 +252,9 @@ def _own_rows(
 ) -> pa.Table | None:
     """Return a batch's rows from files that no commit names, if they are what was committed; an empty table for no rows."""
     if lost_batch.expected == 0 and lost_batch.table == CHANGELOG:
-        opened = delta.open_table(view.tables.changelog)
+        opened = Table(view.tables.changelog).open()
         columns = load_bundle_definition(home.bundles, lost_batch.row.bundle).result_columns
-        return None if opened is None else pa.schema(opened.schema().to_arrow()).empty_table().select(columns)
+        return None if opened is None else opened.schema.empty_table().select(columns)
     if unnamed_rows is None:
         return None
     batch_rows = unnamed_rows.filter(
@@ -300,7 +301,7 @@ def find_adopted(home: PipelineHome, view: PipelineHome, torn: Collection[str]) 
             adopted[LEDGER] = copies.take(list(first.values()))
     for name in {*torn} & {"sequence", "amendments"}:
         place, mended = getattr(home.tables, name), getattr(view.tables, name)
-        unnamed_rows, present = read_files(place, unnamed_files(place, mended), ("seq",)), delta.read(mended)
+        unnamed_rows, present = TableCare(place).unnamed_rows(mended, ("seq",)), Table(mended).read()
         present_numbers = set() if present is None else set(present["seq"].to_pylist())
         rows = (
             None
@@ -398,7 +399,7 @@ def _describe_logs(
 
 
 def _checkpoint_cure(entries: Sequence[TornEntry]) -> str:
-    if are_checkpoints(entries):
+    if all(entry.is_checkpoint for entry in entries):
         return "set aside; its commits are read from their own entries and an older checkpoint, so nothing is lost"
     return "set aside; the entries that no other file has are named here too"
 

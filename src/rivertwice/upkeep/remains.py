@@ -30,7 +30,7 @@ from rivertwice.deliver.aside import AsideStore, rename_asked, sinks_with_aside
 from rivertwice.deliver.note import only_deliverer
 from rivertwice.deliver.refusals import AsideEntry
 from rivertwice.savepoint.catalogue import Savepoint, list_savepoints
-from rivertwice.storage.blobs import files_below
+from rivertwice.storage import files_below
 from rivertwice.upkeep.redact import Redactor, Value, spellings
 
 _MASK = b"erased-"
@@ -101,7 +101,7 @@ def _on_s3(tables: Sequence[Place]) -> list[str]:
     buckets = sorted({f"s3://{urlsplit(str(table)).netloc}" for table in tables if is_s3(table)})
     if not buckets:
         return []
-    from rivertwice.storage.s3 import explain_kept_versions  # boto3 takes half a second to load
+    from rivertwice.storage import explain_kept_versions
 
     remains = []
     for bucket in buckets:

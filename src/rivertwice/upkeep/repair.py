@@ -36,11 +36,7 @@ from rivertwice.savepoint.operations.record import only_operation
 from rivertwice.savepoint.plan import is_on_path, load_state_definition, require_recorded
 from rivertwice.savepoint.replay import replay_recorded
 from rivertwice.savepoint.take import beginning_of, make_empty_checkpoint
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import rows_by
-from rivertwice.storage.delta_log import are_checkpoints
-from rivertwice.storage.delta_mend import delete_rows, describe_mended, drop_files, mend_log
-from rivertwice.storage.local import put_json_if_absent
+from rivertwice.storage import Table, TableCare, put_json_if_absent
 from rivertwice.stream.lease import marker_of
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.intact import CHANGELOG, CORRECTIONS, DEAD, LEDGER, forget_cursor
@@ -324,14 +320,13 @@ def _mend(
     # A torn commit of corrections has nothing that a backfill cannot compute again, so its log is mended in any case.
     hopeless = {damage.table for damage in findings.damages if not damage.curable} - {CORRECTIONS, *accept_loss}
     for name, entries in findings.torn.items():
-        if name in hopeless and not are_checkpoints(entries):
+        if name in hopeless and not all(entry.is_checkpoint for entry in entries):
             continue
-        mend_log(tables[name], entries, aside / name, now)
-        done.append(f"{name}: {describe_mended(entries)}")
+        mended = TableCare(tables[name]).mend_log(entries, aside / name, now)
+        done.append(f"{name}: {mended}")
         if name in findings.adopted:
             rows = findings.adopted[name]
-            delta.append(
-                tables[name],
+            Table(tables[name]).append(
                 rows,
                 transactions=None if name == LEDGER else _numbered(home, name, rows),
                 metadata={REPAIRED: {"rows": rows.num_rows}},
@@ -340,7 +335,7 @@ def _mend(
     for name, files in findings.broken.items():
         place = tables[name]
         assert isinstance(place, Path), "data files on S3 are not checked"
-        dropped = drop_files(place, [Path(path) for path, _ in files], aside / name)
+        dropped = TableCare(place).drop_files([Path(path) for path, _ in files], aside / name)
         done.append(f"{name}: {dropped} data files taken out")
     return done
 
@@ -352,7 +347,7 @@ def _numbered(home: PipelineHome, name: str, rows: pa.Table) -> dict[str, int] |
 
     app = app_of_amendments(home) if name == "amendments" else app_of_sequence(home)
     newest = max(rows["seq"].to_pylist())
-    return {app: newest} if (delta.applied_version(getattr(home.tables, name), app) or 0) < newest else None
+    return {app: newest} if (Table(getattr(home.tables, name)).applied_version(app) or 0) < newest else None
 
 
 def _write(home: PipelineHome, lost_batch: LostRows) -> str:
@@ -361,8 +356,8 @@ def _write(home: PipelineHome, lost_batch: LostRows) -> str:
     row, place = lost_batch.row, getattr(home.tables, lost_batch.table)
     app = app_of(row.pipeline, row.timeline)
     stamp = (row.timeline, row.batch)
-    if rows_by(place, ("_timeline", "_batch"), above=("_batch", row.batch - 1)).get(stamp, 0):
-        delete_rows(place, row.timeline, row.batch)
+    if Table(place).rows_by(("_timeline", "_batch"), above=("_batch", row.batch - 1)).get(stamp, 0):
+        TableCare(place).delete_batch(row.timeline, row.batch)
     if lost_batch.table == CHANGELOG:
         from rivertwice.definition.bundle import load_bundle_definition
         from rivertwice.stream.result_rows import changelog_rows
@@ -375,8 +370,8 @@ def _write(home: PipelineHome, lost_batch: LostRows) -> str:
         kind = "dead" if lost_batch.table == DEAD else "late"
         app = f"{app}/{kind}"
         rows, key, note = lost_batch.rows, kind, {"app": app, "batch": row.batch, "ranges": encode_ranges(row.parts())}
-    applied = delta.applied_version(place, app)
+    applied = Table(place).applied_version(app)
     transactions = {app: row.batch} if applied is None or applied < row.batch else None
     partition_by = ["_day"] if lost_batch.table == CHANGELOG else []
-    delta.append(place, rows, transactions=transactions, metadata={key: note}, partition_by=partition_by)
+    Table(place, partition_by=partition_by).append(rows, transactions=transactions, metadata={key: note})
     return f"{lost_batch.table}: {rows.num_rows} rows of batch {row.batch} of {row.timeline} written again"

@@ -33,10 +33,7 @@ from rivertwice.log.archive_table import (
     read_sums,
     turn_name,
 )
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import live_sizes
-from rivertwice.storage.delta_log import TornEntry, find_torn
-from rivertwice.storage.delta_mend import copy_as_mended, describe_mended, drop_files, mend_log
+from rivertwice.storage import Table, TableCare, TornEntry
 from rivertwice.timeline.lineage import head_definition, load_timeline
 from rivertwice.timeline.sequence import head
 from rivertwice.upkeep.damage import Damage
@@ -137,19 +134,19 @@ def _look(settings: Settings, topic: str, topic_id: str, now: datetime, erased: 
     place = settings.archive(topic)
     if not isinstance(place, Path) or not place.exists():
         return None
-    torn = find_torn(place, decode=True)
+    torn = TableCare(place).find_torn(decode=True)
     with tempfile.TemporaryDirectory(prefix="rivertwice-repair-") as folder:
         view = place
         if torn:
             view = Path(folder) / place.name
-            copy_as_mended(place, torn, [], view, now)
-        table = delta.open_table(view)
+            TableCare(place).copy_as_mended(torn, [], view, now)
+        table = Table(view).open()
         if table is None:
             return None
-        broken = find_broken(place, live_sizes(table), _sums(settings, topic))
+        broken = find_broken(place, table.sizes(), _sums(settings, topic))
         bad = {file.path for file in broken}
-        sound_runs = held_runs((place / name for name in live_sizes(table) if place / name not in bad), topic_id)
-        bounds = _bounds(place, pa.table(table.get_add_actions(flatten=True)).to_pylist())
+        sound_runs = held_runs((place / name for name in table.sizes() if place / name not in bad), topic_id)
+        bounds = _bounds(place, table.actions().to_pylist())
         segments = read_archived(table, topic_id).segments
     wanted = {
         p: merge(segment[p] for segment in segments if p in segment)
@@ -291,16 +288,15 @@ def _repair(
     done = []
     check()
     if damage.torn:
-        mend_log(place, damage.torn, aside, now)
-        done.append(f"archive of {damage.topic}: {describe_mended(damage.torn)}")
+        done.append(f"archive of {damage.topic}: {TableCare(place).mend_log(damage.torn, aside, now)}")
     origin = Origin(kafka.cluster_id(settings), damage.topic_id, damage.topic) if damage.wanted else None
     if origin is not None:  # Kafka's records would be written where the archive had others
-        now_archived = read_archived(delta.open_table(place), damage.topic_id)
+        now_archived = read_archived(Table(place).open(), damage.topic_id)
         require_followed(observe_archive_forks(settings, origin, now_archived))
     if damage.dropped:
         kept_paths = [file.path for file, _ in damage.broken if file.path not in damage.dropped]
         done.append(
-            f"archive of {damage.topic}: {drop_files(place, damage.dropped, aside, kept_paths)} data files taken out"
+            f"archive of {damage.topic}: {TableCare(place).drop_files(damage.dropped, aside, kept_paths)} data files taken out"
         )
     count = 0
     for ranges in passes(damage.wanted):
@@ -308,10 +304,10 @@ def _repair(
             assert origin is not None, "there are wanted records"
             rows = collect_chunk(None, settings, origin, chunk)
             check()
-            turn = read_archived(delta.open_table(place), damage.topic_id).turn
+            turn = read_archived(Table(place).open(), damage.topic_id).turn
             metadata = {"archive": {"topic_id": damage.topic_id, "records": rows.num_rows, "repaired": True}}
             transactions = {turn_name(damage.topic_id): turn + 1}
-            delta.append(place, rows, transactions=transactions, metadata=metadata, partition_by=PARTITION_BY)
+            Table(place, partition_by=PARTITION_BY).append(rows, transactions=transactions, metadata=metadata)
             count += rows.num_rows
     note_sums(settings, damage.topic)
     if count:

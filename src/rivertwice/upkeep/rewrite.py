@@ -21,8 +21,7 @@ from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import Part
 from rivertwice.log.marks import marks_from_plain, marks_to_plain
-from rivertwice.storage import delta
-from rivertwice.storage.leases import StillHeld
+from rivertwice.storage import StillHeld, Table, Where
 from rivertwice.timeline.digest import digest_rows
 from rivertwice.timeline.ledger import LedgerRow, heal_ledger, read_ledger, to_table
 from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp, provisional_stamp, served_stamp
@@ -41,9 +40,9 @@ def own_tables(home: PipelineHome, definition: Definition) -> dict[str, Place]:
 
 def archived_by_day(settings: Settings, topic: str) -> Iterator[tuple[str, pa.Table]]:
     """Yield each day of a topic's archive with its records; one day is in memory at a time."""
-    days = delta.read(settings.archive(topic), columns=["day"])
+    days = Table(settings.archive(topic)).read(columns=["day"])
     for day in [] if days is None else sorted(set(days["day"].to_pylist())):
-        rows = delta.read(settings.archive(topic), only=("day", day))
+        rows = Table(settings.archive(topic)).read(matching=Where("day").equals(day))
         assert rows is not None, "its days were read"
         yield day, rows
 
@@ -51,9 +50,9 @@ def archived_by_day(settings: Settings, topic: str) -> Iterator[tuple[str, pa.Ta
 def rewrite_archive(settings: Settings, topic: str, redactor: Redactor, progress: Progress, check: StillHeld) -> None:
     """Rewrite the archive of a topic, a day at a time; the caller holds its lock, and `check` is called before each write."""
     path = settings.archive(topic)
-    days = delta.read(path, columns=["day"])
+    days = Table(path).read(columns=["day"])
     for day in [] if days is None else sorted(set(days["day"].to_pylist())):
-        rewritten = _rewrite(path, partial(_replaced, redactor), check, only=("day", day))
+        rewritten = _rewrite(path, partial(_replaced, redactor), check, where=Where("day").equals(day))
         if rewritten.changed:
             progress(f"archive of {topic}, {day}: {rewritten.changed} of {rewritten.rows.num_rows} records rewritten")
 
@@ -114,7 +113,7 @@ def rewrite_tables(
         return new, len(changed)
 
     for name, path in own_tables(home, definition).items():
-        if name == "ledger" or delta.open_table(path) is None:
+        if name == "ledger" or Table(path).open() is None:
             continue
         rewritten = _rewrite(
             path,
@@ -146,7 +145,7 @@ def _rewrite(
     change: Callable[[pa.Table], tuple[pa.Table, int]],
     check: StillHeld,
     *,
-    only: tuple[str, str] | None = None,
+    where: str | None = None,
     stamp: Callable[[], ServedStamp | None] | None = None,
 ) -> _Rewritten:
     """Read and replace on one handle; begin again with a new read if another writer commits in between.
@@ -155,7 +154,7 @@ def _rewrite(
         path: a table that exists.
         change: returns the new rows, and how many changed; with 0, nothing is written.
         check: called right before the write.
-        only: (partition column, value) of the rows.
+        where: the condition of the rows; None: all.
         stamp: returns what the table shows, which is stored with the commit.
 
     Raises:
@@ -163,16 +162,16 @@ def _rewrite(
     """
 
     def read_and_replace() -> _Rewritten:
-        table = delta.open_table(path)
-        rows = delta.read(path, only=only, at=table)
-        assert rows is not None, "the table is there"
+        table = Table(path).open()
+        assert table is not None, "the table is there"
+        rows = table.read(matching=where)
         new, changed = change(rows)
         if not changed:
             return _Rewritten(rows, 0)
         shown = None if stamp is None else stamp()
         check()
         metadata = None if shown is None else {METADATA_KEY: vars(shown)}
-        delta.replace_rows(path, new, only=only, metadata=metadata, at=table)
+        Table(path).replace_rows(new, where=where, metadata=metadata, at=table)
         return _Rewritten(new, changed)
 
     return retry(LostRaceError, tries=_RACES)(read_and_replace)

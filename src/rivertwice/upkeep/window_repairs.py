@@ -27,7 +27,7 @@ from rivertwice.core.text import counted
 from rivertwice.definition.model import AUTOMATIC, OFF, RepairPolicy
 from rivertwice.reconcile.model import SERVED
 from rivertwice.reconcile.results import newest_reconcile
-from rivertwice.storage.local import read_json, replace_json
+from rivertwice.storage import read_json, replace_json
 from rivertwice.timeline.judgements import rows_of, verdicts_of
 from rivertwice.timeline.verdicts import DEFECT, LATE
 

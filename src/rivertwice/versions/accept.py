@@ -20,7 +20,7 @@ from rivertwice.core.text import counted
 from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import StoredOffsets
 from rivertwice.reconcile.results import newest_reconcile
-from rivertwice.storage.delta_counts import extent_of
+from rivertwice.storage import Table
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.lineage import head_path
@@ -202,7 +202,7 @@ def measure(version: str, table: Place, definition: Definition) -> Extent:
         table: its served table.
         definition: that made the rows.
     """
-    found = extent_of(table, definition.window.start_column, definition.window.end_column)
+    found = Table(table).extent(definition.window.start_column, definition.window.end_column)
     start, end = (None if each is None else to_iso(each) for each in (found.first, found.last))
     return Extent(version, found.rows, found.starts, start, end)
 
@@ -212,8 +212,8 @@ def _left_out(new: PipelineHome, old: PipelineHome, definition: Definition) -> t
     load = read_load(new)
     if load is None:
         return ()
-    found = extent_of(
-        old.public_served, definition.window.start_column, definition.window.start_column, before_ms=load.since_ms
+    found = Table(old.public_served).extent(
+        definition.window.start_column, definition.window.start_column, before_ms=load.since_ms
     )
     if found.first is None:
         return ()

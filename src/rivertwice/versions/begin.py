@@ -32,7 +32,7 @@ from rivertwice.definition.bundle import (
 from rivertwice.definition.fingerprint import ChangedComponent, compare_fingerprints
 from rivertwice.definition.upgrade import NEVER, Way, decide_way, explain_never
 from rivertwice.deliver.note import noted_sinks
-from rivertwice.storage.places import remove_place
+from rivertwice.storage import RecordStore
 from rivertwice.stream.lease import lease_owner, lock_file
 from rivertwice.timeline.lineage import load_timeline
 from rivertwice.timeline.sequence import head
@@ -210,7 +210,7 @@ def drop_version(settings: Settings, name: str, *, by: str, now: datetime) -> Ve
             record_dropped(home, version, by, now)
             own.intent.unlink(missing_ok=True)
             for place in (own.root, own.place):
-                remove_place(place)
+                RecordStore(place).remove_all()
         shutil.rmtree(settings.frozen_definitions / name, ignore_errors=True)
         if not needs_frozen(read_versions(home)):
             shutil.rmtree(settings.frozen_definitions / base_of(name), ignore_errors=True)

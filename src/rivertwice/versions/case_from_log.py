@@ -34,7 +34,7 @@ from rivertwice.engine.jvm import Spark
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Part
 from rivertwice.log.records import read_ranges
-from rivertwice.storage.local import replace_bytes
+from rivertwice.storage import replace_bytes
 from rivertwice.timeline.lineage import load_timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.versions.try_model import find_refusal

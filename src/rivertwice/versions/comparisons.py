@@ -17,7 +17,7 @@ from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome, Place, below, require_name
 from rivertwice.core.instants import iso_of_ms, parse_iso, to_iso, to_ms
 from rivertwice.core.settings import Settings
-from rivertwice.storage.places import delete_record, list_keys, put_record_if_absent, read_record
+from rivertwice.storage import RecordStore
 from rivertwice.timeline.served_stamp import follow_stamp
 from rivertwice.versions.changes import read_changes
 from rivertwice.versions.model import Parity, Proof
@@ -104,9 +104,9 @@ def store_comparison(home: PipelineHome, parity: Parity, run: str, *, by: str, n
     if not stored.different:
         del record["different"]  # as earlier releases, which read no such field
     key = f"{to_ms(now):013d}-{require_name(run, 'comparison')}.json"
-    put_record_if_absent(_place(home), key, record)
-    for old in list_keys(_place(home))[:-KEPT]:
-        delete_record(_place(home), old)
+    RecordStore(_place(home)).put_if_absent(key, record)
+    for old in RecordStore(_place(home)).list()[:-KEPT]:
+        RecordStore(_place(home)).delete(old)
     return find_comparison(home, run) or stored
 
 
@@ -147,20 +147,20 @@ def stored_form(parity: Parity, run: str, by: str, now: datetime) -> StoredCompa
 
 def find_comparison(home: PipelineHome, run: str) -> StoredComparison | None:
     """Return the comparison of a name, or None."""
-    keys = [key for key in list_keys(_place(home)) if _run_of(key) == run]
+    keys = [key for key in RecordStore(_place(home)).list() if _run_of(key) == run]
     return _read(home, keys[0]) if keys else None
 
 
 def newest_comparison(home: PipelineHome, *, prefix: str = "") -> StoredComparison | None:
     """Return the newest comparison of a version whose name begins so, or None."""
-    keys = [key for key in list_keys(_place(home)) if _run_of(key).startswith(prefix)]
+    keys = [key for key in RecordStore(_place(home)).list() if _run_of(key).startswith(prefix)]
     return _read(home, keys[-1]) if keys else None
 
 
 def forget_comparisons(home: PipelineHome) -> None:
     """Remove all comparisons of a version: their examples have values of rows."""
-    for key in list_keys(_place(home)):
-        delete_record(_place(home), key)
+    for key in RecordStore(_place(home)).list():
+        RecordStore(_place(home)).delete(key)
 
 
 def require_valid(settings: Settings, stored: StoredComparison) -> None:
@@ -220,7 +220,7 @@ def _read(home: PipelineHome, key: str) -> StoredComparison | None:
     Raises:
         RequestError: its format is not known.
     """
-    data = read_record(_place(home), key)
+    data = RecordStore(_place(home)).read(key)
     if data is None:
         return None
     if data.pop("format", None) != FORMAT:

@@ -39,8 +39,7 @@ from rivertwice.definition.upgrade import ACCEPTED, Way, decide_way, explain_acc
 from rivertwice.engine.compile import result_schema
 from rivertwice.engine.jvm import Spark
 from rivertwice.engine.views import offset_of, partition_of
-from rivertwice.storage.delta import open_table
-from rivertwice.storage.spark_scan import read_files
+from rivertwice.storage import Table, TableFiles
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.lineage import load_timeline
 from rivertwice.timeline.sequence import head
@@ -256,10 +255,10 @@ def _served(spark: SparkSession, settings: Settings, home: PipelineHome) -> _Sid
     assert name is not None, "it is proved, so it ran"
     bundle = load_bundle(home.bundles, load_timeline(home, name).bundle)
     schema = StructType(list(result_schema(spark, bundle.definition).fields))
-    table = open_table(home.tables.served)
+    table = Table(home.tables.served).open()
     if table is None:
         return _Side(home, bundle, spark.createDataFrame([], schema))
-    return _Side(home, bundle, read_files(spark, home.tables.served, table, schema, settings.home / "cache"))
+    return _Side(home, bundle, TableFiles(table).frame(spark, schema, settings.home / "cache"))
 
 
 def _schema_change(old: _Side, new: _Side) -> SchemaChange:

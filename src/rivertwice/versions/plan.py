@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from rivertwice.definition.bundle import rename
 from rivertwice.definition.fingerprint import ChangedComponent
 from rivertwice.engine.jvm import Spark
 from rivertwice.retention.view import view_retention
-from rivertwice.storage.places import free_bytes
 from rivertwice.timeline.lineage import head_path, load_timeline
 from rivertwice.versions.begin import VersionRequest, find_wanted
 from rivertwice.versions.changes import changes_path
@@ -91,7 +91,7 @@ def plan_version(settings: Settings, pipeline: str, spark: Spark, *, recompute: 
         stream_load=stream_load,
         look_s=round(time.monotonic() - began, 1),
         archive_left=_archive_left(settings, pipeline),
-        free_bytes=free_bytes(settings.home),
+        free_bytes=shutil.disk_usage(settings.home).free,
         change_file=str(changes_path(settings, new.name)),
         begun=wanted.begun is not None,
         different=wanted.way.reasons,

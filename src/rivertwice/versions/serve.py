@@ -25,8 +25,7 @@ from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
 from rivertwice.definition.upgrade import NEVER, decide_way, explain_never
-from rivertwice.storage import delta
-from rivertwice.storage.places import remove_place
+from rivertwice.storage import RecordStore, Table
 from rivertwice.timeline.lineage import head_definition
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence
 from rivertwice.timeline.served import rebuild_served, serving_lock
@@ -90,15 +89,15 @@ def serve_version(
         definition = definition_of(home)
         before = follow_stamp(home)
         if before == name:
-            remove_place(home.own_served)
+            RecordStore(home.own_served).remove_all()
             return Switched(name, before, 0, changed=False, not_counted=0)
         old = settings.pipeline(before)
         rebuild_served(home, definition)  # step 1
         for each in sorted({home.root, old.root}):
             locks.enter_context(serving_lock(each))
-        public = delta.open_table(home.public_served)
+        public = Table(home.public_served).open()
         require_unmoved(before, follow_stamp(home))
-        rows = delta.read(home.tables.served)
+        rows = Table(home.tables.served).read()
         stamp = stamp_to_serve(home, None if rows is None else stamp_of(home.tables.served))
         assert rows is not None, "they have a stamp"
         check()
@@ -108,15 +107,11 @@ def serve_version(
             accepted = accept()
             record_accepted(settings.pipeline(base_of(name)), name, accepted)
             record["accepted"] = accepted.plain()
-        delta.overwrite(
-            home.public_served,
-            rows,
-            metadata={METADATA_KEY: stamp.plain(), SWITCH: record},
-            at=public,
-            new=public is None,
+        Table(home.public_served).overwrite(
+            rows, metadata={METADATA_KEY: stamp.plain(), SWITCH: record}, at=public, new=public is None
         )  # step 2
         follow_stamp(home)  # step 3
-        remove_place(home.own_served)  # step 4
+        RecordStore(home.own_served).remove_all()  # step 4
     return Switched(
         name, before, rows.num_rows, changed=True, not_counted=len(publications_not_counted(settings, home))
     )
@@ -159,7 +154,7 @@ def has_served(home: PipelineHome, switches: Sequence[Mapping[str, Any]]) -> boo
 
 def read_switches(home: PipelineHome) -> list[dict[str, Any]]:
     """Return the switches that the log of the table which consumers read still has, oldest first."""
-    return [record for _, record in delta.commits(home.public_served, SWITCH)]
+    return [record for _, record in Table(home.public_served).commits(SWITCH)]
 
 
 def require_switchable(settings: Settings, name: str) -> None:

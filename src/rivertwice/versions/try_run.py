@@ -29,8 +29,7 @@ from rivertwice.definition.upgrade import has_same_windows
 from rivertwice.engine.checked import check_bundle, read_verdict
 from rivertwice.engine.compile import result_schema
 from rivertwice.engine.jvm import Spark
-from rivertwice.storage.delta import open_table
-from rivertwice.storage.spark_scan import read_files
+from rivertwice.storage import Table, TableFiles
 from rivertwice.timeline.lineage import load_timeline
 from rivertwice.timeline.sequence import head
 from rivertwice.versions.try_compare import compare_rows, count_rows
@@ -60,7 +59,7 @@ def _served(job: Recompute, home: PipelineHome) -> DataFrame:
     Raises:
         RequestError: nothing is served yet.
     """
-    table = open_table(home.tables.served)
+    table = Table(home.tables.served).open()
     if table is None:
         message = (
             f"nothing of {job.definition.name} is served yet; leave --against served out, which compares with the rows that the running "
@@ -68,7 +67,7 @@ def _served(job: Recompute, home: PipelineHome) -> DataFrame:
         )
         raise RequestError(message)
     schema = StructType(list(result_schema(job.spark, job.definition).fields))
-    return job.only(read_files(job.spark, home.tables.served, table, schema, job.settings.home / "cache"))
+    return job.only(TableFiles(table).frame(job.spark, schema, job.settings.home / "cache"))
 
 
 @dataclass(frozen=True)

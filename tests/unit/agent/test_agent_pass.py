@@ -20,9 +20,9 @@ from rivertwice.agent import act, agent, alert_store
 from rivertwice.agent.decide import ActionKind
 from rivertwice.agent.memory import load_memory
 from rivertwice.core.instants import utc_now
-from rivertwice.storage import log_files
 from rivertwice.storage.lease_terms import Terms
 from rivertwice.storage.leases import take_claim
+from rivertwice.storage.log_files import LogFile
 from rivertwice.storage.places import open_store
 from rivertwice.stream.lease import Owner, lease_owner
 from rivertwice.timeline.intent import read_exit, write_intent
@@ -224,11 +224,11 @@ def test_one_pipeline_that_cannot_be_supervised_does_not_stop_the_others(world: 
 
 
 def test_a_long_log_is_rotated_when_a_driver_starts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_files.rotate_log, "__defaults__", (10, 3))
+    monkeypatch.setattr(LogFile.rotate, "__defaults__", (10, 3))
     world.home.logs.mkdir(parents=True)
     for number in range(6):
         (world.home.logs / "driver.log").write_text(f"log {number} " + "x" * 20)
-        log_files.open_log(world.home.logs / "driver.log").close()
+        LogFile(world.home.logs / "driver.log").open().close()
     assert sorted(path.name for path in world.home.logs.iterdir()) == [
         "driver.log",
         "driver.log.1",

@@ -18,7 +18,8 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.retention.view import observe_claims
-from rivertwice.storage import delta, delta_handle
+from rivertwice.storage.snapshot import Snapshot
+from rivertwice.storage.table import Table
 from rivertwice.timeline.committed import committed_batches, every_batch, newest_batch
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.timeline.lineage import head_path
@@ -28,24 +29,21 @@ from rivertwice.timeline.sequence import head, last_seq, move_head
 @pytest.fixture
 def opens(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The tables that were opened, in order."""
-    real, names = delta_handle.opened, []
+    real, names = Snapshot.__init__, []
 
-    def opened(path: Any) -> Any:
-        names.append(Path(path).name)
-        return real(path)
+    def opened(snapshot: Snapshot, place: Any) -> None:
+        names.append(Path(place).name)
+        real(snapshot, place)
 
-    monkeypatch.setattr(delta_handle, "opened", opened)
+    monkeypatch.setattr(Snapshot, "__init__", opened)
     return names
 
 
 def commit(home: PipelineHome, bundle: str, batch: int, *, copied: bool) -> None:
     """Commit a batch as the sink does; `copied`: also into the ledger's table."""
     row = ledger_row(batch, bundle=bundle, batch_watermark_ms=batch * HOUR, emitted=1)
-    delta.append(
-        home.tables.changelog,
-        emitted("t1", batch, (batch - 1, "a", 10)),
-        transactions={"p#t1": batch},
-        metadata={METADATA_KEY: row.to_json()},
+    Table(home.tables.changelog).append(
+        emitted("t1", batch, (batch - 1, "a", 10)), transactions={"p#t1": batch}, metadata={METADATA_KEY: row.to_json()}
     )
     if copied:
         append_ledger(home, [row])

@@ -19,7 +19,7 @@ from rivertwice.agent.observe import _end_of
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.storage import log_files
-from rivertwice.storage.log_files import open_log, read_tail, rotate_log
+from rivertwice.storage.log_files import LogFile
 from running.waiting import wait_for
 
 LIMIT = 50_000
@@ -85,7 +85,7 @@ def test_why_a_driver_ended_is_found_in_a_rotated_log(settings: Settings) -> Non
     driver, child = start(settings)
     wait_for("the end of the child", lambda: child.poll() is not None, 60, every=0.05)
     log = settings.pipeline("p").logs / "driver.log"
-    assert rotate_log(log, limit=10)
+    assert LogFile(log).rotate(limit=10)
     assert log.read_bytes() == b""
     assert _end_of(settings.pipeline("p"), driver, 1).failure is FailureClass.OUT_OF_MEMORY
 
@@ -95,7 +95,7 @@ def test_logs_of_an_earlier_version_become_readable_by_their_owner_only(tmp_path
     path.parent.mkdir()
     path.write_text("old\n")
     path.chmod(0o644)
-    with open_log(path) as log:
+    with LogFile(path).open() as log:
         log.write(b"new\n")
     assert (path.stat().st_mode & 0o777, path.read_text()) == (0o600, "old\nnew\n")
 
@@ -133,8 +133,8 @@ def test_events_are_rotated_and_the_newest_are_shown(settings: Settings) -> None
 
 def test_a_tail_goes_on_into_the_log_that_was_rotated_away(tmp_path: Path) -> None:
     path = tmp_path / "driver.log"
-    assert read_tail(path, 5) == b""
+    assert LogFile(path).tail(5) == b""
     path.with_name("driver.log.1").write_bytes(b"abcdef")
     path.write_bytes(b"gh")
-    assert read_tail(path, 5) == b"defgh"
-    assert read_tail(path, 2) == b"gh"
+    assert LogFile(path).tail(5) == b"defgh"
+    assert LogFile(path).tail(2) == b"gh"

@@ -12,8 +12,8 @@ import pytest
 from homes import torn
 from rivertwice.agent.served import ServedKeeper, state_of
 from rivertwice.core.settings import Settings
-from rivertwice.storage.delta_log import EMPTY
-from rivertwice.storage.remembered import newest_commit
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_log import EMPTY
 from rivertwice.timeline.served import read_served
 
 
@@ -23,12 +23,12 @@ def commit(table: Path, version: int) -> None:
 
 
 def test_the_newest_commit_is_read_from_file_names(tmp_path: Path) -> None:
-    assert newest_commit(tmp_path) == -1
+    assert Table(tmp_path).newest_commit() == -1
     commit(tmp_path, 3)
     commit(tmp_path, 12)
     (tmp_path / "_delta_log" / f"{99:020d}.checkpoint.parquet").touch()
     (tmp_path / "_delta_log" / "_last_checkpoint").touch()
-    assert newest_commit(tmp_path) == 12
+    assert Table(tmp_path).newest_commit() == 12
 
 
 def test_served_is_rebuilt_once_per_move_and_again_after_an_error(tmp_path: Path) -> None:

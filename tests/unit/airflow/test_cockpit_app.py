@@ -19,7 +19,7 @@ from starlette.requests import Request
 from homes import torn
 from homes.ledger import NOW, ledger_row
 from homes.project import REPOSITORY
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import append_ledger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore")]  # Airflow itself imports a deprecated client
@@ -165,11 +165,11 @@ def test_the_page_says_that_the_newest_records_are_dead_letters(
     count = 200
     row = ledger_row(1, bundle=bundle.id, read=count, bad=count, accepted=0, emitted=0)
     append_ledger(home, [row])
-    delta.append(home.tables.changelog, delta.read(home.tables.changelog).slice(0, 0), transactions={"p#t1": 1})
+    Table(home.tables.changelog).append(Table(home.tables.changelog).read().slice(0, 0), transactions={"p#t1": 1})
     letter = {"_format": 1, "_timeline": "t1", "_batch": 1, "reason": "missing", "detail": "k", "topic": "flights"}
     letter |= {"topic_id": "id", "partition": 0, "record_time": NOW, "key": None, "headers": None}
     rows = [{**letter, "offset": 10 + number, "value": b'{"customer": "a"}'} for number in range(count)]
-    delta.append(home.tables.dead_letters, pa.Table.from_pylist(rows))
+    Table(home.tables.dead_letters).append(pa.Table.from_pylist(rows))
     monkeypatch.setattr(web_overview, "runs_at_work", lambda *_: {})
     allowed = {get_user: lambda: None, readable_definition: lambda: bundle.definition, get_settings: lambda: settings}
     for dependency, answer in allowed.items():

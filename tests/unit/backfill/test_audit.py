@@ -7,7 +7,7 @@ from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import plan_backfill
 from rivertwice.backfill.store import ChunkRecord, app_of, save_plan, stamp_rows
 from rivertwice.core.errors import AuditError, LostRaceError
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 
 pytestmark = pytest.mark.long
 
@@ -85,14 +85,13 @@ def test_a_column_of_another_type_than_the_changelogs_fails(made):
     settings, home, plan = made
     table = stamp_rows(result((0, "a", 10)), plan.id, 0, "window_start")
     at = table.schema.get_field_index("n")
-    delta.append(
-        home.tables.corrections,
+    Table(home.tables.corrections).append(
         table.set_column(at, "n", table["n"].cast("int32")),
         transactions={app_of(plan.id): 0},
         metadata={"backfill": ChunkRecord(0, 1, {0: 10}).to_json(plan.id)},
     )
-    delta.append(
-        home.tables.corrections, table.slice(0, 0), metadata={"backfill": ChunkRecord(1, 0, {}).to_json(plan.id)}
+    Table(home.tables.corrections).append(
+        table.slice(0, 0), metadata={"backfill": ChunkRecord(1, 0, {}).to_json(plan.id)}
     )
     assert "schema: n is int32, in the changelog int64" in failure(settings, plan)
 
@@ -102,7 +101,7 @@ def test_a_chunk_committed_twice_fails(made):
     write_chunk(home, plan, 0, (0, "a", 10))
     write_chunk(home, plan, 1, (2, "a", 12))
     row = stamp_rows(result((2, "b", 1)), plan.id, 1, "window_start")
-    delta.append(home.tables.corrections, row, metadata={"backfill": ChunkRecord(1, 1, {}).to_json(plan.id)})
+    Table(home.tables.corrections).append(row, metadata={"backfill": ChunkRecord(1, 1, {}).to_json(plan.id)})
     assert "committed twice [1]" in failure(settings, plan)
 
 
@@ -117,7 +116,7 @@ def test_rows_added_behind_the_commits_back_fail(made):
     settings, home, plan = made
     write_chunk(home, plan, 0, (0, "a", 10))
     write_chunk(home, plan, 1, (2, "a", 12))
-    delta.append(home.tables.corrections, stamp_rows(result((1, "b", 1)), plan.id, 0, "window_start"))
+    Table(home.tables.corrections).append(stamp_rows(result((1, "b", 1)), plan.id, 0, "window_start"))
     assert "rows differ from the commit in [0]" in failure(settings, plan)
 
 

@@ -10,7 +10,7 @@ from rivertwice.backfill.plan import plan_backfill
 from rivertwice.core.errors import LogGapError, RequestError
 from rivertwice.core.instants import TimeRange, from_ms
 from rivertwice.log.gaps import REPAIRABLE
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import move_head, publish
@@ -25,12 +25,12 @@ def made(tmp_path, monkeypatch):
 
 def reconcile(home, run, verdicts, sequence=1, after=0):
     created = NOW + timedelta(minutes=after)
-    delta.append(home.tables.reconciles, pa.table({"run": [run], "created_at": [created], "sequence": [sequence]}))
+    Table(home.tables.reconciles).append(pa.table({"run": [run], "created_at": [created], "sequence": [sequence]}))
     rows = [
         {"run": run, "pair": pair, "verdict": verdict, "reason": reason, "window_start": from_ms(hour * HOUR)}
         for pair, hour, verdict, reason in (one if len(one) == 4 else (*one, "") for one in verdicts)
     ]
-    delta.append(home.tables.verdicts, pa.Table.from_pylist(rows))
+    Table(home.tables.verdicts).append(pa.Table.from_pylist(rows))
 
 
 def test_a_view_holds_the_zone_map_and_the_last_committed_batch(made):

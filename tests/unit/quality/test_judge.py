@@ -26,7 +26,7 @@ from rivertwice.quality.model import ERRORED, FAILED, PASSED, STILL_FAILS
 from rivertwice.quality.suites import Suite
 from rivertwice.quality.table import failing_by_severity, read_newest, read_results, standing, store_acceptance
 from rivertwice.quality.windows import WindowsCheck, judge_windows
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.upkeep import drop_old_judgements
 from rivertwice.upkeep.redact import Redactor
 
@@ -155,7 +155,7 @@ def test_a_run_is_stored_once(made: Made) -> None:
         ("r1", "passed", 4, "pandas"),
         ("r1", "failed", 4, "pandas"),
     ]
-    assert delta.applied_version(home.tables.quality, f"quality/r1/{stored[0]['suite'][:16]}") == 1
+    assert Table(home.tables.quality).applied_version(f"quality/r1/{stored[0]['suite'][:16]}") == 1
 
 
 def test_upkeep_removes_old_results_and_nothing_that_holds(made: Made) -> None:
@@ -179,7 +179,7 @@ def test_an_erasure_finds_what_is_stored_of_a_person(made: Made) -> None:
         expect("expect_column_mean_to_be_between", column="k", max_value=1),
     )
     judge(made)
-    stored = delta.read(home.tables.quality)
+    stored = Table(home.tables.quality).read()
     assert stored is not None
     assert "anna" in str(stored.to_pylist())
     redacted, _ = Redactor("anna", "p-1", frozenset({"k"})).table(stored)
@@ -248,9 +248,9 @@ def test_infinite_examples_that_version_0_1_stored_are_printed_as_json(made: Mad
     write_suite(made[0], "windows", between(max_value=49))
     judge(made)
     place = made[1].tables.quality
-    rows = delta.read(place)
+    rows = Table(place).read()
     at = rows.schema.get_field_index("examples")
-    delta.overwrite(place, rows.set_column(at, "examples", pa.array(['[{"k": "a", "ratio": Infinity}]'])))
+    Table(place).overwrite(rows.set_column(at, "examples", pa.array(['[{"k": "a", "ratio": Infinity}]'])))
     options = ["--output", "json", "--project", str(made[0].project), "--home", str(made[0].home)]
     (shown,) = json.loads(CliRunner().invoke(cli, [*options, "quality", "p"]).stdout)["rows"]
     assert json.loads(shown["examples"]) == [{"k": "a", "ratio": "Infinity"}]

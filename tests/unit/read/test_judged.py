@@ -17,7 +17,7 @@ from homes.ledger import NOW
 from rivertwice.core.instants import from_ms
 from rivertwice.read.find import rows_that_hold
 from rivertwice.reconcile.results import CAUSES, RECONCILES, VERDICTS
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.judgements import Increment, chain_of, verdicts_in, verdicts_of
 from unit.read.test_show import runner
 
@@ -85,9 +85,9 @@ def test_verdicts_of_the_newest_reconcile_are_shown_and_queried(tmp_path: Path) 
         {"run": run, "pair": "served", "window_start": from_ms(HOUR), "key": key, "cause": "late"}
         for run in ("r0", "r1")
     ]
-    delta.append(home.tables.verdicts, pa.Table.from_pylist(rows, VERDICTS))
-    delta.append(home.tables.causes, pa.Table.from_pylist(causes, CAUSES))
-    delta.append(home.tables.reconciles, pa.Table.from_pylist(runs, RECONCILES))
+    Table(home.tables.verdicts).append(pa.Table.from_pylist(rows, VERDICTS))
+    Table(home.tables.causes).append(pa.Table.from_pylist(causes, CAUSES))
+    Table(home.tables.reconciles).append(pa.Table.from_pylist(runs, RECONCILES))
     run = runner(settings)
     shown = json.loads(run("show", "p", "--table", "verdicts", "--order", "oldest", output="json").stdout)
     hours = [(row["window_start"][11:13], row["verdict"]) for row in shown["rows"]]

@@ -10,7 +10,7 @@ from homes.project import make_project
 from rivertwice.core.errors import RequestError
 from rivertwice.core.settings import Settings
 from rivertwice.read.logs import LONGEST, MOST, TAIL, describe_log, levelled, spark_ui
-from rivertwice.storage.log_files import rotate_log
+from rivertwice.storage.log_files import LogFile
 
 NAME = "flights"
 
@@ -84,7 +84,7 @@ def test_what_was_written_since_is_all_that_follows(settings: Settings) -> None:
 def test_a_log_that_was_rotated_begins_again_and_says_so(settings: Settings) -> None:
     path = write(settings, "one\ntwo\n")
     first = describe_log(settings, NAME, "driver")
-    assert rotate_log(path, limit=1)
+    assert LogFile(path).rotate(limit=1)
     write(settings, "three\n")
     answer = describe_log(settings, NAME, "driver", after=first["end"])
     assert answer["again"]

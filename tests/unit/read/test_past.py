@@ -19,7 +19,7 @@ from rivertwice.read.heatmap import HeatmapQuery, read_heatmap
 from rivertwice.read.lateness import read_lateness
 from rivertwice.read.selection import describe_backfill
 from rivertwice.read.trouble import describe_correctness
-from rivertwice.storage import delta
+from rivertwice.storage.snapshot import Snapshot
 from rivertwice.timeline.judgements import verdicts_of
 
 PAST = Past(days=33, keys=4, unrepaired=2)
@@ -70,7 +70,7 @@ def test_a_range_shows_its_columns_alone(settings: Settings) -> None:
 
 
 def test_no_row_of_a_window_that_is_not_shown_is_read(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = delta.read
+    read = Snapshot.read
     starts = []
 
     def watched(*arguments: object, **named: object) -> object:
@@ -79,7 +79,7 @@ def test_no_row_of_a_window_that_is_not_shown_is_read(settings: Settings, monkey
             starts.extend(rows["window_start"].to_pylist())
         return rows
 
-    monkeypatch.setattr(delta, "read", watched)
+    monkeypatch.setattr(Snapshot, "read", watched)
     low, high = from_ms(start_of(3)), from_ms(start_of(5))
     read_heatmap(settings, "p", HeatmapQuery(start=low, end=high))
     assert starts

@@ -16,8 +16,8 @@ from homes.backfill import hours, make_home
 from homes.results import keep_days, make_served
 from rivertwice.core.errors import RequestError, ServiceError
 from rivertwice.read.project import Project
-from rivertwice.storage import delta
-from rivertwice.storage.table_upkeep import purge
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_care import TableCare
 from rivertwice.timeline.served import rebuild_served
 from unit.timeline.test_served import publish_rows
 
@@ -76,10 +76,10 @@ def test_an_open_range_has_one_end(project: Project) -> None:
 def test_rows_whose_files_upkeep_removed_are_an_error_and_not_fewer_rows(tmp_path: Path) -> None:
     settings, home = make_served(tmp_path)
     rows = rivertwice.open(settings.project, home=settings.home).served("p")
-    stored = delta.read(home.tables.served)
+    stored = Table(home.tables.served).read()
     assert stored is not None
-    delta.overwrite(home.tables.served, stored)
-    purge(home.tables.served)  # as upkeep, which waits for six hours
+    Table(home.tables.served).overwrite(stored)
+    TableCare(home.tables.served).purge()  # as upkeep, which waits for six hours
     with pytest.raises(ServiceError, match=r"a file of served of p is gone.*open them again"):
         rows.to_arrow()
     assert rivertwice.open(settings.project, home=settings.home).served("p").to_arrow().num_rows == 360

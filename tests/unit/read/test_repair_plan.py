@@ -15,8 +15,8 @@ from homes.ledger import NOW
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms
-from rivertwice.storage import delta
 from rivertwice.storage.local import replace_json
+from rivertwice.storage.table import Table
 from rivertwice.timeline.sequence import publish
 from rivertwice.timeline.serving import Publication
 from rivertwice.upkeep.window_repairs import (
@@ -49,13 +49,13 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
 def reconcile(home: PipelineHome, run: str, verdicts: list[tuple[str, int, str]], minute: int = 0) -> None:
     created = NOW + timedelta(minutes=minute)
     row = {"run": run, "created_at": created, "sequence": 1, "gate": json.dumps({"alerts": []}), "counts": "{}"}
-    delta.append(home.tables.reconciles, pa.Table.from_pylist([row]))
+    Table(home.tables.reconciles).append(pa.Table.from_pylist([row]))
     start = [
         {"run": run, "pair": pair, "verdict": verdict, "reason": "", "window_start": from_ms(hour * HOUR), "rows": 1}
         | {"window_end": from_ms((hour + 1) * HOUR), "key": "k"}
         for pair, hour, verdict in verdicts
     ]
-    delta.append(home.tables.verdicts, pa.Table.from_pylist(start))
+    Table(home.tables.verdicts).append(pa.Table.from_pylist(start))
 
 
 def published(made: Made, *pairs: tuple[int, int]) -> None:

@@ -20,7 +20,7 @@ from rivertwice.core.instants import to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.read.find import find_rows
 from rivertwice.read.newest import newest_rows
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.timeline.served_stamp import METADATA_KEY, ServedStamp
 from unit.timeline.test_served import publish_rows
@@ -104,7 +104,7 @@ def test_rows_are_those_of_the_whole_table_in_order(
     tmp_path: Path, oldest: bool, limit: int, key: dict[str, Any]
 ) -> None:
     settings, home = make_served(tmp_path, days=4)
-    whole = delta.read(home.tables.served)
+    whole = Table(home.tables.served).read()
     assert whole is not None
     rows = [row for row in whole.to_pylist() if all(row[name] == value for name, value in key.items())]
     rows.sort(key=lambda row: row["k"])
@@ -121,7 +121,7 @@ def test_files_of_mixed_times_give_the_newest_rows_too(tmp_path: Path) -> None:
     ]
     for start in range(0, 400, 40):
         part = pa.Table.from_pylist(rows[start : start + 40], SCHEMA)
-        delta.append(home.tables.served, part, metadata={METADATA_KEY: ServedStamp(1, "t1", 9).plain()})
+        Table(home.tables.served).append(part, metadata={METADATA_KEY: ServedStamp(1, "t1", 9).plain()})
     found = newest_rows(find_rows(settings, "p"), 50)["window_start"].to_pylist()
     assert found == sorted((row["window_start"] for row in rows), reverse=True)[:50]
 
@@ -146,12 +146,10 @@ def test_rows_of_the_version_that_serves_are_shown(tmp_path: Path) -> None:
     other = settings.pipeline("p@v2")
     other.root.mkdir(parents=True)
     (other.root / "intent.json").write_text("{}")
-    delta.append(
-        home.tables.served,
-        pa.Table.from_pylist([], SCHEMA),
-        metadata={METADATA_KEY: ServedStamp(3, "t7", 4, "p@v2").plain()},
+    Table(home.tables.served).append(
+        pa.Table.from_pylist([], SCHEMA), metadata={METADATA_KEY: ServedStamp(3, "t7", 4, "p@v2").plain()}
     )
-    delta.append(home.tables.ledger, delta.read(home.tables.ledger).slice(0, 0))  # type: ignore[union-attr]
+    Table(home.tables.ledger).append(Table(home.tables.ledger).read().slice(0, 0))  # type: ignore[union-attr]
     status = json.loads(runner(settings)("show", "p", output="json").stdout)["status"]
     assert (status["version"], status["timeline"], status["batch"], status["is_current"]) == ("p@v2", "t7", 4, False)
     refused = runner(settings)("show", "p", "--table", "ledger")
@@ -162,10 +160,10 @@ def test_rows_of_the_version_that_serves_are_shown(tmp_path: Path) -> None:
 def test_batches_that_left_the_path_are_not_shown(tmp_path: Path) -> None:
     settings, home, _ = make_home(tmp_path)
     run = runner(settings)
-    stored = delta.read(home.tables.ledger)
+    stored = Table(home.tables.ledger).read()
     assert stored is not None
     strange = stored.slice(0, 1).to_pylist()[0] | {"timeline": "t9"}
-    delta.append(home.tables.ledger, pa.Table.from_pylist([strange], stored.schema))
+    Table(home.tables.ledger).append(pa.Table.from_pylist([strange], stored.schema))
     shown = rows_in(run("show", "p", "--table", "ledger", output="json"))
     assert sorted((row["timeline"], row["batch"]) for row in shown) == [("t1", n) for n in range(10)]
 
@@ -205,10 +203,8 @@ def test_control_characters_of_records_reach_no_terminal(tmp_path: Path) -> None
         "window_start": FIRST + timedelta(days=9),
         "k": "\x1b[31mred\n",
     }
-    delta.append(
-        home.tables.served,
-        pa.Table.from_pylist([evil], SCHEMA),
-        metadata={METADATA_KEY: ServedStamp(1, "t1", 9).plain()},
+    Table(home.tables.served).append(
+        pa.Table.from_pylist([evil], SCHEMA), metadata={METADATA_KEY: ServedStamp(1, "t1", 9).plain()}
     )
     shown = runner(settings)("show", "p", "--limit", "1").output
     assert "\x1b" not in shown

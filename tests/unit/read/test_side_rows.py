@@ -24,7 +24,7 @@ from rivertwice.read.side_rows import (
     describe_window,
     shorten,
 )
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.dead_letters import DISCARD, Amendment, RecordAddress
 from rivertwice.timeline.dead_summary import append_amendments
 from rivertwice.timeline.ledger import append_ledger
@@ -48,7 +48,7 @@ def home(tmp_path: Path) -> PipelineHome:
     move_head(made, "t1", reason="test", expected_seq=0, now=NOW)
     append_ledger(made, [ledger_row(0, bad=31)])
     rows = [*(stored(offset) for offset in range(30)), stored(30, "schema", b"<script>\xff" + b"x" * 500)]
-    delta.append(made.tables.dead_letters, pa.Table.from_pylist(rows))
+    Table(made.tables.dead_letters).append(pa.Table.from_pylist(rows))
     decided = Amendment(0, DISCARD, "flights", RecordAddress("id", 0, 0), None, "a test", "ada in Airflow", NOW)
     append_amendments(made, [decided], expected_seq=0)
     return made

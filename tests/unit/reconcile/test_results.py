@@ -19,7 +19,7 @@ from rivertwice.reconcile.results import (
     stored_verdicts,
     verdict_rows,
 )
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 
 NOW = datetime(2013, 7, 2, tzinfo=UTC)
 ROW = RowId(3_600_000, 7_200_000, '{"origin": "JFK"}')
@@ -72,18 +72,18 @@ def test_a_run_stored_twice_is_there_once(home: PipelineHome) -> None:
 def test_a_run_that_died_half_way_does_not_exist_until_repeated(
     home: PipelineHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = delta.append
+    real = Table.append
 
-    def dies_at_causes(path: Path, *arguments: object, **named: object) -> int:
-        if path.name == "causes":
+    def dies_at_causes(table: Table, *arguments: object, **named: object) -> int:
+        if table.name == "causes":
             raise KeyboardInterrupt
-        return real(path, *arguments, **named)  # type: ignore[arg-type]
+        return real(table, *arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(delta, "append", dies_at_causes)
+    monkeypatch.setattr(Table, "append", dies_at_causes)
     with pytest.raises(KeyboardInterrupt):
         store_run(home, stamp("r1"), stored_verdicts([VERDICT]), [CAUSE], SUMMARY)
     assert newest_reconcile(home) is None
-    monkeypatch.setattr(delta, "append", real)
+    monkeypatch.setattr(Table, "append", real)
     store_run(home, stamp("r1"), stored_verdicts([VERDICT]), [CAUSE], SUMMARY)
     assert len(verdict_rows(home, "r1")) == len(reconcile_runs(home)) == 1
 

@@ -36,7 +36,7 @@ from rivertwice.reconcile.seals.model import SealedPart, chain_hash, seal_of
 from rivertwice.reconcile.seals.scope import Scope, Zones, join_nearest, joined_runs, reaches_back, select_batches
 from rivertwice.reconcile.seals.settle import why_unfilled, why_unproved
 from rivertwice.reconcile.seals.touched import SettledRows, judge_touched
-from rivertwice.storage.delta_read import TableChange
+from rivertwice.storage.table import TableChange
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry
 from rivertwice.timeline.served_stamp import ServedStamp

@@ -15,8 +15,8 @@ from rivertwice.log.gaps import EXPIRED, Gap, accepted_gaps, read_acceptance, re
 from rivertwice.reconcile.observe import _jumps
 from rivertwice.reconcile.rederive import derive_ranges
 from rivertwice.retention import accept
-from rivertwice.storage import delta
 from rivertwice.storage.local import replace_json
+from rivertwice.storage.table import Table
 from rivertwice.stream.checkpoint import moved_to
 from rivertwice.stream.damage import find_damage, read_view
 from rivertwice.stream.gaps import as_continued, next_offsets
@@ -34,7 +34,7 @@ GAP = Gap("p", "t1", 3, TOPIC, "id", EXPIRED, {0: (40, 55)}, {}, 3000, None, NOW
 def stopped(tmp_path, monkeypatch) -> tuple[Settings, PipelineHome]:  # type: ignore[no-untyped-def]
     """A stream behind batch 3, with batch 4 planned over records that Kafka has deleted up to 55."""
     settings, home = make_home(tmp_path)
-    delta.append(home.tables.changelog, row_table(), transactions={"p#t1": 3})
+    Table(home.tables.changelog).append(row_table(), transactions={"p#t1": 3})
     record_gap(home, GAP)
     monkeypatch.setattr(accept, "observe_gaps", lambda *_: [GAP])
     monkeypatch.setattr(accept, "load_bundle_definition", lambda *_: None)
@@ -113,7 +113,7 @@ def test_cut_off_before_any_step_it_serves_nothing_and_ends_the_same(stopped, mo
 def test_the_parent_takes_no_further_batch(stopped) -> None:  # type: ignore[no-untyped-def]
     settings, home = stopped
     go(settings)
-    assert is_sealed(delta.applied_version(home.tables.changelog, "p#t1"))
+    assert is_sealed(Table(home.tables.changelog).applied_version("p#t1"))
 
 
 @pytest.mark.proves("howto-retention.md#a-gap-records-that-the-stream-had-not-read-are-gone")

@@ -16,7 +16,7 @@ from rivertwice.savepoint.operations.fall_back import describe_fallen, fall_back
 from rivertwice.savepoint.operations.record import FallBackReport, read_fall_back, read_operations, write_fall_back
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.storage.delta_log import entry_path
+from rivertwice.storage.table_log import entry_path
 from rivertwice.stream.lease import Owner
 from rivertwice.timeline.intent import read_intent
 from rivertwice.timeline.lineage import Segment

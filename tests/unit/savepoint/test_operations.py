@@ -34,7 +34,7 @@ from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.operations.rewind import rewind_stream
 from rivertwice.savepoint.operations.steps import RESTORE, REWIND, OperationPlan
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.stream.lease import Owner
 from rivertwice.stream.seal import app_of, is_sealed
 from rivertwice.timeline.intent import read_intent, write_intent
@@ -141,7 +141,7 @@ class Operation:
         assert list(home.scratch.glob("*")) == []
         assert [one.step for one in read_operations(home)] == [record.DONE]
         assert load_savepoint(home, world.taken.id).leases == ()
-        assert is_sealed(delta.applied_version(home.tables.changelog, app_of("p", "t1")))
+        assert is_sealed(Table(home.tables.changelog).applied_version(app_of("p", "t1")))
         self.check_own(world, report, self)
 
     def commit_7(self, home):
@@ -341,7 +341,7 @@ def test_given_up_the_parent_goes_on_and_what_is_left_is_named(ground, monkeypat
     assert all(one.leases == () for one in list_savepoints(home))
     assert list(home.scratch.glob("*-*")) == []
     assert (read_intent(home).desired, results(home)) == ("running", before)
-    assert not is_sealed(delta.applied_version(home.tables.changelog, app_of("p", "t1")))
+    assert not is_sealed(Table(home.tables.changelog).applied_version(app_of("p", "t1")))
     operation.commit_7(home)  # not sealed: it takes a batch
     again = operation.run(ground)
     assert (again.resumed, head(home)) == (False, again.timeline)

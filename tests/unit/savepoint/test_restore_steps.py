@@ -21,8 +21,8 @@ from rivertwice.savepoint.operations.steps import RESTORE
 from rivertwice.savepoint.prune import remove_savepoints
 from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.resting import require_own_state
-from rivertwice.storage import delta
-from rivertwice.storage.delta_log import entry_path
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_log import entry_path
 from rivertwice.stream.lease import at_rest
 from rivertwice.timeline import ledger
 from rivertwice.timeline.ledger import append_ledger
@@ -71,9 +71,9 @@ def test_the_fork_is_the_changelogs_last_batch_where_it_lost_newer_ones(world):
 
 def test_a_savepoint_after_the_changelogs_end_is_refused_for_an_older(world):
     settings, home, taken, _ = world
-    entry_path(home.tables.changelog, delta.open_table(home.tables.changelog).version()).unlink()
+    entry_path(home.tables.changelog, Table(home.tables.changelog).open().version).unlink()
     for batch in (5, 4):
-        entry_path(home.tables.changelog, delta.open_table(home.tables.changelog).version()).unlink()
+        entry_path(home.tables.changelog, Table(home.tables.changelog).open().version).unlink()
         assert last_in_changelog(home, "t1") == (batch - 1 if batch == 5 else None)
     with pytest.raises(SavepointError, match="is at batch 3, but the changelog of p ends at batch -1"):
         restore_savepoint(settings, "p", taken.id)

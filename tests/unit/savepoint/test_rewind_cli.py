@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from rivertwice.cli.main import cli
 from rivertwice.savepoint.operations.record import read_rewinds
-from rivertwice.storage.delta_mend import delete_rows
+from rivertwice.storage.table_care import TableCare
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.intent import read_intent
 from rivertwice.timeline.sequence import head
@@ -68,7 +68,7 @@ def test_tables_that_have_lost_rows_refuse_it_before_anything_is_done(run, rewin
 @pytest.mark.parametrize("words", [(), ("--yes",)])
 def test_rows_that_are_gone_without_a_torn_log_refuse_it_too(run, rewind_world, words):
     home = rewind_world.home
-    delete_rows(home.tables.changelog, "t1", 2)
+    TableCare(home.tables.changelog).delete_batch("t1", 2)
     done = run(*words)
     assert done.exit_code == 1
     assert "changelog has lost rows of batch 2 of t1 (0 of 1 rows)" in done.output

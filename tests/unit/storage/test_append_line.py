@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from rivertwice.storage.log_files import append_line
+from rivertwice.storage.log_files import LogFile
 
 
 @pytest.fixture
@@ -28,21 +28,21 @@ def small_disk(monkeypatch):
 
 def test_a_part_is_taken_back_and_the_next_line_is_whole(tmp_path, small_disk) -> None:
     path = tmp_path / "agent" / "events.jsonl"
-    append_line(path, b'{"n":1}\n')
+    LogFile(path).append(b'{"n":1}\n')
     small_disk["bytes"] = 4
     with pytest.raises(OSError, match="No space left") as full:
-        append_line(path, b'{"n":2}\n')
+        LogFile(path).append(b'{"n":2}\n')
     assert full.value.errno == errno.ENOSPC
     assert path.read_bytes() == b'{"n":1}\n'
     small_disk["bytes"] = None
-    append_line(path, b'{"n":3}\n')
+    LogFile(path).append(b'{"n":3}\n')
     assert path.read_bytes() == b'{"n":1}\n{"n":3}\n'
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_part_that_another_process_followed_stays_and_harms_no_line(tmp_path, small_disk) -> None:
     path = tmp_path / "events.jsonl"
-    append_line(path, b'{"n":1}\n')
+    LogFile(path).append(b'{"n":1}\n')
 
     def another() -> None:
         small_disk["then"] = lambda: None
@@ -51,7 +51,7 @@ def test_a_part_that_another_process_followed_stays_and_harms_no_line(tmp_path, 
 
     small_disk |= {"bytes": 4, "then": another}
     with pytest.raises(OSError, match="No space left"):
-        append_line(path, b'{"n":2}\n')
+        LogFile(path).append(b'{"n":2}\n')
     small_disk["bytes"] = None
-    append_line(path, b'{"n":3}\n')
+    LogFile(path).append(b'{"n":3}\n')
     assert path.read_bytes() == b'{"n":1}\n{"n"x\n{"n":3}\n'

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 COMMAND = "from rivertwice.core.one_command import say_one_command; say_one_command(); "
-OPEN = "import sys, pyarrow as pa, rivertwice.storage.delta_handle; rows = pa.table({'a': [1.5, None]}); rows.to_pylist(); "
+OPEN = "import sys, pyarrow as pa, rivertwice.storage.snapshot; rows = pa.table({'a': [1.5, None]}); rows.to_pylist(); "
 
 
 def said(code: str) -> str:

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from rivertwice.core.instants import from_ms
-from rivertwice.storage import delta
-from rivertwice.storage.sql import is_after, is_within
+from rivertwice.storage.sql import Where
+from rivertwice.storage.table import Table
 
 LAST_MS = 253_402_300_799_999  # the year 9999
 YEARS_MS = {1336: -20_000_000_000_000, 1970: 1_000, 2262: 9_214_646_400_000, 5138: 100_000_000_000_000}
@@ -22,15 +22,15 @@ def table(*instants: int) -> pa.Table:
 @pytest.mark.parametrize("year", YEARS_MS)
 def test_an_instant_of_any_year_is_found_and_replaced(tmp_path: Path, year: int) -> None:
     path = tmp_path / "t"
-    delta.append(path, table(*YEARS_MS.values()))
+    Table(path).append(table(*YEARS_MS.values()))
     later = sum(instant >= YEARS_MS[year] for instant in YEARS_MS.values())
-    since = delta.read(path, matching=is_within("at", [(YEARS_MS[year], LAST_MS)]))
+    since = Table(path).read(matching=Where("at").is_within([(YEARS_MS[year], LAST_MS)]))
     assert since is not None
     assert since.num_rows == later
-    after = delta.read(path, matching=is_after("at", YEARS_MS[year]))
+    after = Table(path).read(matching=Where("at").is_after(YEARS_MS[year]))
     assert after is not None
     assert after.num_rows == later - 1
-    delta.replace_rows(path, table(YEARS_MS[year]), where=is_within("at", [(YEARS_MS[year], LAST_MS)]))
-    rows = delta.read(path)
+    Table(path).replace_rows(table(YEARS_MS[year]), where=Where("at").is_within([(YEARS_MS[year], LAST_MS)]))
+    rows = Table(path).read()
     assert rows is not None
     assert rows.num_rows == len(YEARS_MS) - later + 1

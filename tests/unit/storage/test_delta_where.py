@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from rivertwice.core.errors import LostRaceError
-from rivertwice.storage import delta
-from rivertwice.storage.sql import all_of, any_of, equals, is_after, is_among, is_before, is_between, is_within
+from rivertwice.storage.sql import Where
+from rivertwice.storage.table import Table
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema(
@@ -33,8 +33,8 @@ STORED = rows((-1, "it's", "a", 0), (0, "x", "a", 1), (1, "x", "b", 2), (2_500, 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    delta.append(tmp_path / "t", STORED.slice(0, 3))
-    delta.append(tmp_path / "t", STORED.slice(3))
+    Table(tmp_path / "t").append(STORED.slice(0, 3))
+    Table(tmp_path / "t").append(STORED.slice(3))
     return tmp_path / "t"
 
 
@@ -46,37 +46,37 @@ def kept(table: pa.Table | None) -> list[int]:
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
-        (is_after("at time", 0), [1, 2_500, 9_000]),
-        (is_after("at time", -1), [0, 1, 2_500, 9_000]),
-        (is_before("at time", 1), [-1, 0]),
-        (is_within("at time", [(-1, 0), (1, 9_000)]), [-1, 1, 2_500]),
-        (is_among("kind", ["it's", "y"]), [-1, 2_500]),
-        (all_of([equals("kind", "x"), equals("who", "a"), is_between("n", 1, 4)]), [0, 9_000]),
-        (any_of([equals("kind", "y"), is_within("at time", [(0, 1)])]), [0, 2_500]),
+        (Where("at time").is_after(0), [1, 2_500, 9_000]),
+        (Where("at time").is_after(-1), [0, 1, 2_500, 9_000]),
+        (Where("at time").is_before(1), [-1, 0]),
+        (Where("at time").is_within([(-1, 0), (1, 9_000)]), [-1, 1, 2_500]),
+        (Where("kind").is_among(["it's", "y"]), [-1, 2_500]),
+        (Where.all([Where("kind").equals("x"), Where("who").equals("a"), Where("n").is_between(1, 4)]), [0, 9_000]),
+        (Where.any([Where("kind").equals("y"), Where("at time").is_within([(0, 1)])]), [0, 2_500]),
     ],
 )
 def test_rows_that_match_a_condition_are_read_and_go_others_stay(
     place: Path, condition: str, expected: list[int]
 ) -> None:
     everything = kept(STORED)
-    assert kept(delta.read(place, matching=condition)) == expected
-    delta.replace_rows(place, STORED.slice(0, 0), where=condition)
-    assert kept(delta.read(place)) == [at for at in everything if at not in expected]
+    assert kept(Table(place).read(matching=condition)) == expected
+    Table(place).replace_rows(STORED.slice(0, 0), where=condition)
+    assert kept(Table(place).read()) == [at for at in everything if at not in expected]
 
 
 def test_rows_that_come_with_others_that_go_are_one_commit(place: Path) -> None:
-    before = delta.open_table(place)
+    before = Table(place).open()
     assert before is not None
-    number = before.version()
-    where = any_of([equals("kind", "y"), all_of([equals("kind", "x"), equals("who", "new")])])
-    version = delta.replace_rows(place, rows((7, "x", "new", 7)), where=where, at=before)
+    number = before.version
+    where = Where.any([Where("kind").equals("y"), Where.all([Where("kind").equals("x"), Where("who").equals("new")])])
+    version = Table(place).replace_rows(rows((7, "x", "new", 7)), where=where, at=before)
     assert version == number + 1
-    assert kept(delta.read(place)) == [-1, 0, 1, 7, 9_000]
+    assert kept(Table(place).read()) == [-1, 0, 1, 7, 9_000]
 
 
 def test_rows_are_not_replaced_over_a_commit_made_meanwhile(place: Path) -> None:
-    before = delta.open_table(place)
-    delta.append(place, rows((5, "x", "a", 5)))
+    before = Table(place).open()
+    Table(place).append(rows((5, "x", "a", 5)))
     with pytest.raises(LostRaceError):
-        delta.replace_rows(place, rows((2_500, "y", "z", 1)), where=equals("kind", "y"), at=before)
-    assert kept(delta.read(place)) == [-1, 0, 1, 5, 2_500, 9_000]
+        Table(place).replace_rows(rows((2_500, "y", "z", 1)), where=Where("kind").equals("y"), at=before)
+    assert kept(Table(place).read()) == [-1, 0, 1, 5, 2_500, 9_000]

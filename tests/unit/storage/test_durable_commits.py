@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from rivertwice.core.errors import LedgerError, TableDamageError
-from rivertwice.storage import delta, local
-from rivertwice.storage.delta_log import CUT, EMPTY, GONE, entry_path, find_torn
-from rivertwice.storage.table_upkeep import compact, sweep
+from rivertwice.storage import local
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_care import TableCare
+from rivertwice.storage.table_log import CUT, EMPTY, GONE, entry_path
 
 
 def rows(number):
@@ -38,7 +39,7 @@ def told(done, root):
 @pytest.mark.proves("failure-modes.md#a-power-loss", "guarantees.md#what-everything-needs")
 def test_a_commit_is_on_the_disk_data_first_when_append_returns(tmp_path, synced):
     table = tmp_path / "tables" / "changelog"
-    delta.append(table, rows(0), transactions={"a": 0}, partition_by=["_day"])
+    Table(table, partition_by=["_day"]).append(rows(0), transactions={"a": 0})
     first = told(synced, tmp_path)
     assert first[:3] == [
         "/tables/changelog/_day=d/DATA",
@@ -48,7 +49,7 @@ def test_a_commit_is_on_the_disk_data_first_when_append_returns(tmp_path, synced
     assert {"/tables/changelog/_delta_log/00000.json", "/tables", "/"} <= set(first)
     assert first[-2:] == ["/tables/changelog/_delta_log", "/tables/changelog"]
     synced.clear()
-    delta.append(table, rows(1), transactions={"a": 1})
+    Table(table).append(rows(1), transactions={"a": 1})
     assert told(synced, tmp_path) == [
         "/tables/changelog/_day=d/DATA",
         "/tables/changelog/_day=d",
@@ -61,23 +62,23 @@ def test_a_commit_is_on_the_disk_data_first_when_append_returns(tmp_path, synced
 def test_what_replaces_files_is_on_the_disk_before_the_old_ones_can_go(tmp_path, synced):
     table = tmp_path / "t"
     for number in range(3):
-        delta.append(table, rows(number))
+        Table(table).append(rows(number))
     for act in (
-        lambda: compact(table),
-        lambda: delta.replace_rows(table, rows(9)),
-        lambda: delta.overwrite(table, rows(8)),
+        lambda: TableCare(table).compact(),
+        lambda: Table(table).replace_rows(rows(9)),
+        lambda: Table(table).overwrite(rows(8)),
     ):
         synced.clear()
         act()
         assert told(synced, tmp_path)[0] == "/t/DATA"
     synced.clear()
-    sweep(table)
+    TableCare(table).sweep()
     assert any(name.endswith("checkpoint.parquet") for name in told(synced, tmp_path))
 
 
 def test_the_setting_turns_it_off(tmp_path, synced, monkeypatch):
     monkeypatch.setenv(local.VARIABLE, "off")
-    delta.append(tmp_path / "t", rows(0), transactions={"a": 0})
+    Table(tmp_path / "t").append(rows(0), transactions={"a": 0})
     assert synced == []
 
 
@@ -94,29 +95,29 @@ def tear(path, how):
 def test_a_torn_entry_is_named_by_table_version_and_file(tmp_path, version, how):
     table = tmp_path / "pipelines" / "p" / "tables" / "changelog"
     for number in range(3):
-        delta.append(table, rows(number), transactions={"a": number})
-    assert find_torn(table) == []
+        Table(table).append(rows(number), transactions={"a": number})
+    assert TableCare(table).find_torn() == []
     path = entry_path(table, version)
     tear(path, how)
     if (version, how) == (3, GONE):
-        assert find_torn(table) == []  # a shorter log is whole: the ledger knows better
+        assert TableCare(table).find_torn() == []  # a shorter log is whole: the ledger knows better
         return
     with pytest.raises(TableDamageError, match=r"table changelog is damaged") as found:
-        delta.require_whole(table)
+        Table(table).require_whole()
     assert f"version {version} ({path}) is {how}" in str(found.value)
     assert "rivertwice repair p" in str(found.value)
     assert isinstance(found.value, LedgerError)
     if how == CUT or version == 0:  # what was a raw error of the kernel, with frames
         with pytest.raises(TableDamageError, match="is damaged") as read:
-            delta.read(table)
+            Table(table).read()
         assert "<unknown>" not in str(read.value)
 
 
 def test_an_entry_that_a_checkpoint_covers_is_read_by_nobody(tmp_path):
     table = tmp_path / "t"
     for number in range(3):
-        delta.append(table, rows(number))
-    sweep(table)
+        Table(table).append(rows(number))
+    TableCare(table).sweep()
     entry_path(table, 1).write_bytes(b"")
-    assert find_torn(table) == []
-    assert delta.read(table).num_rows == 3
+    assert TableCare(table).find_torn() == []
+    assert Table(table).read().num_rows == 3

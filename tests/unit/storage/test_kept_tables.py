@@ -9,9 +9,9 @@ import pytest
 from deltalake import DeltaTable
 
 from rivertwice.core.errors import LostRaceError, TableDamageError
-from rivertwice.storage import delta
-from rivertwice.storage.delta_log import entry_path
-from rivertwice.storage.table_upkeep import compact, sweep
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_care import TableCare
+from rivertwice.storage.table_log import entry_path
 
 
 def rows(*numbers):
@@ -19,11 +19,11 @@ def rows(*numbers):
 
 
 def numbers(table):
-    return sorted(delta.read(table)["n"].to_pylist())
+    return sorted(Table(table).read()["n"].to_pylist())
 
 
 def append(table, kept, number, **other):
-    return delta.append(table, rows(number), transactions={"a": number}, partition_by=["_day"], kept=kept, **other)
+    return kept.append(rows(number), transactions={"a": number}, **other)
 
 
 @pytest.fixture
@@ -41,20 +41,20 @@ def opened(monkeypatch):
 
 
 def test_a_kept_table_is_opened_once_for_many_commits(tmp_path, opened):
-    kept = delta.KeptTable(tmp_path / "t")
+    kept = Table(tmp_path / "t")
     assert kept.current() is None
     assert kept.applied_version("a") is None
     append(tmp_path / "t", kept, 0)
     opened.clear()
     assert [append(tmp_path / "t", kept, number) for number in range(1, 5)] == [2, 3, 4, 5]
     assert kept.applied_version("a") == 4
-    assert delta.append(tmp_path / "t", rows(9), kept=kept) == 6
+    assert kept.append(rows(9)) == 6
     assert opened == []
     assert numbers(tmp_path / "t") == [0, 1, 2, 3, 4, 9]
 
 
 def test_a_kept_table_is_opened_again_at_each_checkpoint(tmp_path, opened):
-    kept = delta.KeptTable(tmp_path / "t")
+    kept = Table(tmp_path / "t")
     for number in range(15):
         append(tmp_path / "t", kept, number)
     opened.clear()
@@ -68,15 +68,15 @@ def test_a_kept_table_is_opened_again_at_each_checkpoint(tmp_path, opened):
 
 
 def test_a_kept_table_sees_the_commits_of_others(tmp_path):
-    kept = delta.KeptTable(tmp_path / "t")
+    kept = Table(tmp_path / "t")
     append(tmp_path / "t", kept, 0)
-    delta.append(tmp_path / "t", rows(7), transactions={"a": 7})
+    Table(tmp_path / "t").append(rows(7), transactions={"a": 7})
     assert kept.applied_version("a") == 7
-    assert kept.current().version() == delta.open_table(tmp_path / "t").version()
+    assert kept.current().version == Table(tmp_path / "t").open().version
 
 
 def test_of_two_writers_with_kept_tables_one_wins(tmp_path):
-    first, second = delta.KeptTable(tmp_path / "t"), delta.KeptTable(tmp_path / "t")
+    first, second = Table(tmp_path / "t"), Table(tmp_path / "t")
     append(tmp_path / "t", first, 0)
     assert second.applied_version("a") == 0
     append(tmp_path / "t", first, 1)
@@ -87,7 +87,7 @@ def test_of_two_writers_with_kept_tables_one_wins(tmp_path):
 
 
 def test_of_two_writers_that_saw_the_same_version_one_wins(tmp_path):
-    first, second = delta.KeptTable(tmp_path / "t"), delta.KeptTable(tmp_path / "t")
+    first, second = Table(tmp_path / "t"), Table(tmp_path / "t")
     append(tmp_path / "t", first, 0)
     second.current()
     with pytest.raises(LostRaceError, match="another writer committed"):
@@ -98,7 +98,7 @@ def test_of_two_writers_that_saw_the_same_version_one_wins(tmp_path):
 
 
 def test_a_kept_table_that_was_put_back_from_a_backup_is_opened_again(tmp_path):
-    kept = delta.KeptTable(tmp_path / "t")
+    kept = Table(tmp_path / "t")
     append(tmp_path / "t", kept, 0)
     shutil.copytree(tmp_path / "t", tmp_path / "backup")
     append(tmp_path / "t", kept, 1)
@@ -110,9 +110,9 @@ def test_a_kept_table_that_was_put_back_from_a_backup_is_opened_again(tmp_path):
 
 
 def test_a_torn_entry_is_named_when_a_kept_table_is_used_again(tmp_path):
-    kept = delta.KeptTable(tmp_path / "t")
+    kept = Table(tmp_path / "t")
     append(tmp_path / "t", kept, 0)
-    delta.append(tmp_path / "t", rows(7))
+    Table(tmp_path / "t").append(rows(7))
     entry = entry_path(tmp_path / "t", 2)
     entry.write_bytes(entry.read_bytes()[:40])
     with pytest.raises(TableDamageError, match="version 2"):
@@ -120,19 +120,19 @@ def test_a_torn_entry_is_named_when_a_kept_table_is_used_again(tmp_path):
 
 
 def test_a_kept_table_gets_the_columns_that_a_commit_adds(tmp_path):
-    kept = delta.KeptTable(tmp_path / "t")
-    delta.append(tmp_path / "t", rows(0), kept=kept)
+    kept = Table(tmp_path / "t")
+    kept.append(rows(0))
     wide = rows(1).append_column("m", pa.array([5], pa.int64()))
-    delta.append(tmp_path / "t", wide, widen=True, kept=kept)
-    delta.append(tmp_path / "t", rows(2), widen=True, kept=kept)
-    assert sorted(delta.read(tmp_path / "t")["m"].to_pylist(), key=str) == [5, None, None]
+    kept.append(wide, widen=True)
+    kept.append(rows(2), widen=True)
+    assert sorted(Table(tmp_path / "t").read()["m"].to_pylist(), key=str) == [5, None, None]
 
 
 def test_a_kept_table_outlives_upkeep(tmp_path):
-    kept = delta.KeptTable(tmp_path / "t")
+    kept = Table(tmp_path / "t")
     for number in range(6):
         append(tmp_path / "t", kept, number)
-    assert compact(tmp_path / "t") == 6
-    sweep(tmp_path / "t")
+    assert TableCare(tmp_path / "t").compact() == 6
+    TableCare(tmp_path / "t").sweep()
     append(tmp_path / "t", kept, 6)
     assert numbers(tmp_path / "t") == list(range(7))

@@ -12,31 +12,30 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rivertwice.storage import delta, delta_handle
-from rivertwice.storage.delta_log import entry_path
-from rivertwice.storage.delta_read import version_of
-from rivertwice.storage.remembered import borrow_table
-from rivertwice.storage.table_upkeep import compact
+from rivertwice.storage.snapshot import Snapshot
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_care import TableCare
+from rivertwice.storage.table_log import entry_path
 
 
 @pytest.fixture
 def opens(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    real, names = delta_handle.opened, []
+    real, names = Snapshot.__init__, []
 
-    def opened(path: Any) -> Any:
-        names.append(Path(path).name)
-        return real(path)
+    def opened(snapshot: Snapshot, place: Any) -> None:
+        names.append(Path(place).name)
+        real(snapshot, place)
 
-    monkeypatch.setattr(delta_handle, "opened", opened)
+    monkeypatch.setattr(Snapshot, "__init__", opened)
     return names
 
 
 def append(table: Path, value: int) -> None:
-    delta.append(table, pa.table({"n": [value]}))
+    Table(table).append(pa.table({"n": [value]}))
 
 
 def values(table: Path) -> list[int]:
-    rows = delta.read(table)
+    rows = Table(table).read()
     return [] if rows is None else sorted(rows["n"].to_pylist())
 
 
@@ -63,9 +62,9 @@ def test_readers_see_every_commit_whatever_was_done_to_the_table(tmp_path: Path,
         rows.append(len(rows))
 
     def shorten() -> None:
-        opened = delta.open_table(table)
+        opened = Table(table).open()
         assert opened is not None
-        opened.create_checkpoint()
+        opened.handle.create_checkpoint()
 
     def save() -> None:
         nonlocal saved
@@ -80,7 +79,7 @@ def test_readers_see_every_commit_whatever_was_done_to_the_table(tmp_path: Path,
             rows[:] = saved
 
     def replace() -> None:
-        delta.overwrite(table, pa.table({"n": [7]}))
+        Table(table).overwrite(pa.table({"n": [7]}))
         rows[:] = [7]
 
     steps: list[Callable[[], object]] = [
@@ -91,12 +90,12 @@ def test_readers_see_every_commit_whatever_was_done_to_the_table(tmp_path: Path,
         save,
         put_back,
         replace,
-        lambda: compact(table),
+        lambda: TableCare(table).compact(),
     ]
     for _ in range(40):
         chance.choice(steps)()
         assert values(table) == sorted(rows)
-        assert version_of(table) == delta.open_table(table).version()  # type: ignore[union-attr]
+        assert Table(table).version() == Table(table).open().version  # type: ignore[union-attr]
 
 
 def test_an_older_entry_that_was_torn_in_place_makes_the_reader_open(tmp_path: Path, opens: list[str]) -> None:
@@ -114,18 +113,18 @@ def test_an_older_entry_that_was_torn_in_place_makes_the_reader_open(tmp_path: P
 
 def test_two_readers_at_a_time_have_a_handle_each(tmp_path: Path) -> None:
     append(tmp_path / "t", 0)
-    with borrow_table(tmp_path / "t") as one, borrow_table(tmp_path / "t") as other:
+    with Table(tmp_path / "t").borrow() as one, Table(tmp_path / "t").borrow() as other:
         assert one is not other
-    with borrow_table(tmp_path / "t") as again:
+    with Table(tmp_path / "t").borrow() as again:
         assert again in (one, other)
 
 
 def test_a_handle_is_not_used_again_after_a_reader_failed(tmp_path: Path) -> None:
     append(tmp_path / "t", 0)
     message = "the reader failed"
-    with pytest.raises(OSError, match=message), borrow_table(tmp_path / "t") as failed:
+    with pytest.raises(OSError, match=message), Table(tmp_path / "t").borrow() as failed:
         raise OSError(message)
-    with borrow_table(tmp_path / "t") as next_one:
+    with Table(tmp_path / "t").borrow() as next_one:
         assert next_one is not failed
 
 

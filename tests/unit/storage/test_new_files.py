@@ -10,9 +10,8 @@ import pytest
 from deltalake import DeltaTable
 
 from rivertwice.core.errors import LostRaceError
-from rivertwice.storage import delta
-from rivertwice.storage.delta import write_file
-from rivertwice.storage.sql import is_between
+from rivertwice.storage.sql import Where
+from rivertwice.storage.table import Table
 
 NAMES = pa.schema([("_day", pa.string()), ("n", pa.int64()), ("k", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 
@@ -31,18 +30,21 @@ def rows(*numbers: int) -> pa.Table:
 
 def test_added_files_are_rows_like_any_others(tmp_path: Path) -> None:
     place = tmp_path / "table"
-    files = [write_file(place, rows(1, 2), {"_day": "2026-01-01"}), write_file(place, rows(9), {"_day": "2026-01-02"})]
-    delta.append_files(place, files, NAMES, transactions={"app": 4}, metadata={"what": 1}, partition_by=["_day"])
-    found = delta.read(place)
+    files = [
+        Table(place).write_file(rows(1, 2), {"_day": "2026-01-01"}),
+        Table(place).write_file(rows(9), {"_day": "2026-01-02"}),
+    ]
+    Table(place, partition_by=["_day"]).append_files(files, NAMES, transactions={"app": 4}, metadata={"what": 1})
+    found = Table(place).read()
     assert found is not None
     assert sorted(zip(found["_day"].to_pylist(), found["n"].to_pylist(), strict=True)) == [
         ("2026-01-01", 1),
         ("2026-01-01", 2),
         ("2026-01-02", 9),
     ]
-    assert delta.applied_version(place, "app") == 4
-    assert delta.commits(place, "what")[-1][1] == 1
-    few = delta.read(place, matching=is_between("n", 9, 20))
+    assert Table(place).applied_version("app") == 4
+    assert Table(place).commits("what")[-1][1] == 1
+    few = Table(place).read(matching=Where("n").is_between(9, 20))
     assert few is not None
     assert few["k"].to_pylist() == ["k9"]
     table = DeltaTable(place)
@@ -52,11 +54,11 @@ def test_added_files_are_rows_like_any_others(tmp_path: Path) -> None:
 
 def test_files_of_a_batch_that_is_committed_already_are_not_added(tmp_path: Path) -> None:
     place = tmp_path / "table"
-    add = [write_file(place, rows(1), {"_day": "2026-01-01"})]
-    delta.append_files(place, add, NAMES, transactions={"app": 4}, partition_by=["_day"])
+    add = [Table(place).write_file(rows(1), {"_day": "2026-01-01"})]
+    Table(place, partition_by=["_day"]).append_files(add, NAMES, transactions={"app": 4})
     with pytest.raises(LostRaceError, match="already holds version 4 of app"):
-        delta.append_files(place, add, NAMES, transactions={"app": 4}, partition_by=["_day"])
-    found = delta.read(place)
+        Table(place, partition_by=["_day"]).append_files(add, NAMES, transactions={"app": 4})
+    found = Table(place).read()
     assert found is not None
     assert found.num_rows == 1
 
@@ -64,18 +66,14 @@ def test_files_of_a_batch_that_is_committed_already_are_not_added(tmp_path: Path
 def test_files_and_appended_rows_live_in_one_table(tmp_path: Path) -> None:
     place = tmp_path / "table"
     with_day = rows(1).add_column(0, "_day", pa.array(["2026-01-01"]))
-    delta.append(place, with_day, transactions={"app": 1}, partition_by=["_day"])
-    delta.append_files(
-        place,
-        [write_file(place, rows(2), {"_day": "2026-01-01"})],
-        NAMES,
-        transactions={"app": 2},
-        partition_by=["_day"],
+    Table(place, partition_by=["_day"]).append(with_day, transactions={"app": 1})
+    Table(place, partition_by=["_day"]).append_files(
+        [Table(place).write_file(rows(2), {"_day": "2026-01-01"})], NAMES, transactions={"app": 2}
     )
-    found = delta.read(place)
+    found = Table(place).read()
     assert found is not None
     assert sorted(found["n"].to_pylist()) == [1, 2]
     assert DeltaTable(place).optimize.compact()["numFilesRemoved"] == 2
-    again = delta.read(place)
+    again = Table(place).read()
     assert again is not None
     assert again.num_rows == 2

@@ -10,17 +10,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rivertwice.storage import delta
-from rivertwice.storage.delta_log import entry_path
-from rivertwice.storage.remembered import Remembered, mark_of, marks_of
+from rivertwice.storage.remembered import Remembered, marks_of
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_log import entry_path
 
 
 def append(table: Path, value: int) -> None:
-    delta.append(table, pa.table({"n": [value]}))
+    Table(table).append(pa.table({"n": [value]}))
 
 
 def total(table: Path) -> int:
-    rows = delta.read(table)
+    rows = Table(table).read()
     return 0 if rows is None else sum(rows["n"].to_pylist())
 
 
@@ -78,20 +78,20 @@ def test_a_table_that_was_put_back_or_whose_log_was_mended_is_read_again(tmp_pat
     assert counted.get() == 3
     append(table, 7)  # the same version as the commit that was undone
     assert counted.get() == 10
-    before, entry = mark_of(table), entry_path(table, 1)
+    before, entry = Table(table).mark(), entry_path(table, 1)
     mended = entry.with_suffix(".tmp")
     mended.write_bytes(entry.read_bytes())
     mended.replace(entry)
-    assert mark_of(table) != before
+    assert Table(table).mark() != before
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_an_entry_that_was_cut_short_in_place_makes_another_mark(tmp_path: Path, version: int) -> None:
     for value in range(3):
         append(tmp_path / "t", value)
-    before = mark_of(tmp_path / "t")
+    before = Table(tmp_path / "t").mark()
     os.truncate(entry_path(tmp_path / "t", version), 10)
-    assert mark_of(tmp_path / "t") != before
+    assert Table(tmp_path / "t").mark() != before
 
 
 def test_nothing_is_kept_of_a_table_on_s3() -> None:

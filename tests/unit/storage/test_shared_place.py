@@ -10,9 +10,9 @@ import pytest
 from rivertwice.core.errors import ConfigError
 from rivertwice.core.homes import below, parse_place
 from rivertwice.core.settings import Settings
-from rivertwice.storage import delta
-from rivertwice.storage.delta_handle import name_of, storage_options
 from rivertwice.storage.places import local_files
+from rivertwice.storage.snapshot import name_of, storage_options
+from rivertwice.storage.table import Table
 
 HOST = Path("/srv/home/pipelines/p")
 
@@ -83,10 +83,10 @@ def test_files_of_a_folder_are_read_where_they_lie(tmp_path):
 
 def test_files_of_a_table_whose_folder_has_a_space_are_found(tmp_path):
     table = tmp_path / "a folder of Zoë's" / "t"
-    delta.append(table, pa.table({"day": ["2026-01-01"], "n": [1]}), partition_by=["day"])
-    opened = delta.open_table(table)
+    Table(table, partition_by=["day"]).append(pa.table({"day": ["2026-01-01"], "n": [1]}))
+    opened = Table(table).open()
     assert opened is not None
-    (file,) = local_files(opened.file_uris(), tmp_path / "cache")
+    (file,) = local_files(opened.uris(), tmp_path / "cache")
     assert Path(file).is_file()
 
 

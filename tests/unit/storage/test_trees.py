@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rivertwice.agent.metrics import sizes_below
 from rivertwice.storage import blobs
-from rivertwice.storage.blobs import files_below, sizes_below
+from rivertwice.storage.blobs import files_below
 
 
 def test_every_file_and_its_size(tmp_path: Path) -> None:

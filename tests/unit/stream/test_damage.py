@@ -199,7 +199,7 @@ def test_a_driver_that_slept_leaves_the_checkpoint_in_which_another_has_planned(
 def test_a_damaged_start_is_refused_but_lost_rows_allow_a_savepoint(home, monkeypatch):
     line = replace(load_timeline(home, str(head(home))), pipeline="p")
     applied = {"p#t1": LAST}
-    monkeypatch.setattr("rivertwice.stream.damage.delta.applied_version", lambda _, app: applied.get(app))
+    monkeypatch.setattr("rivertwice.stream.damage.Table.applied_version", lambda _, app: applied.get(app))
     check_checkpoint(home, line, ROWS, lambda _: RULE)
     applied["p#t1"] = LAST - 1
     with pytest.raises(LedgerError, match="the table lost commits"):

@@ -19,7 +19,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.log.leases import RetentionClaim
 from rivertwice.retention.view import observe_claims
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.stream import begin, loaded
 from rivertwice.timeline.first_load import FirstLoad, read_load, record_load
 from rivertwice.timeline.ledger import append_ledger
@@ -160,7 +160,7 @@ def begun(settings: Settings, home: PipelineHome, bundle: Bundle) -> FirstLoad:
     ends = {"start_offsets": {"flights": {"0": 40}}, "end_offsets": {"flights": {"0": 60}}}
     append_ledger(home, [ledger_row(0, bundle=bundle.id, batch_watermark_ms=5 * 3_600_000, emitted=2, **ends)])
     rows = emitted("t1", 0, (3, "a", 1), (4, "a", 10))
-    delta.append(home.tables.changelog, rows, transactions={"p#t1": 0}, partition_by=["_day"])
+    Table(home.tables.changelog, partition_by=["_day"]).append(rows, transactions={"p#t1": 0})
     return load
 
 

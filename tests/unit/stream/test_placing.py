@@ -66,7 +66,7 @@ def test_the_marker_of_an_earlier_batch_says_nothing_of_this_one(context: Any) -
 def test_a_batch_that_is_committed_is_no_draft(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     put(context, "offsets/0")
     replace_json(context.home.unplaced("t1"), {"format": 1, "batch": 0})
-    monkeypatch.setattr(placing.delta, "applied_version", lambda *_: 0)
+    monkeypatch.setattr(placing.Table, "applied_version", lambda *_: 0)
     assert not find_first(context).is_draft
 
 

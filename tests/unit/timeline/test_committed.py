@@ -13,7 +13,7 @@ from homes.ledger import NOW, ledger_row
 from rivertwice.agent import metrics
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline import ledger
 from rivertwice.timeline.committed import (
     COLUMNS,
@@ -38,8 +38,7 @@ def row(chance: random.Random, name: str, batch: int) -> LedgerRow:
 
 
 def commit(home: PipelineHome, committed: LedgerRow) -> None:
-    delta.append(
-        home.tables.changelog,
+    Table(home.tables.changelog).append(
         pa.table({"n": pa.array([], pa.int64())}),
         transactions={f"p#{committed.timeline}": committed.batch},
         metadata={METADATA_KEY: committed.to_json()},

@@ -13,9 +13,9 @@ import pytest
 from homes.ledger import ledger_row
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
-from rivertwice.storage import delta
-from rivertwice.storage.delta_log import entry_path
-from rivertwice.storage.table_upkeep import compact, sweep
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_care import TableCare
+from rivertwice.storage.table_log import entry_path
 from rivertwice.timeline import committed
 from rivertwice.timeline.committed import COLUMNS, LedgerCursor, cursor_of, keys_of
 from rivertwice.timeline.ledger import append_ledger, to_table
@@ -28,7 +28,7 @@ def home(tmp_path: Path) -> PipelineHome:
 
 def stored(home: PipelineHome) -> list[dict[str, object]]:
     """Return the table's rows without the cursor, each batch once, sorted."""
-    rows = delta.read(home.tables.ledger)
+    rows = Table(home.tables.ledger).read()
     return [] if rows is None else once(rows.select(list(COLUMNS)))
 
 
@@ -58,23 +58,23 @@ def test_a_look_has_the_rows_of_the_table_whatever_was_done_to_it(home: Pipeline
         newest[name] += count
 
     def copy_again() -> None:
-        rows = delta.read(place)
+        rows = Table(place).read()
         assert rows is not None
-        delta.append(place, rows.slice(chance.randrange(rows.num_rows), 2))
+        Table(place).append(rows.slice(chance.randrange(rows.num_rows), 2))
 
     def restore() -> None:
-        table = delta.open_table(place)
+        table = Table(place).open()
         assert table is not None
-        if table.version():
-            table.restore(chance.randrange(table.version()))
+        if table.version:
+            table.handle.restore(chance.randrange(table.version))
 
     def erase() -> None:
-        rows = delta.read(place)
+        rows = Table(place).read()
         assert rows is not None
         digests = pa.array(["erased"] * rows.num_rows, pa.string())
         emitted = pa.array([number + 1 for number in rows["emitted"].to_pylist()], pa.int64())
         changed = rows.set_column(rows.schema.get_field_index("digest"), "digest", digests)
-        delta.replace_rows(place, changed.set_column(rows.schema.get_field_index("emitted"), "emitted", emitted))
+        Table(place).replace_rows(changed.set_column(rows.schema.get_field_index("emitted"), "emitted", emitted))
 
     def make_again() -> None:
         shutil.rmtree(place)
@@ -82,7 +82,15 @@ def test_a_look_has_the_rows_of_the_table_whatever_was_done_to_it(home: Pipeline
         commit()
 
     commit()
-    acts = [commit, copy_again, lambda: compact(place), lambda: sweep(place), restore, erase, make_again]
+    acts = [
+        commit,
+        copy_again,
+        lambda: TableCare(place).compact(),
+        lambda: TableCare(place).sweep(),
+        restore,
+        erase,
+        make_again,
+    ]
     for _ in range(30):
         for act in chance.choices(acts, [8, 2, 2, 1, 1, 1, 1], k=chance.randrange(1, 3)):
             act()
@@ -112,13 +120,13 @@ def test_anything_but_an_append_makes_it_start_over(home: PipelineHome, change: 
     append(home, 5, 6)
     looker.look()
     if change == "merged":
-        assert compact(place) == 3
+        assert TableCare(place).compact() == 3
     elif change == "restored":
-        table = delta.open_table(place)
+        table = Table(place).open()
         assert table is not None
-        table.restore(1)
+        table.handle.restore(1)
     elif change == "replaced":
-        delta.replace_rows(place, to_table([ledger_row(9, emitted=7)]))
+        Table(place).replace_rows(to_table([ledger_row(9, emitted=7)]))
     else:
         entry_path(place, 1).write_bytes(b"")
     assert once(looker.look()) == stored(home)
@@ -133,7 +141,7 @@ def test_a_batch_is_held_in_less_than_ninety_bytes(home: PipelineHome) -> None:
 
 def test_a_table_without_the_newest_columns_is_read_with_nulls(home: PipelineHome) -> None:
     old = to_table([ledger_row(0), ledger_row(1)]).drop_columns(["late_rows", "by_topic"])
-    delta.append(home.tables.ledger, old)
+    Table(home.tables.ledger).append(old)
     assert LedgerCursor(home.tables.ledger).look()["late_rows"].to_pylist() == [None, None]
 
 

@@ -13,9 +13,8 @@ from homes.torn import ZEROS, add_batch, make_home, tear_commit
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import TableDamageError
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.storage import delta
-from rivertwice.storage.delta_log import CUT, EMPTY, GONE, entry_path
-from rivertwice.timeline import intact
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_log import CUT, EMPTY, GONE, entry_path
 from rivertwice.timeline.committed import CommittedBatches
 from rivertwice.timeline.intact import (
     Shortfall,
@@ -55,8 +54,8 @@ def test_whole_tables_pass_and_the_next_check_counts_only_the_new(made, monkeypa
     _, home, bundle = made
     assert require_rows(home, "t1").numbers.tolist() == list(range(6))
     asked = []
-    counted = intact.rows_by
-    monkeypatch.setattr(intact, "rows_by", lambda *a, **k: (asked.append(k["above"]), counted(*a, **k))[1])
+    counted = Table.rows_by
+    monkeypatch.setattr(Table, "rows_by", lambda *a, **k: (asked.append(k["above"]), counted(*a, **k))[1])
     require_rows(home, "t1")
     assert asked == []
     add_batch(home, bundle, 6)
@@ -105,7 +104,7 @@ def test_a_data_file_that_is_gone_or_short_is_named(made):
 
 def test_a_batch_that_only_the_ledger_lost_is_copied_again(made):
     _, home, _ = made
-    versions = [version for version, _ in delta.commits(home.tables.ledger, "nonce")]
+    versions = [version for version, _ in Table(home.tables.ledger).commits("nonce")]
     entry_path(home.tables.ledger, versions[2]).write_bytes(b"")
     assert [row.batch for row in read_ledger(home)] != list(range(6))
     assert require_rows(home, "t1").numbers.tolist() == list(range(6))

@@ -4,7 +4,7 @@ import pytest
 from homes.ledger import NOW, ledger_row
 from rivertwice.core.errors import LedgerError
 from rivertwice.core.settings import Settings
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import (
     METADATA_KEY,
     LedgerRow,
@@ -32,8 +32,7 @@ def home(tmp_path):
 
 
 def commit(home, row):
-    delta.append(
-        home.tables.changelog,
+    Table(home.tables.changelog).append(
         pa.table({"n": pa.array([], pa.int64())}),
         transactions={f"p#{row.timeline}": row.batch},
         metadata={METADATA_KEY: row.to_json()},

@@ -11,7 +11,7 @@ from homes.ledger import ledger_row
 from rivertwice.core.errors import LedgerError
 from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import Part
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.counts import BatchCounts, total_of
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, append_ledger, from_table, read_ledger, to_table
 
@@ -58,7 +58,7 @@ def test_a_commit_of_format_1_has_no_shares_and_a_later_format_is_refused() -> N
 
 def test_a_table_begun_in_format_1_is_read_and_goes_on_in_format_2(tmp_path: Any) -> None:
     home = Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
-    delta.append(home.tables.ledger, old_table(ledger_row(0), ledger_row(1)))
+    Table(home.tables.ledger).append(old_table(ledger_row(0), ledger_row(1)))
     assert read_ledger(home) == [ledger_row(0), ledger_row(1)]
     append_ledger(home, [ledger_row(2, by_topic=SHARES)])
     append_ledger(home, [ledger_row(3, by_topic=SHARES)])
@@ -68,8 +68,7 @@ def test_a_table_begun_in_format_1_is_read_and_goes_on_in_format_2(tmp_path: Any
 
 def test_a_batch_that_only_a_commit_of_format_1_knows_is_read(tmp_path: Any) -> None:
     home = Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
-    delta.append(
-        home.tables.changelog,
+    Table(home.tables.changelog).append(
         pa.table({"n": pa.array([], pa.int64())}),
         transactions={"p#t1": 0},
         metadata={METADATA_KEY: of_format_1(ledger_row(0))},
@@ -80,7 +79,7 @@ def test_a_batch_that_only_a_commit_of_format_1_knows_is_read(tmp_path: Any) -> 
 def test_a_row_of_format_2_counts_no_late_rows_and_one_of_format_3_does(tmp_path: Any) -> None:
     home = Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
     assert LedgerRow.from_json(of_format_2(ledger_row(3, by_topic=SHARES))) == ledger_row(3, by_topic=SHARES)
-    delta.append(home.tables.ledger, to_table([ledger_row(0)]).drop_columns(["late_rows"]))
+    Table(home.tables.ledger).append(to_table([ledger_row(0)]).drop_columns(["late_rows"]))
     append_ledger(home, [ledger_row(1, late_rows=4)])
     assert [row.late_rows for row in read_ledger(home)] == [None, 4]
 

@@ -22,7 +22,7 @@ from rivertwice.reconcile.results import (
     store_run,
     verdict_rows,
 )
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.judgements import Increment
 from rivertwice.timeline.upkeep import drop_old_judgements, select_old_quality, select_old_runs
 
@@ -98,13 +98,13 @@ def test_rows_of_a_killed_run_go_as_those_of_old_runs_do(home: PipelineHome) -> 
     """Killed after its verdicts and causes, a reconcile has no row in `reconciles`; one that works now has none either."""
     for name, age in (("killed", 100), ("old", 200), ("working", 0), ("young", 5)):
         store(home, name, age)
-    runs = delta.read(home.tables.reconciles)
+    runs = Table(home.tables.reconciles).read()
     assert runs is not None
     kept = [row for row in runs.to_pylist() if row["run"] in ("old", "young")]
-    delta.replace_rows(home.tables.reconciles, pa.Table.from_pylist(kept, schema=runs.schema))
+    Table(home.tables.reconciles).replace_rows(pa.Table.from_pylist(kept, schema=runs.schema))
     assert drop_old_judgements(home, NOW) == 2
     for table in (home.tables.verdicts, home.tables.causes):
-        rows = delta.read(table)
+        rows = Table(table).read()
         assert rows is not None
         assert sorted(rows["run"].to_pylist()) == ["working", "young"]
     assert drop_old_judgements(home, NOW) == 0

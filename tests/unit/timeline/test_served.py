@@ -11,7 +11,7 @@ from homes.backfill import HOUR, add_timeline, emitted, hours, make_home, result
 from homes.delivery import DeliveryHome
 from homes.ledger import NOW, ledger_row
 from rivertwice.core.errors import ServiceError
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import move_head, publish
@@ -33,7 +33,7 @@ def numbers(table):
 def publish_rows(home, bundle, backfill, ranges, rows, seq):
     table = result(*rows)
     stamp = pa.array([backfill] * table.num_rows, pa.string())
-    delta.append(home.tables.corrections, table.append_column("_backfill", stamp))
+    Table(home.tables.corrections).append(table.append_column("_backfill", stamp))
     payload = Publication(seq, backfill, ranges, bundle.fingerprint.semantics, bundle.id, {"flights": {0: 100}})
     publish(home, payload.to_payload(), expected_seq=seq - 1, now=NOW)
 
@@ -59,16 +59,16 @@ def test_a_rebuild_serves_the_closed_windows_and_says_of_what(made):
 def test_a_rebuild_with_nothing_new_writes_nothing(made):
     _, home, bundle = made
     rebuild_served(home, bundle.definition)
-    version = delta.open_table(home.tables.served).version()
+    version = Table(home.tables.served).open().version
     assert rebuild_served(home, bundle.definition).rebuilt is False
-    assert delta.open_table(home.tables.served).version() == version
+    assert Table(home.tables.served).open().version == version
 
 
 def test_the_stamp_is_found_under_commits_that_carry_none(made):
     _, home, bundle = made
     stamp = rebuild_served(home, bundle.definition).stamp
     for _ in range(6):
-        delta.append(home.tables.served, read_served(home).slice(0, 0))
+        Table(home.tables.served).append(read_served(home).slice(0, 0))
     assert served_stamp(home) == stamp
 
 
@@ -92,7 +92,7 @@ def test_rows_off_the_heads_path_are_not_served_until_the_head_moves(made):
         [ledger_row(n, "t2", bundle=bundle.id, batch_watermark_ms=min(n, 8) * HOUR) for n in range(6, 10)],
     )
     for n in range(6, 10):
-        delta.append(home.tables.changelog, emitted("t2", n, *([(n - 1, "c", 7)] if n <= 8 else [])))
+        Table(home.tables.changelog).append(emitted("t2", n, *([(n - 1, "c", 7)] if n <= 8 else [])))
     rebuild_served(home, bundle.definition)
     assert numbers(read_served(home)) == [(hour, "a", 10) for hour in range(8)]
     move_head(home, "t2", reason="test", expected_seq=1, now=NOW)
@@ -113,7 +113,7 @@ def test_a_head_move_that_changes_no_row_leaves_the_export_as_it_was(made):
 
 def test_a_batch_in_the_changelog_after_the_ledger_read_is_not_served(made):
     _, home, _ = made
-    delta.append(home.tables.changelog, emitted("t1", 10, (7, "z", 1)))
+    Table(home.tables.changelog).append(emitted("t1", 10, (7, "z", 1)))
     assert "z" not in stream_rows(home)["k"].to_pylist()
 
 
@@ -155,10 +155,10 @@ def test_open_windows_of_early_results_have_a_table_until_they_close(tmp_path):
     world.commit("t1", 0, 0, [(0, "a", 1), (1, "a", 2)])
     world.commit("t1", 1, 0, [(0, "a", 3)])
     assert world.served() == {}
-    assert numbers(delta.read(home.tables.provisional)) == [(0, "a", 3), (1, "a", 2)]
+    assert numbers(Table(home.tables.provisional).read()) == [(0, "a", 3), (1, "a", 2)]
     world.commit("t1", 2, 1, [(1, "b", 1)])
     assert world.served() == {(0, "a"): 3}
-    assert numbers(delta.read(home.tables.provisional)) == [(1, "a", 2), (1, "b", 1)]
+    assert numbers(Table(home.tables.provisional).read()) == [(1, "a", 2), (1, "b", 1)]
     assert provisional_stamp(home) == served_stamp(home)
 
 
@@ -173,13 +173,13 @@ def test_a_build_killed_before_the_open_windows_is_done_again(tmp_path, monkeypa
         raise InterruptedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(delta, "overwrite", killed)
+        patch.setattr(Table, "overwrite", killed)
         with pytest.raises(InterruptedError):
             rebuild_served(home, world.definition)
     assert provisional_stamp(home) != served_stamp(home)
     assert rebuild_served(home, world.definition).rebuilt
     assert provisional_stamp(home) == served_stamp(home)
-    assert numbers(delta.read(home.tables.provisional)) == [(1, "a", 5)]
+    assert numbers(Table(home.tables.provisional).read()) == [(1, "a", 5)]
 
 
 def test_results_that_are_final_have_no_table_of_open_windows(made):

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from homes.backfill import make_home
 from rivertwice.cli.main import cli
 from rivertwice.core.settings import Settings
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.served import export_sha256, rebuild_served
 from rivertwice.timeline.served_stamp import provisional_stamp, served_stamp
 
@@ -27,12 +27,12 @@ def rebuild(settings: Settings, *options: str) -> tuple[int, dict[str, Any]]:
 def test_a_rebuild_of_a_right_table_has_the_same_rows(tmp_path: Path, emit: str) -> None:
     settings, home, bundle = make_home(tmp_path, emit=emit)
     rebuild_served(home, bundle.definition)
-    sha256, version = export_sha256(home), delta.open_table(home.tables.served)
+    sha256, version = export_sha256(home), Table(home.tables.served).open()
     code, report = rebuild(settings, "--compare")
     assert (code, report["way"], report["rows"], report["is_same"]) == (0, "whole", 8, True)
     assert report["sha256"] == sha256 == export_sha256(home)
     assert version is not None
-    assert delta.open_table(home.tables.served).version() == version.version() + 1  # type: ignore[union-attr]
+    assert Table(home.tables.served).open().version == version.version + 1  # type: ignore[union-attr]
     if emit == "updates":
         assert provisional_stamp(home) == served_stamp(home)
 
@@ -41,12 +41,12 @@ def test_a_rebuild_of_a_wrong_table_says_so_and_makes_it_right(tmp_path: Path) -
     settings, home, bundle = make_home(tmp_path)
     rebuild_served(home, bundle.definition)
     right = export_sha256(home)
-    rows = delta.read(home.tables.served)
+    rows = Table(home.tables.served).read()
     assert rows is not None
-    delta.replace_rows(home.tables.served, rows.slice(1))
+    Table(home.tables.served).replace_rows(rows.slice(1))
     assert rebuild(settings)[1]["is_same"] is None
     assert export_sha256(home) == right
-    delta.replace_rows(home.tables.served, rows.slice(1))
+    Table(home.tables.served).replace_rows(rows.slice(1))
     code, report = rebuild(settings, "--compare")
     assert (code, report["is_same"]) == (3, False)
     assert export_sha256(home) == right

@@ -15,9 +15,10 @@ from homes.ledger import NOW, ledger_row
 from rivertwice.core.errors import TableDamageError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.definition.bundle import Bundle
-from rivertwice.storage import delta
-from rivertwice.storage.delta_log import entry_path
-from rivertwice.storage.table_upkeep import live_files
+from rivertwice.storage.snapshot import Snapshot
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_care import live_files
+from rivertwice.storage.table_log import entry_path
 from rivertwice.timeline import served
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger
@@ -61,8 +62,8 @@ class GrowingHome:
         is_repeat = self.backfills > 2 and self.chance.random() < 0.2
         name = f"bf-{self.backfills - 2 if is_repeat else self.backfills}"
         rows = result(*[(hour, key, 100 + hour) for hour in hours for key in "abd" if self.chance.random() < 0.5])
-        delta.append(
-            self.home.tables.corrections, rows.append_column("_backfill", pa.array([name] * rows.num_rows, pa.string()))
+        Table(self.home.tables.corrections).append(
+            rows.append_column("_backfill", pa.array([name] * rows.num_rows, pa.string()))
         )
         seq = last_seq(self.home) + 1
         windows = tuple((hour * HOUR, (hour + 1) * HOUR) for hour in sorted(hours))
@@ -84,7 +85,7 @@ class GrowingHome:
 
     def corrections(self) -> list[int]:
         """Return the number column of all corrections."""
-        rows = delta.read(self.home.tables.corrections)
+        rows = Table(self.home.tables.corrections).read()
         return [] if rows is None else list(rows["n"].to_pylist())
 
     def require_same_as_whole(self) -> None:
@@ -98,7 +99,7 @@ class GrowingHome:
         assert shown is not None
         assert export_lines(shown) == export_lines(whole)
         if self.definition.has_updates:
-            emitted_rows, still_open = stream_rows(self.home), delta.read(self.home.tables.provisional)
+            emitted_rows, still_open = stream_rows(self.home), Table(self.home.tables.provisional).read()
             assert emitted_rows is not None
             assert still_open is not None
             newest = newest_rows(emitted_rows, self.definition)
@@ -113,12 +114,8 @@ def commit(
 ) -> None:
     changes = {"bundle": bundle.id, "batch_watermark_ms": batch * HOUR, "emitted": len(rows) + lost}
     row = ledger_row(batch, timeline, **changes)
-    delta.append(
-        home.tables.changelog,
-        emitted(timeline, batch, *rows),
-        transactions={f"p#{timeline}": batch},
-        metadata={METADATA_KEY: row.to_json()},
-        partition_by=["_day"],
+    Table(home.tables.changelog, partition_by=["_day"]).append(
+        emitted(timeline, batch, *rows), transactions={f"p#{timeline}": batch}, metadata={METADATA_KEY: row.to_json()}
     )
     append_ledger(home, [row])
 
@@ -127,14 +124,14 @@ def commit(
 def counted_reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count the rows that are read of each table."""
     rows_read: Counter[str] = Counter()
-    real = delta.read
+    real = Snapshot.read
 
-    def counted(path: Path, **options: object) -> pa.Table | None:
-        rows: pa.Table | None = real(path, **options)  # type: ignore[arg-type]
-        rows_read[path.name] += 0 if rows is None else rows.num_rows
+    def counted(snapshot: Snapshot, **options: object) -> pa.Table:
+        rows: pa.Table = real(snapshot, **options)  # type: ignore[arg-type]
+        rows_read[Path(snapshot.place).name] += rows.num_rows
         return rows
 
-    monkeypatch.setattr(delta, "read", counted)
+    monkeypatch.setattr(Snapshot, "read", counted)
     return rows_read
 
 
@@ -238,9 +235,9 @@ def test_rows_of_a_window_open_at_the_fork_that_are_gone_are_noticed(tmp_path: P
     rebuild_served(world.home, world.definition)
     add_timeline(world.home, world.bundle, "t2", Fork("t1", 4), 5)
     move_head(world.home, "t2", reason="test", expected_seq=1, now=NOW)
-    rows = delta.read(world.home.tables.changelog)
+    rows = Table(world.home.tables.changelog).read()
     assert rows is not None
-    delta.overwrite(world.home.tables.changelog, rows.filter(pa.compute.field("_batch") != 4))
+    Table(world.home.tables.changelog).overwrite(rows.filter(pa.compute.field("_batch") != 4))
     with pytest.raises(TableDamageError):
         rebuild_served(world.home, world.definition)
 
@@ -256,7 +253,7 @@ def test_a_kept_table_that_a_power_loss_damaged_is_built_whole(tmp_path: Path, t
     if how == "torn":
         entry_path(place, 1).write_bytes(b"")
     else:
-        handle = delta.open_table(place)
+        handle = Table(place).open()
         assert handle is not None
         next(place / name for name in sorted(live_files(handle)) if (place / name).exists()).unlink()
     assert rebuild_served(world.home, world.definition).way is Way.WHOLE
@@ -273,15 +270,15 @@ def test_a_table_that_another_build_has_written_is_not_changed_twice(
     left = [1]
 
     def twice(real: Callable[..., int]) -> Callable[..., int]:
-        def write(path: Path, rows: pa.Table, **options: object) -> int:
+        def write(table: Table, rows: pa.Table, **options: object) -> int:
             if left[0]:
                 left[0] = 0
-                real(path, rows, **{**options, "at": delta.open_table(path)})
-            return real(path, rows, **options)
+                real(table, rows, **{**options, "at": table.open()})
+            return real(table, rows, **options)
 
         return write
 
     for name in ("append_rows", "replace_rows"):
-        monkeypatch.setattr(delta, name, twice(getattr(delta, name)))
+        monkeypatch.setattr(Table, name, twice(getattr(Table, name)))
     assert not rebuild_served(world.home, world.definition).rebuilt
     world.require_same_as_whole()

@@ -14,7 +14,7 @@ from homes.erasure import BATCHES, ErasureWorld
 from homes.ledger import ledger_row
 from rivertwice.core.errors import LostRaceError
 from rivertwice.definition.definition import load_definition
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline import served
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import load_timeline
@@ -30,7 +30,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ErasureWorld:
 def add_batch(world: ErasureWorld, batch: int) -> None:
     bundle = load_timeline(world.home, "t1").bundle
     append_ledger(world.home, [ledger_row(batch, bundle=bundle, batch_watermark_ms=(batch + 2) * HOUR, emitted=1)])
-    delta.append(world.home.tables.changelog, emitted("t1", batch, (batch, "new", 1)), transactions={"p#t1": batch})
+    Table(world.home.tables.changelog).append(emitted("t1", batch, (batch, "new", 1)), transactions={"p#t1": batch})
 
 
 def between(patch: pytest.MonkeyPatch, act: Any, times: int) -> None:
@@ -38,16 +38,16 @@ def between(patch: pytest.MonkeyPatch, act: Any, times: int) -> None:
     left = [times]
 
     def before(real: Callable[..., int]) -> Callable[..., int]:
-        def write(path: Any, rows: pa.Table, **rest: Any) -> int:
+        def write(table: Table, rows: pa.Table, **rest: Any) -> int:
             if left[0]:
                 left[0] -= 1
                 act()
-            return real(path, rows, **rest)
+            return real(table, rows, **rest)
 
         return write
 
     for name in ("overwrite", "append_rows", "replace_rows"):
-        patch.setattr(delta, name, before(getattr(delta, name)))
+        patch.setattr(Table, name, before(getattr(Table, name)))
 
 
 @pytest.fixture(params=["appended", "whole"])
@@ -88,7 +88,7 @@ def test_a_rebuild_that_always_loses_says_so_and_writes_nothing(
     rebuild_served(home, definition)
     add_batch(world, BATCHES)
     table = home.tables.served
-    between(monkeypatch, lambda: delta.append(table, delta.read(table).slice(0, 0)), 99)  # type: ignore[union-attr]
+    between(monkeypatch, lambda: Table(table).append(Table(table).read().slice(0, 0)), 99)  # type: ignore[union-attr]
     with pytest.raises(LostRaceError, match="another writer changed served"):
         rebuild_served(home, definition)
     stamp = served_stamp(home)
@@ -111,4 +111,4 @@ def test_a_first_build_does_not_replace_the_one_of_another_host(
     assert report.stamp == served_stamp(world.home)
     assert report.stamp is not None
     assert report.stamp.batch == BATCHES
-    assert [stamp["batch"] for _, stamp in delta.commits(world.home.tables.served, METADATA_KEY)] == [BATCHES]
+    assert [stamp["batch"] for _, stamp in Table(world.home.tables.served).commits(METADATA_KEY)] == [BATCHES]

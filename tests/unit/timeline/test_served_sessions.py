@@ -15,7 +15,7 @@ from homes.ledger import NOW, ledger_row
 from homes.project import make_project
 from rivertwice.core.errors import TableDamageError
 from rivertwice.definition.bundle import build_bundle, save_bundle
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
 from rivertwice.timeline.lineage import Fork, path_ledger
 from rivertwice.timeline.sequence import last_seq, move_head, publish, read_sequence
@@ -81,8 +81,7 @@ class SessionHome:
             "_batch": pa.array([self.batch] * count, pa.int64()),
         }
         table = sessions(*rows)
-        delta.append(
-            self.home.tables.changelog,
+        Table(self.home.tables.changelog).append(
             pa.table({**stamps, **{name: table[name] for name in table.schema.names}}),
             transactions={f"p#{self.timeline}": self.batch},
             metadata={METADATA_KEY: row.to_json()},
@@ -99,7 +98,7 @@ class SessionHome:
         table = sessions(*rows)
         table = table.append_column("_backfill", pa.array([f"bf-{seq}"] * len(rows), pa.string()))
         withdrawn = pa.array([self.chance.random() < 0.3 for _ in rows], pa.bool_())
-        delta.append(self.home.tables.corrections, table.append_column("_withdrawn", withdrawn))
+        Table(self.home.tables.corrections).append(table.append_column("_withdrawn", withdrawn))
         low, high = min(row[0] for row in rows), max(row[1] for row in rows)
         entry = Publication(
             seq, f"bf-{seq}", ((low * 60_000, high * 60_000),), self.bundle.fingerprint.semantics, self.bundle.id, {},
@@ -142,9 +141,9 @@ def test_a_batch_of_sessions_is_not_served_over_lost_corrections(tmp_path: Path)
     world.commit()
     world.publish()
     rebuild_served(world.home, world.definition)
-    rows = delta.read(world.home.tables.corrections)
+    rows = Table(world.home.tables.corrections).read()
     assert rows is not None
-    delta.overwrite(world.home.tables.corrections, rows.slice(1))
+    Table(world.home.tables.corrections).overwrite(rows.slice(1))
     world.commit()
     with pytest.raises(TableDamageError, match="corrections of p have lost rows"):
         rebuild_served(world.home, world.definition)

@@ -15,10 +15,11 @@ from rivertwice.core.instants import from_ms
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
 from rivertwice.read.explain_records import read_batches
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import bounds_in_log, rows_by, total_rows
-from rivertwice.storage.delta_dataset import TableFiles
-from rivertwice.storage.table_upkeep import compact
+from rivertwice.storage.snapshot import Snapshot
+from rivertwice.storage.sql import Where
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_care import TableCare
+from rivertwice.storage.table_files import TableFiles
 from rivertwice.timeline import ledger
 from rivertwice.timeline.committed import CommittedBatches, LedgerCursor
 from rivertwice.timeline.ledger import SCHEMA, append_ledger, read_ledger, to_table
@@ -58,8 +59,8 @@ def test_the_ledgers_log_has_statistics_only_of_what_readers_skip_by(home):
         append_ledger(home, [ledger_row(batch, min_event_ms=batch * 10, max_event_ms=batch * 10 + 9)])
     place = home.tables.ledger
     assert columns_with_statistics(place) == set(ledger.LEDGER)
-    assert total_rows(place) == 3
-    assert [file.rows for file in TableFiles(place, delta.open_table(place)).files] == [1, 1, 1]
+    assert Table(place).total_rows() == 3
+    assert [file.rows for file in TableFiles(Table(place).open()).files] == [1, 1, 1]
     assert properties(place)["delta.checkpointInterval"] == "20"
 
 
@@ -72,7 +73,7 @@ def test_a_look_at_some_batches_reads_no_other_files_of_the_ledger(home):
     lose_files(home.tables.ledger, 4, 5, 6)
     assert [row.batch for row in read_ledger(home, 5)] == [5, 6]
     assert cursor.look().num_rows == 7
-    assert rows_by(home.tables.ledger, ("batch",), above=("batch", 4)) == {(5,): 1, (6,): 1}
+    assert Table(home.tables.ledger).rows_by(("batch",), above=("batch", 4)) == {(5,): 1, (6,): 1}
     every = CommittedBatches(pa.table({"timeline": ["t1"] * 7, "batch": list(range(7))}))
     assert [row.batch for row in read_batches(home, every, from_ms(45), from_ms(55))] == [4, 5]
 
@@ -86,19 +87,19 @@ def test_all_columns_by_which_a_reader_skips_are_columns_of_the_tables():
 def test_a_table_of_an_older_version_gets_the_properties_once(home):
     place = home.tables.ledger
     for batch in range(2):
-        delta.append(place, to_table([ledger_row(batch)]))
+        Table(place).append(to_table([ledger_row(batch)]))
     DeltaTable(str(place)).alter.set_table_properties({"delta.checkpointInterval": "100"})
     wide = columns_with_statistics(place)
     assert {"digest", "offsets_text"} <= wide
     assert renew_properties(home, ledger.by_table(home, FLIGHTS)) == ["ledger"]
-    version = delta.open_table(place).version()
+    version = Table(place).open().version
     assert renew_properties(home, ledger.by_table(home, FLIGHTS)) == []
-    assert delta.open_table(place).version() == version, "a second start changes nothing"
+    assert Table(place).open().version == version, "a second start changes nothing"
     assert properties(place)["delta.logRetentionDuration"] == "interval 6 hours"
     append_ledger(home, [ledger_row(2)])
     assert [row.batch for row in read_ledger(home)] == [0, 1, 2]
-    assert total_rows(place) == 3
-    compact(place)
+    assert Table(place).total_rows() == 3
+    TableCare(place).compact()
     assert columns_with_statistics(place) == set(ledger.LEDGER)
     assert [row.batch for row in read_ledger(home, 1)] == [1, 2]
 
@@ -110,19 +111,19 @@ def test_rows_are_found_by_columns_without_statistics_too(home):
     )
     for batch in range(3):
         rows = pa.table({"_batch": [batch], "topic": [f"t{batch}"], "n": [batch]}, schema=schema)
-        delta.append(place, rows, skip_by=ledger.SIDE)
+        Table(place, skip_by=ledger.SIDE).append(rows)
     assert columns_with_statistics(place) == {"_batch"}
-    assert delta.read(place, matching="\"topic\" = 't1'")["n"].to_pylist() == [1]
-    assert delta.read(place, between=("n", 2, 9))["n"].to_pylist() == [2]
-    assert bounds_in_log(place, "n") is None
-    assert bounds_in_log(place, "_batch") == (0, 2)
-    files = TableFiles(place, delta.open_table(place))
+    assert Table(place).read(matching="\"topic\" = 't1'")["n"].to_pylist() == [1]
+    assert Table(place).read(matching=Where("n").is_between(2, 9))["n"].to_pylist() == [2]
+    assert Table(place).bounds("n") is None
+    assert Table(place).bounds("_batch") == (0, 2)
+    files = TableFiles(Table(place).open())
     assert files.rows == 3
     assert files.dataset().filter(pa.compute.field("topic") == "t2").count_rows() == 1
 
 
 def test_nothing_is_changed_while_upkeep_runs(home):
-    delta.append(home.tables.ledger, to_table([ledger_row(0)]))
+    Table(home.tables.ledger).append(to_table([ledger_row(0)]))
     with no_upkeep(home):
         assert renew_properties(home, ledger.by_table(home, FLIGHTS)) == []
     assert renew_properties(home, ledger.by_table(home, FLIGHTS)) == ["ledger"]
@@ -130,16 +131,16 @@ def test_nothing_is_changed_while_upkeep_runs(home):
 
 def test_a_writer_that_read_before_the_change_loses_and_one_after_goes_on(home):
     place = home.tables.ledger
-    old, kept = delta.KeptTable(place), delta.KeptTable(place)
-    delta.append(place, to_table([ledger_row(0)]), transactions={"a": 0})
+    old, kept = Table(place), Table(place)
+    Table(place).append(to_table([ledger_row(0)]), transactions={"a": 0})
     assert kept.applied_version("a") == old.applied_version("a") == 0
 
-    def change(_: delta.Table) -> None:
+    def change(_: Snapshot) -> None:
         assert renew_properties(home, {place: ledger.LEDGER}) == ["ledger"]
 
     with pytest.raises(LostRaceError):  # the change comes between its look and its commit
-        delta.append(place, to_table([ledger_row(1)]), transactions={"a": 1}, check=change, kept=old)
-    delta.append(place, to_table([ledger_row(1)]), transactions={"a": 1}, kept=kept)
+        old.append(to_table([ledger_row(1)]), transactions={"a": 1}, check=change)
+    kept.append(to_table([ledger_row(1)]), transactions={"a": 1})
     with pytest.raises(LostRaceError, match="already holds version 1 of a"):
-        delta.append(place, to_table([ledger_row(1)]), transactions={"a": 1}, kept=old)
+        old.append(to_table([ledger_row(1)]), transactions={"a": 1})
     assert [row.batch for row in read_ledger(home)] == [0, 1]

@@ -16,7 +16,8 @@ from rivertwice.cli.main import cli
 from rivertwice.core.errors import LostRaceError, RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
-from rivertwice.storage import delta
+from rivertwice.storage.snapshot import Snapshot
+from rivertwice.storage.table import Table
 from rivertwice.timeline.committed import CommittedBatches, committed_batches
 from rivertwice.timeline.dead_letters import (
     AMEND,
@@ -83,7 +84,7 @@ def home(tmp_path: Path) -> PipelineHome:
     move_head(found, "t1", reason="first start", expected_seq=0, now=NOW)
     append_ledger(found, [ledger_row(0), ledger_row(1, committed_at=LATER)])
     rows = [stored(3), stored(7, reason="schema"), stored(12, batch=1), stored(25, batch=2)]
-    delta.append(found.tables.dead_letters, pa.Table.from_pylist(rows))
+    Table(found.tables.dead_letters).append(pa.Table.from_pylist(rows))
     return found
 
 
@@ -129,16 +130,16 @@ def test_a_list_holds_the_bytes_of_what_it_shows_alone(home: PipelineHome, monke
     rows = [
         stored(offset, value=b"x" * (size - 3) + b"%03d" % offset, partition=offset % 2) for offset in range(100, 400)
     ]
-    delta.append(home.tables.dead_letters, pa.Table.from_pylist(rows))
+    Table(home.tables.dead_letters).append(pa.Table.from_pylist(rows))
     held: list[int] = []
-    read = delta.read
+    read = Snapshot.read
 
     def counted(*args: Any, **kwargs: Any) -> pa.Table | None:
         found = read(*args, **kwargs)
         held.append(0 if found is None else found.nbytes)
         return found
 
-    monkeypatch.setattr(delta, "read", counted)
+    monkeypatch.setattr(Snapshot, "read", counted)
     options = ["--output", "json", "--project", str(home.root), "--home", str(home.root.parents[1])]
 
     def ask(*words: str) -> Any:
@@ -236,7 +237,7 @@ def test_a_book_of_a_newer_format_is_not_guessed_at(home: PipelineHome) -> None:
         "why": "",
         "by": "",
     }
-    delta.append(home.tables.amendments, pa.Table.from_pylist([{**row, "created_at": NOW}], schema=SCHEMA))
+    Table(home.tables.amendments).append(pa.Table.from_pylist([{**row, "created_at": NOW}], schema=SCHEMA))
     with pytest.raises(LedgerError, match="format 2"):
         read_amendments(home)
 

@@ -14,20 +14,8 @@ from rivertwice.core.errors import ConfigError, LostRaceError
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.reconcile.results import Stamp, StoredVerdict, store_run, verdict_rows
-from rivertwice.storage import delta, table_upkeep
-from rivertwice.storage.delta import write_file
-from rivertwice.storage.delta_read import version_of
-from rivertwice.storage.table_upkeep import (
-    UNNAMED_KEPT,
-    TableShape,
-    compact,
-    parse_interval,
-    retention,
-    set_retention,
-    shape_of,
-    sweep,
-    sweep_unnamed,
-)
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_care import UNNAMED_KEPT, TableCare, TableShape, parse_interval, retention
 from rivertwice.timeline.upkeep import (
     COMMITS_AT,
     LISTED_EVERY,
@@ -50,7 +38,7 @@ def one_row(number: int, day: str = "2013-07-01") -> pa.Table:
 
 
 def numbers(path) -> list[int]:
-    rows = delta.read(path)
+    rows = Table(path).read()
     assert rows is not None
     return sorted(rows["number"].to_pylist())
 
@@ -75,30 +63,30 @@ def test_intervals_of_delta_are_read_and_strange_ones_fall_back():
 def test_new_tables_have_the_retention_and_a_merge_keeps_rows(tmp_path):
     path = tmp_path / "table"
     for number in range(12):
-        delta.append(path, one_row(number), transactions={"app": number}, partition_by=["_day"])
-    before = shape_of(path)
+        Table(path, partition_by=["_day"]).append(one_row(number), transactions={"app": number})
+    before = TableCare(path).shape()
     assert before is not None
     assert (before.files, before.small_in_one_partition, before.removed_kept) == (12, 12, timedelta(hours=6))
-    assert compact(path) == 12
-    after = shape_of(path)
+    assert TableCare(path).compact() == 12
+    after = TableCare(path).shape()
     assert after is not None
     assert after.files == 1
     assert numbers(path) == list(range(12))
-    assert delta.applied_version(path, "app") == 11
+    assert Table(path).applied_version("app") == 11
 
 
 def test_only_what_the_retention_no_longer_holds_is_deleted(tmp_path):
     path = tmp_path / "table"
     for number in range(5):
-        delta.append(path, one_row(number), partition_by=["_day"])
-    compact(path)
-    assert sweep(path) == 0
+        Table(path, partition_by=["_day"]).append(one_row(number))
+    TableCare(path).compact()
+    assert TableCare(path).sweep() == 0
     assert data_files(path) == 6
-    assert set_retention(path, timedelta(0), timedelta(0))
-    assert not set_retention(path, timedelta(0), timedelta(0))
-    assert sweep(path) == 5
+    assert TableCare(path).set_retention(timedelta(0), timedelta(0))
+    assert not TableCare(path).set_retention(timedelta(0), timedelta(0))
+    assert TableCare(path).sweep() == 5
     assert data_files(path) == 1
-    sweep(path)
+    TableCare(path).sweep()
     assert len(list((path / "_delta_log").glob("*.json"))) == 1
     assert numbers(path) == list(range(5))
 
@@ -113,32 +101,32 @@ def age(path, kept: timedelta) -> None:
 def test_files_of_killed_writers_are_deleted_after_a_week(tmp_path):
     path = tmp_path / "table"
     for number in range(3):
-        delta.append(path, one_row(number), partition_by=["_day"])
-    old = write_file(path, one_row(7).drop_columns("_day"), {"_day": "2013-07-01"})
+        Table(path, partition_by=["_day"]).append(one_row(number))
+    old = Table(path).write_file(one_row(7).drop_columns("_day"), {"_day": "2013-07-01"})
     age(path, UNNAMED_KEPT + timedelta(hours=1))
-    fresh = write_file(path, one_row(8).drop_columns("_day"), {"_day": "2013-07-01"})
-    assert compact(path) == 3  # those are old too, and kept for readers that opened the table before
-    version = version_of(path)
-    assert sweep(path) == 0
-    assert sweep_unnamed(path) == 1
+    fresh = Table(path).write_file(one_row(8).drop_columns("_day"), {"_day": "2013-07-01"})
+    assert TableCare(path).compact() == 3  # those are old too, and kept for readers that opened the table before
+    version = Table(path).version()
+    assert TableCare(path).sweep() == 0
+    assert TableCare(path).sweep_unnamed() == 1
     assert not (path / old.path).exists()
     assert (path / fresh.path).exists()
     assert data_files(path) == 5
     assert numbers(path) == [0, 1, 2]
-    assert version_of(path) > version
-    version = version_of(path)
-    assert sweep_unnamed(path) == 0
-    assert version_of(path) == version, "a look that finds nothing leaves no commit"
-    assert sweep_unnamed(tmp_path / "none") == 0
+    assert Table(path).version() > version
+    version = Table(path).version()
+    assert TableCare(path).sweep_unnamed() == 0
+    assert Table(path).version() == version, "a look that finds nothing leaves no commit"
+    assert TableCare(tmp_path / "none").sweep_unnamed() == 0
 
 
 def test_upkeep_lists_the_folders_once_a_day(tmp_path):
     now = utc_now()
     home = Settings(project=tmp_path, home=tmp_path / "home").pipeline("p")
-    delta.append(home.tables.changelog, one_row(0), partition_by=["_day"])
+    Table(home.tables.changelog, partition_by=["_day"]).append(one_row(0))
     left = []
     for day in (timedelta(0), LISTED_EVERY / 2, LISTED_EVERY):
-        left.append(write_file(home.tables.changelog, one_row(7).drop_columns("_day"), {"_day": "2013-07-01"}))
+        left.append(Table(home.tables.changelog).write_file(one_row(7).drop_columns("_day"), {"_day": "2013-07-01"}))
         age(home.tables.changelog, UNNAMED_KEPT * 2)
         (kept,) = [each for each in keep_up(home, now=now + day) if each.table == "changelog"]
         assert kept.deleted == {0: 1, 1: 0, 2: 2}[len(left) - 1]
@@ -156,35 +144,37 @@ def test_properties_are_written_in_seconds():
 @pytest.mark.proves("formats-tables.md#compaction-and-cleaning")
 def test_appends_go_on_while_the_table_is_merged_and_swept_again_and_again(tmp_path):
     path = tmp_path / "table"
-    delta.append(path, one_row(0), transactions={"app": 0}, metadata={"k": 0}, partition_by=["_day"])
-    set_retention(path, timedelta(seconds=3), timedelta(seconds=3))  # longer than a reader takes, as hours are
+    Table(path, partition_by=["_day"]).append(one_row(0), transactions={"app": 0}, metadata={"k": 0})
+    TableCare(path).set_retention(
+        timedelta(seconds=3), timedelta(seconds=3)
+    )  # longer than a reader takes, as hours are
     done = threading.Event()
 
     def tidy() -> None:
         while not done.wait(0.2):
-            compact(path)
-            sweep(path)
+            TableCare(path).compact()
+            TableCare(path).sweep()
 
     tidier = threading.Thread(target=tidy)
     tidier.start()
     try:
         for number in range(1, 200):
-            delta.append(path, one_row(number), transactions={"app": number}, metadata={"k": number})
+            Table(path).append(one_row(number), transactions={"app": number}, metadata={"k": number})
     finally:
         done.set()
         tidier.join()
     assert numbers(path) == list(range(200))
-    assert delta.applied_version(path, "app") == 199
+    assert Table(path).applied_version("app") == 199
 
 
 def test_commits_of_a_merge_do_not_hide_the_newest_metadata(tmp_path):
     path = tmp_path / "table"
     for number in range(40):
-        delta.append(path, one_row(number), metadata={"k": number}, partition_by=["_day"])
+        Table(path, partition_by=["_day"]).append(one_row(number), metadata={"k": number})
         if number % 3 == 0:
-            compact(path)
-    assert [data for _, data in delta.commits(path, "k", limit=16)] == list(range(24, 40))
-    assert len(delta.commits(path, "k")) == 40
+            TableCare(path).compact()
+    assert [data for _, data in Table(path).commits("k", limit=16)] == list(range(24, 40))
+    assert len(Table(path).commits("k")) == 40
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -198,15 +188,15 @@ def test_a_home_without_tables_has_nothing_to_keep_up(settings: Settings, known)
 def test_a_sweep_that_loses_to_an_overwrite_leaves_it_to_the_next(tmp_path, monkeypatch):
     path = tmp_path / "table"
     for number in range(4):
-        delta.overwrite(path, one_row(number))
-    set_retention(path, timedelta(0), timedelta(0))
-    stale = delta.open_table(path)
-    delta.overwrite(path, one_row(9))
+        Table(path).overwrite(one_row(number))
+    TableCare(path).set_retention(timedelta(0), timedelta(0))
+    stale = Table(path).open()
+    Table(path).overwrite(one_row(9))
     with monkeypatch.context() as patched:
-        patched.setattr(table_upkeep, "open_table", lambda _: stale)
+        patched.setattr(Table, "open", lambda _: stale)
         with pytest.raises(LostRaceError, match="changed while it was swept"):
-            sweep(path)
-    sweep(path)
+            TableCare(path).sweep()
+    TableCare(path).sweep()
     assert numbers(path) == [9]
     assert len(list(path.rglob("*.parquet"))) == len(list((path / "_delta_log").glob("*.parquet"))) + 1
 
@@ -215,13 +205,13 @@ def test_a_sweep_that_loses_to_an_overwrite_leaves_it_to_the_next(tmp_path, monk
 def test_a_writer_drops_no_commit_however_old(tmp_path, monkeypatch):
     monkeypatch.setenv("RIVERTWICE_DURABLE", "off")
     path = tmp_path / "table"
-    delta.append(path, one_row(0))
-    set_retention(path, timedelta(0), timedelta(0))
-    delta.open_table(path).alter.set_table_properties({"delta.checkpointInterval": "5"})
+    Table(path).append(one_row(0))
+    TableCare(path).set_retention(timedelta(0), timedelta(0))
+    Table(path).open().handle.alter.set_table_properties({"delta.checkpointInterval": "5"})
     for number in range(1, 24):  # a writer that makes a checkpoint of the log cleans up too, unless it is told not to
-        delta.append(path, one_row(number), metadata={"k": number})
+        Table(path).append(one_row(number), metadata={"k": number})
     assert list((path / "_delta_log").glob("*.checkpoint.parquet"))
-    assert [data for _, data in delta.commits(path, "k")] == list(range(1, 24))
+    assert [data for _, data in Table(path).commits("k")] == list(range(1, 24))
 
 
 def test_upkeep_removes_the_rows_of_old_runs(settings: Settings) -> None:
@@ -261,11 +251,11 @@ def test_the_agent_looks_after_tables_once_enough_was_committed(tmp_path):
     keeper = UpkeepKeeper(settings, lambda: ["p"], threading.Event())
     assert keeper.look("p", now) == []
     assert read_record(home) is None
-    kept = delta.KeptTable(home.tables.changelog)
+    kept = Table(home.tables.changelog)
     for number in range(COMMITS_AT):
-        delta.append(kept.place, one_row(number), partition_by=["_day"], kept=kept)
+        kept.append(one_row(number))
     assert keeper.look("p", now) == [], "the newest commit is 199: the first was that of the first batch"
-    delta.append(kept.place, one_row(COMMITS_AT), partition_by=["_day"], kept=kept)
+    kept.append(one_row(COMMITS_AT))
     (done,) = keeper.look("p", now)
     assert (done.table, done.files_before, done.files_after) == ("changelog", COMMITS_AT + 1, 1)
     assert read_record(home) == Record(now, now, COMMITS_AT)

@@ -27,8 +27,8 @@ from rivertwice.log.archive_table import (
     turn_name,
 )
 from rivertwice.log.records import archive_files
-from rivertwice.storage import delta
-from rivertwice.storage.delta_log import EMPTY, entry_path
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_log import EMPTY, entry_path
 from rivertwice.upkeep import repair_archives
 from rivertwice.upkeep.repair_archives import held_runs, passes
 
@@ -59,7 +59,7 @@ def made(tmp_path, monkeypatch):
     for number in range(FILES):
         turns = {turn_name(ID): number + 1, start: 0, end: 10 * (number + 1)}
         rows = records(10 * number, 10 * number + 10)
-        delta.append(place, rows, transactions=turns, partition_by=PARTITION_BY)
+        Table(place, partition_by=PARTITION_BY).append(rows, transactions=turns)
         note_sums(settings, TOPIC)
     held = {"begin": 0}
     monkeypatch.setattr(repair_archives.kafka, "topic_exists", lambda *_: True)
@@ -99,7 +99,7 @@ def ask(settings, *arguments):
 
 
 def archived(settings):
-    return sorted(map(str, delta.read(settings.archive(TOPIC)).to_pylist()))
+    return sorted(map(str, Table(settings.archive(TOPIC)).read().to_pylist()))
 
 
 @pytest.mark.proves("howto-archive.md#what-it-promises", "guarantees.md#archive")
@@ -122,8 +122,8 @@ def test_another_file_is_named_unread_and_kafka_gives_its_records(made, kind):
     assert (code, report["left"], report["failed"]) == (0, [], [])
     assert read == ["partition 0 [10, 20)"]
     assert archived(settings) == before
-    assert read_archived(delta.open_table(settings.archive(TOPIC)), ID).segments == ({0: (0, 30)},)
-    require_sound(settings, TOPIC, delta.open_table(settings.archive(TOPIC)))
+    assert read_archived(Table(settings.archive(TOPIC)).open(), ID).segments == ({0: (0, 30)},)
+    require_sound(settings, TOPIC, Table(settings.archive(TOPIC)).open())
     assert len(read_sums(settings, TOPIC)) == FILES
     assert ask(settings) == (0, {"damages": [], "repaired": False})
 
@@ -172,7 +172,7 @@ def test_a_repair_killed_before_it_wrote_is_repeated(made):
     assert "log version 2 (" in shown["damages"][0]["what"]
     assert ask(settings, "--yes")[0] == 0
     assert archived(settings) == before
-    delta.replace_rows(settings.archive(TOPIC), records(0, 20))  # as one that took a file out and was killed
+    Table(settings.archive(TOPIC)).replace_rows(records(0, 20))  # as one that took a file out and was killed
     code, shown = ask(settings)
     assert (code, shown["damages"][0]["what"]) == (3, "partition 0 [20, 30) is in no data file")
     assert ask(settings, "--yes")[0] == 0

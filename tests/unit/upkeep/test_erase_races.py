@@ -20,8 +20,8 @@ from rivertwice.definition.bundle import build_bundle
 from rivertwice.deliver.aside import ask
 from rivertwice.log import archive, kafka
 from rivertwice.log.archive import extend_archive
-from rivertwice.storage import delta
-from rivertwice.storage.table_upkeep import purge
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_care import TableCare
 from rivertwice.stream.lease import acquire_lease, lease_owner
 from rivertwice.timeline.requests import StoredRequest, load_request, save_request
 
@@ -35,14 +35,14 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ErasureWorld:
 
 def before_replacing(patch: pytest.MonkeyPatch, table: str, act: Callable[[], object]) -> None:
     """Do something once, when rows of a table were read and rewritten, and are not replaced yet."""
-    real, done = delta.replace_rows, []
+    real, done = Table.replace_rows, []
 
-    def replace(path: Any, rows: pa.Table, **rest: Any) -> int:
-        if str(path).endswith(table) and not done:
+    def replace(replaced: Table, rows: pa.Table, **rest: Any) -> int:
+        if str(replaced.place).endswith(table) and not done:
             done.append(act())
-        return real(path, rows, **rest)
+        return real(replaced, rows, **rest)
 
-    patch.setattr(delta, "replace_rows", replace)
+    patch.setattr(Table, "replace_rows", replace)
 
 
 @pytest.mark.proves("guarantees.md#erasure")
@@ -91,14 +91,14 @@ def test_an_append_that_no_lock_keeps_away_makes_the_rewrite_begin_again(
     def append() -> None:
         world.log += [SECRET, "late"]
         rows = world._records(len(world.log) - 2, len(world.log))
-        delta.append(path, rows, transactions={"archive/id": 99, "archive/id/0": len(world.log)})
+        Table(path).append(rows, transactions={"archive/id": 99, "archive/id/0": len(world.log)})
 
     before_replacing(monkeypatch, TOPIC, append)
     world.erase()
     found = world.archived()
     assert [offset for offset, _ in found] == list(range(len(world.log)))
     assert SECRET not in {key for _, key in found}
-    assert delta.applied_version(path, "archive/id/0") == len(world.log)
+    assert Table(path).applied_version("archive/id/0") == len(world.log)
 
 
 @pytest.mark.proves("guarantees.md#erasure", "howto-privacy.md#what-it-cannot-do")
@@ -129,10 +129,10 @@ def test_a_concurrent_update_of_a_table_is_seen_and_purged_too(
     world: ErasureWorld, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     path = world.home.tables.amendments if table == "amendments" else world.home.tables.served
-    delta.append(path, pa.table({"k": [SECRET, "x"]}))
-    before_replacing(monkeypatch, path.name, lambda: delta.append(path, pa.table({"k": [SECRET, "decided meanwhile"]})))
+    Table(path).append(pa.table({"k": [SECRET, "x"]}))
+    before_replacing(monkeypatch, path.name, lambda: Table(path).append(pa.table({"k": [SECRET, "decided meanwhile"]})))
     world.erase()
-    rows = delta.read(path)
+    rows = Table(path).read()
     assert rows is not None
     assert rows.num_rows == 4
     assert {"x", "decided meanwhile"} < set(rows["k"].to_pylist())
@@ -189,7 +189,7 @@ def test_what_killed_appends_logs_and_alerts_hold_goes_too(world: ErasureWorld) 
         assert path.read_text() == f'{{"message": "erased- came late, {SECRET}0 did not"}}\n'
     assert [path.stat().st_size for path in texts] == size, "whoever has it open writes on at its end"
     assert outcome["masked"] == {str(path.relative_to(home)): 1 for path in sorted(texts)}
-    rows = delta.read(changelog)
+    rows = Table(changelog).read()
     assert rows is not None
     assert rows.num_rows == 2 * BATCHES
 
@@ -264,12 +264,12 @@ def test_a_writer_from_before_a_purge_cannot_commit_a_deleted_file(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "table"
-    delta.append(path, pa.table({"k": ["a"]}))
-    suspended = delta.open_table(path)
-    purge(path)
+    Table(path).append(pa.table({"k": ["a"]}))
+    suspended = Table(path).open()
+    TableCare(path).purge()
     with pytest.raises(DeltaError, match=r"Metadata changed|Invalid table version"):
-        write_deltalake(suspended, pa.table({"k": ["b"]}), mode="append")
-    delta.append(path, pa.table({"k": ["c"]}))
-    rows = delta.read(path)
+        write_deltalake(suspended.handle, pa.table({"k": ["b"]}), mode="append")
+    Table(path).append(pa.table({"k": ["c"]}))
+    rows = Table(path).read()
     assert rows is not None
     assert sorted(rows["k"].to_pylist()) == ["a", "c"]

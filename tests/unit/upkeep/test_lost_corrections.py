@@ -21,8 +21,8 @@ from rivertwice.backfill.publish import publish_backfill
 from rivertwice.backfill.store import ChunkRecord, backfill_folder, save_plan
 from rivertwice.cli.main import cli
 from rivertwice.core.errors import TableDamageError
-from rivertwice.storage import delta
-from rivertwice.storage.delta_log import CUT, EMPTY, GONE, added_files, entry_path, parse_entry
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_log import CUT, EMPTY, GONE, added_files, entry_path, parse_entry
 from rivertwice.timeline.sequence import read_sequence
 from rivertwice.timeline.served import export_sha256, rebuild_served
 from rivertwice.timeline.served_rows import publications_of
@@ -94,7 +94,7 @@ def paste(settings, cure):
 def tear_chunk(home, chunk, how):
     """Tear the commit of a chunk, its data files removed; with `files` the commit stays."""
     table = home.tables.corrections
-    found = {value["chunk"]: version for version, value in delta.commits(table, "backfill")}
+    found = {value["chunk"]: version for version, value in Table(table).commits("backfill")}
     path = entry_path(table, found[chunk])
     for file in added_files(table, parse_entry(path.read_bytes())):
         file.unlink()
@@ -111,7 +111,7 @@ def values(table):
 @pytest.mark.parametrize("how", [EMPTY, CUT, GONE, "files"])
 def test_a_publication_that_lost_rows_is_computed_again_by_its_backfill(made, chunk, how):
     settings, home, bundle, plan = made
-    served, rows = export_sha256(home), values(delta.read(home.tables.corrections))
+    served, rows = export_sha256(home), values(Table(home.tables.corrections).read())
     tear_chunk(home, chunk, how)
     # A table whose files are gone cannot be read at all.
     refusal = (
@@ -128,7 +128,7 @@ def test_a_publication_that_lost_rows_is_computed_again_by_its_backfill(made, ch
     assert export_sha256(home) == served
     paste(settings, named["cure"])
     assert ask(settings) == (0, {"damages": [], "repaired": False})
-    assert values(delta.read(home.tables.corrections)) == rows
+    assert values(Table(home.tables.corrections).read()) == rows
     rebuild_served(home, bundle.definition, force=True)
     assert export_sha256(home) == served
     assert audit_backfill(settings, plan).passed
@@ -137,7 +137,7 @@ def test_a_publication_that_lost_rows_is_computed_again_by_its_backfill(made, ch
 @pytest.mark.proves("howto-repair.md#what-it-cannot-do-and-the-way-out")
 def test_without_its_plan_a_new_backfill_takes_its_place(made):
     settings, home, bundle, plan = made
-    rows = values(delta.read(home.tables.served))
+    rows = values(Table(home.tables.served).read())
     (backfill_folder(home, plan.id) / "plan.json").unlink()
     tear_chunk(home, 0, EMPTY)
     _, report = ask(settings, "--yes")
@@ -145,14 +145,14 @@ def test_without_its_plan_a_new_backfill_takes_its_place(made):
     paste(settings, left["cure"])
     assert ask(settings) == (0, {"damages": [], "repaired": False})
     rebuild_served(home, bundle.definition, force=True)
-    assert values(delta.read(home.tables.served)) == rows
+    assert values(Table(home.tables.served).read()) == rows
     old, new = publications_of(read_sequence(home))
     assert (old.backfill, new.ranges) == (plan.id, old.ranges)
 
 
 def test_a_run_that_is_killed_after_it_took_the_rest_out_begins_again(made, monkeypatch):
     settings, home, _, plan = made
-    rows = values(delta.read(home.tables.corrections))
+    rows = values(Table(home.tables.corrections).read())
     tear_chunk(home, 0, "files")
     ask(settings, "--yes")
 
@@ -166,7 +166,7 @@ def test_a_run_that_is_killed_after_it_took_the_rest_out_begins_again(made, monk
     _, shown = ask(settings)
     assert [one["what"] for one in shown["damages"]] == [f"backfill {plan.id} has 0 of 4 rows"]
     compute_backfill(None, settings, plan)
-    assert values(delta.read(home.tables.corrections)) == rows
+    assert values(Table(home.tables.corrections).read()) == rows
 
 
 def test_a_backfill_that_is_not_published_is_no_damage(computed):
@@ -177,7 +177,7 @@ def test_a_backfill_that_is_not_published_is_no_damage(computed):
     assert (code, report["left"]) == (0, [])
     paste(settings, f"`rivertwice backfill run p --id {plan.id} --yes`")
     (publication,) = publications_of(read_sequence(home))
-    assert (publication.rows, delta.read(home.tables.corrections).num_rows) == (4, 4)
+    assert (publication.rows, Table(home.tables.corrections).read().num_rows) == (4, 4)
 
 
 def test_a_publication_says_how_many_rows_it_has(made):

@@ -14,8 +14,9 @@ from homes.project import make_project
 from homes.torn import ZEROS, make_home, tear, tear_commit
 from rivertwice.cli.main import cli
 from rivertwice.core.instants import utc_now
-from rivertwice.storage import delta
-from rivertwice.storage.delta_log import CUT, EMPTY, GONE, entry_path
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_care import TableCare
+from rivertwice.storage.table_log import CUT, EMPTY, GONE, entry_path
 from rivertwice.timeline.intact import require_rows, require_whole_logs
 from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.ledger import read_ledger
@@ -62,7 +63,7 @@ def test_a_torn_commit_is_named_and_its_rows_come_back_proved(made, table, key, 
     settings, home, bundle = made
     rebuild_served(home, bundle.definition)
     served, place = export_sha256(home), getattr(home.tables, table)
-    rows = sorted(map(str, delta.read(place).to_pylist()))
+    rows = sorted(map(str, Table(place).read().to_pylist()))
     path = tear_commit(place, key, batch, how)
     before = contents(home)
     code, shown = ask(settings)
@@ -76,10 +77,10 @@ def test_a_torn_commit_is_named_and_its_rows_come_back_proved(made, table, key, 
     assert "its own data file, which is still there" in lost[0]["cure"]
     code, report = ask(settings, "--yes")
     assert (code, report["left"], report["failed"]) == (0, [], [])
-    assert sorted(map(str, delta.read(place).to_pylist())) == rows
+    assert sorted(map(str, Table(place).read().to_pylist())) == rows
     require_whole_logs(home)
     assert len(require_rows(home, "t1")) == 6
-    assert delta.applied_version(home.tables.changelog, "p#t1") == 5
+    assert Table(home.tables.changelog).applied_version("p#t1") == 5
     assert export_sha256(home) == served
     if torn and how != GONE:
         assert (home.root / "damaged").is_dir()
@@ -125,11 +126,11 @@ def test_without_its_data_file_a_batch_is_computed_again(made):
 def test_a_newest_batch_that_emitted_nothing_gets_its_commit_again(tmp_path, how):
     settings, home, _ = make_home(tmp_path, batches=1)  # batch 0 emits nothing
     tear_commit(home.tables.changelog, "ledger", 0, how)
-    assert delta.applied_version(home.tables.changelog, "p#t1") is None
+    assert Table(home.tables.changelog).applied_version("p#t1") is None
     code, report = ask(settings, "--yes")
     assert (code, report["left"]) == (0, [])
-    assert delta.applied_version(home.tables.changelog, "p#t1") == 0
-    assert [data["batch"] for _, data in delta.commits(home.tables.changelog, "ledger")] == [0]
+    assert Table(home.tables.changelog).applied_version("p#t1") == 0
+    assert [data["batch"] for _, data in Table(home.tables.changelog).commits("ledger")] == [0]
 
 
 @pytest.mark.parametrize("table", ["changelog", "dead_letters", "late_rows", "ledger"])
@@ -137,12 +138,12 @@ def test_a_newest_batch_that_emitted_nothing_gets_its_commit_again(tmp_path, how
 def test_the_first_entry_of_a_log_is_made_again_from_a_data_file(made, table, how):
     settings, home, _ = made
     place = getattr(home.tables, table)
-    rows = sorted(map(repr, (sorted(row.items()) for row in delta.read(place).to_pylist())))
+    rows = sorted(map(repr, (sorted(row.items()) for row in Table(place).read().to_pylist())))
     tear(entry_path(place, 0), how)
     assert ask(settings)[0] == 3
     code, report = ask(settings, "--yes")
     assert (code, report["left"]) == (0, [])
-    assert sorted(map(repr, (sorted(row.items()) for row in delta.read(place).to_pylist()))) == rows
+    assert sorted(map(repr, (sorted(row.items()) for row in Table(place).read().to_pylist()))) == rows
     require_rows(home, "t1")
 
 
@@ -165,13 +166,13 @@ def test_a_torn_sequence_entry_comes_back_from_its_data_file_or_stays(made, how)
         home, {"backfill": "b", "ranges": [], "semantics": "s", "bundle": "b", "as_of": {}}, expected_seq=1, now=NOW
     )
     entries = read_sequence(home)
-    path = entry_path(home.tables.sequence, delta.open_table(home.tables.sequence).version())
+    path = entry_path(home.tables.sequence, Table(home.tables.sequence).open().version)
     tear(path, how)
     code, report = ask(settings, "--yes")
     assert (code, report["left"]) == (0, [])
     assert (read_sequence(home), last_seq(home)) == (entries, 2)
 
-    newest = entry_path(home.tables.sequence, delta.open_table(home.tables.sequence).version())
+    newest = entry_path(home.tables.sequence, Table(home.tables.sequence).open().version)
     for name in (home.tables.sequence).glob("*.parquet"):
         if pq.read_table(name)["seq"].to_pylist() == [2]:
             name.unlink()
@@ -188,7 +189,7 @@ def test_the_loss_that_a_message_offers_to_accept_can_be_accepted_for_every_tabl
     settings, home, _ = made
     place = home.tables.versions("airports")
     for number in range(3):
-        delta.append(place, pa.table({"n": [number]}))
+        Table(place).append(pa.table({"n": [number]}))
     tear(entry_path(place, 2), EMPTY)
     left = ask(settings, "--yes")[1]["left"]
     assert [one["table"] for one in left] == ["versions/airports"]
@@ -203,21 +204,19 @@ def test_a_torn_table_of_results_is_readable_again(made):
     settings, home, bundle = made
     rebuild_served(home, bundle.definition)
     served = export_sha256(home)
-    tear(entry_path(home.tables.served, delta.open_table(home.tables.served).version()), CUT)
+    tear(entry_path(home.tables.served, Table(home.tables.served).open().version), CUT)
     code, report = ask(settings, "--yes")
     assert (code, report["left"], export_sha256(home)) == (0, [], served)
 
 
 def test_a_repair_leaves_what_is_wanted_as_it_was_and_holds_the_agent_off(made, monkeypatch):
-    from rivertwice.upkeep import repair
-
     settings, home, _ = made
     write_intent(home, "running", "somebody", utc_now())
     tear_commit(home.tables.dead_letters, "dead", 3, EMPTY)
     seen = []
-    mend = repair.mend_log
+    mend = TableCare.mend_log
     monkeypatch.setattr(
-        repair, "mend_log", lambda *a: (seen.append((read_intent(home).desired, home.drain.exists())), mend(*a))[1]
+        TableCare, "mend_log", lambda *a: (seen.append((read_intent(home).desired, home.drain.exists())), mend(*a))[1]
     )
     assert ask(settings, "--yes")[0] == 0
     assert seen == [("stopped", True)]

@@ -15,9 +15,9 @@ from rivertwice.cli.main import cli
 from rivertwice.core.errors import TableDamageError
 from rivertwice.reconcile.model import Account
 from rivertwice.reconcile.results import Stamp, newest_reconcile, store_run
-from rivertwice.storage import delta
-from rivertwice.storage.delta_log import CUT, EMPTY, GONE, LOG, entry_path, find_torn
-from rivertwice.storage.table_upkeep import sweep
+from rivertwice.storage.table import Table
+from rivertwice.storage.table_care import TableCare
+from rivertwice.storage.table_log import CUT, EMPTY, GONE, LOG, entry_path
 from rivertwice.timeline.intact import require_rows, require_whole_logs
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.sequence import publish, read_sequence
@@ -47,7 +47,7 @@ def made(tmp_path):
         store_run(home, dataclasses.replace(stamp, run=run), [], [], summary)
     for name in TABLES:
         if not list((getattr(home.tables, name) / LOG).glob("*.checkpoint.parquet")):
-            delta.open_table(getattr(home.tables, name)).create_checkpoint()
+            Table(getattr(home.tables, name)).open().handle.create_checkpoint()
     return settings, home, bundle
 
 
@@ -59,7 +59,7 @@ def ask(settings, *arguments, output="text"):
 
 
 def rows_of(home):
-    return {name: sorted(map(repr, delta.read(getattr(home.tables, name)).to_pylist())) for name in TABLES}
+    return {name: sorted(map(repr, Table(getattr(home.tables, name)).read().to_pylist())) for name in TABLES}
 
 
 @pytest.mark.proves(
@@ -126,8 +126,8 @@ def test_an_empty_checkpoint_that_no_pointer_names_is_read_by_nobody(made):
     _, home, _ = made
     place = home.tables.changelog
     (place / LOG / f"{24:020d}.checkpoint.parquet").touch()
-    assert find_torn(place, decode=True) == []
-    assert delta.read(place).num_rows
+    assert TableCare(place).find_torn(decode=True) == []
+    assert Table(place).read().num_rows
 
 
 def forget_entries(place):
@@ -146,10 +146,10 @@ def forget_entries(place):
 def test_without_the_entries_before_a_checkpoint_rows_come_back_from_their_data_files(made, table, how):
     settings, home, _ = made
     place = getattr(home.tables, table)
-    rows = sorted(map(repr, (sorted(row.items()) for row in delta.read(place).to_pylist())))
-    delta.open_table(place).create_checkpoint()
+    rows = sorted(map(repr, (sorted(row.items()) for row in Table(place).read().to_pylist())))
+    Table(place).open().handle.create_checkpoint()
     version = forget_entries(place)
-    assert sorted(map(repr, (sorted(row.items()) for row in delta.read(place).to_pylist()))) == rows
+    assert sorted(map(repr, (sorted(row.items()) for row in Table(place).read().to_pylist()))) == rows
     tear_checkpoint(place, how)
     shown = ask(settings, "repair", "p", output="json")
     named = [each["what"] for each in json.loads(shown.stdout)["damages"] if "log version" in each["what"]]
@@ -159,11 +159,11 @@ def test_without_the_entries_before_a_checkpoint_rows_come_back_from_their_data_
     done = ask(settings, "repair", "p", "--yes", output="json")
     assert (done.exit_code, json.loads(done.stdout)["left"]) == (0, []), done.stdout
     if table != "verdicts":  # which nothing can give back; the next reconcile judges again
-        assert sorted(map(repr, (sorted(row.items()) for row in delta.read(place).to_pylist()))) == rows
+        assert sorted(map(repr, (sorted(row.items()) for row in Table(place).read().to_pylist()))) == rows
     require_rows(home, "t1")
     assert len(read_ledger(home)) == BATCHES
-    sweep(place)
-    assert find_torn(place, decode=True) == []
+    TableCare(place).sweep()
+    assert TableCare(place).find_torn(decode=True) == []
 
 
 def test_what_the_sequence_loses_with_its_checkpoint_is_named_and_not_guessed(made):
@@ -171,9 +171,9 @@ def test_what_the_sequence_loses_with_its_checkpoint_is_named_and_not_guessed(ma
     publication = {"backfill": "b", "ranges": [], "semantics": "s", "bundle": "b", "as_of": {}}
     publish(home, publication, expected_seq=1, now=NOW)
     place = home.tables.sequence
-    table = delta.open_table(place)
-    table.optimize.compact()  # the merged file has the rows of the others again
-    table.create_checkpoint()
+    table = Table(place).open()
+    table.handle.optimize.compact()  # the merged file has the rows of the others again
+    table.handle.create_checkpoint()
     version = forget_entries(place)
     publish(home, publication | {"backfill": "c"}, expected_seq=2, now=NOW)
     assert len(read_sequence(home)) == 3
@@ -188,12 +188,12 @@ def test_what_the_sequence_loses_with_its_checkpoint_is_named_and_not_guessed(ma
 def test_a_ledger_without_its_first_batches_is_not_called_whole(made):
     settings, home, _ = made
     place = home.tables.ledger
-    delta.open_table(place).create_checkpoint()
+    Table(place).open().handle.create_checkpoint()
     version = forget_entries(place)
     for path in place.glob("*.parquet"):
         path.unlink()
     changelog = home.tables.changelog
-    sweep(changelog)
+    TableCare(changelog).sweep()
     for entry in range(22):  # their copies in the changelog's commits went six hours later
         entry_path(changelog, entry).unlink(missing_ok=True)
     tear_checkpoint(place, GONE)

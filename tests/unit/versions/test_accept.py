@@ -21,7 +21,7 @@ from rivertwice.cli.main import cli
 from rivertwice.core.instants import from_ms
 from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
-from rivertwice.storage.delta_counts import extent_of
+from rivertwice.storage.table import Table
 from rivertwice.timeline.intent import read_intent, write_intent
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import Extent, read_versions
@@ -306,12 +306,12 @@ def test_windows_whose_records_are_gone_are_refused_here_too(tmp_path: Path) -> 
 
 def test_the_figures_of_a_table_are_counted_where_its_files_are_read(tmp_path: Path) -> None:
     table = World(tmp_path).old.public_served
-    whole = extent_of(table, "window_start", "window_end")
+    whole = Table(table).extent("window_start", "window_end")
     assert (whole.rows, whole.starts, whole.first, whole.last) == (8, 8, from_ms(0), from_ms(8 * HOUR))
-    early = extent_of(table, "window_start", "window_start", before_ms=3 * HOUR)
+    early = Table(table).extent("window_start", "window_start", before_ms=3 * HOUR)
     assert (early.rows, early.first, early.last) == (3, from_ms(0), from_ms(2 * HOUR))
-    assert extent_of(table, "window_start", "window_end", before_ms=0).first is None
-    assert extent_of(tmp_path / "none", "window_start", "window_end").rows == 0
+    assert Table(table).extent("window_start", "window_end", before_ms=0).first is None
+    assert Table(tmp_path / "none").extent("window_start", "window_end").rows == 0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from homes.seals import LOOK, NOW, SEAL
 from rivertwice.reconcile.seals.look import ChangesSinceSeal, TableChanges
-from rivertwice.storage.delta_read import TableChange
+from rivertwice.storage.table import TableChange
 from rivertwice.timeline.sequence import PUBLICATION, Entry
 from rivertwice.timeline.served_stamp import ServedStamp
 from rivertwice.versions.parity import common_ends

@@ -19,8 +19,7 @@ from rivertwice.definition.bundle import load_bundle
 from rivertwice.definition.definition import load_definition
 from rivertwice.reconcile.seals import look
 from rivertwice.savepoint.operations.upgrade import show_upgrade
-from rivertwice.storage import delta
-from rivertwice.storage.delta_read import version_of
+from rivertwice.storage.table import Table
 from rivertwice.timeline import served
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.served import export_sha256, read_served, rebuild_served
@@ -58,9 +57,9 @@ def test_a_switch_and_its_way_back_are_one_commit_each(world: World) -> None:
     world.keep_all()
     first = world.consumers_see()
     sha256 = export_sha256(world.old)
-    versions = [version_of(world.old.public_served)]
+    versions = [Table(world.old.public_served).version()]
     done = world.serve("p@v2")
-    versions.append(version_of(world.old.public_served))
+    versions.append(Table(world.old.public_served).version())
     assert (done.version, done.before, done.changed) == ("p@v2", "p", True)
     assert all(n >= 99 for n in world.consumers_see())
     assert (world.old.serves, world.new.serves) == (False, True)
@@ -91,7 +90,7 @@ def test_a_switch_and_its_way_back_are_one_commit_each(world: World) -> None:
 
 
 @pytest.mark.proves("howto-upgrade.md#let-it-serve-and-go-back", "guarantees.md#version-switch")
-@pytest.mark.parametrize("step", ["rebuild_served", "follow_stamp", "delta.overwrite"])
+@pytest.mark.parametrize("step", ["rebuild_served", "follow_stamp", "Table.overwrite"])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("back", [False, True])
 def test_a_switch_that_was_cut_off_is_done_or_was_never_begun(world: World, step: str, after: bool, back: bool) -> None:
@@ -100,14 +99,14 @@ def test_a_switch_that_was_cut_off_is_done_or_was_never_begun(world: World, step
     if back:
         world.serve("p@v2")
     source, target = ("p@v2", "p") if back else ("p", "p@v2")
-    place: Any = serve.delta if step == "delta.overwrite" else serve
+    place: Any = serve.Table if step == "Table.overwrite" else serve
     name = step.rpartition(".")[2]
     real, calls = getattr(place, name), []
 
     def killed(*arguments: Any, **named: Any) -> Any:
         calls.append(arguments)
         is_early = name == "follow_stamp" and len(calls) < 3  # the one after the commit is the third
-        if is_early or (name == "overwrite" and arguments[0] != world.old.public_served):
+        if is_early or (name == "overwrite" and arguments[0].place != world.old.public_served):
             return real(*arguments, **named)
         if after:
             real(*arguments, **named)
@@ -130,11 +129,11 @@ def test_a_switch_that_was_cut_off_is_done_or_was_never_begun(world: World, step
 @pytest.mark.proves("guarantees.md#version-switch")
 def test_a_build_of_the_old_version_that_was_under_way_is_lost(world: World) -> None:
     world.keep_all()
-    real = delta.open_table
+    real = Table.open
 
-    def switch_in_between(place: Any) -> Any:
-        table = real(place)
-        if place == world.old.public_served and not switched:
+    def switch_in_between(opened: Table) -> Any:
+        table = real(opened)
+        if opened.place == world.old.public_served and not switched:
             switched.append(True)
             with mock.patch.object(serve, "serving_lock", mock.MagicMock()):
                 serve_version(world.settings, "p@v2", by="another host", now=AT)
@@ -142,7 +141,7 @@ def test_a_build_of_the_old_version_that_was_under_way_is_lost(world: World) -> 
 
     switched: list[bool] = []
     world.emit(world.old, range(10, 12), load_bundle(world.old.bundles, bundle_of(world)).id, 0)
-    with mock.patch.object(delta, "open_table", switch_in_between):
+    with mock.patch.object(Table, "open", switch_in_between):
         rebuild_served(world.old, world.first)
     assert switched
     assert all(n >= 99 for n in world.consumers_see())
@@ -159,15 +158,15 @@ def bundle_of(world: World) -> str:
 
 def test_a_commit_of_another_writer_during_the_switch_refuses_it(world: World) -> None:
     world.keep_all()
-    real = delta.overwrite
+    real = Table.overwrite
 
-    def late(place: Any, *arguments: Any, **named: Any) -> Any:
-        rows = delta.read(world.old.public_served)
+    def late(table: Table, *arguments: Any, **named: Any) -> Any:
+        rows = Table(world.old.public_served).read()
         assert rows is not None
-        real(world.old.public_served, rows, metadata={"served": stamp_of(world.old.public_served).plain()})  # type: ignore[union-attr]
-        return real(place, *arguments, **named)
+        real(Table(world.old.public_served), rows, metadata={"served": stamp_of(world.old.public_served).plain()})  # type: ignore[union-attr]
+        return real(table, *arguments, **named)
 
-    with mock.patch.object(serve.delta, "overwrite", late), pytest.raises(LostRaceError):
+    with mock.patch.object(Table, "overwrite", late), pytest.raises(LostRaceError):
         world.serve("p@v2")
     assert serving_by_stamp(world.old) == "p"
     assert world.serve("p@v2").changed
@@ -301,7 +300,7 @@ def test_a_look_between_two_tables_is_done_again(world: World) -> None:
         seen = look.look_at_changes(world.old)
     assert seen.stamp is not None
     assert seen.stamp.version == BESIDE
-    assert seen.versions["served"] == version_of(world.old.own_served)
+    assert seen.versions["served"] == Table(world.old.own_served).version()
 
 
 def test_a_build_that_sleeps_through_a_switch_changes_nothing_that_is_read(world: World) -> None:
@@ -317,13 +316,13 @@ def test_a_build_that_sleeps_through_a_switch_changes_nothing_that_is_read(world
 
     with (
         mock.patch.object(served, "serving_lock", return_value=nullcontext()),
-        mock.patch.object(served.delta, "require_whole", sleep),
+        mock.patch.object(Table, "require_whole", sleep),
     ):
         rebuild_served(world.new, world.second)
     assert slept
     shown = world.consumers_see()
     assert max(shown) == 110
-    stray = delta.read(world.new.own_served)
+    stray = Table(world.new.own_served).read()
     assert stray is not None
     assert max(stray["n"].to_pylist()) == 108
     world.keep_all()
@@ -334,6 +333,6 @@ def test_a_build_that_sleeps_through_a_switch_changes_nothing_that_is_read(world
     assert max(first) < 100
     world.keep_all()
     assert world.consumers_see() == first
-    own = delta.read(world.new.own_served)
+    own = Table(world.new.own_served).read()
     assert own is not None
     assert sorted(own["n"].to_pylist()) == shown

@@ -15,7 +15,7 @@ from lab.faults.events import EventPlan, plan_events
 from lab.oracle.expect import expect
 from lab.oracle.rules import WINDOW_MS, Record
 from lab.oracle.sources import Batch, Log
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 from rivertwice.timeline.ledger import LedgerRow, to_table
 
 TOPIC = "planted"
@@ -103,20 +103,17 @@ def write_home(folder: Path, home: Planted) -> Path:
     for place, values in enumerate(home.ledger):
         row = LedgerRow(**values)
         mine = [each for each in home.rows if each[:2] == (row.timeline, row.batch)]
-        delta.append(
-            tables / "changelog",
-            _rows_table(mine),
-            transactions={f"lab_sums#{row.timeline}/{place}": 1},
-            metadata={"ledger": row.to_json()},
+        Table(tables / "changelog").append(
+            _rows_table(mine), transactions={f"lab_sums#{row.timeline}/{place}": 1}, metadata={"ledger": row.to_json()}
         )
-    delta.append(tables / "ledger", to_table([LedgerRow(**values) for values in home.ledger[:-1]]))
+    Table(tables / "ledger").append(to_table([LedgerRow(**values) for values in home.ledger[:-1]]))
     strays = [each for each in home.rows if each[:2] not in {(one["timeline"], one["batch"]) for one in home.ledger}]
     if strays:
-        delta.append(tables / "changelog", _rows_table(strays))
+        Table(tables / "changelog").append(_rows_table(strays))
     if home.letters:
-        delta.append(tables / "dead_letters", _letters_table(home.letters))
+        Table(tables / "dead_letters").append(_letters_table(home.letters))
     moves = [{"seq": 1, "kind": "head", "payload": json.dumps({"timeline": home.head, "reason": "test"})}]
-    delta.append(tables / "sequence", pa.Table.from_pylist(moves))
+    Table(tables / "sequence").append(pa.Table.from_pylist(moves))
     for name, (parent, first) in home.timelines.items():
         line = {"parent": None if parent is None else {"timeline": parent[0], "batch": parent[1]}, "first_batch": first}
         place = folder / "timelines" / name / "timeline.json"

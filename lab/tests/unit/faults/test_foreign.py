@@ -14,21 +14,19 @@ from lab.faults.foreign import (
     rewrite_unseen,
 )
 from rivertwice.reconcile.seals.look import FOREIGN, classify_change
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import broken_files, total_rows
-from rivertwice.storage.delta_read import changes_since, version_of
+from rivertwice.storage.table import Table
 
 
 def make_table(folder: Path) -> Path:
     table = folder / "changelog"
     for number in range(3):
         rows = pa.table({"k": ["a", "b"], "total": [number, number], "_day": ["2026-01-01"] * 2})
-        delta.append(table, rows, partition_by=["_day"])
+        Table(table, partition_by=["_day"]).append(rows)
     return table
 
 
 def totals(table: Path) -> list[int]:
-    rows = delta.read(table)
+    rows = Table(table).read()
     assert rows is not None
     return sorted(rows["total"].to_pylist())
 
@@ -39,20 +37,20 @@ def test_a_commit_of_another_program_is_foreign_and_has_its_rows(tmp_path: Path)
         (nothing_changed, [0, 0, 1, 1, 2, 2]),
         (first_value_changed("total"), [0, 0, 1, 2, 2, 2]),  # of the next file, which is the oldest now
     ):
-        before = version_of(table)
+        before = Table(table).version()
         commit_by_another(table, change)
-        _, changes = changes_since(table, before)
+        _, changes = Table(table).changes_since(before)
         assert changes is not None
         assert [classify_change("changelog", each) for each in changes] == [FOREIGN]
         assert totals(table) == wanted
-        assert (broken_files(table), total_rows(table)) == ([], 6)
+        assert (Table(table).broken_files(), Table(table).total_rows()) == ([], 6)
 
 
 def test_an_unseen_change_is_in_no_commit_and_damages_no_file(tmp_path: Path) -> None:
     table = make_table(tmp_path)
-    before = version_of(table)
+    before = Table(table).version()
     rewrite_unseen(table, first_value_changed("total"))
     assert totals(table) == [0, 1, 1, 1, 2, 2]
     rewrite_unseen(table, first_row_gone)
     assert totals(table) == [0, 1, 1, 2, 2]
-    assert (version_of(table), broken_files(table), total_rows(table)) == (before, [], 5)
+    assert (Table(table).version(), Table(table).broken_files(), Table(table).total_rows()) == (before, [], 5)

@@ -16,7 +16,7 @@ import pytest
 from lab.faults.processes import end_group, group_members, signal_group, start_process, strike_when
 from lab.faults.proxy import CLEAR, FaultProxy, Weather
 from lab.faults.steps import DeltaLog, Steps
-from rivertwice.storage import delta
+from rivertwice.storage.table import Table
 
 ROWS = pa.table({"k": ["a"]})
 
@@ -37,7 +37,7 @@ def test_steps_are_seen_as_their_files_appear(tmp_path: Path) -> None:
     (table / "part-0.parquet").write_bytes(b"")
     assert steps.files_written(0)
     assert not Steps(checkpoint, table).files_written(0)  # what lay there before is no news
-    delta.append(table, ROWS, transactions={"lab#t1": 0})
+    Table(table).append(ROWS, transactions={"lab#t1": 0})
     assert steps.published(0)
     assert not steps.idle(7)
     (checkpoint / "commits").mkdir()
@@ -49,12 +49,12 @@ def test_steps_are_seen_as_their_files_appear(tmp_path: Path) -> None:
 
 def test_commits_without_a_batch_number_count_from_the_batchs_planning(tmp_path: Path) -> None:
     checkpoint, table = tmp_path / "checkpoint", tmp_path / "table"
-    delta.append(table, ROWS)
+    Table(table).append(ROWS)
     (checkpoint / "offsets").mkdir(parents=True)
     (checkpoint / "offsets" / "4").write_text("")
     steps = Steps(checkpoint, table)
     assert not steps.published(4)
-    delta.append(table, ROWS)
+    Table(table).append(ROWS)
     assert steps.published(4)
     assert not DeltaLog(table).loose_files()
 

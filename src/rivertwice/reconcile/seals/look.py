@@ -11,10 +11,7 @@ from rivertwice.core.waits import retry
 from rivertwice.log.gaps import accepted_gaps
 from rivertwice.reconcile.seals.model import Seal, read_seals, times_forgotten
 from rivertwice.reconcile.seals.scope import Scope
-from rivertwice.storage.delta import NONCE
-from rivertwice.storage.delta_counts import broken_files
-from rivertwice.storage.delta_mend import OPERATION
-from rivertwice.storage.delta_read import TableChange, changes_since, version_of
+from rivertwice.storage import Table, TableChange
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.dead_summary import last_amendment
 from rivertwice.timeline.first_load import FirstLoad
@@ -32,7 +29,6 @@ OWN, REPLACED, REWRITTEN, FOREIGN = "own", "replaced", "rewritten", "foreign"
 _WITHOUT_ROWS = frozenset(
     {"CREATE TABLE", "OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMN", "ADD FEATURE"}
 )
-_REPAIRS = frozenset({"FSCK", OPERATION})  # files that are gone, and torn commits, are taken out of the log
 _SERVED = "served"
 
 
@@ -57,12 +53,12 @@ def read_changes(home: PipelineHome, versions: Mapping[str, int] | None) -> list
     A table that did not exist has the version -1.
     """
     if versions is None:
-        newest = {table: version_of(getattr(home.tables, table)) for table in WATCHED}
+        newest = {table: Table(getattr(home.tables, table)).version() for table in WATCHED}
         return [TableChanges(table, version, version, ()) for table, version in newest.items()]
     tables = []
     for table in WATCHED:
         since = versions.get(table, -1)
-        version, changes = changes_since(getattr(home.tables, table), since)
+        version, changes = Table(getattr(home.tables, table)).changes_since(since)
         tables.append(TableChanges(table, version, since, changes))
     return tables
 
@@ -71,9 +67,9 @@ def classify_change(table: str, change: TableChange) -> str:
     """Say what a commit did: appended (own), replaced some rows, rewrote rows, or was made by another program (foreign)."""
     if change.operation in _WITHOUT_ROWS:
         return OWN
-    if change.operation in _REPAIRS:
+    if change.is_repair:
         return REWRITTEN
-    if not change.keys & {NONCE, _SERVED}:
+    if not change.is_ours and _SERVED not in change.keys:
         return FOREIGN
     if change.operation == "WRITE" and change.mode.lower() == "append":
         return OWN
@@ -306,7 +302,7 @@ def require_files(home: PipelineHome) -> None:
         TableDamageError: the message names table, version or file.
     """
     require_whole_logs(home)
-    broken = broken_files(home.tables.served)
+    broken = Table(home.tables.served).broken_files()
     if broken:
         path, how = broken[0]
         message = (

@@ -16,7 +16,7 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.waits import retry
 from rivertwice.log.addresses import Part
 from rivertwice.reconcile.view import DefinitionVersion, shape_of
-from rivertwice.storage import delta
+from rivertwice.storage import Table
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.served_stamp import ServedStamp
 
@@ -179,11 +179,11 @@ def store_seal(home: PipelineHome, seal: Seal, forgotten: int = 0) -> bool:
     rows = pa.Table.from_pylist([row], schema=SCHEMA)
 
     def store() -> bool:
-        if delta.applied_version(home.tables.seals, app) is not None:
+        if Table(home.tables.seals).applied_version(app) is not None:
             return True
         if times_forgotten(home) != forgotten:
             return False
-        delta.append(home.tables.seals, rows, transactions={app: 1, _FORGOTTEN: forgotten})
+        Table(home.tables.seals).append(rows, transactions={app: 1, _FORGOTTEN: forgotten})
         return True
 
     return retry(LostRaceError, tries=_TRIES)(store)
@@ -191,7 +191,7 @@ def store_seal(home: PipelineHome, seal: Seal, forgotten: int = 0) -> bool:
 
 def times_forgotten(home: PipelineHome) -> int:
     """Return how often all seals were removed."""
-    return delta.applied_version(home.tables.seals, _FORGOTTEN) or 0
+    return Table(home.tables.seals).applied_version(_FORGOTTEN) or 0
 
 
 def forget_seals(home: PipelineHome) -> None:
@@ -204,14 +204,14 @@ def forget_seals(home: PipelineHome) -> None:
     """
 
     def forget() -> None:
-        delta.append(home.tables.seals, SCHEMA.empty_table(), transactions={_FORGOTTEN: times_forgotten(home) + 1})
-        delta.replace_rows(home.tables.seals, SCHEMA.empty_table())
+        Table(home.tables.seals).append(SCHEMA.empty_table(), transactions={_FORGOTTEN: times_forgotten(home) + 1})
+        Table(home.tables.seals).replace_rows(SCHEMA.empty_table())
 
     retry(LostRaceError, tries=_TRIES)(forget)
 
 
 def read_seals(home: PipelineHome) -> Sequence[Seal]:
     """Return all seals that this version can use, oldest first."""
-    table = delta.read(home.tables.seals)
+    table = Table(home.tables.seals).read()
     rows = [] if table is None else table.sort_by([("created_at", "ascending"), ("batch", "ascending")]).to_pylist()
     return [seal for row in rows if (seal := seal_of(row)) is not None]

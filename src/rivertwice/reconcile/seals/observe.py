@@ -27,9 +27,7 @@ from rivertwice.reconcile.seals.look import (
 from rivertwice.reconcile.seals.model import Seal, meaning_of
 from rivertwice.reconcile.seals.scope import Scope, Zones, joined_runs, reaches_back, scope_since, select_batches
 from rivertwice.reconcile.view import HeadView, SealedPrefix
-from rivertwice.storage import delta
-from rivertwice.storage.delta_counts import rows_in_log
-from rivertwice.storage.sql import any_of, is_between, is_within
+from rivertwice.storage import Snapshot, Table, Where
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.dead_summary import read_cures
@@ -96,7 +94,7 @@ def observe_part(home: PipelineHome, look: ChangesSinceSeal, definitions: Path |
         dead=_after(home.tables.dead_letters, seal, DEAD_COLUMNS),
         late=_after(home.tables.late_rows, seal),
         served=None if served[1] is None else _read_scope(home.tables.served, scope, served[1]),
-        served_total=None if served[1] is None else rows_in_log(served[1]),
+        served_total=None if served[1] is None else served[1].total_rows(),
         served_stamp=served[0],
         cures=read_cures(home, committed_batches(home, look.path)) if look.amendments else (),
         corrections=_read_corrections(home, publications, scope),
@@ -123,7 +121,9 @@ def _read_zones(home: PipelineHome, path: Sequence[Segment], seal: Seal, scope: 
     count = _LOOK_BACK
     while True:
         first = max(0, seal.batch - count)
-        table = delta.read(home.tables.ledger, columns=_ZONE_COLUMNS, between=("batch", first, seal.batch))
+        table = Table(home.tables.ledger).read(
+            columns=_ZONE_COLUMNS, matching=Where("batch").is_between(first, seal.batch)
+        )
         zones = _zones(pa.table([]) if table is None else table, path)
         if not len(zones) or (zones.timelines[-1], int(zones.batches[-1])) != (seal.timeline, seal.batch):
             message = f"the ledger's table has no row for the batch of the {seal.name}"
@@ -166,9 +166,10 @@ def _place_of(zones: Zones, stamp: ServedStamp | None) -> list[int]:
 
 def _read_batches(home: PipelineHome, path: Sequence[Segment], zones: Zones, chosen: Sequence[int]) -> list[LedgerRow]:
     runs = [
-        is_between("batch", int(zones.batches[low]), int(zones.batches[high - 1])) for low, high in joined_runs(chosen)
+        Where("batch").is_between(int(zones.batches[low]), int(zones.batches[high - 1]))
+        for low, high in joined_runs(chosen)
     ]
-    table = delta.read(home.tables.ledger, matching=any_of(runs))
+    table = Table(home.tables.ledger).read(matching=Where.any(runs))
     rows = [] if table is None else select_on_path(from_table(table), path)
     if len(rows) != len(chosen):
         message = f"the ledger's table has {len(rows)} of {len(chosen)} batches that were compared before"
@@ -179,16 +180,16 @@ def _read_batches(home: PipelineHome, path: Sequence[Segment], zones: Zones, cho
 def _observe_copies(home: PipelineHome, look: ChangesSinceSeal, seal: Seal) -> tuple[PublishedCopies, list[LedgerRow]]:
     """Return the other copies of what came after the seal, and the ledger's own rows of it, of all timelines."""
     first = seal.batch + 1
-    table = delta.read(home.tables.ledger, between=("batch", first, _LAST_BATCH))
+    table = Table(home.tables.ledger).read(matching=Where("batch").is_between(first, _LAST_BATCH))
     stored = [] if table is None else from_table(table)
     fresh = max((row.batch for row in stored), default=seal.batch) - seal.batch
     commits = [
         row
-        for _, data in delta.commits(home.tables.changelog, METADATA_KEY, limit=min(1000, fresh + 16))
+        for _, data in Table(home.tables.changelog).commits(METADATA_KEY, limit=min(1000, fresh + 16))
         if (row := LedgerRow.from_json(data)).batch >= first
     ]
     names = [segment.timeline for segment in look.path]
-    applied = {name: delta.applied_version(home.tables.changelog, app_of(home.root.name, name)) for name in names}
+    applied = {name: Table(home.tables.changelog).applied_version(app_of(home.root.name, name)) for name in names}
     copies = PublishedCopies(
         commits=commits,
         table=frozenset((row.timeline, row.batch) for row in stored),
@@ -208,17 +209,17 @@ def _read_stream(
     home: PipelineHome, path: Sequence[Segment], last: LedgerRow, seal: Seal, scope: Scope
 ) -> pa.Table | None:
     """Return the changelog's rows on the path of the batches after the seal and of the windows in scope."""
-    fresh = is_between("_batch", seal.batch + 1, last.batch)
-    rows = delta.read(home.tables.changelog, matching=any_of([fresh, is_within("window_start", scope.starts)]))
+    fresh = Where("_batch").is_between(seal.batch + 1, last.batch)
+    rows = Table(home.tables.changelog).read(matching=Where.any([fresh, Where("window_start").is_within(scope.starts)]))
     return None if rows is None else rows.filter(is_on_path(path_until(path, last.batch)))
 
 
-def _read_scope(path: Place, scope: Scope, at: delta.Table | None = None) -> pa.Table | None:
-    return delta.read(path, matching=is_within("window_start", scope.starts), at=at)
+def _read_scope(path: Place, scope: Scope, at: Snapshot | None = None) -> pa.Table | None:
+    return (at or Table(path)).read(matching=Where("window_start").is_within(scope.starts))
 
 
 def _after(path: Place, seal: Seal, columns: Sequence[str] | None = None) -> pa.Table | None:
-    return delta.read(path, columns=columns, between=("_batch", seal.batch + 1, _LAST_BATCH))
+    return Table(path).read(columns=columns, matching=Where("_batch").is_between(seal.batch + 1, _LAST_BATCH))
 
 
 def _read_corrections(home: PipelineHome, publications: Sequence[Publication], scope: Scope) -> pa.Table | None:
@@ -240,7 +241,7 @@ def _read_corrections(home: PipelineHome, publications: Sequence[Publication], s
     return rows.filter(keep)
 
 
-def _open_served(home: PipelineHome) -> tuple[ServedStamp | None, delta.Table | None]:
+def _open_served(home: PipelineHome) -> tuple[ServedStamp | None, Snapshot | None]:
     found = open_served(home)
     if found[0] is None and served_stamp(home) is not None:
         message = "the served table changed in every attempt to read it"

@@ -25,8 +25,7 @@ from rivertwice.reconcile.seals.model import START, Seal, chain_hash, meaning_of
 from rivertwice.reconcile.seals.scope import Scope, join_nearest
 from rivertwice.reconcile.seals.touched import SettledRows, by_address
 from rivertwice.reconcile.view import HeadView, counted_publications, shape_of
-from rivertwice.storage import delta
-from rivertwice.storage.sql import is_within
+from rivertwice.storage import Table, Where
 from rivertwice.timeline.first_load import read_load
 from rivertwice.timeline.judgements import Range, verdicts_of
 from rivertwice.timeline.ledger import LedgerRow
@@ -252,13 +251,13 @@ def read_settled_rows(
     """
     starts = sorted({row.start_ms for row in touched})
     ranges = join_nearest([(start, start + 1) for start in starts], _MOST_RANGES)
-    touched_windows = is_within("window_start", ranges) if ranges else None
+    touched_windows = Where("window_start").is_within(ranges) if ranges else None
     shape = shape_of(view.newest.definition)
     stored = verdicts_of(home, seal.run, join_nearest([*ranges, *again], _MOST_RANGES)) if ranges or again else []
     emitted = served = None
     if touched_windows is not None:
-        emitted = delta.read(home.tables.changelog, matching=touched_windows)
-        served = None if view.served is None else delta.read(home.tables.served, matching=touched_windows)
+        emitted = Table(home.tables.changelog).read(matching=touched_windows)
+        served = None if view.served is None else Table(home.tables.served).read(matching=touched_windows)
     counted = counted_publications(view)
     winners = select_winners(np.array(starts, dtype=np.int64), counted, view.semantics).tolist()
     by_seq = {publication.seq: publication for publication in counted}

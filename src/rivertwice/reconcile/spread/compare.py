@@ -26,7 +26,7 @@ from rivertwice.reconcile.kinds.tumbling_hopping import WindowJudge
 from rivertwice.reconcile.model import RowColumns
 from rivertwice.reconcile.rederive import Chain
 from rivertwice.reconcile.view import Handles, HeadView, counted_publications
-from rivertwice.storage.spark_scan import scan
+from rivertwice.storage import TableFiles
 from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.served_rows import is_on_path
 from rivertwice.timeline.serving import FORMAT, Publication, select_winners, to_epoch_ms
@@ -80,7 +80,7 @@ def gather_sides(
 
     Values are null for a late record. `marks` are the path's batches (`batch_numbers`).
     """
-    definition, tables = view.newest.definition, view.home.tables
+    definition = view.newest.definition
     names = [*WINDOW, *shape.keys, *shape.columns]
     truth = judge.truth_frame(definition)
     results = StructType([_nullable(truth.schema[name]) for name in names])
@@ -88,7 +88,7 @@ def gather_sides(
     if handles.changelog is not None:
         on_path = is_on_path(handles.path)
         schema = _with(results, "_timeline string, _batch bigint")
-        emitted = scan(spark, tables.changelog, handles.changelog, schema, lambda rows: rows.filter(on_path))
+        emitted = TableFiles(handles.changelog).scan(spark, schema, lambda rows: rows.filter(on_path))
         sides.append(_side(_with_index(emitted, marks, definition), EMITTED, results))
     if handles.served is not None and with_served:
         publications = counted_publications(view)
@@ -96,13 +96,11 @@ def gather_sides(
             results, "_format int, _status string, _timeline string, _batch bigint, _backfill string, _winner bigint"
         )
         winners = functools.partial(_with_winner, publications=publications, semantics=view.semantics)
-        sides.append(_side(scan(spark, tables.served, handles.served, schema, winners), SERVED_ROW, results))
+        sides.append(_side(TableFiles(handles.served).scan(spark, schema, winners), SERVED_ROW, results))
         if publications and handles.corrections is not None:
             schema = _with(results, "_backfill string, _winner bigint")
             chosen = functools.partial(_winning, publications=publications, semantics=view.semantics)
-            sides.append(
-                _side(scan(spark, tables.corrections, handles.corrections, schema, chosen), CORRECTION, results)
-            )
+            sides.append(_side(TableFiles(handles.corrections).scan(spark, schema, chosen), CORRECTION, results))
     numbers = marks.select("_index", F.col("_number").alias("_batch"))
     late = judge.late_frame(shape).join(F.broadcast(numbers), "_index", "left").drop("_index")
     sides.append(_side(late, LATE_RECORD, results))

@@ -48,8 +48,7 @@ from rivertwice.reconcile.spread.compare import (
 )
 from rivertwice.reconcile.spread.spread import FINDING, JUDGED, VERDICT, Rule, Spread, judge_group
 from rivertwice.reconcile.view import Handles, HeadView, counted_publications, shape_of
-from rivertwice.storage import delta
-from rivertwice.storage.spark_scan import scan
+from rivertwice.storage import Snapshot, TableFiles
 from rivertwice.timeline.digest import add_digests
 from rivertwice.timeline.served_ranges import is_inside
 from rivertwice.timeline.served_rows import is_on_path
@@ -252,7 +251,7 @@ class SparkSieve(Sieve):
         recorded = {Part(row["topic"], row["partition"]): row["rows"] for row in counted}
         return SideTables([*found.findings, *more], (), recorded)
 
-    def _stored(self, place: Place, table: delta.Table | None, side: SideTable) -> DataFrame:
+    def _stored(self, place: Place, table: Snapshot | None, side: SideTable) -> DataFrame:
         """Return the rows of committed batches of the path, with `_index`."""
         numbers = self._numbers
         schema = StructType.fromDDL(side.ddl)
@@ -260,7 +259,7 @@ class SparkSieve(Sieve):
         if table is None:
             empty = (F.lit(None).cast(each.dataType).alias(each.name) for each in schema)
             return numbers.limit(0).select("_index", *empty)
-        rows = scan(self._spark, place, table, schema, lambda found: found)
+        rows = TableFiles(table).scan(self._spark, schema, lambda found: found)
         same = (rows["_timeline"] == numbers["_path_timeline"]) & (rows["_batch"] == numbers["_number"])
         numbered = rows.join(F.broadcast(numbers.select("_path_timeline", "_number", "_index")), same)
         return numbered.select("_index", *schema.names)
@@ -317,7 +316,7 @@ def _count_emitted(spark: SparkSession, view: HeadView, handles: Handles) -> Emi
         return pa.table(dict(zip(schema.names, zip(*stamps, strict=True) if stamps else [()] * 4, strict=True)))
 
     parts: dict[tuple[str, int], list[tuple[int, str]]] = {}
-    for row in scan(spark, view.home.tables.changelog, handles.changelog, schema, counted).toArrow().to_pylist():
+    for row in TableFiles(handles.changelog).scan(spark, schema, counted).toArrow().to_pylist():
         parts.setdefault((row["_timeline"], row["_batch"]), []).append((row["rows"], row["digest"]))
     return {
         stamp: (sum(rows for rows, _ in found), add_digests(digest for _, digest in found))

@@ -56,7 +56,7 @@ from rivertwice.reconcile.spread.compare import (
     Windows,
 )
 from rivertwice.reconcile.verdict import NOT_LOADED, judge_served, judge_stream
-from rivertwice.storage.spark_scan import write_files
+from rivertwice.storage import Table
 from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.verdicts import AGREES, OPEN
 
@@ -324,13 +324,15 @@ class Spread(Sieved):
         """Let executors write the other verdicts, their causes, and the dead letters as causes."""
         stamps = {**verdict_stamps(stamp), "rows": 1}
         verdicts = self.judged.where((F.col("kind") == VERDICT) & ~F.col("verdict").isin(AGREES, OPEN))
-        written = write_files(verdicts, home.tables.verdicts, VERDICTS, lambda found: _stamped(found, VERDICTS, stamps))
+        written = Table(home.tables.verdicts).write_files(
+            verdicts, VERDICTS, lambda found: _stamped(found, VERDICTS, stamps)
+        )
         own = {"_format": FORMAT, "run": stamp.run}
         dead = self.dead.withColumns({"pair": F.lit(STREAM), "cause": F.lit("dead"), "detail": F.col("reason")})
         names = ("pair", "cause", "topic", "partition", "offset", "batch", "detail")
         causes = self.judged.where(F.col("kind") == CAUSE).unionByName(dead.select(*names), allowMissingColumns=True)
         return Written(
-            written, write_files(causes, home.tables.causes, CAUSES, lambda found: _stamped(found, CAUSES, own))
+            written, Table(home.tables.causes).write_files(causes, CAUSES, lambda found: _stamped(found, CAUSES, own))
         )
 
     def release(self) -> None:

@@ -39,7 +39,7 @@ from rivertwice.savepoint.operations.steps import OperationPlan, R, Step
 from rivertwice.savepoint.records import lease_savepoint, release_savepoint
 from rivertwice.savepoint.resting import resting_of
 from rivertwice.savepoint.take import beginning_of
-from rivertwice.storage import delta
+from rivertwice.storage import Table
 from rivertwice.stream.lease import lease_owner
 from rivertwice.stream.seal import app_of, is_sealed, seal_timeline
 from rivertwice.timeline.intent import Intent, read_intent, write_intent
@@ -110,7 +110,7 @@ class HomeOperationStore:
 
     def is_sealed(self, timeline: str) -> bool:
         """Say whether a timeline takes no further batch."""
-        return is_sealed(delta.applied_version(self.home.tables.changelog, app_of(self.pipeline, timeline)))
+        return is_sealed(Table(self.home.tables.changelog).applied_version(app_of(self.pipeline, timeline)))
 
 
 @dataclass

@@ -18,8 +18,7 @@ from rivertwice.core.processes import is_alive
 from rivertwice.core.waits import Deadline, Progress
 from rivertwice.definition.bundle import load_bundle
 from rivertwice.savepoint.operations.record import FORKED, Restore
-from rivertwice.storage import delta
-from rivertwice.storage.local import put_json_if_absent, read_json, replace_json
+from rivertwice.storage import Table, put_json_if_absent, read_json, replace_json
 from rivertwice.stream.damage import newest_rows_of_run
 from rivertwice.stream.lease import lease_owner, lock_file, marker_of, require_no_other_host
 from rivertwice.stream.seal import SEALED, app_of, is_sealed
@@ -89,10 +88,10 @@ def read_parent(home: PipelineHome, parent: str) -> ParentBatches:
 def last_in_changelog(home: PipelineHome, timeline: str) -> int | None:
     """Return a timeline's last batch in the changelog, whatever the ledger's table contains; None if it has none of its own."""
     changelog = home.tables.changelog
-    applied = delta.applied_version(changelog, app_of(load_timeline(home, timeline).pipeline, timeline))
+    applied = Table(changelog).applied_version(app_of(load_timeline(home, timeline).pipeline, timeline))
     if not is_sealed(applied):
         return applied
-    recent = [LedgerRow.from_json(data) for _, data in delta.commits(changelog, METADATA_KEY, limit=_BEFORE_SEAL)]
+    recent = [LedgerRow.from_json(data) for _, data in Table(changelog).commits(METADATA_KEY, limit=_BEFORE_SEAL)]
     own = [row.batch for row in recent if row.timeline == timeline]
     return max(own) if own else SEALED  # its commits are dropped from the log: it was sealed long ago
 

@@ -14,7 +14,7 @@ from rivertwice.core.instants import parse_iso, to_iso
 from rivertwice.core.locks import lock_or_refuse
 from rivertwice.core.processes import Started
 from rivertwice.savepoint.manifest import BEGINNING, RESTING
-from rivertwice.storage.local import read_json, replace_json
+from rivertwice.storage import read_json, replace_json
 
 FORMAT = 1
 RECORDED, CHECKED, DRAINED = 1, 2, 3

@@ -62,8 +62,7 @@ from rivertwice.savepoint.operations.rewind_plan import (
 from rivertwice.savepoint.operations.steps import REWIND
 from rivertwice.savepoint.plan import current_fingerprint
 from rivertwice.savepoint.take import beginning_of, fork_before_all, make_empty_checkpoint
-from rivertwice.storage import delta
-from rivertwice.storage.log_files import open_log
+from rivertwice.storage import LogFile, Table
 from rivertwice.stream.checkpoint import Goal, covers, has_caught_up
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.committed import committed_batches, every_batch, newest_batch
@@ -159,7 +158,7 @@ def count_late(home: PipelineHome, head: str, gone: list[LedgerRow]) -> int | No
 
     The ledger does not contain them: Spark drops late rows without a message, and only a reconcile reports them.
     """
-    runs = delta.read(home.tables.reconciles, columns=["run", "created_at", "timeline"])
+    runs = Table(home.tables.reconciles).read(columns=["run", "created_at", "timeline"])
     own_runs = [] if runs is None else [run for run in runs.to_pylist() if run["timeline"] == head]
     if not own_runs:
         return None
@@ -224,7 +223,7 @@ def left_to(goal: Goal, row: LedgerRow | None) -> int:
 def start_catching_up(settings: Settings, home: PipelineHome, goal: Goal) -> subprocess.Popen[bytes]:
     """Start a driver on a timeline that is not the head, in its own process session, so that it outlives this process."""
     command = [*DRIVER, "--pipeline", home.root.name, "--catch-up", goal.to_text()]
-    with open_log(home.logs / "rewind.log") as log:
+    with LogFile(home.logs / "rewind.log").open() as log:
         env = {**os.environ, **java_env(settings), **settings.to_env()}
         return start_detached(command, env=env, cwd=settings.project, output=log)
 

@@ -23,7 +23,7 @@ from rivertwice.log.marks import Fork
 from rivertwice.savepoint.manifest import BEGINNING, Manifest
 from rivertwice.savepoint.operations.engine import ShownStep
 from rivertwice.savepoint.plan import require_fingerprint, require_recorded
-from rivertwice.storage import delta
+from rivertwice.storage import Table
 from rivertwice.stream.begin import check_topics
 from rivertwice.timeline.digest import canonical_value
 from rivertwice.timeline.key_view import as_folded, folded_views
@@ -324,7 +324,7 @@ def read_emitted(home: PipelineHome, rows: Sequence[LedgerRow], definition: Defi
         where = run if where is None else where | run
     if where is None:
         return None
-    table = delta.read(home.tables.changelog, columns=["_timeline", "_batch", *columns], where=where)
+    table = Table(home.tables.changelog).read(columns=["_timeline", "_batch", *columns], where=where)
     if table is None:
         return None
     ordered = as_folded(table, folded_views(definition)) if definition.order == "any" else table.sort_by("_batch")

@@ -8,6 +8,7 @@ empty or cut short delta-rs names neither table nor file (delta-rs 1.6: `tests/u
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ LOG = "_delta_log"
 POINTER = "_last_checkpoint"
 EMPTY, CUT, GONE = "empty", "cut short", "gone"
 _ENTRY = re.compile(r"^(\d{20})\.json$")
+_ANY_CHECKPOINT = re.compile(r"^\d{20}\.checkpoint\b.*\.parquet$")
+_DIGITS = 20
 _CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint(\.\d+\.\d+)?\.parquet$")
 _TOP = 3  # folders above a new table whose names are new, too
 _PARQUET = b"PAR1"  # a file of Parquet begins and ends with it
@@ -295,3 +298,60 @@ def _sync_new(table: Path) -> None:
         sync_path(first)
     for folder in list(table.parents)[:_TOP]:
         sync_path(folder)
+
+
+# Detect at low cost that a table in a folder may have changed, or that its files have.
+
+
+def newest_entry(table: Path) -> int:
+    """Return the newest commit in a log, -1 if there is none. Costs one directory listing."""
+    return max((int(matched.group(1)) for matched in map(_ENTRY.match, _names(table)) if matched), default=-1)
+
+
+@dataclass(frozen=True)
+class LogFingerprint:
+    """What a table's log is made of now: it differs after every commit, and after a log was put back, torn or mended.
+
+    Attributes:
+        changed: when an entry was last added, replaced or removed.
+        newest: the newest commit, -1 if there is none.
+        read: name, time, size and inode of the last checkpoint and of the entries since: what opening the table would read.
+    """
+
+    changed: int = 0
+    newest: int = -1
+    read: frozenset[tuple[str, int, int, int]] = frozenset()
+
+    def follows(self, earlier: LogFingerprint) -> bool:
+        """Say whether the log is an earlier one with further commits, and nothing else was done to it."""
+        return earlier.read <= self.read and len(self.read - earlier.read) == self.newest - earlier.newest
+
+    @classmethod
+    def of(cls, table: Path) -> LogFingerprint | None:
+        """Return what the log of a table is made of; None if it is replaced at this moment."""
+        log = table / LOG
+        try:
+            changed, names = log.stat().st_mtime_ns, os.listdir(log)
+            commits = {int(name[:_DIGITS]): name for name in names if _ENTRY.match(name)}
+            checkpoints = {int(name[:_DIGITS]): name for name in names if _ANY_CHECKPOINT.match(name)}
+            covered, newest = max(checkpoints, default=-1), max(commits, default=-1)
+            read = {name for version, name in commits.items() if version > covered or version == newest}
+            if checkpoints:
+                read.add(checkpoints[covered])
+            return cls(changed, newest, frozenset(_status_of(f"{log}/{name}", name) for name in read))
+        except FileNotFoundError:  # no table, or one that is replaced at this moment
+            return None if log.exists() else cls()
+
+
+def _status_of(path: str, name: str) -> tuple[str, int, int, int]:
+    status = os.stat(path)
+    return name, status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def check_size(file: Path, size: int) -> os.stat_result | str:
+    """Return the status of a data file that has its size from the table's log, or the damage: it is gone, or has another size."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return "is gone"
+    return status if status.st_size == size else f"holds {status.st_size} bytes, not {size}"
