@@ -43,7 +43,7 @@ from rivertwice.core.waits import Deadline
 from rivertwice.definition.definition import load_definition
 from rivertwice.local.airflow import airflow_info, client
 from rivertwice.log import kafka
-from rivertwice.timeline.intent import read_heartbeat, write_intent
+from rivertwice.timeline.intent import Heartbeat, write_intent
 from servers.alert_receivers import Hook
 from servers.cockpit import chromium, page_of, token_of
 
@@ -175,7 +175,7 @@ def send_late(demo: Demo) -> str:
 
 
 def _has_read(demo: Demo, topic: str, ends: Mapping[int, int]) -> bool:
-    beat = read_heartbeat(demo.settings.pipeline(PIPELINE))
+    beat = Heartbeat.load(demo.settings.pipeline(PIPELINE))
     read = {} if beat is None else beat.end_offsets.get(topic, {})
     return all(int(read.get(str(partition), 0)) >= end for partition, end in ends.items())
 
@@ -300,7 +300,7 @@ def begin(settings: Settings) -> LiveFlights:
     verbs = ("supervise", "rotate", "archive", "reconcile", "backfill", "repair")
     client(settings).wait_for_dags({f"{verb}__{PIPELINE}" for verb in verbs}, timeout=180)
     Deadline.after(PATIENCE_S).wait_until(
-        lambda: (beat := read_heartbeat(home)) is not None and beat.lag == 0 and beat.state == "idle"
+        lambda: (beat := Heartbeat.load(home)) is not None and beat.lag == 0 and beat.state == "idle"
     )
     live = LiveFlights(settings, source.topic, source.partitions)
     live.start()

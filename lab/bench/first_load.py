@@ -29,7 +29,7 @@ from rivertwice.local.broker import start_broker, stop_broker
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.storage.local import read_json, replace_json
-from rivertwice.timeline.first_load import read_load
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.lineage import path_ledger
 from streams.first_load import served_rows_sha256
 from streams.keyed import BEGIN_MS, HOUR_MS, NAME, PARTITIONS, make_keyed_project
@@ -119,7 +119,7 @@ def load(topic: str) -> None:
     with spark_on_demand(settings, "bench") as spark:
         note("archive", lambda: extend_archive(spark(), settings, topic))
         note("look and record", lambda: begin_load(settings, bundle, spark, by="bench", now=utc_now(), progress=print))
-        recorded = read_load(settings.pipeline(NAME))
+        recorded = FirstLoad.load(settings.pipeline(NAME))
         if recorded is None:
             raise RivertwiceError("there is nothing to load")
         streamed = python(settings, settings.home / "driver.log", *DRIVER)

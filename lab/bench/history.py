@@ -41,7 +41,7 @@ from rivertwice.stream.damage import newest_rows_of_run
 from rivertwice.timeline.committed import committed_batches, newest_batch, newest_batches
 from rivertwice.timeline.intact import require_rows, require_whole_logs
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger, heal_ledger
-from rivertwice.timeline.lineage import Fork, head_path, load_timeline, path_ledger, path_of
+from rivertwice.timeline.lineage import Fork, Timeline, head_path, path_ledger, path_of
 from rivertwice.timeline.sequence import head, last_seq, move_head, publish
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.timeline.serving import Publication
@@ -96,7 +96,7 @@ class Acts:
         name = head(self.home)
         assert name is not None
         self.timeline = name
-        self.bundle: Bundle = load_bundle(self.home.bundles, load_timeline(self.home, name).bundle)
+        self.bundle: Bundle = load_bundle(self.home.bundles, Timeline.load(self.home, name).bundle)
         last = newest_batch(self.home, head_path(self.home))
         assert last is not None
         self.batch = last.batch
@@ -127,7 +127,7 @@ class Acts:
     def driver_start(self) -> None:
         require_whole_logs(self.home)
         heal_ledger(self.home)
-        line = load_timeline(self.home, self.timeline)
+        line = Timeline.load(self.home, self.timeline)
         newest_rows_of_run(self.home, require_rows(self.home, self.timeline), path_of(self.home, line.timeline))
 
     def served_whole(self) -> None:

@@ -26,7 +26,7 @@ from rivertwice.local.broker import start_broker
 from rivertwice.log import kafka
 from rivertwice.storage.local import read_json, replace_json
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.intent import read_exit, read_heartbeat
+from rivertwice.timeline.intent import Exit, Heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -149,8 +149,8 @@ def wait_for(
         if result:
             return result
     message = (
-        f"{what} did not happen within {timeout_s:.0f} s; the driver last said {read_heartbeat(home)}, the last "
-        f"exit was {read_exit(home)}; see {home.logs}"
+        f"{what} did not happen within {timeout_s:.0f} s; the driver last said {Heartbeat.load(home)}, the last "
+        f"exit was {Exit.load(home)}; see {home.logs}"
     )
     raise ServiceError(message)
 

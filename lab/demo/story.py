@@ -21,8 +21,8 @@ from rivertwice.quality.table import standing
 from rivertwice.reconcile.results import cause_rows, newest_reconcile, verdict_rows
 from rivertwice.savepoint.catalogue import PROVED, load_savepoint
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.intent import read_heartbeat, write_intent
-from rivertwice.timeline.lineage import load_timeline, path_ledger
+from rivertwice.timeline.intent import Heartbeat, write_intent
+from rivertwice.timeline.lineage import Timeline, path_ledger
 from rivertwice.timeline.sequence import head, last_seq
 from rivertwice.timeline.served import export_sha256, read_served, wait_served
 from rivertwice.timeline.served_rows import stream_rows
@@ -160,7 +160,7 @@ class Story:
             raise StoryError(message)
 
     def _batch(self) -> int:
-        beat = read_heartbeat(self._home)
+        beat = Heartbeat.load(self._home)
         return -1 if beat is None or beat.batch is None else beat.batch
 
     def _rotate(self, client: AirflowClient) -> str:
@@ -193,7 +193,7 @@ class Story:
         self._tell.say(f"killed driver {pid} (epoch {epoch}) at batch {self._batch()}")
 
         def back() -> bool:
-            beat = read_heartbeat(self._home)
+            beat = Heartbeat.load(self._home)
             return beat is not None and beat.epoch > epoch and self._has_read_all()
 
         wait_for("the driver's return", back, self._home, 180.0)
@@ -207,7 +207,7 @@ class Story:
 
     def _has_read_all(self) -> bool:
         """Say whether a driver lives and waits for records."""
-        beat = read_heartbeat(self._home)
+        beat = Heartbeat.load(self._home)
         return beat is not None and beat.lag == 0 and beat.state == "idle"
 
     def _drain_log(self, ending: Ending) -> None:
@@ -322,7 +322,7 @@ class Story:
         parent = head(self._home)
         run_verb(self._settings, ["savepoint", "restore", PIPELINE, "--planned", "--yes"], self._tell.progress)
         reconcile = client.trigger(f"reconcile__{PIPELINE}")
-        child = load_timeline(self._home, str(head(self._home)))
+        child = Timeline.load(self._home, str(head(self._home)))
         fork = child.parent
         if fork is None or fork.timeline != parent:
             message = f"this should hold and does not: the head {child.timeline} is a child of {parent}"
@@ -338,7 +338,7 @@ class Story:
         require(before == after, f"what is served did not change: {before} before, {after} after")
 
         def runs_on_child() -> bool:
-            beat = read_heartbeat(self._home)
+            beat = Heartbeat.load(self._home)
             return beat is not None and beat.timeline == child.timeline and beat.state in {"running", "idle"}
 
         wait_for(f"the stream on {child.timeline}", runs_on_child, self._home, 120.0)

@@ -15,7 +15,7 @@ from rivertwice.core.processes import session_members
 from rivertwice.local.airflow import SERVICES, client, start_airflow, stop_airflow
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.intent import read_heartbeat, write_intent
+from rivertwice.timeline.intent import Heartbeat, write_intent
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import PUBLICATION, read_sequence
 
@@ -80,7 +80,7 @@ def airflow_killed(lab: Lab) -> None:
     """The same driver streams on; the next Airflow finishes what the killed one had begun."""
     lab.produce()
     with airflow_beside(lab) as airflow:
-        lab.until(lambda: (beat := read_heartbeat(lab.home)) is not None and beat.batch is not None, 120, "a batch")
+        lab.until(lambda: (beat := Heartbeat.load(lab.home)) is not None and beat.batch is not None, 120, "a batch")
         dag = f"rotate__{PIPELINE}"
         run = airflow.trigger(dag, {"prove": False})
         lab.until(lambda: airflow.state(dag, run) != "queued", 120, "the rotation's start")

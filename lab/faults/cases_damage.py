@@ -26,7 +26,7 @@ from rivertwice.savepoint.catalogue import load_savepoint
 from rivertwice.savepoint.operations.record import read_fall_back, read_restores
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.savepoint.records import MANIFEST
-from rivertwice.timeline.intent import read_exit
+from rivertwice.timeline.intent import Exit
 from rivertwice.timeline.sequence import head
 
 
@@ -49,7 +49,7 @@ def damage_and_recover(lab: Lab, which: str, kind: str) -> str:
     done = break_class(lab.checkpoint, which, kind, lab.random)
     answer = recover_under_agent(lab)
     moved = head(lab.home) != before
-    require(not answer.startswith("stopped"), f"{done}: {answer}; the last exit: {read_exit(lab.home)}")
+    require(not answer.startswith("stopped"), f"{done}: {answer}; the last exit: {Exit.load(lab.home)}")
     require(
         events(lab).count("restore") - restores == moved, f"{done}: {events(lab)}, the head {before} {head(lab.home)}"
     )
@@ -166,7 +166,7 @@ def changed_definition(lab: Lab, what: str) -> None:
     shutil.copytree(folder, aside)
     _change(folder, what)
     code = lab.wait(lab.start_driver(until_end=True), 120)
-    record = read_exit(lab.home)
+    record = Exit.load(lab.home)
     require(code == 1 and record is not None, f"a driver with another definition ended with {code}")
     require(record is not None and record.failure == "fingerprint", f"it was refused as {record}")
     lab.fact("refused", "" if record is None else record.message.partition(";")[0])

@@ -17,8 +17,8 @@ from lab.oracle.sources import read_log
 from rivertwice.backfill.load_plan import REASON
 from rivertwice.backfill.load_state import unloaded_windows
 from rivertwice.backfill.store import list_backfills, load_plan
-from rivertwice.timeline.first_load import FirstLoad, read_load
-from rivertwice.timeline.lineage import list_timelines, path_ledger
+from rivertwice.timeline.first_load import FirstLoad
+from rivertwice.timeline.lineage import Timeline, path_ledger
 from rivertwice.timeline.sequence import head, read_sequence
 from rivertwice.timeline.served import read_served, rebuild_served
 from rivertwice.timeline.served_rows import publications_of
@@ -66,9 +66,9 @@ def killed_in_a_first_load(lab: Lab) -> None:
     """It is recorded once and begins once, each window is published once, and what is served of the past is the log's truth."""
     lab.produce(lab.next_plan(records=600, late_share=0.2, closing=False))
     for strike in RECORDED:
-        require(read_load(lab.home) is None, f"a load is recorded before it was killed at '{strike.name}'")
+        require(FirstLoad.load(lab.home) is None, f"a load is recorded before it was killed at '{strike.name}'")
         strike_command(lab, strike, *START)
-    load = read_load(lab.home)
+    load = FirstLoad.load(lab.home)
     require(load is not None, "a load that was killed right after its record is not recorded")
     assert load is not None, "required above"
     require(head(lab.home) is None, "the head moved before the load was recorded")
@@ -116,8 +116,8 @@ def close_windows(lab: Lab, load: FirstLoad) -> None:
 
 def require_loaded(lab: Lab, load: FirstLoad) -> None:
     """Require one record, one timeline, each window published once by a plan that was made once, and the log's truth served."""
-    require(read_load(lab.home) == load, "the record of the load changed")
-    require(list(list_timelines(lab.home)) == [load.timeline], f"timelines are {list_timelines(lab.home)}")
+    require(FirstLoad.load(lab.home) == load, "the record of the load changed")
+    require(list(Timeline.names(lab.home)) == [load.timeline], f"timelines are {Timeline.names(lab.home)}")
     entries = read_sequence(lab.home)
     heads = [entry for entry in entries if entry.kind == "head"]
     require(len(heads) == 1, f"the head moved {len(heads)} times")

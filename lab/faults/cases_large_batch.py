@@ -16,7 +16,7 @@ from lab.faults.savepoint_runs import run_command
 from lab.faults.strikes import AFTER, BEFORE, IN_WORKER, Strike, strike_driver
 from rivertwice.storage.table import Table
 from rivertwice.stream.sink import is_noted
-from rivertwice.timeline.intent import read_exit
+from rivertwice.timeline.intent import Exit
 from rivertwice.timeline.lineage import path_ledger
 
 KEYS = 6_000
@@ -118,7 +118,7 @@ def disk_full_in_a_large_batch(lab: Lab) -> None:
     committed = len(path_ledger(lab.home))
     filler = fill(Path(tables), lab.random.randrange(0, 40_000))
     code = lab.wait(lab.start_driver(until_end=True, env=env))
-    record = read_exit(lab.home)
+    record = Exit.load(lab.home)
     lab.fact("ended_as", None if record is None else f"{record.failure}: {record.message[:80]}")
     require(code == 1 and record is not None, f"a driver with a full disk ended with {code}; {lab.log_end()}")
     require(record is not None and record.failure == "disk", f"a full disk is classified as {record}")

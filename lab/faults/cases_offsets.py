@@ -13,7 +13,7 @@ from lab.faults.lab import Lab
 from lab.faults.savepoint_runs import events, prove_listed, recover_under_agent, take
 from lab.faults.steps import numbers
 from rivertwice.savepoint.operations.record import read_fall_back
-from rivertwice.timeline.intent import read_exit
+from rivertwice.timeline.intent import Exit
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 
@@ -66,7 +66,7 @@ def flip_and_recover(lab: Lab, position: str, which: str, *, keep_checksum: bool
     done += "" if keep_checksum else ", without its checksum"
     answer = recover_under_agent(lab)
     moved = head(lab.home) != before
-    require(not answer.startswith("stopped"), f"{done}: {answer}; the last exit: {read_exit(lab.home)}")
+    require(not answer.startswith("stopped"), f"{done}: {answer}; the last exit: {Exit.load(lab.home)}")
     require(events(lab).count("restore") - restores == moved, f"{done}: {events(lab)}, the head {before}")
     if which != "older" and (keep_checksum or number <= committed):
         require(moved, f"{done}: nobody noticed")

@@ -26,7 +26,7 @@ from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import Restore, read_restores
 from rivertwice.savepoint.operations.steps import PLANNED_RESTORE
 from rivertwice.timeline.intent import write_intent
-from rivertwice.timeline.lineage import load_timeline, path_ledger
+from rivertwice.timeline.lineage import Timeline, path_ledger
 from rivertwice.timeline.sequence import head
 
 _EFFECTS = "rivertwice.savepoint.operations.effects"
@@ -103,7 +103,7 @@ def killed_in_a_planned_restore(lab: Lab) -> None:
     )
     if command == UPGRADE:
         bundle = build_bundle(lab.settings.definitions / PIPELINE).id
-        require(load_timeline(lab.home, done.child).bundle == bundle, f"{done.child} runs another definition")
+        require(Timeline.load(lab.home, done.child).bundle == bundle, f"{done.child} runs another definition")
     lab.fact("command", " ".join(command))
     lab.fact("restores", len(read_restores(lab.home)))
     lab.produce(lab.next_plan(records=120))

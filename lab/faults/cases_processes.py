@@ -18,7 +18,7 @@ from rivertwice.agent.memory import load_memory
 from rivertwice.core.instants import utc_now
 from rivertwice.storage.local import read_json, replace_json
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.intent import read_exit, write_intent
+from rivertwice.timeline.intent import Exit, write_intent
 
 LEASE_LOST = "lease_lost"
 
@@ -37,7 +37,7 @@ def stopped_and_continued(lab: Lab) -> None:
     before = (steps.last_planned(), steps.last_finished())
     successor = lab.start_driver()
     code = lab.wait(successor, 60)
-    record = read_exit(lab.home)
+    record = Exit.load(lab.home)
     require(code == 1, f"the successor of a stopped driver ended with {code}, it must be refused")
     require(record is not None and record.failure == LEASE_LOST, f"the refusal is recorded as {record}")
     require(before == (steps.last_planned(), steps.last_finished()), "the refused successor touched the checkpoint")
@@ -62,10 +62,10 @@ def outlive(lab: Lab, reached: Reached, hit: Reached) -> None:
     forget_the_living(lab)
     lab.run_to_end()
     settled = steps.versions()
-    record = read_exit(lab.home)
+    record = Exit.load(lab.home)
     lab.signal_group(zombie, signal.SIGCONT)
     code = lab.wait(zombie, 90)
-    ending = read_exit(lab.home)
+    ending = Exit.load(lab.home)
     lab.fact(
         "zombie_ended_as", None if ending is None or ending == record else f"{ending.failure}: {ending.message[:90]}"
     )
@@ -112,7 +112,7 @@ def double_start(lab: Lab) -> None:
     lab.fact("gap_s", round(gap_s, 2))
     lab.until(lambda: any(each.poll() is not None for each in drivers), 60, "the end of one of two drivers")
     ended = [each for each in drivers if each.poll() is not None]
-    record = read_exit(lab.home)
+    record = Exit.load(lab.home)
     require(len(ended) == 1 and ended[0].returncode == 1, f"of two drivers {[each.poll() for each in drivers]} ended")
     require(record is not None and record.failure == LEASE_LOST, f"the loser is recorded as {record}")
     winner = next(each for each in drivers if each.poll() is None)

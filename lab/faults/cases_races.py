@@ -25,7 +25,7 @@ from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.storage.table import Table
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.intent import read_exit
+from rivertwice.timeline.intent import Exit
 
 STEPS_S = (-3600, -61, -2, 2, 61, 3600)
 STEPPED = (sys.executable, "-m", "lab.faults.stepped")
@@ -74,7 +74,7 @@ def clock_step(lab: Lab) -> None:
     time.sleep(3)  # six passes
     require(lease_owner(lab.home) == owner, "another driver took the lease beside a living one")
     ask_stepped(lab, seconds, "stop", PIPELINE, "--wait", "--timeout", "120")
-    record = read_exit(lab.home)
+    record = Exit.load(lab.home)
     require(
         record is not None and record.clean and owner is not None and record.epoch == owner.epoch,
         f"stop said stopped, and the driver's end is {record}",

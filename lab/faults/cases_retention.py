@@ -30,7 +30,7 @@ from rivertwice.reconcile.acknowledge import NOTHING_COMPARED
 from rivertwice.reconcile.model import SERVED, STREAM
 from rivertwice.retention.accept import accept_gap
 from rivertwice.storage.table import Table
-from rivertwice.timeline.intent import read_exit, write_intent
+from rivertwice.timeline.intent import Exit, write_intent
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import read_served
 from rivertwice.timeline.verdicts import AGREES, LATE, NOT_COMPARABLE, OPEN
@@ -191,7 +191,7 @@ def deleted_while_running(lab: Lab) -> None:
     ends = kafka.end_offsets(lab.settings, lab.topic)
     kafka.delete_records(lab.settings, lab.topic, {p: end - lab.random.randint(20, 60) for p, end in ends.items()})
     code = lab.wait(driver, 180)
-    ended = read_exit(lab.home)
+    ended = Exit.load(lab.home)
     require(code == 1 and ended is not None and ended.failure == RETENTION, f"the driver ended with {code}, {ended}")
     (gap,) = read_gaps(lab.home)
     require(ended is not None and gap.id in ended.message, f"the message is {ended and ended.message}")

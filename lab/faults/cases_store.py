@@ -22,7 +22,7 @@ from rivertwice.core.errors import RivertwiceError
 from rivertwice.core.instants import utc_now
 from rivertwice.savepoint.catalogue import list_savepoints, verify_files
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.timeline.intent import read_exit
+from rivertwice.timeline.intent import Exit
 from rivertwice.timeline.sequence import head
 
 BUCKET = "rivertwice"
@@ -109,7 +109,7 @@ def s3_answers_wrongly(lab: Lab) -> None:
             starts = 0
             while lab.wait(lab.start_driver(until_end=True)) != 0:
                 starts += 1
-                record = read_exit(lab.home)
+                record = Exit.load(lab.home)
                 require(
                     record is not None and record.failure in ("store", "lease_lost"),
                     f"a driver on a faulty S3 ended as {record}",
@@ -143,7 +143,7 @@ def s3_refuses(lab: Lab) -> None:
         lab.until(lambda: steps.published(batch), 120, f"batch {batch}")
         proxy.fail(Fault(kind, "PUT", "/tables/changelog/", times=None))
         code = lab.wait(driver, 180)
-        record = read_exit(lab.home)
+        record = Exit.load(lab.home)
         require(code == 1 and record is not None, f"a driver that may not write ended with {code} and {record}")
         if record is not None:
             require(
@@ -203,7 +203,7 @@ def _full(lab: Lab, folder: Path, left: int) -> None:
     lab.until(lambda: lab.steps().finished(batch), 120, f"batch {batch}")
     filler = fill(folder, left)
     code = lab.wait(driver, 180)
-    record = read_exit(lab.home)
+    record = Exit.load(lab.home)
     lab.fact("ended_as", None if record is None else f"{record.failure}: {record.message[:80]}")
     require(code != 0, f"a driver with a full disk ended with {code}; {lab.log_end()}")
     if folder != lab.home.root:  # where the home itself is full, the agent reads the cause from the log
@@ -263,7 +263,7 @@ def host_lost(lab: Lab) -> None:
     shutil.rmtree(lab.settings.home)  # the machine is gone
     lab.settings = replace(lab.settings, home=lab.folder / "host-b")
     code = lab.wait(lab.start_driver(until_end=True))
-    record = read_exit(lab.home)
+    record = Exit.load(lab.home)
     require(
         code == 1 and record is not None and record.failure == "checkpoint",
         f"a host without the checkpoint ended with {code} as {record}",

@@ -25,7 +25,7 @@ from rivertwice.agent.launch import agent_status
 from rivertwice.core.instants import utc_now
 from rivertwice.storage.table_log import added_files, entry_path, parse_entry
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.intent import read_exit, write_intent
+from rivertwice.timeline.intent import Exit, write_intent
 
 WHERE = ("newest", "middle")
 HOW = ("zero", "half", "removed")
@@ -61,7 +61,7 @@ def tear(table: Path, where: str, how: str, *, with_files: bool = False) -> str:
 def require_stopped(lab: Lab, *, may_pass: bool = False) -> str:
     """Start a driver, which must end with class `ledger`, and return its message; with `may_pass` it may reach the end: ""."""
     code = lab.wait(lab.start_driver(until_end=True), 180)
-    record = read_exit(lab.home)
+    record = Exit.load(lab.home)
     if may_pass and code == 0:
         return ""
     require(

@@ -13,7 +13,7 @@ from lab.faults.retention_runs import RETENTION, ask, committed, judged, reconci
 from rivertwice.log import kafka
 from rivertwice.log.archive import extend_archive
 from rivertwice.reconcile.model import STREAM
-from rivertwice.timeline.intent import read_exit
+from rivertwice.timeline.intent import Exit
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.verdicts import AGREES, LATE, OPEN
 
@@ -64,7 +64,7 @@ def topic_recreated_running(lab: Lab) -> None:
     extend_archive(None, lab.settings, lab.topic)
     recreate(lab, other_story(lab, lab.random.choice([60, 900])))
     code = lab.wait(driver, 180)
-    ended = read_exit(lab.home)
+    ended = Exit.load(lab.home)
     require(code == 1 and ended is not None and ended.failure == RETENTION, f"the driver ended with {code}, {ended}")
     require(ended is not None and "created again" in ended.message, f"the message is {ended and ended.message}")
     after = [(row.timeline, row.batch) for row in path_ledger(lab.home)]

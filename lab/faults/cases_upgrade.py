@@ -9,7 +9,7 @@ from rivertwice.definition.bundle import build_bundle
 from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import read_restores
 from rivertwice.savepoint.operations.steps import PLANNED_UPGRADE
-from rivertwice.timeline.lineage import load_timeline, path_ledger
+from rivertwice.timeline.lineage import Timeline, path_ledger
 from rivertwice.timeline.sequence import head
 
 KILLS = 3
@@ -47,7 +47,7 @@ def upgraded(lab: Lab) -> None:
         run_command(lab, *COMMAND)
     now = head(lab.home)
     require(now is not None and now != "t1", "the head has not moved")
-    require(load_timeline(lab.home, str(now)).bundle == build_bundle(folder).id, f"{now} runs another definition")
+    require(Timeline.load(lab.home, str(now)).bundle == build_bundle(folder).id, f"{now} runs another definition")
     after = [(row.timeline, row.batch, row.digest) for row in path_ledger(lab.home)]
     require(after == before, "an upgrade changed what counts")
     lab.run_to_end()

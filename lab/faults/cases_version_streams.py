@@ -28,7 +28,7 @@ from lab.faults.version_runs import (
     want,
 )
 from rivertwice.core.instants import utc_now
-from rivertwice.timeline.first_load import read_load
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.version_records import read_versions
 
@@ -83,7 +83,7 @@ def _begin(lab: Lab) -> None:
     if code != 0:
         ask(lab, *UPGRADE)
     require([each.name for each in read_versions(lab.home)] == [NEW], "the version was not recorded once")
-    require(read_load(lab.settings.pipeline(NEW)) is not None, "the version streams the whole log")
+    require(FirstLoad.load(lab.settings.pipeline(NEW)) is not None, "the version streams the whole log")
 
 
 def _compare(lab: Lab) -> None:

@@ -15,7 +15,7 @@ from rivertwice.reconcile.model import SERVED, STREAM
 from rivertwice.reconcile.results import newest_reconcile, verdict_rows
 from rivertwice.storage.table import Table
 from rivertwice.stream.failures import FORK
-from rivertwice.timeline.intent import read_exit
+from rivertwice.timeline.intent import Exit
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.timeline.verdicts import AGREES, DEFECT, OPEN
@@ -51,7 +51,7 @@ def require_stop(lab: Lab, failure: str, *words: str) -> str:
     """Start a driver, require that it stops with a class and these words and commits nothing; return its message."""
     before = len(path_ledger(lab.home))
     code = lab.wait(lab.start_driver(until_end=True), 180)
-    ended = read_exit(lab.home)
+    ended = Exit.load(lab.home)
     require(
         code == 1 and ended is not None and not ended.clean, f"the driver ended with {code}, {ended}; {lab.log_end()}"
     )

@@ -21,7 +21,7 @@ from rivertwice.savepoint.catalogue import Savepoint, list_savepoints, verify_fi
 from rivertwice.savepoint.operations.record import read_fall_back
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.intent import read_heartbeat, write_intent
+from rivertwice.timeline.intent import Heartbeat, write_intent
 from rivertwice.timeline.sequence import head
 
 CLI = (sys.executable, "-m", "rivertwice.cli.main", "--output", "json")
@@ -208,7 +208,7 @@ def recover_under_agent(lab: Lab, *, patience_s: float = 240.0) -> str:
 
 def caught_up(lab: Lab) -> bool:
     """Say whether the living driver has committed every record of the log, by its heartbeat."""
-    owner, beat = lease_owner(lab.home), read_heartbeat(lab.home)
+    owner, beat = lease_owner(lab.home), Heartbeat.load(lab.home)
     if owner is None or beat is None or beat.epoch != owner.epoch or beat.state not in ("running", "idle"):
         return False
     return sum(int(end) for end in beat.end_offsets.get(lab.topic, {}).values()) >= lab.produced

@@ -22,7 +22,7 @@ from rivertwice.core.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.storage.table import Table
 from rivertwice.stream.lease import Owner, lease_owner
-from rivertwice.timeline.first_load import read_load
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
@@ -75,7 +75,7 @@ def stream_beside(lab: Lab, *, killed: bool = False) -> None:
             continue
         code = lab.wait(process)
         require(code == 0, f"the version's driver ended with {code}: {(lab.folder / 'beside.log').read_text()[-2000:]}")
-    require(read_load(lab.settings.pipeline(NEW)) is not None, "the version streams the whole log")
+    require(FirstLoad.load(lab.settings.pipeline(NEW)) is not None, "the version streams the whole log")
 
 
 def has_begun(lab: Lab) -> bool:

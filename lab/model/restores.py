@@ -30,7 +30,6 @@ from rivertwice.savepoint.operations.record import CHECKED, DRAINED, FORKED, REP
 from rivertwice.savepoint.operations.steps import OperationPlan, Step, select_plan
 from rivertwice.savepoint.plan import is_on_path
 from rivertwice.stream.damage import CheckpointView
-from rivertwice.timeline.lineage import fork_of
 from rivertwice.timeline.watermarks import WatermarkRule
 
 TAKEN_AT = point("planned restore: its savepoint taken")
@@ -238,7 +237,7 @@ class RestoreEffects(WorldEffects[Restore]):
         if last.batch != restore.forked_at:
             message = f"{restore.parent} has batch {last.batch} meanwhile"
             raise LostRaceError(message)
-        line = fork_of(parent, last, restore.child, world.now)
+        line = parent.fork(last, restore.child, world.now)
         if world.broken == "head moved before the record":
             world.move_head(restore.child, "too early", world.last_seq())
             yield HEAD_MOVED

@@ -18,7 +18,6 @@ from rivertwice.savepoint.operations.rewind_plan import RewindInputs as Seen
 from rivertwice.savepoint.operations.steps import REWIND, Step
 from rivertwice.stream.checkpoint import Goal, covers
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import fork_of
 
 HELD = point("rewind: drain marker held")
 COPIED_AT = point("rewind: child's checkpoint put")
@@ -103,7 +102,7 @@ class RewindEffects(WorldEffects[Rewind]):
             return record
         if step.number == BRANCHED:
             last = next(row for row in world.path_rows(record.parent) if row.batch == record.batch)
-            line = fork_of(world.timelines[record.parent], last, record.child, world.now)
+            line = world.timelines[record.parent].fork(last, record.child, world.now)
             world.timelines.setdefault(record.child, line)
             yield CREATED_AT
             return record

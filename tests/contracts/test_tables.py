@@ -21,7 +21,7 @@ from rivertwice.definition.definition import load_definition
 from rivertwice.storage.places import local_files, open_store
 from rivertwice.storage.table import Table
 from rivertwice.storage.table_care import TableCare
-from rivertwice.timeline.lineage import Timeline, create_timeline, list_timelines, load_timeline, next_timeline_name
+from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import head, last_seq, move_head
 from rivertwice.timeline.served import rebuild_served
 
@@ -144,11 +144,11 @@ def test_two_that_saw_the_same_sequence_cannot_both_move_the_head(home, racers):
 def test_a_timelines_record_is_written_once_and_found_by_every_host(home, tmp_path, place):
     other = Settings(project=tmp_path, home=tmp_path / "other", shared=parse_place(place)).pipeline("p")
     line = Timeline("p", "t1", None, 0, {"x": {"0": 0}}, "b" * 64, {"state": "s"}, "c", {"x": "id"}, NOW)
-    assert next_timeline_name(home) == "t1"
+    assert Timeline.next_name(home) == "t1"
     assert create_timeline(home, line)
     assert not create_timeline(other, line)
-    assert load_timeline(other, "t1") == line
-    assert (list_timelines(other), next_timeline_name(other)) == (["t1"], "t2")
+    assert Timeline.load(other, "t1") == line
+    assert (Timeline.names(other), Timeline.next_name(other)) == (["t1"], "t2")
 
 
 def test_a_bundle_is_loaded_only_whole(place):

@@ -21,7 +21,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.stream.lease import Owner, lease_owner
-from rivertwice.timeline.intent import read_exit, read_heartbeat, write_intent
+from rivertwice.timeline.intent import Exit, Heartbeat, write_intent
 from running.waiting import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -55,7 +55,7 @@ def until(what: Callable[[], bool], seconds: float, world: Settings) -> float:
 
 
 def runs(world: Settings, epoch: int) -> bool:
-    owner, beat = lease_owner(world.pipeline(NAME)), read_heartbeat(world.pipeline(NAME))
+    owner, beat = lease_owner(world.pipeline(NAME)), Heartbeat.load(world.pipeline(NAME))
     return bool(owner and beat and owner.epoch == beat.epoch == epoch and beat.state in {"running", "idle"})
 
 
@@ -93,7 +93,7 @@ def test_a_stream_outlives_kills_of_its_driver_and_of_its_agent(world: Settings)
     start_agent(world)
     write_intent(home, "stopped", "test", utc_now())
     until(lambda: lease_owner(home) is None, 60, world)
-    record = read_exit(home)
+    record = Exit.load(home)
     assert record is not None
     assert (record.failure, record.clean, record.epoch) == ("drained", True, 2)
     until(lambda: not home.drain.exists(), 10, world)

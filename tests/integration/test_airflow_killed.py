@@ -18,7 +18,7 @@ from rivertwice.local.airflow import airflow_status, start_airflow, stop_airflow
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.intent import read_heartbeat, write_intent
+from rivertwice.timeline.intent import Heartbeat, write_intent
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, link_project, ready_client, run_dag
 from streams.flights import make_flights_project
@@ -44,8 +44,8 @@ def test_the_stream_outlives_all_of_airflow_and_is_adopted(
         start_airflow(settings, timeout=300)
         ready_client(settings)
         write_intent(home, "running", "test", utc_now())
-        wait_for("batch 10", lambda: (beat := read_heartbeat(home)) is not None and (beat.batch or 0) >= 10, 240)
-        owner, before = lease_owner(home), read_heartbeat(home)
+        wait_for("batch 10", lambda: (beat := Heartbeat.load(home)) is not None and (beat.batch or 0) >= 10, 240)
+        owner, before = lease_owner(home), Heartbeat.load(home)
         assert owner is not None
         assert before is not None
         services = json.loads((settings.home / "airflow" / "services.json").read_text())["services"]
@@ -55,10 +55,10 @@ def test_the_stream_outlives_all_of_airflow_and_is_adopted(
         killed = len(struck)
         assert killed >= len(services) == 4
         wait_for("the end of Airflow", lambda: not any(airflow_status(settings).services.values()), 240)
-        wait_for("the stream goes on", lambda: (read_heartbeat(home) or before).batch > (before.batch or 0) + 3, 240)
+        wait_for("the stream goes on", lambda: (Heartbeat.load(home) or before).batch > (before.batch or 0) + 3, 240)
         start_airflow(settings, timeout=300)
         airflow = ready_client(settings)
-        wait_for("the end of the log", lambda: (beat := read_heartbeat(home)) is not None and beat.lag == 0, 240)
+        wait_for("the end of the log", lambda: (beat := Heartbeat.load(home)) is not None and beat.lag == 0, 240)
         assert lease_owner(home) == owner
         run_dag(airflow, f"reconcile__{PIPELINE}", timeout=600)
         newest = newest_reconcile(home)

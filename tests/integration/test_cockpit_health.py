@@ -23,7 +23,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.intent import read_heartbeat, write_intent
+from rivertwice.timeline.intent import Heartbeat, write_intent
 from running.waiting import wait_for
 from servers.airflow import PIPELINE, ready_client, start_quiet_airflow, stop_quiet_airflow
 from servers.cockpit import LIVE_MARKS, axe_findings, chromium, data_of, page_of, sideways
@@ -69,7 +69,7 @@ def browser() -> Iterator[Browser]:
 
 
 def runs(settings: Settings, epoch: int) -> bool:
-    owner, beat = lease_owner(settings.pipeline(PIPELINE)), read_heartbeat(settings.pipeline(PIPELINE))
+    owner, beat = lease_owner(settings.pipeline(PIPELINE)), Heartbeat.load(settings.pipeline(PIPELINE))
     is_own = owner is not None and beat is not None and owner.epoch == beat.epoch == epoch
     return bool(is_own and beat and beat.state in {"running", "idle"} and beat.lag == 0)
 

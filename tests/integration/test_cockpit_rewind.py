@@ -23,7 +23,7 @@ from rivertwice.savepoint.catalogue import list_savepoints
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage.table import Table
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.intent import read_heartbeat, read_intent, write_intent
+from rivertwice.timeline.intent import Heartbeat, Intent, write_intent
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
@@ -69,7 +69,7 @@ def settings(broker: BrokerInfo, tmp_path_factory: pytest.TempPathFactory) -> It
 def has_read(settings: Settings, records: int, timeline: str = "t1") -> bool:
     """Say whether a timeline serves, has read so many records, and its driver is alive."""
     home = settings.pipeline(NAME)
-    beat = read_heartbeat(home)
+    beat = Heartbeat.load(home)
     (ends,) = path_ledger(home)[-1].end_offsets.values()
     return (
         head(home) == timeline
@@ -123,7 +123,7 @@ def test_a_rewind_is_shown_refused_and_done_and_nothing_is_lost(settings: Settin
 
     done = airflow.xcom(OPERATE, run, "act")
     assert (done["head"], done["comparison"]["differs"], done["comparison"]["only_old"]) == ("t2", 0, 0)
-    intent = read_intent(home)
+    intent = Intent.load(home)
     assert intent is not None
     assert intent.desired == "running"
     old = [batch for batch in read_ledger(home) if batch.timeline == "t1"]

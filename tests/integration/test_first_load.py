@@ -25,7 +25,7 @@ from rivertwice.reconcile import observe
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.stream import loaded
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.first_load import read_load
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.lineage import head_path, path_ledger
 from running.tiers import in_turn
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
@@ -73,7 +73,7 @@ def test_a_loaded_past_serves_what_a_stream_and_its_backfills_serve(
     plain, ours = make(tmp_path / "plain", broker, topic), make(tmp_path / "loaded", broker, topic)
     dead = send_with_dead_letters(plain, topic, records)
     shown = json.loads(from_batch(ours, "--dry-run").stdout)["plan"]
-    assert read_load(ours.pipeline(NAME)) is None
+    assert FirstLoad.load(ours.pipeline(NAME)) is None
     assert shown["records"] > 0.6 * RECORDS
     assert shown["records"] + shown["streamed"] == RECORDS + dead
     assert shown["accepted"] + sum(shown["rejected"].values()) == shown["records"]

@@ -16,7 +16,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage.table import Table
-from rivertwice.timeline.intent import read_exit
+from rivertwice.timeline.intent import Exit
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.synthetic import flights, make_small_project, produce, run_to_end
 
@@ -47,7 +47,7 @@ class Streamed:
         """Start the driver, which must refuse; return what it left for the agent."""
         with pytest.raises(AssertionError):
             run_driver_warm(self.settings, self.name, self.settings.home / "refused.log")
-        left = read_exit(self.settings.pipeline(self.name))
+        left = Exit.load(self.settings.pipeline(self.name))
         assert left is not None
         assert (left.clean, left.failure) == (False, "fork"), left
         return left.message

@@ -25,7 +25,7 @@ from rivertwice.savepoint.proof import canonical_state, read_state
 from rivertwice.savepoint.replay import repartition_state
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.stream.checkpoint import partitions_of
-from rivertwice.timeline.lineage import load_timeline, path_ledger
+from rivertwice.timeline.lineage import Timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import rebuild_served
 from running.tiers import in_turn
@@ -114,7 +114,7 @@ def test_each_kind_goes_on_equal_in_another_number_of_partitions(
     assert (plan["way"], plan["partitions"], plan["refusal"]) == ("same", [BEFORE, AFTER], None)
     done = run_command_warm(settings, "upgrade", NAME, "--yes")
     assert (done["timeline"], done["forked_at"], done["replayed"]) == ("t2", last.batch, 0)
-    assert load_timeline(home, "t2").shuffle_partitions == AFTER
+    assert Timeline.load(home, "t2").shuffle_partitions == AFTER
     assert rows_of_state(settings, "t2", last.batch) == rows_of_state(settings, "t1", last.batch)
 
     send_third(2)
@@ -168,7 +168,7 @@ def test_killed_around_any_step_the_same_is_reached(
             assert plan["resumes"] is not None
             assert run_command_warm(own, "upgrade", NAME, "--yes")["resumed"]
         assert (head(home), digests(own)) == ("t2", ledger)
-        assert load_timeline(home, "t2").shuffle_partitions == AFTER
+        assert Timeline.load(home, "t2").shuffle_partitions == AFTER
         state = digest_of_state(own, "t2", last)
         expected = expected or state
         assert state == expected

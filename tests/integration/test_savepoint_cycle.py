@@ -35,7 +35,7 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage.table import Table
 from rivertwice.storage.table_log import added_files, entry_path, parse_entry
 from rivertwice.timeline.lineage import path_ledger
-from rivertwice.timeline.requests import StoredRequest, save_request
+from rivertwice.timeline.requests import StoredRequest
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served_rows import stream_rows
 from running.warm_spark import own_session
@@ -254,7 +254,7 @@ def test_a_restore_killed_while_it_replays_is_gone_on_with(world, spark):
     home = settings.pipeline(NAME)
     rows = served_rows(settings)
     values = {"savepoint": savepoint, "unproved": True}
-    save_request(home, "rq-1", StoredRequest("savepoint.restore", values, "ada", utc_now()))
+    StoredRequest("savepoint.restore", values, "ada", utc_now()).save(home, "rq-1")
     job = [sys.executable, "spark_jobs/act.py", "--pipeline", NAME, "--request", "rq-1"]
     repository = Path(__file__).resolve().parents[2]
     with subprocess.Popen(

@@ -24,11 +24,11 @@ from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
 from rivertwice.storage.table import Table
 from rivertwice.stream.failures import STORE
-from rivertwice.timeline.first_load import read_load
-from rivertwice.timeline.intent import read_exit
+from rivertwice.timeline.first_load import FirstLoad
+from rivertwice.timeline.intent import Exit
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
-from rivertwice.timeline.stream_load import read_stream_load
+from rivertwice.timeline.stream_load import StreamLoad
 from running.tiers import in_turn
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
 from streams.first_load import from_batch, reconciled, said_by
@@ -82,7 +82,7 @@ def run_to_end(settings: Settings, folder: Path, name: str = NAME) -> None:
     home = settings.pipeline(name)
     for _ in range(20):
         run_driver_warm(settings, name, folder / "driver.log")
-        load, batches = read_stream_load(home), path_ledger(home)
+        load, batches = StreamLoad.load(home), path_ledger(home)
         if load is None or load.has_read(batches[-1].end_offsets):
             break
     run_driver_warm(settings, name, folder / "driver.log")
@@ -108,7 +108,7 @@ def test_rows_of_large_batches_are_those_of_small_ones(tmp_path: Path, broker: B
     ours = log.project("loaded", LARGE)
     shown = run_command_warm(ours, "start", NAME, "--from-batch", "--dry-run")["plan"]
     assert (shown["batch"], shown["archived"], shown["nowhere"]) == (LARGE, {}, {})
-    assert read_stream_load(ours.pipeline(NAME)) is None
+    assert StreamLoad.load(ours.pipeline(NAME)) is None
     begun = said_by(from_batch(ours, name=NAME))["load"]
     assert begun["records"] == begun["records_left"] == shown["records"]
     assert begun["message"] in invoke_warm(ours, "status").output.replace("\n", " ")
@@ -121,7 +121,7 @@ def test_rows_of_large_batches_are_those_of_small_ones(tmp_path: Path, broker: B
     run_to_end(ours, tmp_path)
     large = -(-shown["records"] // LARGE)
     assert max(reads(ours)[large + 1 :]) <= BATCH < 300 < max(reads(ours)[: large - 1])
-    assert read_load(ours.pipeline(NAME)) is None
+    assert FirstLoad.load(ours.pipeline(NAME)) is None
     assert said_by(from_batch(ours, name=NAME))["load"]["records_left"] == 0
 
     assert rows_of(ours) == log.streamed()
@@ -226,7 +226,7 @@ def run_meanwhile(settings: Settings, batches: int, act: Callable[[], object], l
         act()
         code = driver.wait(timeout=300)
     if code:
-        ended = read_exit(settings.pipeline(NAME))
+        ended = Exit.load(settings.pipeline(NAME))
         assert ended is not None
         assert ended.failure == STORE
     assert not run_command_warm(settings, "retention", NAME)["gaps"]

@@ -19,7 +19,7 @@ from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import end_offsets, ensure_topic
 from rivertwice.reconcile import observe
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.timeline.intent import read_exit
+from rivertwice.timeline.intent import Exit
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.served import rebuild_served
 from running.warm_spark import invoke_warm, run_command_warm, run_driver_warm
@@ -53,7 +53,7 @@ def test_a_rule_rejects_what_the_transform_throws_on(
     produce_events(settings, source.topic, sent)
     with pytest.raises(AssertionError, match="ARITHMETIC_OVERFLOW"):
         run_to_end(settings, log)
-    end = read_exit(home)
+    end = Exit.load(home)
     assert end is not None
     assert end.failure == "poison"
     assert (
@@ -173,7 +173,7 @@ def test_a_stream_that_never_committed_begins_again_with_a_changed_definition(
     with pytest.raises(AssertionError, match="ARITHMETIC_OVERFLOW"):
         run_to_end(settings, log)
     home = settings.pipeline(NAME)
-    end = read_exit(home)
+    end = Exit.load(home)
     assert end is not None
     assert (end.failure, f"`rivertwice start {NAME}`" in end.message) == ("poison", True), end.message
     assert "upgrade" not in end.message
@@ -289,7 +289,7 @@ def test_what_a_stopped_stream_prints_brings_it_on_where_its_state_cannot_be_car
     produce_events(settings, source.topic, sent)
     with pytest.raises(AssertionError):
         run_to_end(settings, log)
-    end = read_exit(settings.pipeline(NAME))
+    end = Exit.load(settings.pipeline(NAME))
     assert end is not None
     assert (end.failure, f"`rivertwice upgrade {NAME} --new-version --yes`" in end.message) == ("poison", True), (
         end.message

@@ -15,8 +15,8 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import load_definition
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.timeline.intent import read_exit
-from rivertwice.timeline.lineage import load_timeline, path_ledger
+from rivertwice.timeline.intent import Exit
+from rivertwice.timeline.lineage import Timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served import export_sha256, read_served, rebuild_served
 from rivertwice.timeline.served_rows import stream_rows
@@ -76,7 +76,7 @@ def test_a_changed_definition_resumes_the_old_state_and_serves_the_same(
     change(settings, "transform.sql", "max(dep_delay)", "min(dep_delay)")
     driver = DriverProcess(settings, NAME, "--until-end")
     assert driver.process.wait(120) == 1
-    found = read_exit(home)
+    found = Exit.load(home)
     assert found is not None
     assert (found.failure, f"rivertwice upgrade {NAME}" in found.message) == ("fingerprint", True)
     plan = command(settings, "upgrade", NAME, "--dry-run", code=1)
@@ -103,7 +103,7 @@ def test_a_changed_definition_resumes_the_old_state_and_serves_the_same(
         "t2",
         ["rows", "watermark"],
     )
-    assert load_timeline(home, "t2").bundle == done["bundle"] != load_timeline(home, "t1").bundle
+    assert Timeline.load(home, "t2").bundle == done["bundle"] != Timeline.load(home, "t1").bundle
     assert served_now(settings) == served
     run_to_end(settings, NAME)
     rows = path_ledger(home)
@@ -147,7 +147,7 @@ def check_another_decoding(
     assert command(settings, "savepoint", "prove", NAME, own.id)["proved"]
     assert "another definition" in command(settings, "savepoint", "restore", NAME, taken, "--yes", code=1)
     assert command(settings, "savepoint", "restore", NAME, "--yes")["savepoint"] == own.id
-    assert load_timeline(home, "t3").fingerprint == load_timeline(home, "t2").fingerprint
+    assert Timeline.load(home, "t3").fingerprint == Timeline.load(home, "t2").fingerprint
 
     # Another decoding, which rejects what the old one took: each record counts as the definition that read it took it.
     change(settings, "pipeline.yaml", "max: 2880", "max: 60")

@@ -21,7 +21,7 @@ from rivertwice.definition.definition import load_definition
 from rivertwice.engine.fold_buckets import PER_KEY
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.log.kafka import ensure_topic
-from rivertwice.timeline.lineage import list_timelines, load_timeline, path_ledger
+from rivertwice.timeline.lineage import Timeline, path_ledger
 from rivertwice.timeline.served import rebuild_served
 from running.tiers import LANDING, in_turn
 from running.warm_spark import run_command_warm
@@ -134,8 +134,8 @@ def test_a_killed_proved_and_restored_fold_is_the_fold_of_the_log(
             edit_yaml(settings.definitions / NAME, lambda document: document["stream"].pop("fold_buckets", None))
 
     proof, restored = run_killed_proved_and_restored(settings, chance, thirds, send_part, tmp_path / "driver.log")
-    for name in list_timelines(home):
-        assert load_timeline(home, name).fold_buckets == buckets
+    for name in Timeline.names(home):
+        assert Timeline.load(home, name).fold_buckets == buckets
     rebuild_served(home, definition)
     report = run_command_warm(settings, "reconcile", NAME)
     check_explained(report)

@@ -22,7 +22,7 @@ from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.local.broker import BrokerInfo
 from rivertwice.savepoint.take import take_savepoint
-from rivertwice.timeline.intent import read_heartbeat, write_intent
+from rivertwice.timeline.intent import Heartbeat, write_intent
 from servers.secure_kafka import CORE, ENV, SecureListeners, create_user
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -92,11 +92,11 @@ def test_a_driver_streams_over_a_login_and_leaves_no_secret(lab: Lab, listeners:
     start_agent(settings)
 
     def read_all() -> bool:
-        beat = read_heartbeat(home)
+        beat = Heartbeat.load(home)
         return beat is not None and beat.lag == 0 and beat.batch is not None
 
     def stopped() -> bool:
-        beat = read_heartbeat(home)
+        beat = Heartbeat.load(home)
         return beat is not None and beat.state == "stopped"
 
     lab.until(read_all, 180, "the stream's coming to the end of the log")

@@ -22,7 +22,7 @@ from rivertwice.definition.bundle import Bundle, build_bundle, save_bundle
 from rivertwice.engine import checks
 from rivertwice.stream import driver
 from rivertwice.stream.lease import Lease
-from rivertwice.timeline.intent import read_exit
+from rivertwice.timeline.intent import Exit
 from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import last_seq, move_head
 
@@ -135,7 +135,7 @@ def test_a_driver_refuses_it_before_it_stores_anything_and_the_agent_stops(
     yaml, sql, words = BROKEN[name]
     folder, home = write(settings.project, name, yaml, sql), settings.pipeline(name)
     assert drive(monkeypatch, name) == 1
-    ended = read_exit(home)
+    ended = Exit.load(home)
     assert ended is not None
     assert f"{folder}/transform.sql: {words}" in ended.message
     assert REACTIONS[classify_exit(ended.failure, "", 1)].response is Response.STOP
@@ -152,7 +152,7 @@ def test_a_driver_takes_what_was_judged_before(
     assert run("lint", "fine").exit_code == 0
     forbid()
     assert drive(monkeypatch, "fine") == 1
-    ended = read_exit(settings.pipeline("fine"))
+    ended = Exit.load(settings.pipeline("fine"))
     assert ended is not None
     assert "no Kafka address" in ended.message  # past the checks
 
@@ -165,7 +165,7 @@ def test_only_what_ran_before_the_checks_may_go_on_without_them(
     begin(settings, bundle)
     monkeypatch.setattr("rivertwice.stream.begin.is_first_run", lambda *_: False)
     assert drive(monkeypatch, "p") == 1
-    ended = read_exit(settings.pipeline("p"))
+    ended = Exit.load(settings.pipeline("p"))
     assert ended is not None
     assert "no Kafka address" in ended.message
 

@@ -34,7 +34,7 @@ from rivertwice.core.instants import utc_now
 from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.reconcile.gate import Gate, GateAlert
-from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.intent import Intent
 
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -179,11 +179,11 @@ def test_start_and_stop_write_the_intent_even_without_an_agent_and_say_so(run: A
     assert started.exit_code == 0
     assert json.loads(started.stdout) == {"agent": None, "desired": "running", "pipeline": "flight_delays"}
     assert "no agent lives" in started.stderr
-    intent = read_intent(home)
+    intent = Intent.load(home)
     assert intent is not None
     assert (intent.desired, intent.by) == ("running", "cli")
     assert run("stop", "flight_delays", "--wait").exit_code == 0
-    assert read_intent(home) != intent
+    assert Intent.load(home) != intent
 
 
 def test_waiting_for_a_start_without_an_agent_is_refused_with_the_remedy(run: Any) -> None:

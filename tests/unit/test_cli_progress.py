@@ -24,7 +24,7 @@ from rivertwice.core.instants import TimeRange, parse_instant, to_iso, utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import build_bundle
 from rivertwice.savepoint.prune import KEPT
-from rivertwice.timeline.intent import Heartbeat, read_heartbeat, write_heartbeat
+from rivertwice.timeline.intent import Heartbeat
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.lineage import Fork
 from rivertwice.timeline.sequence import move_head
@@ -101,7 +101,7 @@ def spoken(tmp_path: Path, age_s: float, **changes: Any) -> None:
     """Write the last heartbeat of flight_delays' driver, said so long ago."""
     at = utc_now() - timedelta(seconds=age_s)
     beat = Heartbeat(7, 4711, "t1", "running", at, batch=5, **changes)
-    write_heartbeat(Settings(REPOSITORY, tmp_path / "home").pipeline("flight_delays"), beat)
+    beat.save(Settings(REPOSITORY, tmp_path / "home").pipeline("flight_delays"))
 
 
 def test_a_dead_drivers_lag_is_shown_with_its_age_and_how_to_measure_it(run: Any, tmp_path: Path) -> None:
@@ -191,11 +191,11 @@ def test_a_heartbeat_of_an_older_and_of_a_newer_version_is_read(tmp_path: Path) 
     spoken(tmp_path, 1, lag=3, lag_at=utc_now())
     said = json.loads(home.heartbeat.read_text())
     home.heartbeat.write_text(json.dumps({key: value for key, value in said.items() if key != "lag_at"}))
-    older = read_heartbeat(home)
+    older = Heartbeat.load(home)
     assert older is not None
     assert (older.lag, older.lag_at) == (3, None)
     home.heartbeat.write_text(json.dumps({**said, "mood": "good"}))
-    newer = read_heartbeat(home)
+    newer = Heartbeat.load(home)
     assert newer is not None
     assert newer.lag_at is not None
 
@@ -240,7 +240,7 @@ def test_a_wait_for_a_stream_that_has_read_all_ends_well(
     monkeypatch.setattr("rivertwice.agent.awaiting.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
     home, topic = waiting.pipeline("flight_delays"), "flights"
     beat = Heartbeat(7, 4711, "t1", "idle", utc_now(), end_offsets={topic: {"0": 40, "1": 2}})
-    write_heartbeat(home, beat)
+    beat.save(home)
     waited = run("start", "flight_delays", "--wait", output="json")
     assert waited.exit_code == 0, waited.output
     answer = json.loads(waited.stdout)
@@ -248,5 +248,5 @@ def test_a_wait_for_a_stream_that_has_read_all_ends_well(
         "read": 0, "batches": 0, "epoch": 7, "state": "idle",
     }  # fmt: skip
     assert "flight_delays has caught up: nothing new to read" in run("start", "flight_delays", "--wait").stdout
-    write_heartbeat(home, replace(beat, end_offsets={topic: {"0": 40, "1": 1}}))
+    replace(beat, end_offsets={topic: {"0": 40, "1": 1}}).save(home)
     assert "1 records of the log" in run("start", "flight_delays", "--wait", "--timeout", "1").stderr

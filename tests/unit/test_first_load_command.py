@@ -27,8 +27,8 @@ from rivertwice.definition.definition import load_definition
 from rivertwice.log import kafka
 from rivertwice.read.read_facts import read_facts
 from rivertwice.timeline.first_load import record_load
-from rivertwice.timeline.intent import read_intent
-from rivertwice.timeline.stream_load import read_stream_load
+from rivertwice.timeline.intent import Intent
+from rivertwice.timeline.stream_load import StreamLoad
 
 
 def start(settings: Settings, *arguments: str) -> Result:
@@ -48,7 +48,7 @@ def test_a_load_that_cannot_be_meant_is_refused(arguments: tuple[str, ...], word
     settings, home, _ = make_home(tmp_path)
     result = start(settings, "p", *arguments)
     assert (result.exit_code, words in result.output) == (1, True), result.output
-    assert read_intent(home) is None
+    assert Intent.load(home) is None
 
 
 @pytest.mark.parametrize("kind", ["session", "fold", "as-of intervals", "hopping updates"])
@@ -62,10 +62,10 @@ def test_what_no_backfill_can_load_the_stream_loads(kind: str, tmp_path: Path, m
         result = start(settings, "histories", "--from-batch")
         assert result.exit_code == 0, result.output
         assert f"the stream has read 0 of {42 * topics} records in large batches" in result.output
-    load = read_stream_load(settings.pipeline("histories"))
+    load = StreamLoad.load(settings.pipeline("histories"))
     assert load is not None
     assert load.genesis["events"] == {"0": 3, "1": 0}
-    intent = read_intent(settings.pipeline("histories"))
+    intent = Intent.load(settings.pipeline("histories"))
     assert intent is not None
     assert intent.desired == "running"
     shown = CliRunner().invoke(cli, ["--output", "json", "status"], env=settings.to_env())
@@ -79,7 +79,7 @@ def test_what_began_already_is_not_loaded_by_the_stream(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "p began already" in result.output
     assert "`rivertwice upgrade p --new-version --recompute`" in result.output
-    assert read_intent(home) is None
+    assert Intent.load(home) is None
 
 
 def test_a_load_goes_on_where_no_agent_lives_only_to_say_so(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_load_goes_on_where_no_agent_lives_only_to_say_so(tmp_path: Path) -> N
     result = start(settings, "p", "--from-batch")
     assert result.exit_code == 1
     assert "run `rivertwice up`, then `rivertwice start p --from-batch` again: it continues" in result.output
-    intent = read_intent(home)
+    intent = Intent.load(home)
     assert intent is not None
     assert intent.desired == "running"
 
@@ -147,7 +147,7 @@ def test_nobody_starts_the_whole_stream_while_a_load_reads_the_log(fresh: Settin
         ):
             refused = start(fresh, *arguments)
             assert (refused.exit_code, words in refused.output) == (1, True), refused.output
-    assert read_intent(home) is None
+    assert Intent.load(home) is None
 
 
 def test_a_start_after_a_load_that_recorded_nothing_says_what_it_does(fresh: Settings) -> None:
@@ -157,7 +157,7 @@ def test_a_start_after_a_load_that_recorded_nothing_says_what_it_does(fresh: Set
     assert started.exit_code == 0
     assert "step 1 of 5: the log is archived; `rivertwice start p --from-batch` continues it, unless" in started.output
     assert "this start begins first: it streams the whole log" in started.output
-    assert read_intent(home) is not None
+    assert Intent.load(home) is not None
 
 
 @pytest.mark.parametrize(("master", "released"), [("local[2]", 0), ("spark://spark-master:7077", 1)])

@@ -47,7 +47,7 @@ ENTERED = {
     "savepoint": 86,
     "storage": 36,
     "stream": 51,
-    "timeline": 219,
+    "timeline": 202,
     "upkeep": 39,
     "versions": 45,
 }  # fmt: skip

@@ -24,7 +24,7 @@ from rivertwice.core.errors import RequestError
 from rivertwice.core.plain import to_plain
 from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Progress
-from rivertwice.timeline.requests import finish_request, forget_request, load_request
+from rivertwice.timeline.requests import StoredRequest
 
 ACTS: Mapping[str, Act[Any, Any]] = {
     act.name: act
@@ -73,7 +73,7 @@ def do_stored(settings: Settings, pipeline: str, id_: str, progress: Progress) -
         RequestError: it is refused, and removed; or nothing waits under the id.
     """
     home = settings.pipeline(pipeline)
-    stored = load_request(home, id_)
+    stored = StoredRequest.load(home, id_)
     if stored.result is not None:
         progress(f"{stored.act} is done already")
         return stored.result
@@ -82,11 +82,11 @@ def do_stored(settings: Settings, pipeline: str, id_: str, progress: Progress) -
         request = parse_request(act, stored.values, pipeline)
         result = act.apply(World(settings, stored.by, stored.at, stored.resumes, progress=progress), request)
     except RequestError:
-        forget_request(home, id_)
+        StoredRequest.forget(home, id_)
         raise
     progress(f"{act.name} of {pipeline} by {stored.by} is done")
     shown = _without_rows(to_plain(result))
-    finish_request(home, id_, stored, shown)
+    stored.finish(home, id_, shown)
     return shown
 
 

@@ -60,7 +60,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.core.text import log_to_stdout
 from rivertwice.core.web import hide_addresses
 from rivertwice.storage import replace_json
-from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.intent import Intent
 from rivertwice.timeline.upkeep import UpkeepState, keep_up_if_due
 
 # Look after the tables of every supervised pipeline, apart from supervision, which must not wait for it.
@@ -170,7 +170,7 @@ class Agent:
         observed = replace(observed, memory=memory)
         self._memories[name] = memory
         self._track(name, observed, now)
-        action = decide(read_intent(home), observed, now)
+        action = decide(Intent.load(home), observed, now)
         end_stream_alerts(settings, name, action, runs_as_wanted(action, observed), now)
         if action.kind is ActionKind.WAIT:
             self._say_once(name, action, now)

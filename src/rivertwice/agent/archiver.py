@@ -27,7 +27,7 @@ from rivertwice.retention.summary import FORMAT, decide_archive, retention_file,
 from rivertwice.retention.view import RetentionView, TopicView, retention_to_plain, view_retention
 from rivertwice.storage import read_json, replace_json
 from rivertwice.stream.begin import added_since, describe_added, has_effect
-from rivertwice.timeline.lineage import head_path, load_timeline
+from rivertwice.timeline.lineage import Timeline, head_path
 
 ADDED = "partitions_added"
 FOREVER_EVERY_S = 120.0  # a topic that Kafka never deletes from is looked at this often only
@@ -79,12 +79,12 @@ class RetentionKeeper(Keeper):
         path = head_path(home)
         if not path:
             return
-        root = load_timeline(home, path[0].timeline)
+        root = Timeline.load(home, path[0].timeline)
         added = added_since(root.genesis.get(topic, {}), view.log.end)
         if not added or self._added.get((name, topic)) == added:
             return
         self._added[name, topic] = added
-        definition = load_bundle_definition(home.bundles, load_timeline(home, path[-1].timeline).bundle)
+        definition = load_bundle_definition(home.bundles, Timeline.load(home, path[-1].timeline).bundle)
         text = describe_added(definition, topic, added, root.timeline)
         record_event(self._settings, ADDED, name, text, now)
         if has_effect(definition):

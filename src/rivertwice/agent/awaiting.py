@@ -17,7 +17,7 @@ from rivertwice.definition.definition import Definition
 from rivertwice.log.addresses import StoredOffsets
 from rivertwice.stream.checkpoint import covers
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.intent import Exit, Heartbeat, read_exit, read_heartbeat, read_intent
+from rivertwice.timeline.intent import Exit, Heartbeat, Intent
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.watermarks import rule_of, watermarks_after
@@ -106,7 +106,7 @@ def _failed(wait: Wait, reason: str) -> Wait:
 def look(settings: Settings, definition: Definition, wait: Wait, asked_at: datetime) -> StreamLook:
     """Return what is true of a stream now. The ledger is read only once the driver has read far enough."""
     home = settings.pipeline(definition.name)
-    owner, beat, intent = lease_owner(home), read_heartbeat(home), read_intent(home)
+    owner, beat, intent = lease_owner(home), Heartbeat.load(home), Intent.load(home)
     memory = load_memory(settings, definition.name)
     given_up = memory.broken_because if memory.broken_at is not None and memory.broken_at >= asked_at else None
     seen = StreamLook(
@@ -133,5 +133,5 @@ def does_rise(rows: list[LedgerRow], definition: Definition, beat: Heartbeat) ->
 
 def last_failure(settings: Settings, name: str, since: datetime) -> Exit | None:
     """Return how a driver failed since an instant; None: none did."""
-    last = read_exit(settings.pipeline(name))
+    last = Exit.load(settings.pipeline(name))
     return last if last is not None and not last.clean and last.at >= since else None

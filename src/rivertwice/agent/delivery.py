@@ -25,7 +25,7 @@ from rivertwice.deliver.deliver import Deliverer
 from rivertwice.deliver.note import Note, read_note, write_note
 from rivertwice.deliver.refusals import describe_open
 from rivertwice.deliver.status import sinks_of
-from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.intent import Intent
 
 LOG = logging.getLogger(__name__)
 PAGE_AT = 5  # failures in a row
@@ -86,7 +86,7 @@ class DeliveryKeeper(Keeper):
     def look(self, name: str, now: datetime) -> None:
         """Start the workers that are wanted and not running, and let those end that are not wanted any more."""
         home = self._settings.pipeline(name)
-        intent = read_intent(self._settings.pipeline(home.serving_version))
+        intent = Intent.load(self._settings.pipeline(home.serving_version))
         wanted = intent is not None and intent.desired == "running"
         sinks = sinks_of(self._settings, name)
         for key, worker in list(self.workers.items()):

@@ -20,7 +20,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.core.waits import Attempts
 from rivertwice.definition.definition import load_definition
 from rivertwice.deliver.fast import read_fast_owner
-from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.intent import Intent
 
 JOB = (sys.executable, "-m", "rivertwice.deliver.fast_job")
 PAGE_AT = 5  # failures in a row
@@ -49,7 +49,7 @@ class FastKeeper(Keeper):
         job = self._jobs.setdefault(name, FastJob())
         self._reap(name, job, now)
         owner = read_fast_owner(home)
-        intent = read_intent(home)
+        intent = Intent.load(home)
         asked = intent is not None and intent.desired == "running" and home.serves
         wanted = asked and load_definition(self._settings.definition_folder(name)).fast is not None
         if owner is not None and not wanted and not job.asked_to_end:

@@ -17,7 +17,7 @@ from rivertwice.core.processes import is_alive
 from rivertwice.core.settings import Settings
 from rivertwice.storage import read_json
 from rivertwice.stream.lease import Owner, lease_owner
-from rivertwice.timeline.intent import Exit, Heartbeat, Intent, read_exit, read_heartbeat, read_intent
+from rivertwice.timeline.intent import Exit, Heartbeat, Intent
 
 OK = "ok"
 AGENT = "agent_dead"
@@ -64,7 +64,7 @@ def observe_stream(settings: Settings, name: str, now: datetime) -> StreamObserv
     """Return what the home contains about one pipeline's stream."""
     home = settings.pipeline(name)
     agent = read_json(settings.home / "agent" / "heartbeat.json")
-    intent, owner, beat = read_intent(home), lease_owner(home), read_heartbeat(home)
+    intent, owner, beat = Intent.load(home), lease_owner(home), Heartbeat.load(home)
     memory = load_memory(settings, name)
     broken = memory.broken_at is not None and (intent is None or intent.updated_at <= memory.broken_at)
     return StreamObservation(
@@ -72,7 +72,7 @@ def observe_stream(settings: Settings, name: str, now: datetime) -> StreamObserv
         agent_at=parse_iso(agent["at"]) if agent else None,
         owner=owner,
         heartbeat=beat,
-        last_exit=read_exit(home),
+        last_exit=Exit.load(home),
         state=find_state(owner, beat, memory, now, given_up=broken),
         given_up=memory.broken_because if broken else None,
         memory=memory,

@@ -17,7 +17,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.savepoint.operations.record import read_fall_back
 from rivertwice.storage import LogFile, read_json
 from rivertwice.stream.lease import lease_owner, lock_file
-from rivertwice.timeline.intent import read_exit, read_heartbeat
+from rivertwice.timeline.intent import Exit, Heartbeat
 
 START_LINE = "==== rivertwice agent starts a driver "
 TAIL_BYTES = 64_000
@@ -71,7 +71,7 @@ def observe(
     observed = Observed(
         owner=held,
         launched=launched,
-        heartbeat=read_heartbeat(home),
+        heartbeat=Heartbeat.load(home),
         drain=read_drain(home, now),
         defined=(settings.definition_folder(name) / "pipeline.yaml").is_file(),
         memory=memory,
@@ -126,12 +126,12 @@ def read_drain(home: PipelineHome, now: datetime) -> DrainMarker | None:
 
 def _end_of(home: PipelineHome, driver: DriverRef, returncode: int | None) -> Ended:
     epoch = driver.epoch if driver.epoch is not None else _epoch_of(home, driver)
-    record = read_exit(home)
+    record = Exit.load(home)
     is_of_driver = record is not None and (record.epoch == epoch if epoch is not None else record.at >= driver.since)
     tail = _tail(home.logs / "driver.log")
     full = not has_room(home.root)
     failure = classify_exit(record.failure if is_of_driver and record else None, tail, returncode, full=full)
-    beat = read_heartbeat(home)
+    beat = Heartbeat.load(home)
     position = None
     if beat is not None and beat.epoch == epoch and beat.batch is not None:
         position = (beat.timeline, beat.batch)

@@ -30,7 +30,7 @@ from rivertwice.savepoint.recovery import (
     read_objective,
     view_recovery,
 )
-from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.intent import Intent
 
 UNPROVED_START = "unproved_start"
 JOB = (sys.executable, "-m", "rivertwice.savepoint.keep_up")
@@ -63,7 +63,7 @@ class SavepointKeeper(Keeper):
         if not awaiting:
             why = "the savepoint from which the timeline began is proved, or it does not count any more"
             page_over(self._settings, {UNPROVED_START}, name, why, now)
-        intent = read_intent(self._settings.pipeline(name))
+        intent = Intent.load(self._settings.pipeline(name))
         busy = any(other.process is not None for other in self._jobs.values())
         decision = decide_keep_up(
             view.estimate,

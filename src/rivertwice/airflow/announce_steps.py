@@ -239,13 +239,13 @@ def find_days(home: PipelineHome, pipeline: str, run: str, announced: Announced)
     from rivertwice.definition.bundle import load_bundle_definition
     from rivertwice.reconcile.results import reconcile_runs
     from rivertwice.timeline.ledger import read_ledger
-    from rivertwice.timeline.lineage import load_timeline
+    from rivertwice.timeline.lineage import Timeline
     from rivertwice.timeline.sequence import read_sequence
     from rivertwice.timeline.served_rows import publications_of
 
     _skip_unless_serving(home, pipeline)
     judged = next(each for each in reconcile_runs(home) if each["run"] == run)
-    line = load_timeline(home, judged["timeline"])
+    line = Timeline.load(home, judged["timeline"])
     window = load_bundle_definition(home.bundles, line.bundle).window
     if window.last_end_ms(0) is None:
         message = f"rows of {pipeline} have no watermark that says when a day is complete; wait for {served_asset(pipeline).name}"

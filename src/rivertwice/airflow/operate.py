@@ -25,7 +25,7 @@ from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
 from rivertwice.definition.definition import Definition
-from rivertwice.timeline.requests import StoredRequest, forget_request, load_request, save_request
+from rivertwice.timeline.requests import StoredRequest
 
 log = logging.getLogger(__name__)
 
@@ -78,14 +78,14 @@ def check(pipeline: str) -> str:
             log.info("this was a dry run; nothing was changed")
             return ""
         values = request.model_dump(mode="json", exclude={"pipeline"})
-        save_request(settings.pipeline(pipeline), id_, StoredRequest(chosen.name, values, by, now, plan.resumes))
+        StoredRequest(chosen.name, values, by, now, plan.resumes).save(settings.pipeline(pipeline), id_)
         note(settings, pipeline, chosen.command, context, asked.request.reason)
     return id_
 
 
 def choose(pipeline: str, request: str) -> str:
     """Return the task that does the act."""
-    stored = load_request(Settings.from_env().pipeline(pipeline), request)
+    stored = StoredRequest.load(Settings.from_env().pipeline(pipeline), request)
     return IN_JOB if find_act(stored.act).needs_spark else HERE
 
 
@@ -103,7 +103,7 @@ def report(pipeline: str, request: str) -> dict[str, Any]:
     """Return what was asked for and what came of it; the request is done, so it is removed."""
     home = Settings.from_env().pipeline(pipeline)
     with refusals():
-        stored = load_request(home, request)
+        stored = StoredRequest.load(home, request)
     log.info("%s of %s by %s: %s", stored.act, pipeline, stored.by, stored.result)
-    forget_request(home, request)
+    StoredRequest.forget(home, request)
     return {**(stored.result or {}), "act": stored.act, "by": stored.by, "reason": stored.values.get("reason", "")}

@@ -58,8 +58,8 @@ from rivertwice.log.records import check_same_topic, observe_read, read_plan
 from rivertwice.stream.begin import require_checked
 from rivertwice.stream.lease import at_rest, lease_owner
 from rivertwice.stream.loaded import begin_after_load
-from rivertwice.timeline.first_load import FirstLoad, LogZone, read_load, record_load
-from rivertwice.timeline.lineage import load_timeline, next_timeline_name
+from rivertwice.timeline.first_load import FirstLoad, LogZone, record_load
+from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.sequence import head, read_sequence
 from rivertwice.timeline.served_rows import publications_of
 
@@ -173,7 +173,7 @@ def require_first_start(home: PipelineHome) -> FirstLoad | None:
     Raises:
         RequestError: it started without one, so its stream reads the log from the beginning.
     """
-    name, load = head(home), read_load(home)
+    name, load = head(home), FirstLoad.load(home)
     if load is None and name is not None:
         pipeline = home.root.name
         message = (
@@ -255,7 +255,7 @@ def begin_load(
             raise LostRaceError(message)
         load = FirstLoad(
             pipeline=definition.name,
-            timeline=next_timeline_name(home),
+            timeline=Timeline.next_name(home),
             bundle=bundle.id,
             fingerprint=bundle.fingerprint.hashes(),
             cluster_id=kafka.cluster_id(settings),
@@ -320,7 +320,7 @@ def publish_load(settings: Settings, load: FirstLoad, spark: Spark, progress: Pr
 def find_interrupted(home: PipelineHome, piece: HalfOpenRange) -> BackfillPlan | None:
     """Return the plan of a load's earlier run that covers a piece and can still be published, or None."""
     name = head(home)
-    semantics = None if name is None else load_timeline(home, name).fingerprint["semantics"]
+    semantics = None if name is None else Timeline.load(home, name).fingerprint["semantics"]
     published = {publication.backfill for publication in publications_of(read_sequence(home))}
     for backfill in reversed(list_backfills(home)):
         if backfill in published or (read_audit(home, backfill) or {"passed": True})["passed"] is False:

@@ -22,7 +22,7 @@ from rivertwice.core.locks import holder, is_locked, lock_or_refuse
 from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.storage import read_json, replace_json
 from rivertwice.timeline.committed import newest_batch
-from rivertwice.timeline.first_load import FirstLoad, read_load
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.lineage import head_path, path_semantics
 from rivertwice.timeline.sequence import head, read_sequence
 
@@ -98,7 +98,7 @@ def find_unfinished_load(home: PipelineHome) -> UnfinishedLoad | None:
     Raises:
         DamagedFileError: its record is not what was written.
     """
-    pipeline, load = home.root.name, read_load(home)
+    pipeline, load = home.root.name, FirstLoad.load(home)
     if load is None:
         noted = read_json(_step_file(home)) if head(home) is None else None
         return None if noted is None else UnfinishedLoad(pipeline, int(noted["step"]), _process(home))

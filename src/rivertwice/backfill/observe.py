@@ -24,9 +24,9 @@ from rivertwice.log.marks import marks_from_plain
 from rivertwice.storage import read_json
 from rivertwice.timeline.counts import total_of
 from rivertwice.timeline.dead_summary import last_amendment
-from rivertwice.timeline.first_load import read_load, read_zones
+from rivertwice.timeline.first_load import FirstLoad, read_zones
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline, head_path, list_timelines, load_timeline, path_ledger, path_semantics
+from rivertwice.timeline.lineage import Timeline, head_path, path_ledger, path_semantics
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served_rows import publications_of, read_late_rows
 from rivertwice.timeline.verdicts import LATE
@@ -56,7 +56,7 @@ def observe_backfill(settings: Settings, pipeline: str, verdicts: tuple[str, ...
             f"(pipelines that ran here: {', '.join(known) or 'none'})"
         )
         raise RequestError(message)
-    line = load_timeline(home, head)
+    line = Timeline.load(home, head)
     definition = load_bundle_definition(home.bundles, line.bundle)
     require_publishable(definition)
     ledger = path_ledger(home)
@@ -120,7 +120,7 @@ def observe_late_queue(home: PipelineHome, now: datetime) -> list[QueuedWindow]:
     if head is None:
         message = f"{home.root.name} has no timeline in {home.root}, so it has no late rows; start it first"
         raise RequestError(message)
-    line = load_timeline(home, head)
+    line = Timeline.load(home, head)
     definition = load_bundle_definition(home.bundles, line.bundle)
     if definition.late.policy != CORRECT:
         message = f"late.policy of {definition.name} is {definition.late.policy}, which queues no windows; set policy: correct"
@@ -191,7 +191,7 @@ def _gaps(
 
 def _loaded(home: PipelineHome, line: Timeline) -> list[BatchZone]:
     """Return the zones of the records that a first load by batch left out; by another decode their event times may differ."""
-    load = read_load(home)
+    load = FirstLoad.load(home)
     if load is None:
         return []
     trusted = load.fingerprint["decode"] == line.fingerprint["decode"]
@@ -222,7 +222,7 @@ def stale_ranges(home: PipelineHome, verdicts: tuple[str, ...] = (LATE,)) -> lis
     head = select_head(entries)
     if head is None:
         return []
-    line = load_timeline(home, head)
+    line = Timeline.load(home, head)
     definition = load_bundle_definition(home.bundles, line.bundle)
     if not definition.has_lone_windows:
         return []
@@ -257,7 +257,7 @@ def _zones(row: LedgerRow, definition: Definition, *, trusted: bool) -> list[Bat
 
 def _same_decode(home: PipelineHome, line: Timeline) -> set[str]:
     """Return the bundles with the head's decode: their zone map is valid for the head's bundle too."""
-    lines = [load_timeline(home, name) for name in list_timelines(home)]
+    lines = [Timeline.load(home, name) for name in Timeline.names(home)]
     return {timeline.bundle for timeline in lines if timeline.fingerprint["decode"] == line.fingerprint["decode"]}
 
 

@@ -18,7 +18,7 @@ from rivertwice.core.waits import retry
 from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.timeline.committed import newest_batch
 from rivertwice.timeline.digest import key_digest
-from rivertwice.timeline.lineage import Timeline, load_timeline, path_of
+from rivertwice.timeline.lineage import Timeline, path_of
 from rivertwice.timeline.sequence import Entry, publish, read_sequence, select_head
 from rivertwice.timeline.served_rows import publications_of, read_corrections
 from rivertwice.timeline.serving import Publication
@@ -202,7 +202,7 @@ def _audited_rows(home: PipelineHome, plan: BackfillPlan) -> int:
 
 def _check_head(home: PipelineHome, plan: BackfillPlan, entries: list[Entry]) -> None:
     head = select_head(entries)
-    line = None if head is None else load_timeline(home, head)
+    line = None if head is None else Timeline.load(home, head)
     last = None if head is None else newest_batch(home, path_of(home, head))
     check_head(plan, line, 0 if last is None else last.batch_watermark_ms)
 

@@ -36,7 +36,7 @@ from rivertwice.stream.lease import at_rest
 from rivertwice.stream.load_stage import large_limit
 from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.sequence import head
-from rivertwice.timeline.stream_load import StreamLoad, record_stream_load
+from rivertwice.timeline.stream_load import StreamLoad
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def begin_stream_load(
     with at_rest(home, "first load", now, running="its stream began, or is about to, without a load") as check:
         require_never_started(home)
         check()
-        if not record_stream_load(home, load):
+        if not load.record(home):
             message = f"another process recorded a first load of {name} meanwhile; run it again, it continues that one"
             raise LostRaceError(message)
     return load

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rivertwice.core.homes import PipelineHome
 from rivertwice.log.addresses import StoredOffsets
-from rivertwice.timeline.lineage import load_timeline
+from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.sequence import head
-from rivertwice.timeline.stream_load import StreamLoad, read_stream_load
+from rivertwice.timeline.stream_load import StreamLoad
 
 
 def find_unread(home: PipelineHome) -> tuple[StreamLoad, int] | None:
@@ -15,7 +15,7 @@ def find_unread(home: PipelineHome) -> tuple[StreamLoad, int] | None:
     Raises:
         DamagedFileError: its record is not what was written.
     """
-    load = read_stream_load(home)
+    load = StreamLoad.load(home)
     if load is None:
         return None
     from rivertwice.stream.gaps import read_position  # with Kafka's client, which few homes need here
@@ -23,7 +23,7 @@ def find_unread(home: PipelineHome) -> tuple[StreamLoad, int] | None:
     name = head(home)
     position: StoredOffsets = load.genesis
     if name is not None:
-        line = load_timeline(home, name)
+        line = Timeline.load(home, name)
         position = read_position(home.checkpoint(name), line, list(load.until))
     left = load.count_left(position)
     return (load, left) if left else None

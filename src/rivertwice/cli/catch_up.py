@@ -77,10 +77,10 @@ def catch_up(
 
 def _hand_over(frame: Frame, name: str, plan: HandOver, now: datetime, timeout: int) -> None:
     from rivertwice.retention.hand_over import hand_over
-    from rivertwice.timeline.intent import read_intent, write_intent
+    from rivertwice.timeline.intent import Intent, write_intent
 
     home = frame.settings.pipeline(name)
-    intent = read_intent(home)
+    intent = Intent.load(home)
     was_wanted = intent is not None and intent.desired == "running"
     if was_wanted:
         write_intent(home, "stopped", "catch-up", now)
@@ -205,9 +205,9 @@ def show_load(frame: Frame, name: str) -> None:
 def is_loaded_by_stream(frame: Frame, name: str) -> bool:
     """Say whether the stream itself loads a pipeline's past, because no backfill can; or was asked to."""
     from rivertwice.backfill.load_plan import find_load_obstacle
-    from rivertwice.timeline.stream_load import read_stream_load
+    from rivertwice.timeline.stream_load import StreamLoad
 
-    recorded = read_stream_load(frame.settings.pipeline(name)) is not None
+    recorded = StreamLoad.load(frame.settings.pipeline(name)) is not None
     return recorded or find_load_obstacle(_bundle(frame, name).definition) is not None
 
 
@@ -215,10 +215,10 @@ def begin_by_stream(frame: Frame, name: str, now: datetime) -> tuple[dict[str, A
     """Record a load by the stream, or say how far a recorded one is; return it for programs, and in words."""
     from rivertwice.backfill.stream_load import begin_stream_load, explain_stream_load, plan_stream_load
     from rivertwice.backfill.stream_unread import describe_unread, find_unread
-    from rivertwice.timeline.stream_load import read_stream_load
+    from rivertwice.timeline.stream_load import StreamLoad
 
     home = frame.settings.pipeline(name)
-    load = read_stream_load(home)
+    load = StreamLoad.load(home)
     if load is None:
         bundle = _bundle(frame, name)
         plan = plan_stream_load(frame.settings, bundle.definition)
@@ -234,10 +234,10 @@ def begin_by_stream(frame: Frame, name: str, now: datetime) -> tuple[dict[str, A
 def _show_stream_load(frame: Frame, name: str, bundle: Bundle) -> None:
     from rivertwice.backfill.stream_load import explain_stream_load, plan_stream_load, require_never_started
     from rivertwice.backfill.stream_unread import describe_unread, find_unread
-    from rivertwice.timeline.stream_load import read_stream_load
+    from rivertwice.timeline.stream_load import StreamLoad
 
     home = frame.settings.pipeline(name)
-    load = read_stream_load(home)
+    load = StreamLoad.load(home)
     if load is not None:
         unread = find_unread(home)
         described = (

@@ -298,16 +298,16 @@ class Story:
 
     def _stream(self) -> None:
         from rivertwice.stream.lease import lease_owner
-        from rivertwice.timeline.intent import read_exit, read_heartbeat
+        from rivertwice.timeline.intent import Exit, Heartbeat
 
         self._verbs.run("start", self._name)
 
         def batch() -> int:
-            beat = read_heartbeat(self._home)
+            beat = Heartbeat.load(self._home)
             return -1 if beat is None or beat.batch is None else beat.batch
 
         if not Deadline.after(START_SECONDS).wait_until(lambda: batch() >= KILL_AFTER, every=0.05):
-            message = f"the stream committed no batch {KILL_AFTER} within {START_SECONDS} s; its last exit: {read_exit(self._home)}; see {self._home.logs}"
+            message = f"the stream committed no batch {KILL_AFTER} within {START_SECONDS} s; its last exit: {Exit.load(self._home)}; see {self._home.logs}"
             raise DemoError(message)
         owner = lease_owner(self._home)
         require(owner is not None, "a driver lives")

@@ -161,11 +161,11 @@ class Frame:
             name: the pipeline; None: all pipelines that are wanted running.
         """
         from rivertwice.stream.lease import describe_copied_home
-        from rivertwice.timeline.intent import read_intent
+        from rivertwice.timeline.intent import Intent
 
         for each in [name] if name else self.settings.pipeline_names():
             home = self.settings.pipeline(each)
-            intent = read_intent(home)
+            intent = Intent.load(home)
             warning = describe_copied_home(home) if name or (intent and intent.desired == "running") else None
             if warning is not None:
                 say(f"rivertwice: warning: {each}: {warning}", err=True)

@@ -309,7 +309,7 @@ def _begun_otherwise(frame: Frame, name: str, write: Mapping[str, str]) -> str |
     """Return the head timeline if it decodes in another way than the definition will."""
     from rivertwice.definition.definition import parse_files, read_files
     from rivertwice.definition.fingerprint import fingerprint_of
-    from rivertwice.timeline.lineage import load_timeline
+    from rivertwice.timeline.lineage import Timeline
     from rivertwice.timeline.sequence import head
 
     home = frame.settings.pipeline(name)
@@ -319,7 +319,7 @@ def _begun_otherwise(frame: Frame, name: str, write: Mapping[str, str]) -> str |
     folder = frame.settings.definitions / name
     files = {**read_files(folder), **{path: text.encode() for path, text in write.items()}}
     after = fingerprint_of(parse_files(files, str(folder))).decode
-    return began if load_timeline(home, began).fingerprint["decode"] != after else None
+    return began if Timeline.load(home, began).fingerprint["decode"] != after else None
 
 
 def _plan_text(plan: RefreshPlan, dry_run: bool) -> str:

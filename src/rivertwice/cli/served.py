@@ -21,12 +21,12 @@ def await_served(frame: Frame, name: str, batch: tuple[str, int] | None = None) 
     """
     from rivertwice.agent.launch import agent_status
     from rivertwice.core.errors import ServiceError
-    from rivertwice.timeline.intent import read_intent
+    from rivertwice.timeline.intent import Intent
     from rivertwice.timeline.sequence import last_seq
     from rivertwice.timeline.served import wait_served
 
     home = frame.settings.pipeline(name)
-    if agent_status(frame.settings) is None or read_intent(home) is None:  # the agent builds what is served
+    if agent_status(frame.settings) is None or Intent.load(home) is None:  # the agent builds what is served
         frame.progress(
             f"readers see it once an agent runs (`rivertwice up`), or after `rivertwice served rebuild {name}`"
         )

@@ -26,7 +26,7 @@ from rivertwice.storage import Table, Where
 from rivertwice.timeline.intact import check_corrections
 from rivertwice.timeline.key_view import folded_views
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.lineage import load_timeline, path_of, path_semantics, select_on_path
+from rivertwice.timeline.lineage import Timeline, path_of, path_semantics, select_on_path
 from rivertwice.timeline.sequence import Entry, read_sequence, select_head
 from rivertwice.timeline.served_rows import publications_of
 from rivertwice.timeline.serving import Publication
@@ -145,7 +145,7 @@ class StoredSource:
 
     def columns_of(self, line: Line, *, newest: bool) -> DeliveredColumns:
         """Return the result's columns by the definition that a line's timeline runs."""
-        bundle = load_timeline(self._home, line.timeline).bundle
+        bundle = Timeline.load(self._home, line.timeline).bundle
         definition = load_bundle_definition(self._home.bundles, bundle)
         window = definition.window
         if newest:
@@ -215,7 +215,7 @@ class StoredSource:
 
     def _line(self, timeline: str) -> Line:
         if timeline not in self._lines:
-            record = load_timeline(self._home, timeline)
+            record = Timeline.load(self._home, timeline)
             path = tuple(path_of(self._home, timeline))
             semantics, version = path_semantics(self._home, path), version_mark(self._home)
             self._lines[timeline] = Line(timeline, to_iso(record.created_at), path, semantics, version)

@@ -19,7 +19,7 @@ from rivertwice.storage import Table, Where
 from rivertwice.timeline.committed import CommittedBatches
 from rivertwice.timeline.dead_letters import DeadLetter, newest_by_address
 from rivertwice.timeline.dead_summary import BRIEF, read_amendments, select_valid
-from rivertwice.timeline.first_load import read_load, read_zones
+from rivertwice.timeline.first_load import FirstLoad, read_zones
 from rivertwice.timeline.ledger import MOST, LedgerRow, StoredKeys, commits_missing, from_table
 from rivertwice.timeline.served_rows import COLUMNS as LATE_COLUMNS
 
@@ -95,7 +95,7 @@ def _may_hold(row: LedgerRow, topic: str, low_ms: int, high_ms: int) -> bool:
 
 def read_loaded(home: PipelineHome, low_ms: int, high_ms: int) -> list[tuple[str, int, tuple[int, int]]]:
     """Return the offsets with records of a range of event time (epoch ms) that a first load by batch took instead of the stream."""
-    load = read_load(home)
+    load = FirstLoad.load(home)
     if load is None:
         return []
     return [

@@ -18,7 +18,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.core.text import printable
 from rivertwice.storage import LogFile
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.intent import read_heartbeat
+from rivertwice.timeline.intent import Heartbeat
 
 TAIL = 256_000
 """Bytes of a log that are looked at, from its end."""
@@ -113,7 +113,7 @@ def levelled(lines: Sequence[str]) -> Iterator[LogLine]:
 def spark_ui(settings: Settings, name: str) -> str | None:
     """Return the address of the running driver's Spark UI; None if no driver runs, or its UI is off."""
     home = settings.pipeline(name)
-    owner, beat = lease_owner(home), read_heartbeat(home)
+    owner, beat = lease_owner(home), Heartbeat.load(home)
     is_own = owner is not None and beat is not None and beat.epoch == owner.epoch
     return beat.ui if is_own and beat is not None and beat.ui and beat.ui.startswith(("http://", "https://")) else None
 

@@ -24,7 +24,7 @@ from rivertwice.savepoint.recovery import BATCH_S, START_S, measured_batch_s
 from rivertwice.savepoint.trim import batches_in
 from rivertwice.storage import read_json
 from rivertwice.timeline.committed import CommittedBatches, committed_batches
-from rivertwice.timeline.lineage import Segment, head_path, load_timeline
+from rivertwice.timeline.lineage import Segment, Timeline, head_path
 
 # The race clocks of a savepoint: until when its records exist, and until when it can be proved. Pure.
 #
@@ -303,7 +303,7 @@ def _replay(savepoint: Savepoint, world: SavepointInputs) -> Replay:
 
 def _observe(settings: Settings, home: PipelineHome, savepoints: Sequence[Savepoint], now: datetime) -> SavepointInputs:
     path = head_path(home)
-    fingerprint = load_timeline(home, path[-1].timeline).fingerprint if path else {}
+    fingerprint = Timeline.load(home, path[-1].timeline).fingerprint if path else {}
     return SavepointInputs(
         path=path,
         fingerprint=fingerprint,

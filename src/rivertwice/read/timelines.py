@@ -22,7 +22,7 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import iso_of_ms, to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.timeline.committed import committed_batches, every_batch
-from rivertwice.timeline.lineage import Segment, Timeline, head_path, list_timelines, load_timeline, path_of
+from rivertwice.timeline.lineage import Segment, Timeline, head_path, path_of
 from rivertwice.timeline.sequence import HEAD, PUBLICATION, Entry, read_sequence, select_head
 from rivertwice.versions.comparisons import StoredComparison
 from rivertwice.versions.view import VersionView, view_versions
@@ -117,11 +117,11 @@ def view_timelines(home: PipelineHome) -> Drawing:
     if head is None:
         return Drawing(None, None, (), (), (), {"timelines": 0, "moves": 0, "publications": 0})
     path = path_of(home, head)
-    names = list_timelines(home)
+    names = Timeline.names(home)
     shown = select_shown(names, [segment.timeline for segment in path])
     batches = _by_timeline(every_batch(home), shown)
     return draw_timelines(
-        [load_timeline(home, name) for name in shown],
+        [Timeline.load(home, name) for name in shown],
         {name: int(numbers[-1]) for name, (numbers, _) in batches.items() if len(numbers)},
         path,
         entries,

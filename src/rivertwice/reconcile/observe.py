@@ -27,17 +27,9 @@ from rivertwice.storage import Snapshot, Table, Where
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import CommittedBatches
 from rivertwice.timeline.dead_summary import read_cures
-from rivertwice.timeline.first_load import read_load
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, read_keys, read_ledger
-from rivertwice.timeline.lineage import (
-    Segment,
-    list_timelines,
-    load_timeline,
-    path_of,
-    path_semantics,
-    path_until,
-    select_on_path,
-)
+from rivertwice.timeline.lineage import Segment, Timeline, path_of, path_semantics, path_until, select_on_path
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served_rows import is_on_path, publications_of
 from rivertwice.timeline.served_stamp import ServedStamp, served_stamp
@@ -105,7 +97,7 @@ def observe_head(home: PipelineHome, definitions: Path | None = None) -> HeadVie
         groups=groups,
         versions=versions,
         semantics=path_semantics(home, path),
-        genesis=offsets_of(load_timeline(home, path[0].timeline).genesis, topics),
+        genesis=offsets_of(Timeline.load(home, path[0].timeline).genesis, topics),
         sequence=entries[-1].seq if entries else 0,
         publications=publications,
         stream=None,
@@ -186,8 +178,8 @@ def _observe_copies(
     return PublishedCopies(
         commits=commits,
         table=frozenset(read_keys(home)),
-        timelines={name: load_timeline(home, name) for name in names},
-        known=list_timelines(home),
+        timelines={name: Timeline.load(home, name) for name in names},
+        known=Timeline.names(home),
         applied={name: version for name, version in applied.items() if version is not None},
         plans={
             publication.backfill: plan
@@ -212,12 +204,12 @@ def _jumps(
 
     A timeline may have met the next gap before its first batch: then both are before the first batch that follows.
     """
-    gaps, load = accepted_gaps(home), read_load(home)
-    jumps = [] if load is None else [SkippedRange(0, load, offsets_of(load_timeline(home, path[0]).genesis, topics))]
+    gaps, load = accepted_gaps(home), FirstLoad.load(home)
+    jumps = [] if load is None else [SkippedRange(0, load, offsets_of(Timeline.load(home, path[0]).genesis, topics))]
     for place, name in enumerate(path):
         following = [index for index, row in enumerate(rows) if row.timeline in path[place:]]
         if name in gaps and following:
-            jumps.append(SkippedRange(following[0], gaps[name], offsets_of(load_timeline(home, name).genesis, topics)))
+            jumps.append(SkippedRange(following[0], gaps[name], offsets_of(Timeline.load(home, name).genesis, topics)))
     return jumps
 
 

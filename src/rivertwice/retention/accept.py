@@ -39,7 +39,7 @@ from rivertwice.stream.gaps import next_offsets, observe_gaps
 from rivertwice.stream.lease import at_rest
 from rivertwice.stream.seal import seal_timeline
 from rivertwice.timeline.committed import newest_batch
-from rivertwice.timeline.lineage import Timeline, create_timeline, fork_of, head_path, load_timeline, next_timeline_name
+from rivertwice.timeline.lineage import Timeline, create_timeline, head_path
 from rivertwice.timeline.sequence import head, last_seq, move_head
 
 _log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ def decide_acceptance(asked: Gap, present: Gap | None, head_timeline: str | None
 
 def _check_current(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> None:
     name = head(home)
-    line = load_timeline(home, gap.timeline)
+    line = Timeline.load(home, gap.timeline)
     present = observe_gaps(settings, home, load_bundle_definition(home.bundles, line.bundle), line, now)
     for present_gap in present:
         record_gap(home, present_gap)
@@ -112,8 +112,8 @@ def _check_current(settings: Settings, home: PipelineHome, gap: Gap, now: dateti
 
 
 def _fork(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> str:
-    parent = load_timeline(home, gap.timeline)
-    child = next_timeline_name(home)
+    parent = Timeline.load(home, gap.timeline)
+    child = Timeline.next_name(home)
     begin = _begins_after_gap(settings, home, gap, parent)
     if gap.batch is None:  # no batch is committed, so there is no state to copy: the child begins again
         line = replace(parent, timeline=child, parent=None, first_batch=0, genesis=begin, created_at=now)
@@ -140,7 +140,7 @@ def _fork(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> st
         target = home.checkpoint(child)
         target.parent.mkdir(parents=True, exist_ok=True)
         work.rename(target)
-        line = replace(fork_of(parent, row, child, now), genesis=begin)
+        line = replace(parent.fork(row, child, now), genesis=begin)
     if not create_timeline(home, line):
         message = f"timeline {child} was created by another process meanwhile; nothing serves it; run it again"
         raise LostRaceError(message)

@@ -31,7 +31,7 @@ from rivertwice.stream.gaps import next_offsets
 from rivertwice.stream.lease import at_rest
 from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline, load_timeline, path_of
+from rivertwice.timeline.lineage import Timeline, path_of
 from rivertwice.timeline.sequence import head
 
 ARRIVING = timedelta(minutes=10)
@@ -168,7 +168,7 @@ def _running(settings: Settings, pipeline: str) -> tuple[PipelineHome, Timeline,
     if name is None:
         message = f"{pipeline} never ran, so nothing of its log waits; `rivertwice start {pipeline}`"
         raise RequestError(message)
-    line = load_timeline(home, name)
+    line = Timeline.load(home, name)
     return home, line, load_bundle_definition(home.bundles, line.bundle)
 
 

@@ -34,8 +34,8 @@ from rivertwice.stream.gaps import next_offsets
 from rivertwice.timeline.committed import CommittedBatches, committed_batches, newest_batches
 from rivertwice.timeline.dead_letters import OPEN
 from rivertwice.timeline.dead_summary import read_brief
-from rivertwice.timeline.first_load import FirstLoad, read_load
-from rivertwice.timeline.lineage import load_timeline, path_of
+from rivertwice.timeline.first_load import FirstLoad
+from rivertwice.timeline.lineage import Timeline, path_of
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served_rows import publications_of
 
@@ -105,11 +105,11 @@ def observe_claims(settings: Settings, pipeline: str) -> list[TopicClaims]:
     if name is None:
         message = f"{pipeline} never ran in {settings.home}, so no record of its log is needed yet; `rivertwice start {pipeline}`"
         raise RequestError(message)
-    line = load_timeline(home, name)
+    line = Timeline.load(home, name)
     path = path_of(home, name)
     batches = committed_batches(home, path)
     ledger = newest_batches(home, batches, path, 1)
-    root = load_timeline(home, path[0].timeline)
+    root = Timeline.load(home, path[0].timeline)
     savepoints = list_savepoints(home)
     published = {publication.backfill for publication in publications_of(entries)}
     plans = [load_plan(home, backfill) for backfill in list_backfills(home) if backfill not in published]
@@ -119,7 +119,7 @@ def observe_claims(settings: Settings, pipeline: str) -> list[TopicClaims]:
         (tables.ledger, tables.changelog, tables.dead_letters, tables.amendments),
         lambda: _claim_open_letters(home, batches),
     )
-    load, streamed = read_load(home), find_unread(home)
+    load, streamed = FirstLoad.load(home), find_unread(home)
     topic_claims = []
     for topic, topic_id in line.topic_ids.items():
         committed = _place(ledger[-1].end_offsets, topic) if ledger else {}

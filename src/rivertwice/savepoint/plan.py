@@ -17,7 +17,7 @@ from rivertwice.log.addresses import OffsetRanges, StoredOffsets, encode_offsets
 from rivertwice.savepoint.manifest import Manifest
 from rivertwice.stream.checkpoint import with_source_line
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Segment, load_timeline
+from rivertwice.timeline.lineage import Segment, Timeline
 from rivertwice.timeline.watermarks import WatermarkRule, watermarks_after
 
 # The recorded batches of a replay as checkpoint files. Pure text work; the layout is Spark's offset log v1.
@@ -339,7 +339,7 @@ def current_fingerprint(settings: Settings, pipeline: str) -> dict[str, str]:
 
 def load_state_definition(home: PipelineHome, manifest: Manifest) -> Definition:
     """Return the definition whose state a savepoint holds, from its bundle, with what its timeline froze of the state's layout."""
-    frozen = load_timeline(home, manifest.timeline).fold_buckets
+    frozen = Timeline.load(home, manifest.timeline).fold_buckets
     return with_buckets(load_bundle_definition(home.bundles, manifest.bundle), frozen)
 
 

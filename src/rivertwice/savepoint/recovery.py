@@ -17,7 +17,7 @@ from rivertwice.savepoint.catalogue import PROVED, Savepoint, list_savepoints
 from rivertwice.savepoint.operations.record import Restore, read_operations
 from rivertwice.savepoint.plan import is_on_path
 from rivertwice.timeline.committed import newest_batch
-from rivertwice.timeline.lineage import Segment, head_path, load_timeline
+from rivertwice.timeline.lineage import Segment, Timeline, head_path
 
 BATCH_S = 0.5
 """Seconds to replay a recorded batch, before any proof has measured it."""
@@ -190,7 +190,7 @@ def view_recovery(settings: Settings, name: str) -> RecoveryView:
     last = newest_batch(home, path)
     if last is None:
         return RecoveryView(objective, None, awaiting, tuple(savepoints))
-    fingerprint = load_timeline(home, path[-1].timeline).fingerprint
+    fingerprint = Timeline.load(home, path[-1].timeline).fingerprint
     estimate = estimate_recovery(savepoints, path, fingerprint, last.batch)
     return RecoveryView(objective, estimate, awaiting, tuple(savepoints))
 

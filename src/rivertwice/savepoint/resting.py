@@ -13,7 +13,7 @@ from rivertwice.savepoint.manifest import RESTING
 from rivertwice.savepoint.take import describe_row
 from rivertwice.stream.checkpoint import partitions_of
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline, load_timeline
+from rivertwice.timeline.lineage import Timeline
 
 
 def resting_of(home: PipelineHome, parent: str, last: LedgerRow | None) -> Savepoint:
@@ -28,10 +28,10 @@ def resting_of(home: PipelineHome, parent: str, last: LedgerRow | None) -> Savep
         SavepointError: no batch is committed, so there is no state to continue from.
         FingerprintError: the checkpoint still has the state of another definition.
     """
-    line = load_timeline(home, parent)
+    line = Timeline.load(home, parent)
     if last is None:
         raise SavepointError(describe_no_batch(line.pipeline))
-    require_own_state(line, load_timeline(home, last.timeline), last)
+    require_own_state(line, Timeline.load(home, last.timeline), last)
     return Savepoint(
         describe_row(home, last, savepoint=RESTING, reason="the checkpoint at rest", files={}), savepoint_store(home)
     )

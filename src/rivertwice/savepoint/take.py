@@ -32,7 +32,7 @@ from rivertwice.storage import BlobStore
 from rivertwice.stream.gaps import continued_rows
 from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
-from rivertwice.timeline.lineage import Fork, Timeline, load_timeline, path_of, select_on_path
+from rivertwice.timeline.lineage import Fork, Timeline, path_of, select_on_path
 from rivertwice.timeline.sequence import head
 
 _log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ def copy_committed(home: PipelineHome, timeline: str, target: Path) -> LedgerRow
     batches = path_of(home, timeline)
     batch = select_batch(copy.files, set(committed_batches(home, batches).numbers.tolist()))
     recorded = [row for row in select_on_path(read_ledger(home, first_batch=batch), batches) if row.batch == batch]
-    rows = {row.batch: row for row in continued_rows(home, recorded, load_timeline(home, timeline))}
+    rows = {row.batch: row for row in continued_rows(home, recorded, Timeline.load(home, timeline))}
     for path in select_surplus(copy.files, batch):
         (target / path).unlink(missing_ok=True)
     planned = (target / "offsets" / str(batch)).read_text()
@@ -161,7 +161,7 @@ def describe_row(
         cluster_id=row.cluster_id,
         topic_ids=row.topic_ids,
         bundle=row.bundle,
-        fingerprint=load_timeline(home, row.timeline).fingerprint,
+        fingerprint=Timeline.load(home, row.timeline).fingerprint,
         pins=frozen_pins(row.offsets_text),
         files=files,
     )
@@ -197,8 +197,8 @@ _BEFORE_ALL = -1
 
 def beginning_of(home: PipelineHome, parent: str) -> Savepoint:
     """Return where the path of a timeline began, as a savepoint without files: the next batch is 0, at the root's genesis."""
-    line = load_timeline(home, parent)
-    root = load_timeline(home, path_of(home, parent)[0].timeline)
+    line = Timeline.load(home, parent)
+    root = Timeline.load(home, path_of(home, parent)[0].timeline)
     manifest = Manifest(
         savepoint=BEGINNING,
         pipeline=line.pipeline,

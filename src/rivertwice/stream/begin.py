@@ -22,17 +22,10 @@ from rivertwice.storage import Table
 from rivertwice.stream.loaded import begin_after_load
 from rivertwice.stream.seal import app_of, seal_timeline
 from rivertwice.timeline.committed import bundles_of
-from rivertwice.timeline.first_load import read_load
-from rivertwice.timeline.lineage import (
-    Timeline,
-    create_timeline,
-    list_timelines,
-    load_timeline,
-    next_timeline_name,
-    path_of,
-)
+from rivertwice.timeline.first_load import FirstLoad
+from rivertwice.timeline.lineage import Timeline, create_timeline, path_of
 from rivertwice.timeline.sequence import move_head, read_sequence, select_head
-from rivertwice.timeline.stream_load import read_stream_load
+from rivertwice.timeline.stream_load import StreamLoad
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,18 +63,18 @@ def begin_again(settings: Settings, home: PipelineHome, bundle: Bundle, now: dat
     """
     entries = read_sequence(home)
     name = select_head(entries)
-    if name is None or read_load(home) is not None or read_stream_load(home) is not None:
+    if name is None or FirstLoad.load(home) is not None or StreamLoad.load(home) is not None:
         return None
-    line, hashes = load_timeline(home, name), bundle.fingerprint.hashes()
+    line, hashes = Timeline.load(home, name), bundle.fingerprint.hashes()
     if line.fingerprint == hashes or line.parent is not None or has_batch(home, line):
         return None
     topic_ids = {topic: kafka.topic_id(settings, topic) for topic in bundle.definition.topics}
-    others = (load_timeline(home, other) for other in list_timelines(home) if other != name)
+    others = (Timeline.load(home, other) for other in Timeline.names(home) if other != name)
     begun = next((o for o in others if o.bundle == bundle.id and o.parent is None and not has_batch(home, o)), None)
     if begun is None:
         begun = replace(
             line,
-            timeline=next_timeline_name(home),
+            timeline=Timeline.next_name(home),
             genesis=line.genesis if topic_ids == line.topic_ids else _oldest_in_kafka(settings, topic_ids),
             bundle=bundle.id,
             fingerprint=hashes,
@@ -197,14 +190,14 @@ def resolve_timeline(
     hashes = bundle.fingerprint.hashes()
     entries = read_sequence(home)  # a head move asserts the number of this look, however long the start sleeps after it
     chosen = timeline or select_head(entries)
-    load = read_load(home) if chosen is None else None
-    streamed = read_stream_load(home)
+    load = FirstLoad.load(home) if chosen is None else None
+    streamed = StreamLoad.load(home)
     if load is not None:
         begin_after_load(home, load, now)
         chosen = load.timeline
     # looked at before the records: a checkpoint that comes later belongs to a driver of another host that began while this start slept
     has_remains = home.checkpoint(FIRST).exists()
-    plan = plan_start(chosen, list_timelines(home))
+    plan = plan_start(chosen, Timeline.names(home))
     name = plan.timeline
     if plan.create:
         if has_remains:
@@ -226,11 +219,11 @@ def resolve_timeline(
             ),
         )
     if streamed is not None and plan.move:
-        streamed.require_begun_by(load_timeline(home, name))
+        streamed.require_begun_by(Timeline.load(home, name))
     if plan.move:
         newest_seq = entries[-1].seq if entries else 0
         move_head(home, name, reason="first start", expected_seq=newest_seq, now=now)
-    line = load_timeline(home, name)
+    line = Timeline.load(home, name)
     check_fingerprint(line.fingerprint, hashes, definition.name, name)
     check_topics(line.topic_ids, topic_ids, definition.name)
     return line

@@ -48,11 +48,11 @@ from rivertwice.stream.versions import KnownVersions
 from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.intact import require_rows, require_whole_logs
-from rivertwice.timeline.intent import Exit, Heartbeat, write_exit
+from rivertwice.timeline.intent import Exit, Heartbeat
 from rivertwice.timeline.ledger import LedgerRow, by_table, heal_ledger
-from rivertwice.timeline.lineage import Timeline, load_timeline, path_of
+from rivertwice.timeline.lineage import Timeline, path_of
 from rivertwice.timeline.sequence import head
-from rivertwice.timeline.stream_load import read_stream_load
+from rivertwice.timeline.stream_load import StreamLoad
 from rivertwice.timeline.upkeep import renew_properties
 from rivertwice.timeline.watermarks import WatermarkRule, rule_of
 
@@ -188,7 +188,7 @@ class Driver:
         spark = self._session()
         checkpoint = self._home.checkpoint(line.timeline)
         context = DriverContext(self._home, self._definition, line, bundle.id, checkpoint, self._lease, utc_now)
-        load = read_stream_load(self._home)
+        load = StreamLoad.load(self._home)
         while not self.heartbeat.draining.is_set():
             stage = plan_stage(self._settings, context, load)
             self._start(spark, replace(context, definition=stage.definition), stage)
@@ -355,7 +355,7 @@ class Driver:
         A definition that the fingerprint refuses is not checked, for it does not start anyway.
         """
         name = (None if self._goal is None else self._goal.timeline) or head(self._home)
-        if name is not None and load_timeline(self._home, name).fingerprint != bundle.fingerprint.hashes():
+        if name is not None and Timeline.load(self._home, name).fingerprint != bundle.fingerprint.hashes():
             return
         verdict = require_checked(self._settings, bundle, self._session, name, utc_now())
         for question in verdict.unchecked:
@@ -450,7 +450,7 @@ def main(argv: list[str] | None = None) -> int:
             lease = acquire_lease(home, again, utc_now())
     except Exception as error:
         _log.exception("the stream of %s did not start", arguments.pipeline)
-        write_exit(home, Exit(0, utc_now(), classify_failure(error), str(error)[:4000], clean=False))
+        Exit(0, utc_now(), classify_failure(error), str(error)[:4000], clean=False).save(home)
         return 1
     driver = Driver(settings, bundle, lease, until_end=arguments.until_end, goal=goal)
     signal.signal(signal.SIGTERM, lambda *_: driver.heartbeat.draining.set())
@@ -461,11 +461,11 @@ def main(argv: list[str] | None = None) -> int:
         failure = driver.classify(error)
         named = driver.explain(failure)
         _log.exception("the stream of %s failed (%s): %s", arguments.pipeline, failure, named or "see below")
-        write_exit(home, Exit(lease.epoch, utc_now(), failure, (named or str(error))[:4000], clean=False))
+        Exit(lease.epoch, utc_now(), failure, (named or str(error))[:4000], clean=False).save(home)
         driver.heartbeat.finish("failed")
         lease.release()
         return 1
-    write_exit(home, Exit(lease.epoch, utc_now(), DRAINED, "drained at a batch boundary", clean=True))
+    Exit(lease.epoch, utc_now(), DRAINED, "drained at a batch boundary", clean=True).save(home)
     driver.heartbeat.finish("stopped")
     lease.release()
     return 0

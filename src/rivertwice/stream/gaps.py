@@ -23,9 +23,9 @@ from rivertwice.stream.begin import check_topics
 from rivertwice.stream.checkpoint import last_number, moved_to, read_initial_offsets, read_planned, with_partitions
 from rivertwice.timeline.committed import committed_batches, newest_batches
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Timeline, load_timeline, path_of
+from rivertwice.timeline.lineage import Timeline, path_of
 from rivertwice.timeline.sequence import head
-from rivertwice.timeline.stream_load import read_stream_load
+from rivertwice.timeline.stream_load import StreamLoad
 
 _log = logging.getLogger(__name__)
 _MS = timedelta(milliseconds=1)
@@ -57,7 +57,7 @@ def read_position(checkpoint: Path, line: Timeline, topics: Sequence[str]) -> di
 
 def is_loading(home: PipelineHome, line: Timeline, definition: Definition) -> bool:
     """Say whether the stream still loads the log as it was at its first start (`load_stage`)."""
-    load = read_stream_load(home)
+    load = StreamLoad.load(home)
     return load is not None and not load.has_read(
         read_position(home.checkpoint(line.timeline), line, definition.topics)
     )
@@ -148,7 +148,7 @@ def explain_loss(settings: Settings, definition: Definition, now: datetime) -> s
         name = head(home)
         if name is None:
             return None
-        check_reach(settings, home, definition, load_timeline(home, name), now)
+        check_reach(settings, home, definition, Timeline.load(home, name), now)
     except LogGapError as error:
         return str(error)
     except (RivertwiceError, OSError, ValueError, json.JSONDecodeError) as error:
@@ -166,7 +166,7 @@ def reads_on_from_archive(settings: Settings, definition: Definition, now: datet
         name = head(home)
         if name is None:
             return False
-        line = load_timeline(home, name)
+        line = Timeline.load(home, name)
         return is_loading(home, line, definition) and not observe_gaps(settings, home, definition, line, now)
     except (RivertwiceError, OSError, ValueError, json.JSONDecodeError) as error:
         _log.warning("whether the archive has what the stream of %s needs is not known: %s", definition.name, error)
@@ -178,7 +178,7 @@ def continued_rows(home: PipelineHome, rows: Sequence[LedgerRow], line: Timeline
     lines: list[Timeline] = []
     while rows and line.parent is not None and line.parent.batch >= rows[0].batch:
         lines.append(line)
-        line = load_timeline(home, line.parent.timeline)
+        line = Timeline.load(home, line.parent.timeline)
     shown = list(rows)
     for each in reversed(lines):
         shown = as_continued(shown, each)

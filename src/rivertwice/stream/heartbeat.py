@@ -12,7 +12,7 @@ from typing import Any
 
 from rivertwice.core.homes import PipelineHome
 from rivertwice.log.addresses import StoredOffsets
-from rivertwice.timeline.intent import Heartbeat, write_heartbeat
+from rivertwice.timeline.intent import Heartbeat
 from rivertwice.timeline.ledger import LedgerRow
 
 # How fast a stream reads, how fast the log grows, and when the lag ends. Pure: samples in, estimate out.
@@ -254,4 +254,4 @@ class HeartbeatThread(threading.Thread):
             now = self._now()
             slowest = max((took for at, took in self._batches if now - at <= SLOWEST_OF), default=None)
             self._beat = replace(self._beat, at=now, state=state, slowest_s=slowest)
-            write_heartbeat(self._home, self._beat)
+            self._beat.save(self._home)

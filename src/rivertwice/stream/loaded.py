@@ -16,7 +16,7 @@ from datetime import datetime
 from rivertwice.core.errors import LostRaceError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.timeline.first_load import RECORD, FirstLoad, load_place
-from rivertwice.timeline.lineage import create_timeline, load_timeline
+from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head, publish, read_sequence, select_head
 from rivertwice.timeline.served_rows import publications_of
 
@@ -41,7 +41,7 @@ def begin_after_load(home: PipelineHome, load: FirstLoad, now: datetime) -> None
 
 def _require_own(home: PipelineHome, load: FirstLoad) -> None:
     """Check that the timeline of a load's name begins where the load ends."""
-    begins = load_timeline(home, load.timeline).genesis
+    begins = Timeline.load(home, load.timeline).genesis
     if begins != load.genesis:
         name, place = home.root.name, load_place(home)
         message = (

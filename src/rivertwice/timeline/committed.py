@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from rivertwice.core.homes import PipelineHome, Place
 from rivertwice.storage import LogFingerprint, Remembered, Snapshot, Table, Where
 from rivertwice.timeline.ledger import METADATA_KEY, MOST, SCHEMA, LedgerRow, StoredKeys, commits_missing, read_ledger
-from rivertwice.timeline.lineage import Segment, head_path, load_timeline, select_on_path
+from rivertwice.timeline.lineage import Segment, Timeline, head_path, select_on_path
 
 # A cursor over the ledger's table: its rows in a few columns, of which each look reads only what was appended since the last.
 #
@@ -240,7 +240,7 @@ def committed_batches(
     path = head_path(home) if path is None else path
     table = every_batch(home) if every is None else every
     parts = [_of_segment(table, segment) for segment in path]
-    several = any(len(load_timeline(home, segment.timeline).topic_ids) > 1 for segment in path)
+    several = any(len(Timeline.load(home, segment.timeline).topic_ids) > 1 for segment in path)
     return CommittedBatches(pa.concat_tables([ROWS.empty_table(), *parts]), several)
 
 

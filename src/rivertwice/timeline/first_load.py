@@ -132,6 +132,21 @@ class FirstLoad:
             rows=0,
         )
 
+    @classmethod
+    def load(cls, home: PipelineHome) -> FirstLoad | None:
+        """Return the first load of a pipeline; None if its stream reads the log from the beginning.
+
+        Raises:
+            RequestError: its format is unknown.
+            DamagedFileError: it is not what was written.
+        """
+        return read_own(home, RECORD, cls._from_record)
+
+    @classmethod
+    def _from_record(cls, data: dict[str, Any]) -> FirstLoad:
+        ranges = {int(p): (int(pair[0]), int(pair[1])) for p, pair in data["ranges"].items()}
+        return cls(**{**data, "ranges": ranges, "noted_at": parse_iso(data["noted_at"])})
+
 
 def load_place(home: PipelineHome) -> Place:
     """Return the place of a first load's records: they outlive a host."""
@@ -145,21 +160,6 @@ def record_load(home: PipelineHome, load: FirstLoad, zones: Sequence[LogZone]) -
     body = {**asdict(load), "ranges": {str(p): list(pair) for p, pair in sorted(load.ranges.items())}}
     stored = {"format": FORMAT, "id": load.id, **body, "noted_at": to_iso(load.noted_at)}
     return RecordStore(load_place(home)).put_if_absent(RECORD, stored)
-
-
-def read_load(home: PipelineHome) -> FirstLoad | None:
-    """Return the first load of a pipeline; None if its stream reads the log from the beginning.
-
-    Raises:
-        RequestError: its format is unknown.
-        DamagedFileError: it is not what was written.
-    """
-    return read_own(home, RECORD, _from_record)
-
-
-def _from_record(data: dict[str, Any]) -> FirstLoad:
-    ranges = {int(p): (int(pair[0]), int(pair[1])) for p, pair in data["ranges"].items()}
-    return FirstLoad(**{**data, "ranges": ranges, "noted_at": parse_iso(data["noted_at"])})
 
 
 class _Recorded(Protocol):

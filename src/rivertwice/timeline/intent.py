@@ -23,6 +23,14 @@ class Intent:
     by: str
     updated_at: datetime
 
+    @classmethod
+    def load(cls, home: PipelineHome) -> Intent | None:
+        """Return the intent, or None if none was ever recorded."""
+        data = read_json(home.intent)
+        if data is None:
+            return None
+        return cls(desired=data["desired"], by=data["by"], updated_at=parse_iso(data["updated_at"]))
+
 
 @dataclass(frozen=True)
 class Heartbeat:
@@ -67,6 +75,22 @@ class Heartbeat:
     lag_parts: dict[str, dict[str, int]] = field(default_factory=dict)
     ui: str | None = None
 
+    def save(self, home: PipelineHome) -> None:
+        """Replace the heartself."""
+        lag_at = None if self.lag_at is None else to_iso(self.lag_at)
+        replace_json(home.heartbeat, {"format": FORMAT, **asdict(self), "at": to_iso(self.at), "lag_at": lag_at})
+
+    @classmethod
+    def load(cls, home: PipelineHome) -> Heartbeat | None:
+        """Return the last heartbeat, or None if no driver ever ran."""
+        data = _fields(read_json(home.heartbeat))
+        if data is None:
+            return None
+        lag_at = data.get("lag_at")
+        instants = {"at": parse_iso(data["at"]), "lag_at": None if lag_at is None else parse_iso(lag_at)}
+        known = {each.name for each in fields(cls)}  # the driver of a newer version may report more fields
+        return cls(**{**{key: value for key, value in data.items() if key in known}, **instants})
+
 
 @dataclass(frozen=True)
 class Exit:
@@ -77,6 +101,34 @@ class Exit:
     failure: str
     message: str
     clean: bool
+
+    def save(self, home: PipelineHome) -> None:
+        """Record why the driver ended."""
+        replace_json(
+            home.exit,
+            {
+                "format": FORMAT,
+                "epoch": self.epoch,
+                "at": to_iso(self.at),
+                "class": self.failure,
+                "message": self.message,
+                "clean": self.clean,
+            },
+        )
+
+    @classmethod
+    def load(cls, home: PipelineHome) -> Exit | None:
+        """Return why the last driver ended, or None; a driver that was killed leaves an older epoch's record."""
+        data = _fields(read_json(home.exit))
+        if data is None:
+            return None
+        return cls(
+            epoch=data["epoch"],
+            at=parse_iso(data["at"]),
+            failure=data["class"],
+            message=data["message"],
+            clean=data["clean"],
+        )
 
 
 def write_intent(home: PipelineHome, desired: str, by: str, now: datetime) -> Intent:
@@ -94,62 +146,6 @@ def write_intent(home: PipelineHome, desired: str, by: str, now: datetime) -> In
         {"format": FORMAT, "desired": desired, "by": by, "bundle": None, "updated_at": to_iso(now)},
     )
     return intent
-
-
-def read_intent(home: PipelineHome) -> Intent | None:
-    """Return the intent, or None if none was ever recorded."""
-    data = read_json(home.intent)
-    if data is None:
-        return None
-    return Intent(desired=data["desired"], by=data["by"], updated_at=parse_iso(data["updated_at"]))
-
-
-def write_heartbeat(home: PipelineHome, beat: Heartbeat) -> None:
-    """Replace the heartbeat."""
-    lag_at = None if beat.lag_at is None else to_iso(beat.lag_at)
-    replace_json(home.heartbeat, {"format": FORMAT, **asdict(beat), "at": to_iso(beat.at), "lag_at": lag_at})
-
-
-def read_heartbeat(home: PipelineHome) -> Heartbeat | None:
-    """Return the last heartbeat, or None if no driver ever ran."""
-    data = _fields(read_json(home.heartbeat))
-    if data is None:
-        return None
-    lag_at = data.get("lag_at")
-    instants = {"at": parse_iso(data["at"]), "lag_at": None if lag_at is None else parse_iso(lag_at)}
-    return Heartbeat(**{**{key: value for key, value in data.items() if key in _BEAT}, **instants})
-
-
-_BEAT = {each.name for each in fields(Heartbeat)}  # the driver of a newer version may report more fields
-
-
-def write_exit(home: PipelineHome, record: Exit) -> None:
-    """Record why the driver ended."""
-    replace_json(
-        home.exit,
-        {
-            "format": FORMAT,
-            "epoch": record.epoch,
-            "at": to_iso(record.at),
-            "class": record.failure,
-            "message": record.message,
-            "clean": record.clean,
-        },
-    )
-
-
-def read_exit(home: PipelineHome) -> Exit | None:
-    """Return why the last driver ended, or None; a driver that was killed leaves an older epoch's record."""
-    data = _fields(read_json(home.exit))
-    if data is None:
-        return None
-    return Exit(
-        epoch=data["epoch"],
-        at=parse_iso(data["at"]),
-        failure=data["class"],
-        message=data["message"],
-        clean=data["clean"],
-    )
 
 
 def _fields(data: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from rivertwice.definition.folds import PARTITION_SHIFT
 from rivertwice.definition.model import Definition
 from rivertwice.definition.parts import RECORD, ROW, SOURCE
 from rivertwice.timeline.committed import newest_batch
-from rivertwice.timeline.lineage import head_path, load_timeline
+from rivertwice.timeline.lineage import Timeline, head_path
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served import read_served
 from rivertwice.timeline.served_rows import read_provisional
@@ -53,7 +53,7 @@ def read_view(
     if head is None:
         message = f"{name} has no timeline in {home.root}, so there is nothing to view; start it first"
         raise RequestError(message)
-    definition = load_bundle_definition(home.bundles, load_timeline(home, head).bundle)
+    definition = load_bundle_definition(home.bundles, Timeline.load(home, head).bundle)
     check_request(definition, key)
     if definition.has_updates:
         if at is not None or history:

@@ -55,19 +55,61 @@ class Timeline:
     fold_buckets: int = 0
     shuffle_partitions: int = 0
 
+    def fork(self, last: LedgerRow, name: str, now: datetime) -> Timeline:
+        """Return the record of a timeline that continues after `last`, a batch on this one's path. Pure."""
+        has_own = last.timeline == self.timeline  # an upgraded one may have no batch under its own definition yet
+        return replace(
+            self,
+            timeline=name,
+            parent=Fork(self.timeline, last.batch),
+            first_batch=last.batch + 1,
+            genesis=last.end_offsets,
+            bundle=last.bundle if has_own else self.bundle,
+            created_at=now,
+        )
 
-def fork_of(parent: Timeline, last: LedgerRow, name: str, now: datetime) -> Timeline:
-    """Return the record of a timeline that continues after `last`, a batch on the parent's path. Pure."""
-    has_own = last.timeline == parent.timeline  # an upgraded parent may have no batch under its own definition yet
-    return replace(
-        parent,
-        timeline=name,
-        parent=Fork(parent.timeline, last.batch),
-        first_batch=last.batch + 1,
-        genesis=last.end_offsets,
-        bundle=last.bundle if has_own else parent.bundle,
-        created_at=now,
-    )
+    @classmethod
+    def load(cls, home: PipelineHome, timeline: str) -> Timeline:
+        """Return a timeline's record.
+
+        Raises:
+            LedgerError: the timeline has no record, or its format is not known.
+        """
+        data: dict[str, Any] | None = RecordStore(home.timeline_records).read(
+            f"{require_name(timeline, 'timeline')}/{RECORD}"
+        )
+        if data is None or data.get("format") != FORMAT:
+            message = (
+                f"timeline {timeline} of {home.root.name} has no record of format {FORMAT}; "
+                f"known timelines: {', '.join(cls.names(home)) or 'none'}"
+            )
+            raise LedgerError(message)
+        parent = data["parent"]
+        return cls(
+            pipeline=data["pipeline"],
+            timeline=data["timeline"],
+            parent=None if parent is None else Fork(parent["timeline"], parent["batch"]),
+            first_batch=data["first_batch"],
+            genesis=data["genesis"],
+            bundle=data["bundle"],
+            fingerprint=data["fingerprint"],
+            cluster_id=data["cluster_id"],
+            topic_ids=data["topic_ids"],
+            created_at=parse_iso(data["created_at"]),
+            fold_buckets=data.get("fold_buckets", 0),
+            shuffle_partitions=data.get("shuffle_partitions", 0),
+        )
+
+    @staticmethod
+    def names(home: PipelineHome) -> list[str]:
+        """Return the names of all recorded timelines, in order of creation (t1, t2, ...)."""
+        names = RecordStore(home.timeline_records).folders_with(RECORD)
+        return sorted(names, key=lambda name: (len(name), name))
+
+    @classmethod
+    def next_name(cls, home: PipelineHome) -> str:
+        """Return the first free name of t1, t2, ...; a folder without a record counts as taken."""
+        return select_free_name({folder.name for folder in home.timelines.glob("*")} | set(cls.names(home)))
 
 
 @dataclass(frozen=True)
@@ -105,49 +147,6 @@ def create_timeline(home: PipelineHome, line: Timeline) -> bool:
     )
 
 
-def load_timeline(home: PipelineHome, timeline: str) -> Timeline:
-    """Return a timeline's record.
-
-    Raises:
-        LedgerError: the timeline has no record, or its format is not known.
-    """
-    data: dict[str, Any] | None = RecordStore(home.timeline_records).read(
-        f"{require_name(timeline, 'timeline')}/{RECORD}"
-    )
-    if data is None or data.get("format") != FORMAT:
-        message = (
-            f"timeline {timeline} of {home.root.name} has no record of format {FORMAT}; "
-            f"known timelines: {', '.join(list_timelines(home)) or 'none'}"
-        )
-        raise LedgerError(message)
-    parent = data["parent"]
-    return Timeline(
-        pipeline=data["pipeline"],
-        timeline=data["timeline"],
-        parent=None if parent is None else Fork(parent["timeline"], parent["batch"]),
-        first_batch=data["first_batch"],
-        genesis=data["genesis"],
-        bundle=data["bundle"],
-        fingerprint=data["fingerprint"],
-        cluster_id=data["cluster_id"],
-        topic_ids=data["topic_ids"],
-        created_at=parse_iso(data["created_at"]),
-        fold_buckets=data.get("fold_buckets", 0),
-        shuffle_partitions=data.get("shuffle_partitions", 0),
-    )
-
-
-def list_timelines(home: PipelineHome) -> list[str]:
-    """Return the names of all recorded timelines, in order of creation (t1, t2, ...)."""
-    names = RecordStore(home.timeline_records).folders_with(RECORD)
-    return sorted(names, key=lambda name: (len(name), name))
-
-
-def next_timeline_name(home: PipelineHome) -> str:
-    """Return the first free name of t1, t2, ...; a folder without a record counts as taken."""
-    return select_free_name({folder.name for folder in home.timelines.glob("*")} | set(list_timelines(home)))
-
-
 def select_free_name(taken: Collection[str]) -> str:
     """Return the first of t1, t2, ... that is not taken."""
     number = 1
@@ -158,7 +157,7 @@ def select_free_name(taken: Collection[str]) -> str:
 
 def path_of(home: PipelineHome, timeline: str) -> list[Segment]:
     """Return the segments from the root to `timeline`, root first."""
-    return trace_path(timeline, lambda name: load_timeline(home, name))
+    return trace_path(timeline, lambda name: Timeline.load(home, name))
 
 
 def trace_path(timeline: str, load: Callable[[str], Timeline]) -> list[Segment]:
@@ -218,7 +217,7 @@ def path_semantics(home: PipelineHome, path: Iterable[Segment]) -> frozenset[str
 
     There is more than one after an upgrade: what was published before it serves until it is published again.
     """
-    return frozenset(load_timeline(home, part.timeline).fingerprint["semantics"] for part in path)
+    return frozenset(Timeline.load(home, part.timeline).fingerprint["semantics"] for part in path)
 
 
 def head_path(home: PipelineHome) -> list[Segment]:
@@ -230,7 +229,7 @@ def head_path(home: PipelineHome) -> list[Segment]:
 def head_definition(home: PipelineHome) -> Definition | None:
     """Return the definition that the head timeline runs, from its bundle; None before the first start."""
     name = head(home)
-    return None if name is None else load_bundle_definition(home.bundles, load_timeline(home, name).bundle)
+    return None if name is None else load_bundle_definition(home.bundles, Timeline.load(home, name).bundle)
 
 
 def select_on_path(rows: Sequence[LedgerRow], path: Sequence[Segment]) -> list[LedgerRow]:

@@ -42,60 +42,55 @@ class StoredRequest:
     resumes: str | None = None
     result: Mapping[str, Any] | None = None
 
+    def save(self, home: PipelineHome, id_: str) -> None:
+        """Store it; the same id replaces its own. Those that nobody has done for a day are removed."""
+        for left in _waiting(home):
+            if self.at.timestamp() - left.stat().st_mtime > LONGEST_S:
+                left.unlink(missing_ok=True)
+        self._write(home, id_)
 
-def save_request(home: PipelineHome, id_: str, request: StoredRequest) -> None:
-    """Store a request; the same id replaces its own. Those that nobody has done for a day are removed."""
-    for left in _waiting(home):
-        if request.at.timestamp() - left.stat().st_mtime > LONGEST_S:
-            left.unlink(missing_ok=True)
-    _write(home, id_, request)
+    def finish(self, home: PipelineHome, id_: str, result: Mapping[str, Any]) -> None:
+        """Store what came of it. Its values, which may contain a record, are removed; its reason stays."""
+        kept = {name: value for name, value in self.values.items() if name == "reason"}
+        replace(self, values=kept, result=result)._write(home, id_)
 
+    @classmethod
+    def load(cls, home: PipelineHome, id_: str) -> StoredRequest:
+        """Return a request that waits.
 
-def finish_request(home: PipelineHome, id_: str, request: StoredRequest, result: Mapping[str, Any]) -> None:
-    """Store what came of a request. Its values, which may contain a record, are removed; its reason stays."""
-    kept = {name: value for name, value in request.values.items() if name == "reason"}
-    _write(home, id_, replace(request, values=kept, result=result))
+        Raises:
+            RequestError: there is none, so it was done already or nobody asked.
+        """
+        data = read_json(_path(home, id_))
+        if data is None or data.get("format") != FORMAT:
+            message = f"no request waits under {id_}; ask for it again"
+            raise RequestError(message)
+        return cls(data["act"], data["values"], data["by"], parse_iso(data["at"]), data["resumes"], data["result"])
 
+    @staticmethod
+    def forget(home: PipelineHome, id_: str) -> None:
+        """Remove a request."""
+        _path(home, id_).unlink(missing_ok=True)
 
-def _write(home: PipelineHome, id_: str, request: StoredRequest) -> None:
-    value = {
-        "format": FORMAT,
-        "act": request.act,
-        "values": dict(request.values),
-        "by": request.by,
-        "at": to_iso(request.at),
-        "resumes": request.resumes,
-        "result": None if request.result is None else dict(request.result),
-    }
-    replace_json(_path(home, id_), value)
+    @staticmethod
+    def forget_all(home: PipelineHome) -> int:
+        """Remove every request that waits, whatever it contains, and return how many there were; each can be asked for again."""
+        left = _waiting(home)
+        for path in left:
+            path.unlink(missing_ok=True)
+        return len(left)
 
-
-def load_request(home: PipelineHome, id_: str) -> StoredRequest:
-    """Return a request that waits.
-
-    Raises:
-        RequestError: there is none, so it was done already or nobody asked.
-    """
-    data = read_json(_path(home, id_))
-    if data is None or data.get("format") != FORMAT:
-        message = f"no request waits under {id_}; ask for it again"
-        raise RequestError(message)
-    return StoredRequest(
-        data["act"], data["values"], data["by"], parse_iso(data["at"]), data["resumes"], data["result"]
-    )
-
-
-def forget_request(home: PipelineHome, id_: str) -> None:
-    """Remove a request."""
-    _path(home, id_).unlink(missing_ok=True)
-
-
-def forget_requests(home: PipelineHome) -> int:
-    """Remove every request that waits, whatever it contains, and return how many there were; each can be asked for again."""
-    left = _waiting(home)
-    for path in left:
-        path.unlink(missing_ok=True)
-    return len(left)
+    def _write(self, home: PipelineHome, id_: str) -> None:
+        value = {
+            "format": FORMAT,
+            "act": self.act,
+            "values": dict(self.values),
+            "by": self.by,
+            "at": to_iso(self.at),
+            "resumes": self.resumes,
+            "result": None if self.result is None else dict(self.result),
+        }
+        replace_json(_path(home, id_), value)
 
 
 def _waiting(home: PipelineHome) -> list[Path]:

@@ -83,18 +83,17 @@ class StreamLoad:
             )
             raise LostRaceError(message)
 
+    def record(self, home: PipelineHome) -> bool:
+        """Record it; return False if one is recorded already."""
+        stored = {"format": FORMAT, "id": self.id, **asdict(self), "noted_at": to_iso(self.noted_at)}
+        return RecordStore(load_place(home)).put_if_absent(RECORD, stored)
 
-def record_stream_load(home: PipelineHome, load: StreamLoad) -> bool:
-    """Record a load; return False if one is recorded already."""
-    stored = {"format": FORMAT, "id": load.id, **asdict(load), "noted_at": to_iso(load.noted_at)}
-    return RecordStore(load_place(home)).put_if_absent(RECORD, stored)
+    @classmethod
+    def load(cls, home: PipelineHome) -> StreamLoad | None:
+        """Return the load of a pipeline by its stream; None if there is none.
 
-
-def read_stream_load(home: PipelineHome) -> StreamLoad | None:
-    """Return the load of a pipeline by its stream; None if there is none.
-
-    Raises:
-        RequestError: its format is unknown.
-        DamagedFileError: it is not what was written.
-    """
-    return read_own(home, RECORD, lambda data: StreamLoad(**{**data, "noted_at": parse_iso(data["noted_at"])}))
+        Raises:
+            RequestError: its format is unknown.
+            DamagedFileError: it is not what was written.
+        """
+        return read_own(home, RECORD, lambda data: cls(**{**data, "noted_at": parse_iso(data["noted_at"])}))

@@ -64,7 +64,7 @@ from rivertwice.storage import StillHeld, Table, TableCare
 from rivertwice.stream.lease import at_rest, lease_owner
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import head_definition, path_ledger
-from rivertwice.timeline.requests import forget_requests
+from rivertwice.timeline.requests import StoredRequest
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.upkeep import no_upkeep
 from rivertwice.upkeep.erasure_record import Erasure, keep_plan, load_erasure, read_value, record_done, record_request
@@ -504,7 +504,7 @@ def resume_erasure(settings: Settings, erasure_id: str, *, now: datetime, progre
         redactor = asked.redactor(value, definitions.values())
         for name, definition in definitions.items():
             masked |= rewrite_refused(settings.pipeline(name), definition, redactor)
-            dropped = forget_requests(settings.pipeline(name))
+            dropped = StoredRequest.forget_all(settings.pipeline(name))
             masked |= {f"{name}/operations/amend": dropped} if dropped else {}
         tables = list(_all_tables(settings, definitions, topics))
         forget_copies(settings, tables)

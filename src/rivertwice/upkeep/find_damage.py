@@ -40,14 +40,7 @@ from rivertwice.timeline.intact import (
     stream_tables,
 )
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, from_table, read_ledger
-from rivertwice.timeline.lineage import (
-    late_watermarks_ms,
-    list_timelines,
-    load_timeline,
-    path_of,
-    path_semantics,
-    select_on_path,
-)
+from rivertwice.timeline.lineage import Timeline, late_watermarks_ms, path_of, path_semantics, select_on_path
 from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served_rows import publications_of
 from rivertwice.timeline.serving import Publication, select_serving
@@ -142,14 +135,14 @@ def _find_in_folders(home: PipelineHome, now: datetime) -> Findings:
         rows = _with_commits(view, [*read_ledger(view), *in_files])
         copied = [row for row in rows if (row.timeline, row.batch) not in known]
         holes, lost = {}, []
-        for timeline in list_timelines(home):
+        for timeline in Timeline.names(home):
             path = select_on_path(rows, path_of(home, timeline))
             own_batches = {row.batch for row in path if row.timeline == timeline}
             missing = [
                 batch for batch in find_holes(CommittedBatches.of(path)) if batch > min(own_batches, default=batch)
             ]
             if LEDGER in lacking and own_batches:  # it may be the first ones that are gone
-                missing = [*range(load_timeline(home, timeline).first_batch, min(own_batches)), *missing]
+                missing = [*range(Timeline.load(home, timeline).first_batch, min(own_batches)), *missing]
             if missing:
                 holes[timeline] = missing
             late = dict(zip((id(row) for row in path), late_watermarks_ms(path), strict=True))

@@ -40,9 +40,9 @@ from rivertwice.storage import Table, TableCare, put_json_if_absent
 from rivertwice.stream.lease import marker_of
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.intact import CHANGELOG, CORRECTIONS, DEAD, LEDGER, forget_cursor
-from rivertwice.timeline.intent import read_intent, write_intent
+from rivertwice.timeline.intent import Intent, write_intent
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, heal_ledger, read_ledger
-from rivertwice.timeline.lineage import Segment, head_definition, load_timeline, path_of, select_on_path
+from rivertwice.timeline.lineage import Segment, Timeline, head_definition, path_of, select_on_path
 from rivertwice.timeline.served import rebuild_served
 from rivertwice.upkeep.damage import Damage, Findings, LostRows
 from rivertwice.upkeep.find_damage import all_tables, find_damage, require_damage_on_s3
@@ -169,7 +169,7 @@ def _read_again(work: _Work) -> list[LostRows]:
     from rivertwice.stream.late import read_late
 
     settings, home, timeline = work.settings, work.home, work.timeline
-    line = load_timeline(home, timeline)
+    line = Timeline.load(home, timeline)
     done = []
     for lost_batch in work.lost:
         row = lost_batch.row
@@ -248,7 +248,7 @@ def repair(
     home = settings.pipeline(pipeline)
     by = f"repair-{secrets.token_hex(4)}"
     with only_operation(home):
-        intent = read_intent(home)
+        intent = Intent.load(home)
         wanted = intent is not None and intent.desired == "running"
         drain_stream(home, by, wanted, drain_seconds, progress)
         put_json_if_absent(home.drain, marker_of(by, utc_now()))

@@ -34,7 +34,7 @@ from rivertwice.log.archive_table import (
     turn_name,
 )
 from rivertwice.storage import Table, TableCare, TornEntry
-from rivertwice.timeline.lineage import head_definition, load_timeline
+from rivertwice.timeline.lineage import Timeline, head_definition
 from rivertwice.timeline.sequence import head
 from rivertwice.upkeep.damage import Damage
 
@@ -109,7 +109,7 @@ def find_archive_damage(
     name, definition = head(home), head_definition(home)
     if name is None or definition is None:
         return []
-    ids = load_timeline(home, name).topic_ids
+    ids = Timeline.load(home, name).topic_ids
     damages = [_look(settings, topic, ids[topic], now, erased.get(topic, ())) for topic in definition.topics]
     return [damage for damage in damages if damage is not None and (damage.torn or damage.broken or damage.missing)]
 

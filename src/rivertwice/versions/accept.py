@@ -22,7 +22,7 @@ from rivertwice.log.addresses import StoredOffsets
 from rivertwice.reconcile.results import newest_reconcile
 from rivertwice.storage import Table
 from rivertwice.timeline.committed import newest_batch
-from rivertwice.timeline.first_load import read_load
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.lineage import head_path
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import Acceptance, Extent
@@ -209,7 +209,7 @@ def measure(version: str, table: Place, definition: Definition) -> Extent:
 
 def _left_out(new: PipelineHome, old: PipelineHome, definition: Definition) -> tuple[ExcludedWindows, ...]:
     """Return the windows that are served now and begin before the new version's first one."""
-    load = read_load(new)
+    load = FirstLoad.load(new)
     if load is None:
         return ()
     found = Table(old.public_served).extent(

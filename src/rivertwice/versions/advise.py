@@ -25,7 +25,7 @@ from rivertwice.log.addresses import of_topic
 from rivertwice.log.records import read_ranges
 from rivertwice.reconcile.derive import batch_marks, read_spans, tag_batches
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import load_timeline, path_ledger
+from rivertwice.timeline.lineage import Timeline, path_ledger
 from rivertwice.versions.advise_model import MOST_VALUES, Advice, Outcome, Suggestion, ValueLoss
 
 # The late rule for any delay, from the batches that the stream ran. Pure.
@@ -196,7 +196,7 @@ def advise(
     first = select_newest(path, request.last)
     rows, largest = path[first:], largest_before(path)
     marks_ms, largest = late_marks(largest)[first:], largest[first:]
-    line = load_timeline(home, path[-1].timeline)
+    line = Timeline.load(home, path[-1].timeline)
     progress(f"{sum(row.read for row in rows)} records of {len(rows)} batches are read ...")
     ranges = [of_topic(row.parts(), source.topic) for row in rows]
     topic_id = line.topic_ids[source.topic]

@@ -34,7 +34,7 @@ from rivertwice.definition.upgrade import NEVER, Way, decide_way, explain_never
 from rivertwice.deliver.note import noted_sinks
 from rivertwice.storage import RecordStore
 from rivertwice.stream.lease import lease_owner, lock_file
-from rivertwice.timeline.lineage import load_timeline
+from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served_stamp import follow_stamp
 from rivertwice.timeline.version_records import (
@@ -145,7 +145,7 @@ def _running_bundle(home: PipelineHome) -> Bundle:
     """Return the bundle that a version's stream runs."""
     name = head(home)
     assert name is not None, "what serves has run"
-    return load_bundle(home.bundles, load_timeline(home, name).bundle)
+    return load_bundle(home.bundles, Timeline.load(home, name).bundle)
 
 
 def begin_version(settings: Settings, pipeline: str, *, by: str, now: datetime, recompute: bool = False) -> Version:

@@ -35,7 +35,7 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import Part
 from rivertwice.log.records import read_ranges
 from rivertwice.storage import replace_bytes
-from rivertwice.timeline.lineage import load_timeline, path_ledger
+from rivertwice.timeline.lineage import Timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.versions.try_model import find_refusal
 
@@ -448,7 +448,7 @@ def _by_address(
     """Return records by their addresses, accepted or not."""
     timeline = head(home)
     assert timeline is not None, "the caller looked"
-    topic_ids = load_timeline(home, timeline).topic_ids
+    topic_ids = Timeline.load(home, timeline).topic_ids
     records: list[RawRecord] = []
     for topic in dict.fromkeys(part.topic for part, _ in addresses):
         wanted = sorted({(part.partition, offset) for part, offset in addresses if part.topic == topic})

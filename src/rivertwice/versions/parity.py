@@ -40,8 +40,8 @@ from rivertwice.engine.compile import result_schema
 from rivertwice.engine.jvm import Spark
 from rivertwice.engine.views import offset_of, partition_of
 from rivertwice.storage import Table, TableFiles
-from rivertwice.timeline.first_load import read_load
-from rivertwice.timeline.lineage import load_timeline
+from rivertwice.timeline.first_load import FirstLoad
+from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.served_stamp import follow_stamp
 from rivertwice.versions.begin import require_version, way_of
@@ -211,7 +211,7 @@ def _judge(
     way = decide_way(old.bundle.definition, new.bundle.definition, schema.types)  # only Spark knows a query's types
     if way.kind == ACCEPTED:
         return replace(_incomparable(parity, way), schema=schema)
-    load = read_load(new.home)
+    load = FirstLoad.load(new.home)
     since_ms = None if load is None else load.since_ms
     until_ms = covered_until(new.bundle.definition, parity.proofs)
     left_out = [] if since_ms is None else _older_windows(old, since_ms)
@@ -253,7 +253,7 @@ def _judge(
 def _served(spark: SparkSession, settings: Settings, home: PipelineHome) -> _Side:
     name = head(home)
     assert name is not None, "it is proved, so it ran"
-    bundle = load_bundle(home.bundles, load_timeline(home, name).bundle)
+    bundle = load_bundle(home.bundles, Timeline.load(home, name).bundle)
     schema = StructType(list(result_schema(spark, bundle.definition).fields))
     table = Table(home.tables.served).open()
     if table is None:

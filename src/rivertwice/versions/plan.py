@@ -18,7 +18,7 @@ from rivertwice.definition.bundle import rename
 from rivertwice.definition.fingerprint import ChangedComponent
 from rivertwice.engine.jvm import Spark
 from rivertwice.retention.view import view_retention
-from rivertwice.timeline.lineage import head_path, load_timeline
+from rivertwice.timeline.lineage import Timeline, head_path
 from rivertwice.versions.begin import VersionRequest, find_wanted
 from rivertwice.versions.changes import changes_path
 
@@ -114,7 +114,7 @@ def _plan_stream_load(settings: Settings, wanted: VersionRequest) -> StreamLoadP
         return None
     plan = plan_stream_load(settings, new)
     home = settings.pipeline(wanted.beside)
-    require_same_past(plan, load_timeline(home, head_path(home)[0].timeline), new)
+    require_same_past(plan, Timeline.load(home, head_path(home)[0].timeline), new)
     return plan
 
 

@@ -30,7 +30,7 @@ from rivertwice.engine.checked import check_bundle, read_verdict
 from rivertwice.engine.compile import result_schema
 from rivertwice.engine.jvm import Spark
 from rivertwice.storage import Table, TableFiles
-from rivertwice.timeline.lineage import load_timeline
+from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.sequence import head
 from rivertwice.versions.try_compare import compare_rows, count_rows
 from rivertwice.versions.try_model import (
@@ -101,7 +101,7 @@ def try_definition(settings: Settings, request: TrialRequest, spark: Spark, prog
             f"cases, `rivertwice start {request.pipeline}` starts it"
         )
         raise RequestError(message)
-    old = load_bundle(home.bundles, load_timeline(home, timeline).bundle)
+    old = load_bundle(home.bundles, Timeline.load(home, timeline).bundle)
     new = build_project_bundle(settings, request.pipeline)
     changes = tuple(compare_fingerprints(old.fingerprint, new.fingerprint))
     trial = Trial(

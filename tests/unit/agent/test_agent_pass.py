@@ -25,7 +25,7 @@ from rivertwice.storage.leases import take_claim
 from rivertwice.storage.log_files import LogFile
 from rivertwice.storage.places import open_store
 from rivertwice.stream.lease import Owner, lease_owner
-from rivertwice.timeline.intent import read_exit, write_intent
+from rivertwice.timeline.intent import Exit, write_intent
 from running.waiting import wait_for
 from servers.alert_receivers import SECRET, Hook, MailServer
 
@@ -39,21 +39,21 @@ from rivertwice.core.settings import Settings
 from rivertwice.core.errors import LeaseLostError
 from rivertwice.core.instants import utc_now
 from rivertwice.stream.lease import acquire_lease
-from rivertwice.timeline.intent import Exit, Heartbeat, write_exit, write_heartbeat
+from rivertwice.timeline.intent import Exit, Heartbeat
 home = Settings.from_env().pipeline("p")
 try:
     lease = acquire_lease(home, "t1", utc_now())
 except LeaseLostError as error:
-    write_exit(home, Exit(0, utc_now(), "lease_lost", str(error), clean=False))
+    Exit(0, utc_now(), "lease_lost", str(error), clean=False).save(home)
     sys.exit(1)
 fault = home.root / "fault"
 if fault.exists():
-    write_exit(home, Exit(lease.epoch, utc_now(), fault.read_text(), "as told", clean=False))
+    Exit(lease.epoch, utc_now(), fault.read_text(), "as told", clean=False).save(home)
     sys.exit(1)
 while not home.drain.exists():
-    write_heartbeat(home, Heartbeat(lease.epoch, lease.owner.pid, "t1", "idle", utc_now(), batch=lease.epoch))
+    Heartbeat(lease.epoch, lease.owner.pid, "t1", "idle", utc_now(), batch=lease.epoch).save(home)
     time.sleep(0.02)
-write_exit(home, Exit(lease.epoch, utc_now(), "drained", "drained", clean=True))
+Exit(lease.epoch, utc_now(), "drained", "drained", clean=True).save(home)
 """
 
 
@@ -179,7 +179,7 @@ def test_a_stop_drains_and_leaves_no_marker_and_a_start_begins_at_once(world: Wo
     world.until_gone()
     world.turn()
     assert not world.home.drain.exists()
-    record = read_exit(world.home)
+    record = Exit.load(world.home)
     assert record is not None
     assert record.clean
     world.ask("running")

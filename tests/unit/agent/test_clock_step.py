@@ -32,7 +32,7 @@ from rivertwice.local.airflow import is_alive as service_lives
 from rivertwice.local.airflow import mark_of
 from rivertwice.storage.local import read_json, replace_json
 from rivertwice.stream.lease import acquire_lease, at_rest, lease_owner
-from rivertwice.timeline.intent import read_exit
+from rivertwice.timeline.intent import Exit
 from running.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(
@@ -45,13 +45,13 @@ import time
 from rivertwice.core.settings import Settings
 from rivertwice.core.instants import utc_now
 from rivertwice.stream.lease import acquire_lease
-from rivertwice.timeline.intent import Exit, Heartbeat, write_exit, write_heartbeat
+from rivertwice.timeline.intent import Exit, Heartbeat
 home = Settings.from_env().pipeline("flight_delays")
 lease = acquire_lease(home, "t1", utc_now())
 while not home.drain.exists():
-    write_heartbeat(home, Heartbeat(lease.epoch, lease.owner.pid, "t1", "idle", utc_now(), batch=3))
+    Heartbeat(lease.epoch, lease.owner.pid, "t1", "idle", utc_now(), batch=3).save(home)
     time.sleep(0.02)
-write_exit(home, Exit(lease.epoch, utc_now(), "drained", "drained", clean=True))
+Exit(lease.epoch, utc_now(), "drained", "drained", clean=True).save(home)
 lease.release()
 """
 
@@ -129,7 +129,7 @@ def test_a_stop_drains_a_driver_though_the_clock_was_set(world: World, seconds: 
     world.step(seconds)
     stopped = world.rivertwice("stop", NAME, "--wait", "--timeout", "30")
     assert stopped.exit_code == 0
-    ended = read_exit(world.home)
+    ended = Exit.load(world.home)
     assert ended is not None, "stopped was said of a driver that runs on"
     assert ended.clean
     assert world.events() == ["start", "lease", "drain", "drained"]

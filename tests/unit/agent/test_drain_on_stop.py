@@ -16,7 +16,7 @@ import pytest
 from homes.project import make_project
 from rivertwice.core.instants import utc_now
 from rivertwice.stream.lease import Owner, lease_owner
-from rivertwice.timeline.intent import read_exit, read_intent, write_intent
+from rivertwice.timeline.intent import Exit, Intent, write_intent
 from running.waiting import wait_for
 
 pytestmark = pytest.mark.long
@@ -26,14 +26,14 @@ import time
 from rivertwice.core.settings import Settings
 from rivertwice.core.instants import utc_now
 from rivertwice.stream.lease import acquire_lease
-from rivertwice.timeline.intent import Exit, Heartbeat, write_exit, write_heartbeat
+from rivertwice.timeline.intent import Exit, Heartbeat
 home = Settings.from_env().pipeline("p")
 lease = acquire_lease(home, "t1", utc_now())
 busy = home.root / "busy"
 while not home.drain.exists() or busy.exists():
-    write_heartbeat(home, Heartbeat(lease.epoch, lease.owner.pid, "t1", "idle", utc_now(), batch=lease.epoch))
+    Heartbeat(lease.epoch, lease.owner.pid, "t1", "idle", utc_now(), batch=lease.epoch).save(home)
     time.sleep(0.02)
-write_exit(home, Exit(lease.epoch, utc_now(), "drained", "drained", clean=True))
+Exit(lease.epoch, utc_now(), "drained", "drained", clean=True).save(home)
 """
 AGENT = """
 import sys
@@ -94,7 +94,7 @@ def test_sigterm_in_a_container_drains_the_driver_and_keeps_the_intent(host: Hos
     agent.terminate()
     assert agent.wait(PATIENCE_S) == 0, (host.settings.home / "agent.log").read_text()
     assert lease_owner(host.home) is None
-    told, intent = read_exit(host.home), read_intent(host.home)
+    told, intent = Exit.load(host.home), Intent.load(host.home)
     assert told is not None
     assert told.clean
     assert intent is not None

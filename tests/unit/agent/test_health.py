@@ -22,7 +22,7 @@ from rivertwice.definition.definition import load_definition
 from rivertwice.read.overview import describe_summary
 from rivertwice.storage.local import replace_json
 from rivertwice.stream.lease import Owner
-from rivertwice.timeline.intent import Exit, Heartbeat, Intent, write_heartbeat, write_intent
+from rivertwice.timeline.intent import Exit, Heartbeat, Intent, write_intent
 
 pytestmark = pytest.mark.airflow
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -138,7 +138,7 @@ def test_status_page_and_trigger_show_one_state_and_one_health(
         settings.home / "agent" / "heartbeat.json", {"at": to_iso(now), "pid": 1, "pid_started": 0.0, "pipelines": {}}
     )
     age = timedelta(seconds=30 if state == "unresponsive" else 1)
-    write_heartbeat(home, Heartbeat(2 if state == "starting" else 3, 4711, "t1", "running", now - age, batch=12))
+    Heartbeat(2 if state == "starting" else 3, 4711, "t1", "running", now - age, batch=12).save(home)
     owner = None if state in ("down", "given_up") else Owner(3, 4711, 0.0, "t1")
     monkeypatch.setattr("rivertwice.agent.health.lease_owner", lambda _: owner)
     if state == "given_up":

@@ -29,7 +29,7 @@ from rivertwice.agent.memory import (
 from rivertwice.agent.observe import START_LINE, observe, read_drain
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
-from rivertwice.timeline.intent import Exit, Heartbeat, write_exit, write_heartbeat
+from rivertwice.timeline.intent import Exit, Heartbeat
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GONE = DriverRef(pid=2**22 - 3, pid_started=1.0, epoch=3, since=NOW)
@@ -127,9 +127,9 @@ def ended_of(settings: Settings, driver: DriverRef, returncode: int | None = Non
 def test_only_the_record_of_the_same_epoch_explains_an_end(tmp_path: Path) -> None:
     settings = Settings(tmp_path, tmp_path)
     home = settings.pipeline("p")
-    write_exit(home, Exit(2, NOW, "fingerprint", "of an older driver", clean=False))
+    Exit(2, NOW, "fingerprint", "of an older driver", clean=False).save(home)
     assert ended_of(settings, GONE, -9).failure is FailureClass.KILLED
-    write_exit(home, Exit(3, NOW, "fingerprint", "of this one", clean=False))
+    Exit(3, NOW, "fingerprint", "of this one", clean=False).save(home)
     assert ended_of(settings, GONE, 1).failure is FailureClass.FINGERPRINT
 
 
@@ -137,9 +137,9 @@ def test_a_driver_without_a_lease_is_explained_by_a_later_record(tmp_path: Path)
     settings = Settings(tmp_path, tmp_path)
     home = settings.pipeline("p")
     unleased = replace(GONE, epoch=None)
-    write_exit(home, Exit(0, NOW - timedelta(seconds=1), "schema", "earlier", clean=False))
+    Exit(0, NOW - timedelta(seconds=1), "schema", "earlier", clean=False).save(home)
     assert ended_of(settings, unleased, 1).failure is FailureClass.UNKNOWN
-    write_exit(home, Exit(0, NOW + timedelta(seconds=1), "lease_lost", "this one", clean=False))
+    Exit(0, NOW + timedelta(seconds=1), "lease_lost", "this one", clean=False).save(home)
     assert ended_of(settings, unleased, 1).failure is FailureClass.LEASE_LOST
 
 
@@ -156,7 +156,7 @@ def test_only_the_log_since_the_last_start_is_searched_for_signs(tmp_path: Path)
 def test_a_heartbeat_of_the_same_epoch_says_how_far_the_driver_came(tmp_path: Path) -> None:
     settings = Settings(tmp_path, tmp_path)
     home = settings.pipeline("p")
-    write_heartbeat(home, Heartbeat(2, 1, "t1", "running", NOW, batch=8))
+    Heartbeat(2, 1, "t1", "running", NOW, batch=8).save(home)
     assert ended_of(settings, GONE).position is None
-    write_heartbeat(home, Heartbeat(3, 1, "t1", "running", NOW, batch=9))
+    Heartbeat(3, 1, "t1", "running", NOW, batch=9).save(home)
     assert ended_of(settings, GONE).position == ("t1", 9)

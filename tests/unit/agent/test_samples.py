@@ -19,7 +19,7 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import to_iso, to_ms
 from rivertwice.stream.heartbeat import HeartbeatThread
 from rivertwice.stream.lease import Owner
-from rivertwice.timeline.intent import Heartbeat, Intent, read_heartbeat, write_heartbeat, write_intent
+from rivertwice.timeline.intent import Heartbeat, Intent, write_intent
 
 NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)
 BEAT = Heartbeat(
@@ -73,7 +73,7 @@ def test_the_agent_writes_a_sample_of_each_pipeline(tmp_path: Path) -> None:
     settings = make_project(tmp_path, {})
     home = settings.pipeline("flight_delays")
     write_intent(home, "running", "test", NOW)
-    write_heartbeat(home, BEAT)
+    BEAT.save(home)
     keeper = SampleKeeper(settings, lambda: ["flight_delays"], threading.Event(), dict)
     keeper.look("flight_delays", NOW)
     (slot,) = read_level(ring_file(home), LEVELS[0], NOW)
@@ -87,7 +87,7 @@ def test_a_heartbeat_of_0_1_is_read(tmp_path: Path) -> None:
         "watermark_ms": 5, "end_offsets": {}, "lag": 7, "rows_per_s": 1.0, "arriving_per_s": None, "catch_up_s": None,
     }  # fmt: skip
     home.heartbeat.write_text(json.dumps(old))
-    beat = read_heartbeat(home)
+    beat = Heartbeat.load(home)
     assert beat is not None
     assert (beat.read, beat.slowest_s, beat.lag_parts, beat.ui) == (None, None, {}, None)
 

@@ -25,7 +25,7 @@ from rivertwice.read.facts import UnfinishedOperation
 from rivertwice.read.jobs import find_jobs
 from rivertwice.read.overview import describe_row, describe_summary, spark_points, stamps_of
 from rivertwice.read.read_facts import read_facts, reconcile_rhythm
-from rivertwice.timeline.intent import write_heartbeat, write_intent
+from rivertwice.timeline.intent import write_intent
 from simulated.facts import BEAT, NOW, VERDICT, WELL, ago, with_stream
 
 NAME = "flight_delays"
@@ -52,7 +52,7 @@ def test_the_answer_stays_the_same_while_nothing_happens(settings: Settings, def
     """Ages are no part of it, and what changes each second is rounded to ten."""
     home = settings.pipeline(NAME)
     write_intent(home, "stopped", "test", ago(hours=1))
-    write_heartbeat(home, replace(BEAT, at=ago(hours=1), state="stopped"))
+    replace(BEAT, at=ago(hours=1), state="stopped").save(home)
     first = describe_summary(settings, definition, NOW), describe_row(settings, definition, NOW)
     later = NOW + timedelta(seconds=40)
     assert content(first[0]) == content(describe_summary(settings, definition, later))

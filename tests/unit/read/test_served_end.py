@@ -18,7 +18,7 @@ from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import Bundle
 from rivertwice.storage.table import Table
-from rivertwice.timeline.intent import Heartbeat, write_heartbeat, write_intent
+from rivertwice.timeline.intent import Heartbeat, write_intent
 from rivertwice.timeline.ledger import append_ledger
 from rivertwice.timeline.result_status import served_end
 from rivertwice.timeline.served import rebuild_served
@@ -46,7 +46,7 @@ def go_on(made: Made) -> None:
         rows = emitted("t1", n, (n - 2, "a", 10))
         Table(home.tables.changelog, partition_by=["_day"]).append(rows, transactions={"p#t1": n})
         append_ledger(home, [ledger_row(n, bundle=bundle.id, batch_watermark_ms=(n - 1) * HOUR, emitted=1)])
-    write_heartbeat(home, Heartbeat(1, 1, "t1", "idle", NOW, batch=11, watermark_ms=10 * HOUR))
+    Heartbeat(1, 1, "t1", "idle", NOW, batch=11, watermark_ms=10 * HOUR).save(home)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from rivertwice.stream.damage import find_damage, read_view
 from rivertwice.stream.gaps import as_continued, next_offsets
 from rivertwice.stream.seal import is_sealed
 from rivertwice.timeline.ledger import append_ledger
-from rivertwice.timeline.lineage import Fork, head_path, list_timelines, load_timeline, path_ledger
+from rivertwice.timeline.lineage import Fork, Timeline, head_path, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.watermarks import WatermarkRule
 
@@ -55,7 +55,7 @@ def go(settings: Settings) -> str:
 def test_the_child_has_the_parents_state_and_begins_right_behind_the_gap(stopped) -> None:  # type: ignore[no-untyped-def]
     settings, home = stopped
     assert go(settings) == "t2"
-    line = load_timeline(home, "t2")
+    line = Timeline.load(home, "t2")
     assert (head(home), line.parent, line.first_batch, line.genesis) == ("t2", Fork("t1", 3), 4, {TOPIC: {"0": 55}})
     child = home.checkpoint("t2")
     assert json.loads((child / "offsets" / "3").read_text().split("\n")[2]) == {TOPIC: {"0": 55}}
@@ -73,20 +73,20 @@ def test_the_childs_checkpoint_is_what_the_ledger_says_it_must_be(stopped) -> No
     settings, home = stopped
     go(settings)
     rows = path_ledger(home)
-    line = load_timeline(home, "t2")
+    line = Timeline.load(home, "t2")
     view = read_view(home.checkpoint("t2"))
     assert "offsets/3 is not what the ledger recorded" in str(
         find_damage(view, rows, lambda _: WatermarkRule({TOPIC: 0}))
     )
     found = find_damage(view, as_continued(rows, line), lambda _: WatermarkRule({TOPIC: 0}))
     assert "offsets/3" not in str(found)
-    assert as_continued(rows, load_timeline(home, "t1")) == rows
+    assert as_continued(rows, Timeline.load(home, "t1")) == rows
 
 
 def test_accepting_twice_is_accepting_once(stopped) -> None:  # type: ignore[no-untyped-def]
     settings, home = stopped
     assert (go(settings), go(settings)) == ("t2", "t2")
-    assert list_timelines(home) == ["t1", "t2"]
+    assert Timeline.names(home) == ["t1", "t2"]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_cut_off_before_any_step_it_serves_nothing_and_ends_the_same(stopped, mo
             go(settings)
     assert head(home) == "t1"
     child = go(settings)
-    assert (head(home), load_timeline(home, child).genesis) == (child, {TOPIC: {"0": 55}})
+    assert (head(home), Timeline.load(home, child).genesis) == (child, {TOPIC: {"0": 55}})
     accepted = read_acceptance(home, GAP.id)
     assert accepted is not None
     assert accepted.timeline == child
@@ -155,7 +155,7 @@ def test_a_stream_that_has_read_nothing_begins_anew_behind_the_gap(tmp_path, mon
     monkeypatch.setattr(accept, "load_bundle_definition", lambda *_: None)
     monkeypatch.setattr(accept.kafka, "begin_offsets", lambda *_: {0: 55})
     child = accept.accept_gap(settings, "p", gap.id, by="test", now=NOW).timeline
-    line = load_timeline(home, child)
+    line = Timeline.load(home, child)
     assert (line.parent, line.first_batch, line.genesis) == (None, 0, {TOPIC: {"0": 55}})
 
 
@@ -167,10 +167,10 @@ def test_a_second_gap_before_the_childs_first_batch_is_passed_too(stopped, monke
     monkeypatch.setattr(accept, "observe_gaps", lambda *_: [second])
     monkeypatch.setattr(accept.kafka, "begin_offsets", lambda *_: {0: 70})
     assert accept.accept_gap(settings, "p", second.id, by="test", now=NOW).timeline == "t3"
-    assert (load_timeline(home, "t3").parent, load_timeline(home, "t3").genesis) == (Fork("t2", 3), {TOPIC: {"0": 70}})
+    assert (Timeline.load(home, "t3").parent, Timeline.load(home, "t3").genesis) == (Fork("t2", 3), {TOPIC: {"0": 70}})
     rows = path_ledger(home)
     assert [row.batch for row in rows] == [0, 1, 2, 3]
-    assert as_continued(rows, load_timeline(home, "t3"))[-1].end_offsets == {TOPIC: {"0": 70}}
+    assert as_continued(rows, Timeline.load(home, "t3"))[-1].end_offsets == {TOPIC: {"0": 70}}
     end = {TOPIC: {"0": 80}}
     text = moved_to(offsets_text(4), end)
     append_ledger(home, [row(4, "t3", start_offsets={TOPIC: {"0": 70}}, end_offsets=end, offsets_text=text)])

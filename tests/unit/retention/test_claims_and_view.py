@@ -36,7 +36,7 @@ from rivertwice.retention.view import (
     unarchived_clock,
 )
 from rivertwice.timeline.dead_letters import Amendment, DeadLetter, RecordAddress
-from rivertwice.timeline.stream_load import StreamLoad, record_stream_load
+from rivertwice.timeline.stream_load import StreamLoad
 
 NOW = from_ms(1_000_000_000)
 GAP = Gap("p", "t1", 7, "events", "id", EXPIRED, {0: (70, 90)}, {}, 500, None, NOW)
@@ -63,7 +63,7 @@ def test_a_stream_that_loads_from_the_archive_needs_kafka_for_no_record_of_it(tm
     ((_, _, before),) = observe_claims(settings, "p")
     ends = {"flights": {"0": 5000}}
     load = StreamLoad("p", "b", "c", {"flights": "id"}, {"flights": {"0": 0}}, ends, "test", NOW)
-    record_stream_load(home, load)
+    load.record(home)
     ((_, _, found),) = observe_claims(settings, "p")
     assert [one.kafka_only for one in before] == [True, False]
     assert [one.kafka_only for one in found] == [False, False]

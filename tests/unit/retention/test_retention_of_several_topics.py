@@ -24,7 +24,7 @@ from rivertwice.retention.view import (
     unarchived_clock,
 )
 from rivertwice.timeline.ledger import append_ledger
-from rivertwice.timeline.lineage import Timeline, create_timeline, load_timeline
+from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import move_head
 
 IDS = {"a": "ia", "b": "ib"}
@@ -93,4 +93,4 @@ def test_behind_a_gap_of_one_topic_the_other_stays_where_it_was(
     gap = Gap("p", "t1", None, "a", "ia", EXPIRED, {0: (1, 9)}, {}, 0, None, NOW)
     monkeypatch.setattr(accept.kafka, "begin_offsets", lambda _, topic: {0: {"a": 9, "b": 4}[topic]})
     home = settings.pipeline("p")
-    assert accept._begins_after_gap(settings, home, gap, load_timeline(home, "t1")) == {"a": {"0": 9}, "b": {"0": 2}}
+    assert accept._begins_after_gap(settings, home, gap, Timeline.load(home, "t1")) == {"a": {"0": 9}, "b": {"0": 2}}

@@ -18,7 +18,7 @@ from rivertwice.savepoint.records import encode_record
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage.table_log import entry_path
 from rivertwice.stream.lease import Owner
-from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.intent import Intent
 from rivertwice.timeline.lineage import Segment
 from rivertwice.timeline.sequence import head
 
@@ -35,10 +35,10 @@ def proved_again(world):
 def test_the_newest_proved_takes_the_place_and_the_intent_is_left_alone(world):
     settings, home, _, _ = world
     newer = proved_again(world)
-    before = read_intent(home)
+    before = Intent.load(home)
     fallen = fall_back(settings, "p", progress=print)
     assert (fallen.report.savepoint, fallen.report.forked_at, fallen.report.replayed) == (newer.id, 6, 1)
-    assert (head(home), read_intent(home), fallen.passed_over) == ("t2", before, {})
+    assert (head(home), Intent.load(home), fallen.passed_over) == ("t2", before, {})
     assert "timeline t2 goes on after batch 6" in describe_fallen(fallen, 1.0)
 
 

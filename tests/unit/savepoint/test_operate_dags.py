@@ -29,7 +29,7 @@ from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import read_restores, read_rewinds
 from rivertwice.savepoint.take import take_savepoint
 from rivertwice.timeline import dead_summary
-from rivertwice.timeline.requests import finish_request, load_request
+from rivertwice.timeline.requests import StoredRequest
 from rivertwice.timeline.sequence import HEAD, head, read_sequence
 
 pytestmark = pytest.mark.airflow
@@ -130,7 +130,7 @@ def test_a_run_that_resumes_an_old_restore_does_no_second_one(
     die_before(monkeypatch, lambda: do_job(first))
     run.asks(act=RESTORE, **SURE)
     arguments = operate.check("p")
-    assert load_request(home, arguments).resumes == read_restores(home)[-1].id
+    assert StoredRequest.load(home, arguments).resumes == read_restores(home)[-1].id
     for _ in range(2):
         assert do_job(arguments) == 0
     assert (moves(home), len(read_restores(home))) == (2, 1)
@@ -277,7 +277,7 @@ def test_an_amended_value_is_in_no_argument_and_no_result(
     assert "secret" not in asked
     assert "secret" in stored.read_text()
     assert stored.stat().st_mode & 0o077 == 0
-    finish_request(home, asked, load_request(home, asked), {"seq": 1})
+    StoredRequest.load(home, asked).finish(home, asked, {"seq": 1})
     assert "secret" not in stored.read_text()
     assert operate.report("p", asked)["reason"] == "field was missing"
     assert not stored.exists()

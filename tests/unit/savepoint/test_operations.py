@@ -37,8 +37,8 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage.table import Table
 from rivertwice.stream.lease import Owner
 from rivertwice.stream.seal import app_of, is_sealed
-from rivertwice.timeline.intent import read_intent, write_intent
-from rivertwice.timeline.lineage import Fork, list_timelines, load_timeline, path_ledger, timeline_ledger
+from rivertwice.timeline.intent import Intent, write_intent
+from rivertwice.timeline.lineage import Fork, Timeline, path_ledger, timeline_ledger
 from rivertwice.timeline.sequence import head, read_sequence
 
 long = pytest.mark.long
@@ -132,11 +132,11 @@ class Operation:
 
     def check(self, world, report):
         home = world.home
-        assert (head(home), list_timelines(home)) == ("t2", ["t1", "t2"])
-        line = load_timeline(home, "t2")
+        assert (head(home), Timeline.names(home)) == ("t2", ["t1", "t2"])
+        line = Timeline.load(home, "t2")
         assert (line.parent, line.first_batch, line.genesis) == (Fork("t1", self.fork), self.fork + 1, self.genesis)
         assert len([entry for entry in read_sequence(home) if entry.kind == "head"]) == 2
-        assert (report.running, read_intent(home).desired) == (True, "running")
+        assert (report.running, Intent.load(home).desired) == (True, "running")
         assert not home.drain.exists()
         assert list(home.scratch.glob("*")) == []
         assert [one.step for one in read_operations(home)] == [record.DONE]
@@ -223,7 +223,7 @@ def results(home):
 
 def look(home):
     """What an operation that is refused first leaves as it was."""
-    return head(home), read_operations(home), read_intent(home), [one.id for one in list_savepoints(home)]
+    return head(home), read_operations(home), Intent.load(home), [one.id for one in list_savepoints(home)]
 
 
 @long
@@ -293,7 +293,7 @@ def test_batches_that_come_in_while_it_was_interrupted_count_too(ground, monkeyp
     operation.kill(ground, monkeypatch, "create_timeline")
     operation.commit_7(ground.home)
     report = operation.go_on(ground)
-    assert (report.forked_at, load_timeline(ground.home, "t2").first_batch) == (7, 8)
+    assert (report.forked_at, Timeline.load(ground.home, "t2").first_batch) == (7, 8)
     assert report.replayed == (operation.replayed and operation.replayed + 1)
     assert (ground.home.checkpoint("t2") / "offsets/7").read_text() == row(7).offsets_text
     assert all(one.leases == () for one in list_savepoints(ground.home))
@@ -340,7 +340,7 @@ def test_given_up_the_parent_goes_on_and_what_is_left_is_named(ground, monkeypat
     assert [one.step for one in read_operations(home)] == [record.ABANDONED]
     assert all(one.leases == () for one in list_savepoints(home))
     assert list(home.scratch.glob("*-*")) == []
-    assert (read_intent(home).desired, results(home)) == ("running", before)
+    assert (Intent.load(home).desired, results(home)) == ("running", before)
     assert not is_sealed(Table(home.tables.changelog).applied_version(app_of("p", "t1")))
     operation.commit_7(home)  # not sealed: it takes a batch
     again = operation.run(ground)
@@ -353,7 +353,7 @@ def test_a_stop_asked_for_meanwhile_stands_when_it_is_given_up(ground, monkeypat
     operation.kill(ground, monkeypatch, effect)
     write_intent(ground.home, "stopped", "somebody", utc_now())
     assert not abandon_operation(ground.settings, "p", operation.plan).running
-    intent = read_intent(ground.home)
+    intent = Intent.load(ground.home)
     assert (intent.desired, intent.by) == ("stopped", "somebody")
 
 
@@ -451,7 +451,7 @@ def test_a_driver_that_does_not_stop_ends_it(ground, monkeypatch, operation):
 def test_a_stream_that_was_not_wanted_stays_stopped(ground, operation):
     write_intent(ground.home, "stopped", "test", utc_now())
     assert not operation.run(ground).running
-    assert read_intent(ground.home).desired == "stopped"
+    assert Intent.load(ground.home).desired == "stopped"
 
 
 @EACH

@@ -17,7 +17,7 @@ from rivertwice.savepoint.operations import record
 from rivertwice.savepoint.operations.record import Restore, read_operations, write_operation
 from rivertwice.savepoint.operations.restore import restore_savepoint
 from rivertwice.storage.local import replace_json
-from rivertwice.timeline.intent import read_intent, write_intent
+from rivertwice.timeline.intent import Intent, write_intent
 from rivertwice.timeline.sequence import head
 
 pytestmark = pytest.mark.long
@@ -122,11 +122,11 @@ def test_a_fall_back_without_a_usable_savepoint_names_the_way_out(world, run):
 
 def test_a_fall_back_by_hand_restores_and_leaves_the_intent_alone(world, run):
     _, home, taken, _ = world
-    before = read_intent(home)
+    before = Intent.load(home)
     done = run("savepoint", "fall-back", "p", "--yes")
     assert done.exit_code == 0, done.output
     assert f"proved savepoint {taken.id}" in done.output
-    assert (head(home), read_intent(home)) == ("t2", before)
+    assert (head(home), Intent.load(home)) == ("t2", before)
 
 
 def test_an_upgrade_that_was_cut_off_is_given_up(world, run):
@@ -160,7 +160,7 @@ def test_a_persons_stop_since_the_restore_began_stands_when_it_is_finished(world
             restore_savepoint(settings, "p", taken.id)
     write_intent(home, "stopped", "somebody", utc_now())
     assert run("savepoint", "restore", "p", "--yes").exit_code == 0
-    assert (head(home), read_intent(home).by) == ("t2", "somebody")
+    assert (head(home), Intent.load(home).by) == ("t2", "somebody")
 
 
 STORED: dict[str, Any] = {
@@ -188,4 +188,4 @@ def test_what_0_1_stored_of_a_restore_is_resumed_by_replaying(planned_world, ste
     report = restore_savepoint(settings, "p")
     assert (report.operation, report.savepoint, report.resumed) == ("restore-0a1b2c3d", taken.id, True)
     assert (report.timeline, report.replayed, read_operations(home)[-1].planned) == ("t2", 3, False)
-    assert (head(home), read_intent(home).desired) == ("t2", "running")
+    assert (head(home), Intent.load(home).desired) == ("t2", "running")

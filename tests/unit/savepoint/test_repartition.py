@@ -15,7 +15,7 @@ from rivertwice.savepoint.replay import _lay_out, _show_changes, name_of_version
 from rivertwice.savepoint.resting import require_own_state
 from rivertwice.stream.checkpoint import moved_to, parse_offsets, partitions_of, with_partitions
 from rivertwice.stream.gaps import as_continued, continued_rows
-from rivertwice.timeline.lineage import Fork, Timeline, create_timeline, fork_of, load_timeline
+from rivertwice.timeline.lineage import Fork, Timeline, create_timeline
 
 LINE = Timeline("p", "t1", None, 0, {TOPIC: {"0": 0}}, "b", FINGERPRINT, "c", {TOPIC: "id"}, NOW)
 
@@ -49,14 +49,14 @@ def test_only_files_of_the_written_version_get_the_version_before(name: str, ren
 
 def test_the_childs_record_has_the_number_and_later_ones_inherit_it(tmp_path) -> None:
     _, home = make_home(tmp_path)
-    parent = load_timeline(home, "t1") if (home.timelines / "t1").exists() else LINE
+    parent = Timeline.load(home, "t1") if (home.timelines / "t1").exists() else LINE
     restore = Restore("restore-1", "sp", "t1", "t2", was_running=True, started_at=NOW, partitions=5)
     child = plan_child(home, parent, row(3), restore, NOW)
     assert (child.shuffle_partitions, child.parent) == (5, Fork("t1", 3))
     assert plan_child(home, parent, row(3), replace(restore, partitions=None), NOW).shuffle_partitions == 0
     create_timeline(home, replace(child, timeline="t8"))
-    assert load_timeline(home, "t8").shuffle_partitions == 5
-    assert fork_of(child, row(4, "t2"), "t3", NOW).shuffle_partitions == 5
+    assert Timeline.load(home, "t8").shuffle_partitions == 5
+    assert child.fork(row(4, "t2"), "t3", NOW).shuffle_partitions == 5
 
 
 def test_a_checkpoint_shows_the_new_number_at_the_fork(tmp_path) -> None:
@@ -76,12 +76,12 @@ def test_a_checkpoint_shows_the_new_number_at_the_fork(tmp_path) -> None:
         create_timeline(home, line)
     rows = [row(2, "u1"), row(3, "u1")]
     grown = [replace(row(batch, "u2"), offsets_text=with_partitions(offsets_text(batch), 5)) for batch in (4, 5)]
-    shown = continued_rows(home, [*rows, *grown], load_timeline(home, "u3"))
+    shown = continued_rows(home, [*rows, *grown], Timeline.load(home, "u3"))
     assert [partitions_of(each.offsets_text) for each in shown] == [2, 5, 5, 5]
     assert [each.offsets_text for each in shown[2:]] == [each.offsets_text for each in grown]
-    shown = continued_rows(home, rows, load_timeline(home, "u4"))  # its parent had no batch of its own
+    shown = continued_rows(home, rows, Timeline.load(home, "u4"))  # its parent had no batch of its own
     assert [partitions_of(each.offsets_text) for each in shown] == [2, 7]
-    assert continued_rows(home, rows, load_timeline(home, "u1")) == rows
+    assert continued_rows(home, rows, Timeline.load(home, "u1")) == rows
 
 
 def test_a_gap_and_another_number_at_one_fork_are_both_shown() -> None:

@@ -26,7 +26,7 @@ from rivertwice.storage.table_log import entry_path
 from rivertwice.stream.lease import at_rest
 from rivertwice.timeline import ledger
 from rivertwice.timeline.ledger import append_ledger
-from rivertwice.timeline.lineage import Fork, load_timeline
+from rivertwice.timeline.lineage import Fork, Timeline
 from rivertwice.timeline.sequence import head
 
 pytestmark = pytest.mark.long
@@ -65,8 +65,8 @@ def test_the_fork_is_the_changelogs_last_batch_where_it_lost_newer_ones(world):
     append_ledger(home, [row(7), row(8)])  # copies of commits that the changelog has no more
     report = restore_savepoint(settings, "p", taken.id)
     assert (report.forked_at, report.replayed) == (6, 3)
-    assert load_timeline(home, "t2").first_batch == 7
-    assert load_timeline(home, "t2").genesis == row(6).end_offsets
+    assert Timeline.load(home, "t2").first_batch == 7
+    assert Timeline.load(home, "t2").genesis == row(6).end_offsets
 
 
 def test_a_savepoint_after_the_changelogs_end_is_refused_for_an_older(world):
@@ -157,7 +157,7 @@ def test_a_fall_back_finishes_a_planned_restore_whose_checkpoint_broke(planned_w
 def test_an_upgraded_timeline_without_a_batch_is_no_base_of_a_planned_one(planned_world):
     home = planned_world.home
     add_timeline(home, "t2", parent=Fork("t1", 6), first=7)
-    line, parent = load_timeline(home, "t2"), load_timeline(home, "t1")
+    line, parent = Timeline.load(home, "t2"), Timeline.load(home, "t1")
     with pytest.raises(FingerprintError, match="made by an upgrade and has no batch yet"):
         require_own_state(replace(line, fingerprint={"state": "new"}), parent, row(6))
     with pytest.raises(SavepointError, match="made by an accepted gap and has no batch yet"):

@@ -9,7 +9,7 @@ from rivertwice.cli.main import cli
 from rivertwice.savepoint.operations.record import read_rewinds
 from rivertwice.storage.table_care import TableCare
 from rivertwice.stream.seal import app_of
-from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.intent import Intent
 from rivertwice.timeline.sequence import head
 
 
@@ -62,7 +62,7 @@ def test_tables_that_have_lost_rows_refuse_it_before_anything_is_done(run, rewin
     assert "table changelog is damaged" in done.output
     assert "rivertwice repair p" in done.output
     assert (head(home), read_rewinds(home)) == ("t1", [])
-    assert read_intent(home).desired == "running"
+    assert Intent.load(home).desired == "running"
 
 
 @pytest.mark.parametrize("words", [(), ("--yes",)])
@@ -72,7 +72,7 @@ def test_rows_that_are_gone_without_a_torn_log_refuse_it_too(run, rewind_world, 
     done = run(*words)
     assert done.exit_code == 1
     assert "changelog has lost rows of batch 2 of t1 (0 of 1 rows)" in done.output
-    assert (head(home), read_rewinds(home), read_intent(home).desired) == ("t1", [], "running")
+    assert (head(home), read_rewinds(home), Intent.load(home).desired) == ("t1", [], "running")
 
 
 def test_confirmed_in_two_parts_it_compares_and_then_moves_the_head(run, rewind_world):

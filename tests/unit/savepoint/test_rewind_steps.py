@@ -22,7 +22,7 @@ from rivertwice.savepoint.take import take_savepoint
 from rivertwice.storage.local import read_json, replace_json
 from rivertwice.stream.checkpoint import Goal
 from rivertwice.stream.lease import Owner
-from rivertwice.timeline.intent import Exit, write_exit, write_intent
+from rivertwice.timeline.intent import Exit, write_intent
 from rivertwice.timeline.lineage import path_ledger
 
 pytestmark = pytest.mark.long
@@ -114,7 +114,7 @@ class FakeProcess:
 
 def test_a_driver_that_ends_before_the_goal_is_named_with_its_reason(world, monkeypatch):
     patch_effect(monkeypatch, "start_catching_up", lambda *_: FakeProcess(1))
-    write_exit(world.home, Exit(2, utc_now(), "disk", "no space", clean=False))
+    Exit(2, utc_now(), "disk", "no space", clean=False).save(world.home)
     goal = Goal("t2", "rewind-1", {TOPIC: {"0": 70}}, 6000)
     with pytest.raises(ServiceError, match="disk: no space"):
         run_to_goal(world.settings, world.home, goal, lambda: row(3), print)

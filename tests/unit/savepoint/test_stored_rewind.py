@@ -14,7 +14,7 @@ from rivertwice.cli.main import cli
 from rivertwice.savepoint.operations import effects, rewind
 from rivertwice.savepoint.operations.rewind import rewind_stream
 from rivertwice.storage.local import read_json, replace_json
-from rivertwice.timeline.intent import read_intent
+from rivertwice.timeline.intent import Intent
 from rivertwice.timeline.lineage import path_ledger
 from rivertwice.timeline.sequence import head
 
@@ -92,7 +92,7 @@ def test_what_0_1_stored_of_a_rewind_is_resumed_at_each_step(rewind_world, monke
     assert (report["planned"], report["records"], report["compared_at"]) == (STORED["plan"], 30, 6)
     assert report["comparison"] == COMPARED["comparison"]
     home = rewind_world.home
-    assert (head(home), read_intent(home).desired) == ("t2", "running")
+    assert (head(home), Intent.load(home).desired) == ("t2", "running")
     path = [(row.timeline, row.batch) for row in path_ledger(home)]
     assert path == [*(("t1", batch) for batch in range(4)), ("t2", 4), ("t2", 5)]
     assert read_json(home.operations / f"{FILE}.json")["step"] == 8

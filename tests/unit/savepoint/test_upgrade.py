@@ -19,7 +19,7 @@ from rivertwice.savepoint.operations.fork import plan_child
 from rivertwice.savepoint.operations.record import Restore, read_operations, write_operation
 from rivertwice.savepoint.operations.restore import require_same_aim
 from rivertwice.savepoint.operations.restore_checks import require_way
-from rivertwice.timeline.lineage import Fork, create_timeline, fork_of, load_timeline, path_of, path_semantics
+from rivertwice.timeline.lineage import Fork, Timeline, create_timeline, path_of, path_semantics
 
 OPERATION = Restore("restore-1", "sp", "t1", "t2", was_running=True, started_at=NOW, forked_at=6)
 
@@ -43,7 +43,7 @@ def test_an_upgrades_child_runs_the_new_definition_from_the_same_fork(
     _, new = bundles
     save_bundle(new, home.bundles)
     add_timeline(home, "t1")
-    parent = load_timeline(home, "t1")
+    parent = Timeline.load(home, "t1")
     plain = plan_child(home, parent, row(6), OPERATION, NOW)
     assert (plain.bundle, plain.fingerprint, plain.parent, plain.first_batch) == ("b", FINGERPRINT, Fork("t1", 6), 7)
     child = plan_child(home, parent, row(6), replace(OPERATION, bundle=new.id), NOW)
@@ -53,15 +53,15 @@ def test_an_upgrades_child_runs_the_new_definition_from_the_same_fork(
 
 def test_an_upgrades_fork_without_batches_keeps_the_new_definition(home: PipelineHome) -> None:
     add_timeline(home, "t1")
-    upgraded = replace(fork_of(load_timeline(home, "t1"), row(6), "t2", NOW), bundle="new", fingerprint={"state": "s"})
-    again = fork_of(upgraded, row(6), "t3", NOW)
+    upgraded = replace(Timeline.load(home, "t1").fork(row(6), "t2", NOW), bundle="new", fingerprint={"state": "s"})
+    again = upgraded.fork(row(6), "t3", NOW)
     assert (again.bundle, again.fingerprint, again.parent) == ("new", {"state": "s"}, Fork("t2", 6))
-    assert fork_of(upgraded, row(7, "t2", bundle="newer words"), "t3", NOW).bundle == "newer words"
+    assert upgraded.fork(row(7, "t2", bundle="newer words"), "t3", NOW).bundle == "newer words"
 
 
 def test_publications_of_both_definitions_serve_on_the_path_of_an_upgrade(home: PipelineHome) -> None:
     add_timeline(home, "t1")
-    line = fork_of(load_timeline(home, "t1"), row(6), "t2", NOW)
+    line = Timeline.load(home, "t1").fork(row(6), "t2", NOW)
     create_timeline(home, replace(line, fingerprint={**FINGERPRINT, "semantics": "new"}))
     assert path_semantics(home, path_of(home, "t1")) == {"m"}
     assert path_semantics(home, path_of(home, "t2")) == {"m", "new"}

@@ -13,7 +13,7 @@ from homes.savepoint import TOPIC, make_home, offsets_text, row, with_checksum
 from rivertwice.core.errors import CheckpointError, LeaseLostError, LedgerError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.stream.damage import check_checkpoint, find_bad_checksum, find_damage, read_view, sweep_unplanned
-from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger
+from rivertwice.timeline.lineage import Fork, Timeline, path_ledger
 from rivertwice.timeline.sequence import head
 from rivertwice.timeline.watermarks import WatermarkRule, watermark_after
 
@@ -157,7 +157,7 @@ def make_unplanned(home: PipelineHome) -> None:
 
 
 def test_only_a_checkpoint_in_which_no_batch_was_ever_planned_begins_anew(home):
-    line = load_timeline(home, str(head(home)))
+    line = Timeline.load(home, str(head(home)))
     checkpoint = home.checkpoint("t1")
     assert not sweep_unplanned(home, line, [], is_own)  # batch 0 was planned: its range stands
     make_unplanned(home)
@@ -172,7 +172,7 @@ def test_only_a_checkpoint_in_which_no_batch_was_ever_planned_begins_anew(home):
 
 @pytest.mark.parametrize("knows", [True, False], ids=["lease is lost", "lease was not looked at"])
 def test_a_driver_that_slept_leaves_the_checkpoint_in_which_another_has_planned(home, monkeypatch, knows):
-    line, checkpoint = load_timeline(home, str(head(home))), home.checkpoint("t1")
+    line, checkpoint = Timeline.load(home, str(head(home))), home.checkpoint("t1")
     plan = offsets_text(0)
     make_unplanned(home)
 
@@ -197,7 +197,7 @@ def test_a_driver_that_slept_leaves_the_checkpoint_in_which_another_has_planned(
 
 
 def test_a_damaged_start_is_refused_but_lost_rows_allow_a_savepoint(home, monkeypatch):
-    line = replace(load_timeline(home, str(head(home))), pipeline="p")
+    line = replace(Timeline.load(home, str(head(home))), pipeline="p")
     applied = {"p#t1": LAST}
     monkeypatch.setattr("rivertwice.stream.damage.Table.applied_version", lambda _, app: applied.get(app))
     check_checkpoint(home, line, ROWS, lambda _: RULE)

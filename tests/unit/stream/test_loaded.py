@@ -21,9 +21,9 @@ from rivertwice.log.leases import RetentionClaim
 from rivertwice.retention.view import observe_claims
 from rivertwice.storage.table import Table
 from rivertwice.stream import begin, loaded
-from rivertwice.timeline.first_load import FirstLoad, read_load, record_load
+from rivertwice.timeline.first_load import FirstLoad, record_load
 from rivertwice.timeline.ledger import append_ledger
-from rivertwice.timeline.lineage import Timeline, create_timeline, list_timelines, load_timeline
+from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import head, last_seq, move_head, read_sequence
 from rivertwice.timeline.served import read_served, rebuild_served
 from rivertwice.timeline.served_rows import publications_of
@@ -63,7 +63,7 @@ def facts(home: PipelineHome) -> tuple[object, ...]:
     entries = read_sequence(home)
     return (
         [(entry.seq, entry.kind, entry.payload) for entry in entries],
-        [(name, load_timeline(home, name)) for name in list_timelines(home)],
+        [(name, Timeline.load(home, name)) for name in Timeline.names(home)],
     )
 
 
@@ -115,7 +115,7 @@ def test_a_first_start_that_slept_does_not_move_the_head_back(
             create_timeline(home, replace(first, timeline=name))
             move_head(home, name, reason="another host", expected_seq=last_seq(home), now=NOW)
 
-    monkeypatch.setattr(begin, "read_load", slept)
+    monkeypatch.setattr(FirstLoad, "load", slept)
     with pytest.raises(LostRaceError, match="the sequence of p is at 2, not at 0"):
         start(settings, bundle)
     assert head(home) == "t2"
@@ -138,7 +138,7 @@ def test_a_timeline_that_a_start_made_is_not_taken_for_the_load_s(
     record = home.root / "first_load" / "load.json"
     assert f"remove load.json in {record.parent}" in str(refused.value)
     record.unlink()
-    assert read_load(home) is None
+    assert FirstLoad.load(home) is None
     assert start(settings, bundle).genesis == {"flights": {"0": 0}}
 
 
@@ -186,19 +186,19 @@ def test_a_first_start_that_slept_leaves_the_checkpoint_of_a_stream_that_began_m
     project: tuple[Settings, PipelineHome, Bundle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, home, bundle = project
-    offsets = home.checkpoint("t1") / "offsets" / "0"
+    offsets, names = home.checkpoint("t1") / "offsets" / "0", Timeline.names
 
     def sleeps(_: PipelineHome) -> list[str]:
         """Look at the timelines; before the look is used, a driver of another host begins, and commits."""
-        seen = list_timelines(home)
+        seen = names(home)
         with monkeypatch.context() as other:
-            other.setattr(begin, "list_timelines", list_timelines)
+            other.setattr(Timeline, "names", names)
             start(settings, bundle)
         offsets.parent.mkdir(parents=True)
         offsets.write_text("v1")
         return seen
 
-    monkeypatch.setattr(begin, "list_timelines", sleeps)
+    monkeypatch.setattr(Timeline, "names", sleeps)
     with pytest.raises(LostRaceError):
         start(settings, bundle)
     assert offsets.read_text() == "v1"

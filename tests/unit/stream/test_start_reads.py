@@ -19,7 +19,7 @@ from rivertwice.stream.gaps import _last_finished
 from rivertwice.timeline.committed import bundles_of, committed_batches
 from rivertwice.timeline.counts import BatchCounts
 from rivertwice.timeline.ledger import append_ledger
-from rivertwice.timeline.lineage import Fork, load_timeline, path_of, timeline_ledger
+from rivertwice.timeline.lineage import Fork, Timeline, path_of, timeline_ledger
 from rivertwice.timeline.watermarks import WatermarkRule, watermarks_after
 
 A, B = "a", "b"
@@ -68,7 +68,7 @@ def test_one_source_needs_the_newest_rows_alone(tmp_path: Path) -> None:
 def test_a_definition_that_made_any_batch_of_the_path_is_not_new(tmp_path: Path) -> None:
     home = forked(tmp_path, random.Random(2), 10)
     append_ledger(home, [ledger_row(6, "t1", bundle="off the path")])
-    bundle = load_timeline(home, "t1").bundle
+    bundle = Timeline.load(home, "t1").bundle
     assert bundles_of(home, path_of(home, "t2")) == {bundle}
     assert not is_first_run(home, _bundle(bundle), "t2")
     assert is_first_run(home, _bundle("off the path"), "t2")
@@ -83,7 +83,7 @@ def test_the_last_finished_batch_is_of_the_path(tmp_path: Path, finished: int | 
         folder = home.checkpoint("t2") / "commits"
         folder.mkdir(parents=True)
         replace_bytes(folder / str(finished), b"v1")
-    row = _last_finished(home, load_timeline(home, "t2"))
+    row = _last_finished(home, Timeline.load(home, "t2"))
     assert (None if row is None else row.batch) == expected
 
 

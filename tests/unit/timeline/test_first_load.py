@@ -11,7 +11,7 @@ from homes.first_load import ZONES
 from rivertwice.core.errors import DamagedFileError, RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import EPOCH
-from rivertwice.timeline.first_load import FirstLoad, LogZone, covered_by, read_load, read_zones, record_load
+from rivertwice.timeline.first_load import FirstLoad, LogZone, covered_by, read_zones, record_load
 
 LOAD = FirstLoad(
     "p",
@@ -38,9 +38,9 @@ def home(tmp_path: Path) -> PipelineHome:
 
 
 def test_a_load_is_read_as_it_was_recorded(home: PipelineHome) -> None:
-    assert read_load(home) is None
+    assert FirstLoad.load(home) is None
     assert record_load(home, LOAD, ZONES)
-    assert read_load(home) == LOAD
+    assert FirstLoad.load(home) == LOAD
     assert read_zones(home, LOAD) == ZONES
     assert LOAD.genesis == {"t": {"0": 40, "1": 5}}
     assert [LOAD.has(start) for start in (-1, 0, 99, 100)] == [False, True, True, False]
@@ -49,7 +49,7 @@ def test_a_load_is_read_as_it_was_recorded(home: PipelineHome) -> None:
 def test_a_second_load_is_not_recorded(home: PipelineHome) -> None:
     record_load(home, LOAD, ZONES)
     assert not record_load(home, FirstLoad(**{**vars(LOAD), "before_ms": 200}), ZONES)
-    assert read_load(home) == LOAD
+    assert FirstLoad.load(home) == LOAD
 
 
 def test_a_record_that_was_altered_is_refused(home: PipelineHome) -> None:
@@ -57,11 +57,11 @@ def test_a_record_that_was_altered_is_refused(home: PipelineHome) -> None:
     path = home.root / "first_load" / "load.json"
     path.write_text(path.read_text().replace('"before_ms": 100', '"before_ms": 90'))
     with pytest.raises(DamagedFileError, match=f"holds {LOAD.id}, but its content is load-"):
-        read_load(home)
+        FirstLoad.load(home)
     stored = json.loads(path.read_text())
     path.write_text(json.dumps({**stored, "format": 2}))
     with pytest.raises(RequestError, match="not of format 1"):
-        read_load(home)
+        FirstLoad.load(home)
 
 
 def test_event_times_that_are_gone_or_do_not_cover_all_are_refused(home: PipelineHome) -> None:

@@ -20,7 +20,6 @@ from rivertwice.timeline.lineage import (
     Timeline,
     create_timeline,
     late_watermarks_ms,
-    next_timeline_name,
     path_of,
     select_on_path,
 )
@@ -88,4 +87,4 @@ def test_only_rows_on_the_path_count_and_a_child_takes_over_after_the_fork(home)
 def test_a_timeline_record_is_never_replaced(home):
     assert create_timeline(home, timeline("t1"))
     assert not create_timeline(home, timeline("t1", Fork("t0", 9)))
-    assert next_timeline_name(home) == "t2"
+    assert Timeline.next_name(home) == "t2"

@@ -19,13 +19,9 @@ from rivertwice.timeline.lineage import (
     Timeline,
     create_timeline,
     find_move_off,
-    fork_of,
     head_definition,
     head_path,
     late_watermarks_ms,
-    list_timelines,
-    load_timeline,
-    next_timeline_name,
     path_ledger,
     path_semantics,
     select_free_name,
@@ -58,28 +54,28 @@ def test_the_last_segment_has_no_end() -> None:
 
 def test_the_number_of_buckets_of_a_fold_is_handed_on_by_every_fork(home: PipelineHome) -> None:
     line = replace(T1, fold_buckets=64)
-    child = fork_of(line, ledger_row(7, bundle="b2"), "t2", NOW)
+    child = line.fork(ledger_row(7, bundle="b2"), "t2", NOW)
     for made in (line, child):
         create_timeline(home, made)
-        assert load_timeline(home, made.timeline) == made
+        assert Timeline.load(home, made.timeline) == made
         assert made.fold_buckets == 64
 
 
 def test_a_timeline_of_0_1_has_a_state_for_each_key(home: PipelineHome) -> None:
     create_timeline(home, T1)
-    assert load_timeline(home, "t1").fold_buckets == 0
+    assert Timeline.load(home, "t1").fold_buckets == 0
     assert "fold_buckets" not in (home.timelines / "t1" / "timeline.json").read_text()
 
 
 def test_a_fork_goes_on_behind_its_parents_batch() -> None:
-    made = fork_of(T1, ledger_row(7, bundle="b2"), "t2", NOW)
+    made = T1.fork(ledger_row(7, bundle="b2"), "t2", NOW)
     assert (made.timeline, made.parent, made.first_batch) == ("t2", Fork("t1", 7), 8)
     assert (made.genesis, made.bundle) == ({"flights": {"0": 80}}, "b2")
 
 
 def test_a_fork_of_an_upgraded_timeline_keeps_its_definition() -> None:
     upgraded = replace(T1, timeline="t2", parent=Fork("t1", 7), bundle="new")
-    assert fork_of(upgraded, ledger_row(7, bundle="old"), "t3", NOW).bundle == "new"
+    assert upgraded.fork(ledger_row(7, bundle="old"), "t3", NOW).bundle == "new"
 
 
 def test_a_path_goes_through_all_ancestors_root_first() -> None:
@@ -130,30 +126,30 @@ def test_names_of_timelines_are_never_used_twice(home: PipelineHome) -> None:
     assert select_free_name({"t1", "t2", "t4"}) == "t3"
     create_timeline(home, T1)
     (home.timelines / "t2").mkdir(parents=True)  # of a start that died before its record
-    assert next_timeline_name(home) == "t3"
+    assert Timeline.next_name(home) == "t3"
 
 
 def test_a_timeline_whose_name_is_taken_is_not_recorded_again(home: PipelineHome) -> None:
     assert create_timeline(home, T1)
     assert not create_timeline(home, replace(T1, first_batch=T1.first_batch + 7))
-    assert load_timeline(home, "t1") == T1
+    assert Timeline.load(home, "t1") == T1
 
 
 def test_timelines_are_listed_in_the_order_of_their_creation(home: PipelineHome) -> None:
     for name in ("t10", "t2", "t1"):
         create_timeline(home, replace(T1, timeline=name))
-    assert list_timelines(home) == ["t1", "t2", "t10"]
+    assert Timeline.names(home) == ["t1", "t2", "t10"]
 
 
 def test_a_record_is_read_as_written_and_a_missing_one_is_named(home: PipelineHome) -> None:
     with pytest.raises(LedgerError, match=r"timeline t9 of p has no record of format 1; known timelines: none"):
-        load_timeline(home, "t9")
+        Timeline.load(home, "t9")
     forked = replace(T1, timeline="t2", parent=Fork("t1", 4), first_batch=5)
     for line in (T1, forked):
         create_timeline(home, line)
-        assert load_timeline(home, line.timeline) == line
+        assert Timeline.load(home, line.timeline) == line
     with pytest.raises(LedgerError, match="known timelines: t1, t2"):
-        load_timeline(home, "t9")
+        Timeline.load(home, "t9")
 
 
 def test_a_record_of_another_format_is_refused(home: PipelineHome) -> None:
@@ -161,7 +157,7 @@ def test_a_record_of_another_format_is_refused(home: PipelineHome) -> None:
     (file,) = home.root.rglob("timeline.json")
     file.write_text(file.read_text().replace('"format":1', '"format":2').replace('"format": 1', '"format": 2'))
     with pytest.raises(LedgerError, match="no record of format 1"):
-        load_timeline(home, "t1")
+        Timeline.load(home, "t1")
 
 
 def test_before_the_first_start_there_is_no_path_ledger_or_definition(home: PipelineHome) -> None:

@@ -11,7 +11,7 @@ from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import utc_now
 from rivertwice.core.settings import Settings
-from rivertwice.timeline.requests import StoredRequest, forget_request, forget_requests, load_request, save_request
+from rivertwice.timeline.requests import StoredRequest
 
 
 @pytest.fixture
@@ -25,28 +25,28 @@ def asked(at: datetime) -> StoredRequest:
 
 def test_a_request_waits_until_it_is_done(home: PipelineHome) -> None:
     request = asked(datetime(2026, 11, 27, tzinfo=UTC))
-    save_request(home, "rq-1", request)
-    assert load_request(home, "rq-1") == request
+    request.save(home, "rq-1")
+    assert StoredRequest.load(home, "rq-1") == request
     (stored,) = home.operations.glob("request-*.json")
     assert stored.stat().st_mode & 0o077 == 0
-    forget_request(home, "rq-1")
-    forget_request(home, "rq-1")
+    StoredRequest.forget(home, "rq-1")
+    StoredRequest.forget(home, "rq-1")
     with pytest.raises(RequestError, match="no request waits under rq-1"):
-        load_request(home, "rq-1")
+        StoredRequest.load(home, "rq-1")
 
 
 def test_a_request_that_nobody_does_goes_after_a_day(home: PipelineHome) -> None:
     now = utc_now()
-    save_request(home, "rq-1", asked(now))
-    save_request(home, "rq-2", asked(now + timedelta(hours=23)))
-    assert load_request(home, "rq-1").values["value"] == "{"
-    save_request(home, "rq-3", asked(now + timedelta(hours=25)))
+    asked(now).save(home, "rq-1")
+    asked(now + timedelta(hours=23)).save(home, "rq-2")
+    assert StoredRequest.load(home, "rq-1").values["value"] == "{"
+    asked(now + timedelta(hours=25)).save(home, "rq-3")
     with pytest.raises(RequestError):
-        load_request(home, "rq-1")
+        StoredRequest.load(home, "rq-1")
 
 
 def test_an_erasure_removes_all_of_them_those_of_0_1_too(home: PipelineHome) -> None:
-    save_request(home, "rq-1", asked(utc_now()))
+    asked(utc_now()).save(home, "rq-1")
     (home.operations / "amend-rq-2.json").write_text("{}")
-    assert forget_requests(home) == 2
+    assert StoredRequest.forget_all(home) == 2
     assert list(home.operations.iterdir()) == []

@@ -21,7 +21,7 @@ from rivertwice.storage.table_care import live_files
 from rivertwice.storage.table_log import entry_path
 from rivertwice.timeline import served
 from rivertwice.timeline.ledger import METADATA_KEY, append_ledger
-from rivertwice.timeline.lineage import Fork, load_timeline, path_ledger
+from rivertwice.timeline.lineage import Fork, Timeline, path_ledger
 from rivertwice.timeline.sequence import last_seq, move_head, publish, read_sequence
 from rivertwice.timeline.served import Way, export_sha256, open_rows, read_served, rebuild_served
 from rivertwice.timeline.served_rows import export_lines, newest_rows, rows_served_by, stream_rows
@@ -67,7 +67,7 @@ class GrowingHome:
         )
         seq = last_seq(self.home) + 1
         windows = tuple((hour * HOUR, (hour + 1) * HOUR) for hour in sorted(hours))
-        semantics = load_timeline(self.home, self.timeline).fingerprint["semantics"]
+        semantics = Timeline.load(self.home, self.timeline).fingerprint["semantics"]
         entry = Publication(seq, name, windows, semantics, self.bundle.id, {"flights": {0: 1000}}, rows=rows.num_rows)
         publish(self.home, entry.to_payload(), expected_seq=seq - 1, now=NOW)
 

@@ -17,7 +17,7 @@ from rivertwice.definition.definition import load_definition
 from rivertwice.storage.table import Table
 from rivertwice.timeline import served
 from rivertwice.timeline.ledger import append_ledger
-from rivertwice.timeline.lineage import load_timeline
+from rivertwice.timeline.lineage import Timeline
 from rivertwice.timeline.served import read_served, rebuild_served
 from rivertwice.timeline.served_stamp import METADATA_KEY, served_stamp
 
@@ -28,7 +28,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ErasureWorld:
 
 
 def add_batch(world: ErasureWorld, batch: int) -> None:
-    bundle = load_timeline(world.home, "t1").bundle
+    bundle = Timeline.load(world.home, "t1").bundle
     append_ledger(world.home, [ledger_row(batch, bundle=bundle, batch_watermark_ms=(batch + 2) * HOUR, emitted=1)])
     Table(world.home.tables.changelog).append(emitted("t1", batch, (batch, "new", 1)), transactions={"p#t1": batch})
 

@@ -12,7 +12,7 @@ from rivertwice.core.errors import DamagedFileError, LostRaceError, RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import EPOCH
 from rivertwice.timeline.lineage import Timeline
-from rivertwice.timeline.stream_load import StreamLoad, read_stream_load, record_stream_load
+from rivertwice.timeline.stream_load import StreamLoad
 
 LOAD = StreamLoad(
     pipeline="p",
@@ -33,10 +33,10 @@ def home(tmp_path: Path) -> PipelineHome:
 
 
 def test_a_load_is_read_as_it_was_recorded_and_recorded_once(home: PipelineHome) -> None:
-    assert read_stream_load(home) is None
-    assert record_stream_load(home, LOAD)
-    assert not record_stream_load(home, replace(LOAD, bundle="another"))
-    assert read_stream_load(home) == LOAD
+    assert StreamLoad.load(home) is None
+    assert LOAD.record(home)
+    assert not replace(LOAD, bundle="another").record(home)
+    assert StreamLoad.load(home) == LOAD
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,15 @@ def test_what_is_left_is_counted_in_each_partition(position: dict[str, dict[str,
 
 
 def test_a_record_that_was_changed_is_refused(home: PipelineHome) -> None:
-    record_stream_load(home, LOAD)
+    LOAD.record(home)
     path = home.root / "first_load" / "stream.json"
     stored = json.loads(path.read_text())
     path.write_text(json.dumps(stored | {"until": {"t": {"0": 4}}}))
     with pytest.raises(DamagedFileError, match=f"holds {LOAD.id}, but its content is load-"):
-        read_stream_load(home)
+        StreamLoad.load(home)
     path.write_text(json.dumps(stored | {"format": 2}))
     with pytest.raises(RequestError, match="not of format 1"):
-        read_stream_load(home)
+        StreamLoad.load(home)
 
 
 def test_a_timeline_that_begins_elsewhere_is_refused() -> None:

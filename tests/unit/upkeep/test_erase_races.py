@@ -23,7 +23,7 @@ from rivertwice.log.archive import extend_archive
 from rivertwice.storage.table import Table
 from rivertwice.storage.table_care import TableCare
 from rivertwice.stream.lease import acquire_lease, lease_owner
-from rivertwice.timeline.requests import StoredRequest, load_request, save_request
+from rivertwice.timeline.requests import StoredRequest
 
 pytestmark = pytest.mark.long
 
@@ -243,12 +243,12 @@ def test_refused_deliveries_are_purged_and_say_what_the_destination_has(
 def test_values_that_wait_to_amend_dead_letters_go(world: ErasureWorld) -> None:
     value = json.dumps({"k": SECRET})
     values = {"place": "t/0@5", "value": value, "reason": "a wrong field"}
-    save_request(world.home, "rq-1", StoredRequest("dead.amend", values, "ada", NOW))
+    StoredRequest("dead.amend", values, "ada", NOW).save(world.home, "rq-1")
     outcome = world.erase()
     assert outcome["masked"]["p/operations/amend"] == 1
     assert [*world.home.operations.glob("request-*")] == []
     with pytest.raises(RequestError, match="ask for it again"):
-        load_request(world.home, "rq-1")
+        StoredRequest.load(world.home, "rq-1")
 
 
 def test_the_locks_are_given_back(world: ErasureWorld) -> None:

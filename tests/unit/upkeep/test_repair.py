@@ -18,7 +18,7 @@ from rivertwice.storage.table import Table
 from rivertwice.storage.table_care import TableCare
 from rivertwice.storage.table_log import CUT, EMPTY, GONE, entry_path
 from rivertwice.timeline.intact import require_rows, require_whole_logs
-from rivertwice.timeline.intent import read_intent, write_intent
+from rivertwice.timeline.intent import Intent, write_intent
 from rivertwice.timeline.ledger import read_ledger
 from rivertwice.timeline.sequence import last_seq, publish, read_sequence
 from rivertwice.timeline.served import export_sha256, rebuild_served
@@ -216,11 +216,11 @@ def test_a_repair_leaves_what_is_wanted_as_it_was_and_holds_the_agent_off(made, 
     seen = []
     mend = TableCare.mend_log
     monkeypatch.setattr(
-        TableCare, "mend_log", lambda *a: (seen.append((read_intent(home).desired, home.drain.exists())), mend(*a))[1]
+        TableCare, "mend_log", lambda *a: (seen.append((Intent.load(home).desired, home.drain.exists())), mend(*a))[1]
     )
     assert ask(settings, "--yes")[0] == 0
     assert seen == [("stopped", True)]
-    assert read_intent(home).desired == "running"
+    assert Intent.load(home).desired == "running"
     assert not home.drain.exists()
 
 

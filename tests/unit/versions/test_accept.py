@@ -22,7 +22,7 @@ from rivertwice.core.instants import from_ms
 from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
 from rivertwice.storage.table import Table
-from rivertwice.timeline.intent import read_intent, write_intent
+from rivertwice.timeline.intent import Intent, write_intent
 from rivertwice.timeline.served_stamp import serving_by_stamp
 from rivertwice.timeline.version_records import Extent, read_versions
 from rivertwice.versions import serve
@@ -227,7 +227,7 @@ def test_a_version_that_has_not_caught_up_is_accepted_by_nobody(tmp_path: Path) 
     assert refused.exit_code == 1
     assert "p@v2 has not read 20 records that p had read at its reconcile" in refused.output
     assert run(world.settings, *printed(refused.output, "rivertwice start")).exit_code == 0
-    intent = read_intent(world.new)
+    intent = Intent.load(world.new)
     assert intent is not None
     assert intent.desired == "running"
     world.emit(world.new, range(10, 12), world.bundle, 100)  # its stream reads on
@@ -362,7 +362,7 @@ def test_what_can_never_be_switched_is_refused_before_it_begins_with_another_way
     replace_text(folder / "transform.sql", "1 + count(*)", "count(*)")
     started = run(settings, *printed(text, "rivertwice start"))
     assert started.exit_code == 0, (started.output, started.exception)
-    intent = read_intent(settings.pipeline("p_2"))
+    intent = Intent.load(settings.pipeline("p_2"))
     assert intent is not None
     assert intent.desired == "running"
     assert "there is nothing to upgrade" in run(settings, "upgrade", "p").output

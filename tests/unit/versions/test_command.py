@@ -11,8 +11,8 @@ from homes.backfill import NOW, make_home
 from rivertwice.cli.main import cli
 from rivertwice.core.settings import Settings
 from rivertwice.log import kafka
-from rivertwice.timeline.intent import read_intent, write_intent
-from rivertwice.timeline.stream_load import read_stream_load
+from rivertwice.timeline.intent import Intent, write_intent
+from rivertwice.timeline.stream_load import StreamLoad
 
 
 def changed(folder: Path) -> Settings:
@@ -40,10 +40,10 @@ def test_what_backfills_cannot_load_the_stream_loads_in_large_batches(tmp_path: 
     assert "40 records in about 1 batches of at most 1000000 records" in begun.output
     assert "no backfill can load this past: its windows are session, gap 1 hour" in begun.output
     assert "`rivertwice version compare p@v2`" in begun.output
-    intent = read_intent(settings.pipeline("p@v2"))
+    intent = Intent.load(settings.pipeline("p@v2"))
     assert intent is not None
     assert intent.desired == "running"
-    load = read_stream_load(settings.pipeline("p@v2"))
+    load = StreamLoad.load(settings.pipeline("p@v2"))
     assert load is not None
     assert load.records == 40
     listed = run(settings, "version", "list", "p").output
@@ -81,4 +81,4 @@ def test_the_same_definition_is_computed_again_only_if_that_is_asked_for(tmp_pat
     assert "to do it: rivertwice upgrade p --new-version --recompute --yes" in shown.output
     begun = run(settings, "upgrade", "p", "--new-version", "--recompute", "--yes")
     assert begun.exit_code == 0, (begun.output, begun.exception)
-    assert read_stream_load(settings.pipeline("p@v2")) is not None
+    assert StreamLoad.load(settings.pipeline("p@v2")) is not None

@@ -151,9 +151,9 @@ def test_a_build_of_the_old_version_that_was_under_way_is_lost(world: World) -> 
 
 
 def bundle_of(world: World) -> str:
-    from rivertwice.timeline.lineage import load_timeline
+    from rivertwice.timeline.lineage import Timeline
 
-    return load_timeline(world.old, "t1").bundle
+    return Timeline.load(world.old, "t1").bundle
 
 
 def test_a_commit_of_another_writer_during_the_switch_refuses_it(world: World) -> None:

@@ -31,16 +31,9 @@ from rivertwice.storage import Snapshot, Table, Where
 from rivertwice.stream.seal import app_of
 from rivertwice.timeline.committed import committed_batches
 from rivertwice.timeline.dead_summary import read_cures
-from rivertwice.timeline.first_load import read_load
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, from_table, read_ledger
-from rivertwice.timeline.lineage import (
-    Segment,
-    list_timelines,
-    load_timeline,
-    path_semantics,
-    path_until,
-    select_on_path,
-)
+from rivertwice.timeline.lineage import Segment, Timeline, path_semantics, path_until, select_on_path
 from rivertwice.timeline.served_rows import is_on_path, publications_of, read_corrections
 from rivertwice.timeline.served_stamp import ServedStamp, served_stamp
 from rivertwice.timeline.serving import Publication
@@ -65,7 +58,7 @@ def observe_part(home: PipelineHome, look: ChangesSinceSeal, definitions: Path |
     require_sealed_batch(seal, tail)
     definition = _definition_of(home, tail[-1].bundle, definitions)
     scope = scope_since(seal.settled_ms, definition.window.length // _MS, new_publications(look))
-    require_no_loaded(read_load(home), scope)
+    require_no_loaded(FirstLoad.load(home), scope)
     zones = _read_zones(home, look.path, seal, scope, definition)
     places = [*select_batches(zones, scope), len(zones) - 1, *_place_of(zones, served[0])]
     runs = joined_runs([place for place in places if place < len(zones)])
@@ -193,8 +186,8 @@ def _observe_copies(home: PipelineHome, look: ChangesSinceSeal, seal: Seal) -> t
     copies = PublishedCopies(
         commits=commits,
         table=frozenset((row.timeline, row.batch) for row in stored),
-        timelines={name: load_timeline(home, name) for name in names},
-        known=list_timelines(home),
+        timelines={name: Timeline.load(home, name) for name in names},
+        known=Timeline.names(home),
         applied={name: version for name, version in applied.items() if version is not None},
         plans={
             name: plan

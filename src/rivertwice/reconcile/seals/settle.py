@@ -26,7 +26,7 @@ from rivertwice.reconcile.seals.scope import Scope, join_nearest
 from rivertwice.reconcile.seals.touched import SettledRows, by_address
 from rivertwice.reconcile.view import HeadView, counted_publications, shape_of
 from rivertwice.storage import Table, Where
-from rivertwice.timeline.first_load import read_load
+from rivertwice.timeline.first_load import FirstLoad
 from rivertwice.timeline.judgements import Range, verdicts_of
 from rivertwice.timeline.ledger import LedgerRow
 from rivertwice.timeline.lineage import path_until
@@ -269,7 +269,7 @@ def read_settled_rows(
         served=None if view.served is None else {} if served is None else _counts(served, shape),
         winners={start: by_seq[seq] for start, seq in zip(starts, winners, strict=True) if seq >= 0},
         semantics=view.newest.semantics,
-        load=read_load(home),
+        load=FirstLoad.load(home),
     )
 
 

@@ -42,7 +42,7 @@ from rivertwice.savepoint.take import beginning_of
 from rivertwice.storage import Table
 from rivertwice.stream.lease import lease_owner
 from rivertwice.stream.seal import app_of, is_sealed, seal_timeline
-from rivertwice.timeline.intent import Intent, read_intent, write_intent
+from rivertwice.timeline.intent import Intent, write_intent
 from rivertwice.timeline.sequence import head, last_seq, move_head
 
 LEASE = timedelta(hours=6)
@@ -97,7 +97,7 @@ class HomeOperationStore:
 
     def intent(self) -> Intent | None:
         """Return whether the stream is wanted running or stopped."""
-        return read_intent(self.home)
+        return Intent.load(self.home)
 
     def want(self, desired: str, by: str) -> None:
         """Record that the stream is wanted running or stopped."""

@@ -25,7 +25,7 @@ from rivertwice.stream.seal import SEALED, app_of, is_sealed
 from rivertwice.timeline.committed import CommittedBatches, committed_batches, every_batch, newest_batches
 from rivertwice.timeline.intent import write_intent
 from rivertwice.timeline.ledger import METADATA_KEY, LedgerRow, read_ledger
-from rivertwice.timeline.lineage import Fork, Segment, Timeline, fork_of, load_timeline, path_of, select_on_path
+from rivertwice.timeline.lineage import Fork, Segment, Timeline, path_of, select_on_path
 
 _BEFORE_SEAL = 16  # commits with a ledger row that are looked at for the batch before a seal
 
@@ -88,7 +88,7 @@ def read_parent(home: PipelineHome, parent: str) -> ParentBatches:
 def last_in_changelog(home: PipelineHome, timeline: str) -> int | None:
     """Return a timeline's last batch in the changelog, whatever the ledger's table contains; None if it has none of its own."""
     changelog = home.tables.changelog
-    applied = Table(changelog).applied_version(app_of(load_timeline(home, timeline).pipeline, timeline))
+    applied = Table(changelog).applied_version(app_of(Timeline.load(home, timeline).pipeline, timeline))
     if not is_sealed(applied):
         return applied
     recent = [LedgerRow.from_json(data) for _, data in Table(changelog).commits(METADATA_KEY, limit=_BEFORE_SEAL)]
@@ -120,7 +120,7 @@ def is_same_fork(line: Timeline, restore: Restore) -> bool:
 
 def plan_child(home: PipelineHome, parent: Timeline, last: LedgerRow, restore: Restore, now: datetime) -> Timeline:
     """Return the record of the child: with the parent's definition, or for an upgrade with the new one."""
-    line = fork_of(parent, last, restore.child, now)
+    line = parent.fork(last, restore.child, now)
     if restore.partitions is not None:
         line = replace(line, shuffle_partitions=restore.partitions)
     if restore.bundle is None:

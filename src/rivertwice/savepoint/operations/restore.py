@@ -60,7 +60,7 @@ from rivertwice.savepoint.replay import repartition_state, replay_recorded
 from rivertwice.savepoint.take import make_empty_checkpoint
 from rivertwice.stream.checkpoint import partitions_of
 from rivertwice.stream.lease import lease_owner
-from rivertwice.timeline.lineage import create_timeline, load_timeline, next_timeline_name
+from rivertwice.timeline.lineage import Timeline, create_timeline
 from rivertwice.timeline.sequence import head
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class RestoreEffects(OperationEffects[Restore]):
             id=f"restore-{secrets.token_hex(4)}",
             savepoint=chosen,
             parent=parent,
-            child=next_timeline_name(self.home),
+            child=Timeline.next_name(self.home),
             was_running=self.is_wanted(),
             started_at=utc_now(),
             bundle=self.bundle,
@@ -225,7 +225,7 @@ class RestoreEffects(OperationEffects[Restore]):
 
     def _rewrite(self, restore: Restore, definition: Definition, work: Path) -> None:
         """Give the state the number of partitions that the child's record says, if it says one."""
-        partitions = restore.partitions or load_timeline(self.home, restore.parent).shuffle_partitions
+        partitions = restore.partitions or Timeline.load(self.home, restore.parent).shuffle_partitions
         if not partitions:
             return
         batch = restore.forked_at or 0
@@ -259,10 +259,10 @@ class RestoreEffects(OperationEffects[Restore]):
         last = read_parent(self.home, restore.parent).last()
         if last is None or last.batch != restore.forked_at:
             raise LostRaceError(_moved_on(restore, None if last is None else last.batch))
-        parent = load_timeline(self.home, restore.parent)
+        parent = Timeline.load(self.home, restore.parent)
         create_timeline(self.home, plan_child(self.home, parent, last, restore, utc_now()))
         if not is_same_fork(
-            load_timeline(self.home, restore.child), restore
+            Timeline.load(self.home, restore.child), restore
         ):  # recorded by an attempt that forked earlier
             self._take_another_child(restore)
         return restore
@@ -273,7 +273,7 @@ class RestoreEffects(OperationEffects[Restore]):
         self._take_another_child(record)
 
     def _take_another_child(self, restore: Restore) -> NoReturn:
-        another = next_timeline_name(self.home)
+        another = Timeline.next_name(self.home)
         self.write(replace(restore, step=CHECKED, child=another, forked_at=None, replayed=0))
         raise LostRaceError(_moved_on(restore, self.last_batch(restore)))
 

@@ -42,7 +42,7 @@ from rivertwice.stream.begin import check_topics
 from rivertwice.stream.damage import find_unfit
 from rivertwice.timeline.intact import check_committed, require_whole_logs
 from rivertwice.timeline.ledger import LedgerRow
-from rivertwice.timeline.lineage import Segment, load_timeline, path_of
+from rivertwice.timeline.lineage import Segment, Timeline, path_of
 from rivertwice.timeline.version_records import next_name
 from rivertwice.timeline.watermarks import WatermarkRule, rule_of
 
@@ -212,7 +212,7 @@ def check_restore(
 def _check_upgrade(
     home: PipelineHome, manifest: Manifest, restore: Restore, new: Bundle, current: Mapping[str, str]
 ) -> None:
-    line = load_timeline(home, restore.parent)
+    line = Timeline.load(home, restore.parent)
     require_fingerprint(manifest, line.fingerprint)
     if new.fingerprint.hashes() != current:
         message = (
@@ -236,7 +236,7 @@ def choose_origin(home: PipelineHome, parent: str, *, unproved: bool) -> Savepoi
     Raises:
         SavepointError: there is none, and `unproved` is false.
     """
-    fingerprint = load_timeline(home, parent).fingerprint
+    fingerprint = Timeline.load(home, parent).fingerprint
     path = path_in_changelog(path_of(home, parent), last_in_changelog(home, parent))
     usable = [
         savepoint
@@ -260,7 +260,7 @@ def find_unfit_checkpoint(home: PipelineHome, batches: ParentBatches) -> str | N
     def rule_of_row(row: LedgerRow) -> WatermarkRule:
         return rule_of(load_bundle_definition(home.bundles, row.bundle))
 
-    return find_unfit(home, load_timeline(home, batches.parent), batches.of_run(), rule_of_row)
+    return find_unfit(home, Timeline.load(home, batches.parent), batches.of_run(), rule_of_row)
 
 
 def take_at_rest(home: PipelineHome, restore: Restore, lease: timedelta) -> Savepoint:

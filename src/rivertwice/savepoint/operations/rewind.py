@@ -67,17 +67,15 @@ from rivertwice.stream.checkpoint import Goal, covers, has_caught_up
 from rivertwice.stream.lease import lease_owner
 from rivertwice.timeline.committed import committed_batches, every_batch, newest_batch
 from rivertwice.timeline.intact import check_committed, require_whole_logs
-from rivertwice.timeline.intent import read_exit
+from rivertwice.timeline.intent import Exit
 from rivertwice.timeline.judgements import causes_of
 from rivertwice.timeline.ledger import LedgerRow, read_ledger
 from rivertwice.timeline.lineage import (
     Fork,
     Segment,
+    Timeline,
     create_timeline,
-    fork_of,
     last_in_common,
-    load_timeline,
-    next_timeline_name,
     path_of,
     path_semantics,
     path_until,
@@ -229,7 +227,7 @@ def start_catching_up(settings: Settings, home: PipelineHome, goal: Goal) -> sub
 
 
 def _ended_early(home: PipelineHome, goal: Goal, code: int | None) -> str:
-    record = read_exit(home)
+    record = Exit.load(home)
     why = "it left no record" if record is None else f"{record.failure}: {record.message[:1000]}"
     return (
         f"the driver that catches up on timeline {goal.timeline} ended with {code} before it was there ({why}); the head is "
@@ -306,7 +304,7 @@ class RewindEffects(OperationEffects[Rewind]):
             parent=chosen.manifest.timeline,
             batch=chosen.manifest.batch,
             head=head_now,
-            child=next_timeline_name(home),
+            child=Timeline.next_name(home),
             was_running=self.is_wanted(),
             started_at=utc_now(),
             plan={name: getattr(plan, name) for name in NUMBERS},
@@ -331,13 +329,13 @@ class RewindEffects(OperationEffects[Rewind]):
         """Record the child: it forks after the savepoint's own batch, or before the first one of the path."""
         home = self.home
         if rewind.savepoint == BEGINNING:
-            line = fork_before_all(load_timeline(home, rewind.head), self.savepoint.manifest, rewind.child, utc_now())
+            line = fork_before_all(Timeline.load(home, rewind.head), self.savepoint.manifest, rewind.child, utc_now())
         else:
             last = _last_of(home, path_to(home, rewind.parent, rewind.batch))
-            line = fork_of(load_timeline(home, rewind.parent), last, rewind.child, utc_now())
+            line = Timeline.load(home, rewind.parent).fork(last, rewind.child, utc_now())
         create_timeline(home, line)
-        if load_timeline(home, rewind.child).parent != Fork(rewind.parent, rewind.batch):
-            self.write(replace(rewind, step=CHECKED, child=next_timeline_name(home)))
+        if Timeline.load(home, rewind.child).parent != Fork(rewind.parent, rewind.batch):
+            self.write(replace(rewind, step=CHECKED, child=Timeline.next_name(home)))
             message = (
                 f"another process made timeline {rewind.child} meanwhile; nothing served changed; run the rewind again, it takes "
                 "another name"

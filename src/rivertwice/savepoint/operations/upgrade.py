@@ -40,7 +40,7 @@ from rivertwice.savepoint.resting import describe_no_batch, resting_of
 from rivertwice.stream.begin import has_batch
 from rivertwice.stream.driver import running_partitions
 from rivertwice.timeline.committed import committed_batches, newest_batches
-from rivertwice.timeline.lineage import Timeline, load_timeline, path_of, path_semantics
+from rivertwice.timeline.lineage import Timeline, path_of, path_semantics
 from rivertwice.timeline.sequence import head, read_sequence
 from rivertwice.timeline.served_rows import publications_of
 from rivertwice.timeline.version_records import next_name
@@ -277,7 +277,7 @@ def _observe(settings: Settings, home: PipelineHome) -> tuple[Timeline, Bundle, 
             f"nothing was done; drop the other version first, or begin another one: `rivertwice upgrade {base} --new-version`"
         )
         raise RequestError(message)
-    line = load_timeline(home, name)
+    line = Timeline.load(home, name)
     if line.parent is None and not has_batch(home, line):
         raise RequestError(describe_no_batch(line.pipeline))
     new = build_project_bundle(settings, home.root.name)
