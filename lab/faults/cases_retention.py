@@ -25,7 +25,7 @@ from rivertwice.core.instants import utc_now
 from rivertwice.log import kafka
 from rivertwice.log.addresses import OffsetRanges
 from rivertwice.log.archive import extend_archive
-from rivertwice.log.gaps import REPAIRABLE, Gap, read_gaps
+from rivertwice.log.gaps import REPAIRABLE, Gap
 from rivertwice.reconcile.acknowledge import NOTHING_COMPARED
 from rivertwice.reconcile.model import SERVED, STREAM
 from rivertwice.retention.accept import accept_gap
@@ -94,7 +94,7 @@ def lose(lab: Lab, archived_share: float | None) -> Gap:
 
 def recorded_gap(lab: Lab, lost: OffsetRanges) -> Gap:
     """Return the one recorded gap; it must be what was lost."""
-    gaps = read_gaps(lab.home)
+    gaps = Gap.recorded(lab.home)
     require(len(gaps) == 1 and gaps[0].ranges == lost, f"recorded are {gaps}, lost is {lost}")
     return gaps[0]
 
@@ -122,7 +122,7 @@ def deleted_below(lab: Lab) -> None:
     kafka.delete_records(lab.settings, lab.topic, {p: lab.random.choice([end, end // 2]) for p, end in place.items()})
     lab.produce(lab.next_plan(records=300))
     lab.run_to_end()
-    require(not read_gaps(lab.home), "a gap is recorded although nothing was missed")
+    require(not Gap.recorded(lab.home), "a gap is recorded although nothing was missed")
 
 
 @case(
@@ -193,7 +193,7 @@ def deleted_while_running(lab: Lab) -> None:
     code = lab.wait(driver, 180)
     ended = Exit.load(lab.home)
     require(code == 1 and ended is not None and ended.failure == RETENTION, f"the driver ended with {code}, {ended}")
-    (gap,) = read_gaps(lab.home)
+    (gap,) = Gap.recorded(lab.home)
     require(ended is not None and gap.id in ended.message, f"the message is {ended and ended.message}")
     place, begin = committed(lab), kafka.begin_offsets(lab.settings, lab.topic)
     require(gap.ranges == {p: (place[p], begin[p]) for p in place}, f"{gap.ranges} is recorded, {place} was committed")

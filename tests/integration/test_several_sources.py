@@ -29,7 +29,7 @@ from rivertwice.local.broker import BrokerInfo
 from rivertwice.log import kafka
 from rivertwice.log.addresses import Part
 from rivertwice.log.archive import extend_archive
-from rivertwice.log.gaps import accepted_gaps, read_gaps
+from rivertwice.log.gaps import Gap, accepted_gaps
 from rivertwice.reconcile.assess import RederivedLedger, rederive_ledger
 from rivertwice.reconcile.derive import DerivedLog
 from rivertwice.reconcile.observe import observe_head
@@ -288,7 +288,7 @@ def test_a_gap_of_one_topic_is_passed_and_the_other_loses_nothing(
     kafka.delete_records(world.settings, topic, cut)
     with pytest.raises(AssertionError, match="Kafka deleted records that the stream of two had not read"):
         world.run()
-    (gap,) = read_gaps(home)
+    (gap,) = Gap.recorded(home)
     assert (gap.topic, gap.ranges) == (topic, {0: (int(last.end_offsets[topic]["0"]), cut[0])})
     accept_gap(world.settings, two.NAME, gap.id, by="test", now=utc_now())
     rows = world.run()

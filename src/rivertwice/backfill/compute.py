@@ -136,7 +136,7 @@ def _drop_rows(home: PipelineHome, plan: BackfillPlan, held: int) -> None:
     """Take the rows of a backfill out of the corrections; a publication with fewer rows than it counted is not served."""
     table = Table(home.tables.corrections).open()
     if held and table is not None:
-        empty = pa.schema(table.schema().to_arrow()).empty_table()
+        empty = table.schema.empty_table()
         Table(home.tables.corrections).replace_rows(empty, where=Where("_backfill").equals(plan.id), at=table)
 
 

@@ -230,15 +230,15 @@ def _running_text(result: Mapping[str, Any]) -> str:
 
 
 def _show_gap(frame: Frame, name: str, gap_id: str) -> Preview:
-    from rivertwice.log.gaps import gap_to_plain, load_gap, read_acceptance
+    from rivertwice.log.gaps import Acceptance, Gap
 
     home = frame.settings.pipeline(name)
-    gap = load_gap(home, gap_id)
+    gap = Gap.load(home, gap_id)
     text = (
         f"{gap.id}: {gap.describe()}; {name} would continue after them on a new timeline; {gap.lost} records are lost, and "
         "windows that they belong to are never called equal"
     )
-    return Preview(gap_to_plain(gap, read_acceptance(home, gap_id)), text)
+    return Preview(gap.plain(Acceptance.load(home, gap_id)), text)
 
 
 def _refuse_together(accept_gap: str | None, *, from_batch: bool, dry_run: bool) -> None:

@@ -76,6 +76,70 @@ class Gap:
         archived = f"; the archive has {describe(self.archived)}" if self.archived else "; the archive has none of it"
         return f"{self.topic} {describe(self.ranges)} ({count(self.ranges)} records{archived})"
 
+    def message(self) -> str:
+        """Return why the stream stops at a gap, and the remedy."""
+        if self.cause == BACKWARDS:
+            return (
+                f"gap {self.id}: Kafka's log ends before the stream's place: {self.describe()}; the records were read and "
+                "committed but Kafka has lost them, so the same offsets will mean other records; the stream stops; "
+                f"`rivertwice savepoint rewind {self.pipeline}` goes back to the newest proved savepoint from before that and reads the log again"
+            )
+        return (
+            f"gap {self.id}: Kafka deleted records that the stream of {self.pipeline} had not read: {self.describe()}; "
+            f"{self.lost} are lost for ever; the stream stops after batch {self.batch} of timeline {self.timeline}, because "
+            f"continuing would skip them; raise the topic's retention, then `rivertwice start {self.pipeline} --accept-gap {self.id}` "
+            "continues after the gap: windows it touches are never called equal"
+            + (", and a backfill brings back what the archive has" if self.archived else "")
+        )
+
+    def plain(self, accepted: Acceptance | None) -> dict[str, Any]:
+        """Return it for people and programs."""
+        return {
+            "id": self.id,
+            "cause": self.cause,
+            "topic": self.topic,
+            "behind": {"timeline": self.timeline, "batch": self.batch},
+            "ranges": _pairs(self.ranges),
+            "archived": _pairs(self.archived),
+            "lost": self.lost,
+            "windows_after": to_iso(from_ms(self.watermark_ms)),
+            "windows_until": None if self.until_ms is None else to_iso(from_ms(self.until_ms)),
+            "noted_at": to_iso(self.noted_at),
+            "accepted": None
+            if accepted is None
+            else {"timeline": accepted.timeline, "by": accepted.by, "at": to_iso(accepted.at)},
+        }
+
+    def record(self, home: PipelineHome) -> bool:
+        """Record it; return False if it is recorded already."""
+        body = {**asdict(self), "ranges": _pairs(self.ranges), "archived": _pairs(self.archived)}
+        stored = {"format": FORMAT, "id": self.id, **body, "noted_at": to_iso(self.noted_at)}
+        return RecordStore(_place(home)).put_if_absent(f"{self.id}/{GAP}", stored)
+
+    @classmethod
+    def load(cls, home: PipelineHome, gap_id: str) -> Gap:
+        """Return one gap.
+
+        Raises:
+            RequestError: there is no gap with this id, or its format is unknown.
+        """
+        data = _read(home, f"{_require_id(gap_id)}/{GAP}")
+        if data is None:
+            known_ids = ", ".join(gap.id for gap in cls.recorded(home)) or "none"
+            message = (
+                f"{home.root.name} has no gap {gap_id}; known: {known_ids}; see `rivertwice retention {home.root.name}`"
+            )
+            raise RequestError(message)
+        data.pop("id")
+        data |= {name: _ranges(data[name]) for name in ("ranges", "archived")}
+        return cls(**{**data, "noted_at": parse_iso(data["noted_at"])})
+
+    @classmethod
+    def recorded(cls, home: PipelineHome) -> list[Gap]:
+        """Return all recorded gaps, oldest first."""
+        gaps = (cls.load(home, name) for name in RecordStore(_place(home)).folders_with(GAP) if _ID.match(name))
+        return sorted(gaps, key=lambda gap: (gap.noted_at, gap.id))
+
 
 @dataclass(frozen=True)
 class Acceptance:
@@ -85,6 +149,12 @@ class Acceptance:
     timeline: str
     by: str
     at: datetime
+
+    @classmethod
+    def load(cls, home: PipelineHome, gap_id: str) -> Acceptance | None:
+        """Return the acceptance of a gap, or None."""
+        data = _read(home, f"{_require_id(gap_id)}/{ACCEPTED}")
+        return None if data is None else cls(**{**data, "at": parse_iso(data["at"])})
 
 
 def find_gap(
@@ -126,57 +196,9 @@ def bound_event_time(
     return None if ahead > _LONGEST_AHEAD_MS else now_ms + ahead + max_future_ms
 
 
-def gap_message(gap: Gap) -> str:
-    """Return why the stream stops at a gap, and the remedy."""
-    if gap.cause == BACKWARDS:
-        return (
-            f"gap {gap.id}: Kafka's log ends before the stream's place: {gap.describe()}; the records were read and "
-            "committed but Kafka has lost them, so the same offsets will mean other records; the stream stops; "
-            f"`rivertwice savepoint rewind {gap.pipeline}` goes back to the newest proved savepoint from before that and reads the log again"
-        )
-    return (
-        f"gap {gap.id}: Kafka deleted records that the stream of {gap.pipeline} had not read: {gap.describe()}; "
-        f"{gap.lost} are lost for ever; the stream stops after batch {gap.batch} of timeline {gap.timeline}, because "
-        f"continuing would skip them; raise the topic's retention, then `rivertwice start {gap.pipeline} --accept-gap {gap.id}` "
-        "continues after the gap: windows it touches are never called equal"
-        + (", and a backfill brings back what the archive has" if gap.archived else "")
-    )
-
-
 def _place(home: PipelineHome) -> Place:
     """Return the place of a pipeline's gaps: they outlive a host."""
     return below(home.place, "gaps")
-
-
-def record_gap(home: PipelineHome, gap: Gap) -> bool:
-    """Record a gap; return False if it is recorded already."""
-    body = {**asdict(gap), "ranges": _pairs(gap.ranges), "archived": _pairs(gap.archived)}
-    stored = {"format": FORMAT, "id": gap.id, **body, "noted_at": to_iso(gap.noted_at)}
-    return RecordStore(_place(home)).put_if_absent(f"{gap.id}/{GAP}", stored)
-
-
-def read_gaps(home: PipelineHome) -> list[Gap]:
-    """Return all recorded gaps, oldest first."""
-    gaps = (load_gap(home, name) for name in RecordStore(_place(home)).folders_with(GAP) if _ID.match(name))
-    return sorted(gaps, key=lambda gap: (gap.noted_at, gap.id))
-
-
-def load_gap(home: PipelineHome, gap_id: str) -> Gap:
-    """Return one gap.
-
-    Raises:
-        RequestError: there is no gap with this id, or its format is unknown.
-    """
-    data = _read(home, f"{_require_id(gap_id)}/{GAP}")
-    if data is None:
-        known_ids = ", ".join(gap.id for gap in read_gaps(home)) or "none"
-        message = (
-            f"{home.root.name} has no gap {gap_id}; known: {known_ids}; see `rivertwice retention {home.root.name}`"
-        )
-        raise RequestError(message)
-    data.pop("id")
-    data |= {name: _ranges(data[name]) for name in ("ranges", "archived")}
-    return Gap(**{**data, "noted_at": parse_iso(data["noted_at"])})
 
 
 def record_acceptance(home: PipelineHome, accepted: Acceptance) -> bool:
@@ -185,15 +207,9 @@ def record_acceptance(home: PipelineHome, accepted: Acceptance) -> bool:
     return RecordStore(_place(home)).put_if_absent(f"{accepted.gap}/{ACCEPTED}", stored)
 
 
-def read_acceptance(home: PipelineHome, gap_id: str) -> Acceptance | None:
-    """Return the acceptance of a gap, or None."""
-    data = _read(home, f"{_require_id(gap_id)}/{ACCEPTED}")
-    return None if data is None else Acceptance(**{**data, "at": parse_iso(data["at"])})
-
-
 def accepted_gaps(home: PipelineHome) -> dict[str, Gap]:
     """Return the accepted gaps by the timeline that begins after each."""
-    pairs = ((read_acceptance(home, gap.id), gap) for gap in read_gaps(home))
+    pairs = ((Acceptance.load(home, gap.id), gap) for gap in Gap.recorded(home))
     return {accepted.timeline: gap for accepted, gap in pairs if accepted is not None}
 
 
@@ -207,25 +223,6 @@ def _require_id(value: str) -> str:
         message = f"{value[:80]!r} is no gap id; ids look like gap-0f3a9c2e71b4, see `rivertwice retention`"
         raise RequestError(message)
     return value
-
-
-def gap_to_plain(gap: Gap, accepted: Acceptance | None) -> dict[str, Any]:
-    """Return a gap for people and programs."""
-    return {
-        "id": gap.id,
-        "cause": gap.cause,
-        "topic": gap.topic,
-        "behind": {"timeline": gap.timeline, "batch": gap.batch},
-        "ranges": _pairs(gap.ranges),
-        "archived": _pairs(gap.archived),
-        "lost": gap.lost,
-        "windows_after": to_iso(from_ms(gap.watermark_ms)),
-        "windows_until": None if gap.until_ms is None else to_iso(from_ms(gap.until_ms)),
-        "noted_at": to_iso(gap.noted_at),
-        "accepted": None
-        if accepted is None
-        else {"timeline": accepted.timeline, "by": accepted.by, "at": to_iso(accepted.at)},
-    }
 
 
 def _read(home: PipelineHome, key: str) -> dict[str, Any] | None:

@@ -23,16 +23,7 @@ from rivertwice.core.settings import Settings
 from rivertwice.definition.bundle import load_bundle_definition
 from rivertwice.log import kafka
 from rivertwice.log.addresses import StoredOffsets, encode_ends
-from rivertwice.log.gaps import (
-    EXPIRED,
-    Acceptance,
-    Gap,
-    gap_message,
-    load_gap,
-    read_acceptance,
-    record_acceptance,
-    record_gap,
-)
+from rivertwice.log.gaps import EXPIRED, Acceptance, Gap, record_acceptance
 from rivertwice.savepoint.take import copy_committed
 from rivertwice.stream.checkpoint import moved_to
 from rivertwice.stream.gaps import next_offsets, observe_gaps
@@ -54,9 +45,9 @@ def accept_gap(settings: Settings, pipeline: str, gap_id: str, *, by: str, now: 
         LostRaceError: another operation holds the stream, or the head was moved meanwhile.
     """
     home = settings.pipeline(pipeline)
-    gap = load_gap(home, gap_id)
+    gap = Gap.load(home, gap_id)
     with at_rest(home, gap.id, now, running="no gap is in its way"):
-        accepted = read_acceptance(home, gap_id)
+        accepted = Acceptance.load(home, gap_id)
         if accepted is None:
             _check_current(settings, home, gap, now)  # step 1
         return continue_after(settings, home, gap, by=by, now=now)
@@ -64,11 +55,11 @@ def accept_gap(settings: Settings, pipeline: str, gap_id: str, *, by: str, now: 
 
 def continue_after(settings: Settings, home: PipelineHome, gap: Gap, *, by: str, now: datetime) -> Acceptance:
     """Let a stream that is at rest continue after a gap that was checked and recorded: steps 2 to 5."""
-    accepted = read_acceptance(home, gap.id)
+    accepted = Acceptance.load(home, gap.id)
     if accepted is None:
         child = _fork(settings, home, gap, now)  # steps 2 and 3
         record_acceptance(home, Acceptance(gap.id, child, by, now))  # step 4
-        accepted = read_acceptance(home, gap.id) or Acceptance(gap.id, child, by, now)
+        accepted = Acceptance.load(home, gap.id) or Acceptance(gap.id, child, by, now)
     _move(home, gap, accepted, now)  # step 5
     _log.warning("%s continues after %s on timeline %s: %s", home.root.name, gap.id, accepted.timeline, gap.describe())
     return accepted
@@ -83,7 +74,7 @@ def decide_acceptance(asked: Gap, present: Gap | None, head_timeline: str | None
         head_timeline: the timeline that serves.
     """
     if asked.cause != EXPIRED:
-        return gap_message(asked)
+        return asked.message()
     if head_timeline != asked.timeline:
         return (
             f"gap {asked.id} is of timeline {asked.timeline}, but the head is {head_timeline} by now; nothing was done; "
@@ -94,7 +85,7 @@ def decide_acceptance(asked: Gap, present: Gap | None, head_timeline: str | None
     if present.id != asked.id:
         return (
             f"more is gone by now than gap {asked.id} says, so it does not cover what would be skipped; nothing was done; "
-            + gap_message(present)
+            + present.message()
         )
     return None
 
@@ -104,7 +95,7 @@ def _check_current(settings: Settings, home: PipelineHome, gap: Gap, now: dateti
     line = Timeline.load(home, gap.timeline)
     present = observe_gaps(settings, home, load_bundle_definition(home.bundles, line.bundle), line, now)
     for present_gap in present:
-        record_gap(home, present_gap)
+        present_gap.record(home)
     same_topic = next((present_gap for present_gap in present if present_gap.topic == gap.topic), None)
     refusal = decide_acceptance(gap, same_topic, name)
     if refusal is not None:

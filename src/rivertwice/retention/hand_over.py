@@ -22,7 +22,7 @@ from rivertwice.log import kafka
 from rivertwice.log.addresses import drop_empty, intersect
 from rivertwice.log.archive import extend_archive
 from rivertwice.log.archive_table import archived_ranges
-from rivertwice.log.gaps import HANDED_OVER, Acceptance, Gap, record_gap
+from rivertwice.log.gaps import HANDED_OVER, Acceptance, Gap
 from rivertwice.log.reader import first_stamps
 from rivertwice.retention.accept import continue_after
 from rivertwice.retention.backlog import BATCHES, Backlog, HandOver, measure_pace, select_skipped
@@ -140,7 +140,7 @@ def hand_over(
             message = f"the archive of {plan.topic} has not all of {plan.ranges}; nothing was skipped; `rivertwice archive {plan.topic}`"
             raise RequestError(message)
         gap = _gap(home, line, plan, now)
-        record_gap(home, gap)  # step 2
+        gap.record(home)  # step 2
         return continue_after(settings, home, gap, by=by, now=now)  # step 3
 
 

@@ -16,7 +16,7 @@ from rivertwice.core.instants import to_iso
 from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import drop_empty
 from rivertwice.log.archive_table import archived_segments
-from rivertwice.log.gaps import gap_to_plain, read_acceptance, read_gaps
+from rivertwice.log.gaps import Acceptance, Gap
 from rivertwice.log.leases import (
     Clock,
     LogState,
@@ -214,7 +214,7 @@ def view_retention(
         _view_topic(settings, topic_claims, now, (earlier or {}).get(topic_claims.topic))
         for topic_claims in observe_claims(settings, pipeline)
     ]
-    gaps = [gap_to_plain(gap, read_acceptance(home, gap.id)) for gap in read_gaps(home)]
+    gaps = [gap.plain(Acceptance.load(home, gap.id)) for gap in Gap.recorded(home)]
     return RetentionView(pipeline, topics, gaps)
 
 

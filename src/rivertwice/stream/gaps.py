@@ -17,7 +17,7 @@ from rivertwice.definition.model import Definition
 from rivertwice.log import kafka
 from rivertwice.log.addresses import StoredOffsets, intersect
 from rivertwice.log.archive_table import archived_ranges
-from rivertwice.log.gaps import EXPIRED, Gap, bound_event_time, find_gap, gap_message, record_gap
+from rivertwice.log.gaps import EXPIRED, Gap, bound_event_time, find_gap
 from rivertwice.log.reader import first_stamps
 from rivertwice.stream.begin import check_topics
 from rivertwice.stream.checkpoint import last_number, moved_to, read_initial_offsets, read_planned, with_partitions
@@ -133,9 +133,9 @@ def check_reach(
     """
     gaps = observe_gaps(settings, home, definition, line, now)
     for gap in gaps if record else ():
-        record_gap(home, gap)
+        gap.record(home)
     if gaps:
-        raise LogGapError("; and ".join(gap_message(gap) for gap in gaps))
+        raise LogGapError("; and ".join(gap.message() for gap in gaps))
 
 
 def explain_loss(settings: Settings, definition: Definition, now: datetime) -> str | None:

@@ -18,12 +18,7 @@ from rivertwice.log.gaps import (
     accepted_gaps,
     bound_event_time,
     find_gap,
-    gap_message,
-    load_gap,
-    read_acceptance,
-    read_gaps,
     record_acceptance,
-    record_gap,
 )
 
 NOW = from_ms(1_000_000)
@@ -54,18 +49,18 @@ def test_a_lost_records_latest_event_time_is_bounded_by_its_timestamp() -> None:
 
 def test_a_gap_is_recorded_once_and_a_larger_one_is_another(tmp_path: Path) -> None:
     home = PipelineHome(tmp_path)
-    assert record_gap(home, GAP)
-    assert not record_gap(home, replace(GAP, noted_at=from_ms(2_000_000)))
+    assert GAP.record(home)
+    assert not replace(GAP, noted_at=from_ms(2_000_000)).record(home)
     grown = replace(GAP, ranges={0: (70, 91), 2: (5, 6)}, noted_at=from_ms(3_000_000))
-    assert record_gap(home, grown)
-    assert read_gaps(home) == [GAP, grown]
-    assert load_gap(home, GAP.id) == GAP
+    assert grown.record(home)
+    assert Gap.recorded(home) == [GAP, grown]
+    assert Gap.load(home, GAP.id) == GAP
 
 
 def test_an_acceptance_names_the_timeline_behind_the_gap_and_is_final(tmp_path: Path) -> None:
     home = PipelineHome(tmp_path)
-    record_gap(home, GAP)
-    assert read_acceptance(home, GAP.id) is None
+    GAP.record(home)
+    assert Acceptance.load(home, GAP.id) is None
     assert record_acceptance(home, Acceptance(GAP.id, "t2", "cli", NOW))
     assert not record_acceptance(home, Acceptance(GAP.id, "t3", "cli", NOW))
     assert accepted_gaps(home) == {"t2": GAP}
@@ -74,11 +69,11 @@ def test_an_acceptance_names_the_timeline_behind_the_gap_and_is_final(tmp_path: 
 @pytest.mark.parametrize("name", ["gap-1", "../gap-0123456789ab", "gap-0123456789ab\n", "gap-0123456789AB"])
 def test_what_is_no_gap_id_names_no_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(RequestError, match="no gap id"):
-        load_gap(PipelineHome(tmp_path), name)
+        Gap.load(PipelineHome(tmp_path), name)
 
 
 def test_the_message_names_partition_offsets_loss_and_remedy() -> None:
-    text = gap_message(GAP)
+    text = GAP.message()
     assert "partition 0 [70, 90), partition 2 [5, 6)" in text
     assert "the archive has partition 0 [70, 80)" in text
     assert "11 are lost for ever" in text

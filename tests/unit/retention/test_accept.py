@@ -11,7 +11,7 @@ from rivertwice.core.errors import LostRaceError, RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import Part
-from rivertwice.log.gaps import EXPIRED, Gap, accepted_gaps, read_acceptance, read_gaps, record_gap
+from rivertwice.log.gaps import EXPIRED, Acceptance, Gap, accepted_gaps
 from rivertwice.reconcile.observe import _jumps
 from rivertwice.reconcile.rederive import derive_ranges
 from rivertwice.retention import accept
@@ -35,7 +35,7 @@ def stopped(tmp_path, monkeypatch) -> tuple[Settings, PipelineHome]:  # type: ig
     """A stream behind batch 3, with batch 4 planned over records that Kafka has deleted up to 55."""
     settings, home = make_home(tmp_path)
     Table(home.tables.changelog).append(row_table(), transactions={"p#t1": 3})
-    record_gap(home, GAP)
+    GAP.record(home)
     monkeypatch.setattr(accept, "observe_gaps", lambda *_: [GAP])
     monkeypatch.setattr(accept, "load_bundle_definition", lambda *_: None)
     monkeypatch.setattr(accept.kafka, "begin_offsets", lambda *_: {0: 55})
@@ -105,7 +105,7 @@ def test_cut_off_before_any_step_it_serves_nothing_and_ends_the_same(stopped, mo
     assert head(home) == "t1"
     child = go(settings)
     assert (head(home), Timeline.load(home, child).genesis) == (child, {TOPIC: {"0": 55}})
-    accepted = read_acceptance(home, GAP.id)
+    accepted = Acceptance.load(home, GAP.id)
     assert accepted is not None
     assert accepted.timeline == child
 
@@ -123,7 +123,7 @@ def test_a_gap_that_grew_is_another_one_and_is_recorded(stopped, monkeypatch) ->
     monkeypatch.setattr(accept, "observe_gaps", lambda *_: [grown])
     with pytest.raises(RequestError, match=rf"more is gone.*{grown.id}"):
         go(settings)
-    assert (head(home), {gap.id for gap in read_gaps(home)}) == ("t1", {GAP.id, grown.id})
+    assert (head(home), {gap.id for gap in Gap.recorded(home)}) == ("t1", {GAP.id, grown.id})
 
 
 def test_a_committed_batch_that_is_not_finished_needs_its_records_again(stopped) -> None:  # type: ignore[no-untyped-def]
@@ -150,7 +150,7 @@ def test_an_operation_that_holds_the_stream_is_not_disturbed(stopped) -> None:  
 def test_a_stream_that_has_read_nothing_begins_anew_behind_the_gap(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     settings, home = make_home(tmp_path, planned=-1, finished=-1, committed=-1)
     gap = Gap(**{**vars(GAP), "batch": None, "ranges": {0: (0, 55)}, "watermark_ms": 0})
-    record_gap(home, gap)
+    gap.record(home)
     monkeypatch.setattr(accept, "observe_gaps", lambda *_: [gap])
     monkeypatch.setattr(accept, "load_bundle_definition", lambda *_: None)
     monkeypatch.setattr(accept.kafka, "begin_offsets", lambda *_: {0: 55})
@@ -163,7 +163,7 @@ def test_a_second_gap_before_the_childs_first_batch_is_passed_too(stopped, monke
     settings, home = stopped
     go(settings)
     second = Gap(**{**vars(GAP), "timeline": "t2", "ranges": {0: (55, 70)}})
-    record_gap(home, second)
+    second.record(home)
     monkeypatch.setattr(accept, "observe_gaps", lambda *_: [second])
     monkeypatch.setattr(accept.kafka, "begin_offsets", lambda *_: {0: 70})
     assert accept.accept_gap(settings, "p", second.id, by="test", now=NOW).timeline == "t3"

@@ -12,7 +12,7 @@ from homes.ledger import NOW, ledger_row
 from rivertwice.core.errors import CheckpointError, LogGapError, RangeMismatchError
 from rivertwice.core.settings import Settings
 from rivertwice.log.addresses import Part
-from rivertwice.log.gaps import gap_message, read_gaps
+from rivertwice.log.gaps import Gap
 from rivertwice.stream import begin, gaps
 from rivertwice.stream.checkpoint import moved_to, parse_offsets
 from rivertwice.stream.damage import CheckpointView, find_damage
@@ -108,8 +108,8 @@ def test_each_topics_gap_is_recorded_and_all_are_named(lost: tuple[Any, ...]) ->
     assert [(gap.topic, gap.topic_id, gap.ranges) for gap in found] == [(A, "ia", {0: (0, 5)}), (B, "ib", {0: (0, 9)})]
     with pytest.raises(LogGapError) as caught:
         gaps.check_reach(settings, home, definition, line, NOW)
-    assert str(caught.value) == "; and ".join(gap_message(gap) for gap in found)
-    assert {gap.id for gap in read_gaps(home)} == {gap.id for gap in found}
+    assert str(caught.value) == "; and ".join(gap.message() for gap in found)
+    assert {gap.id for gap in Gap.recorded(home)} == {gap.id for gap in found}
 
 
 def test_a_first_start_begins_at_each_topics_first_record(
