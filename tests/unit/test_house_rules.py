@@ -33,7 +33,7 @@ ENTERED = {
     "acts": 20,
     "agent": 84,
     "airflow": 5,
-    "backfill": 63,
+    "backfill": 60,
     "core": 118,
     "definition": 161,
     "deliver": 24,

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from rivertwice.backfill.late_queue import LateArrival
-from rivertwice.backfill.ranges import HalfOpenRange
+from rivertwice.backfill.ranges import HalfOpenRange, coalesce
 from rivertwice.core.instants import TimeRange
 from rivertwice.definition.parts import LatePolicy
 from rivertwice.timeline.serving import Publication
@@ -239,6 +239,10 @@ class BackfillView:
         return self.step_ms or self.window_ms
 
 
+MOST_RANGES = 100
+"""Stretches of time that a plan of sessions names at most; they only bound it. Its sessions define what it publishes."""
+
+
 class Seed(NamedTuple):
     """A session that is known to be stale: its key's text and its stretch in epoch milliseconds."""
 
@@ -253,11 +257,21 @@ class SessionsView:
 
     Attributes:
         stale: sessions that the newest reconcile found LATE and that were not published since.
-        components: the sessions of a request, looked up for it (`survey`); None before that.
+        components: the sessions of a request, looked up for it (`survey_sessions`); None before that.
     """
 
     stale: tuple[Seed, ...] = ()
     components: tuple[Component, ...] | None = None
+
+    def stale_within(self, ranges: Sequence[HalfOpenRange] | None) -> tuple[Seed, ...]:
+        """Return the stale sessions that start in some ranges; None: all."""
+        return tuple(
+            seed for seed in self.stale if ranges is None or any(start <= seed.start_ms < end for start, end in ranges)
+        )
+
+    def stale_starts(self, gap_ms: int) -> tuple[HalfOpenRange, ...]:
+        """Return ranges that the starts of all stale sessions are in."""
+        return coalesce(((seed.start_ms, seed.start_ms + 1) for seed in self.stale), gap_ms, MOST_RANGES)
 
 
 @dataclass(frozen=True)

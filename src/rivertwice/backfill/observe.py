@@ -31,8 +31,6 @@ from rivertwice.timeline.sequence import read_sequence, select_head
 from rivertwice.timeline.served_rows import publications_of, read_late_rows
 from rivertwice.timeline.verdicts import LATE
 
-CORRECT = "correct"
-
 
 def observe_backfill(settings: Settings, pipeline: str, verdicts: tuple[str, ...] = (LATE,)) -> BackfillView:
     """Observe all that a plan depends on.
@@ -103,7 +101,7 @@ def observe_backfill(settings: Settings, pipeline: str, verdicts: tuple[str, ...
         doubts=doubts,
         step_ms=None if step == size else step,
         amendments=last_amendment(home),
-        late_policy=definition.late if definition.late.policy == CORRECT else None,
+        late_policy=definition.late if definition.late.queues_windows else None,
         arrivals=_arrivals(home, definition, ledger),
         sessions=late.sessions,
     )
@@ -122,7 +120,7 @@ def observe_late_queue(home: PipelineHome, now: datetime) -> list[QueuedWindow]:
         raise RequestError(message)
     line = Timeline.load(home, head)
     definition = load_bundle_definition(home.bundles, line.bundle)
-    if definition.late.policy != CORRECT:
+    if not definition.late.queues_windows:
         message = f"late.policy of {definition.name} is {definition.late.policy}, which queues no windows; set policy: correct"
         raise RequestError(message)
     ledger = path_ledger(home)
@@ -137,7 +135,7 @@ def observe_late_queue(home: PipelineHome, now: datetime) -> list[QueuedWindow]:
 
 
 def _arrivals(home: PipelineHome, definition: Definition, ledger: Sequence[LedgerRow]) -> tuple[LateArrival, ...]:
-    if definition.late.policy != CORRECT:
+    if not definition.late.queues_windows:
         return ()
     columns = ("window_start", "window_end", "topic", "partition", "offset")
     return tuple(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rivertwice.backfill.model import (
+    MOST_RANGES,
     BackfillPlan,
     BackfillRequest,
     BackfillView,
@@ -15,7 +16,6 @@ from rivertwice.backfill.model import (
     Exclusion,
     PlannedSession,
     PlannedSessions,
-    Seed,
     SessionsView,
     Span,
     gather_components,
@@ -27,8 +27,6 @@ from rivertwice.core.instants import from_ms, to_iso, to_ms
 from rivertwice.timeline.digest import key_digest
 
 SHOWN = 5
-MOST_RANGES = 100
-"""Stretches of time that a plan of sessions names at most; they only bound it. Its sessions define what it publishes."""
 
 
 def asked_sessions(request: BackfillRequest, view: BackfillView) -> BackfillScope:
@@ -49,21 +47,16 @@ def asked_sessions(request: BackfillRequest, view: BackfillView) -> BackfillScop
         raise RequestError(message)
     if request.range is not None:
         return BackfillScope(times=((to_ms(request.range.start), to_ms(request.range.end)),))
-    if not stale_within(sessions_view.stale, request.within):
+    if not sessions_view.stale_within(request.within):
         message = (
             f"no session of {view.pipeline} is stale: the newest reconcile found none LATE that is not published since; "
             "reconcile again, or name a range"
         )
         raise NothingStaleError(message)
     by_key: dict[str, list[HalfOpenRange]] = {}
-    for seed in stale_within(sessions_view.stale, request.within):
+    for seed in sessions_view.stale_within(request.within):
         by_key.setdefault(seed.key, []).append((seed.start_ms, max(seed.end_ms, seed.start_ms + 1)))
     return BackfillScope(by_key={key: merge(ranges) for key, ranges in by_key.items()})
-
-
-def stale_within(seeds: Sequence[Seed], within: Sequence[HalfOpenRange] | None) -> tuple[Seed, ...]:
-    """Return the stale sessions that start in some ranges; None: all. Pure."""
-    return tuple(seed for seed in seeds if within is None or any(start <= seed.start_ms < end for start, end in within))
 
 
 def plan_sessions(request: BackfillRequest, view: BackfillView, *, chunk_records: int, most: int) -> BackfillPlan:

@@ -194,6 +194,11 @@ class LatePolicy(Strict):
         return self
 
     @property
+    def queues_windows(self) -> bool:
+        """Whether windows that late records missed wait for a backfill."""
+        return self.policy == "correct"
+
+    @property
     def keeps_rows(self) -> bool:
         """Whether late rows are stored in a table of their own."""
         return self.policy != "drop"

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from rivertwice.backfill.late_queue import QueuedWindow, describe_queue
-from rivertwice.backfill.observe import CORRECT, observe_late_queue
+from rivertwice.backfill.observe import observe_late_queue
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import from_ms, to_iso
 from rivertwice.definition.model import Definition
@@ -146,7 +146,7 @@ def describe_late(home: PipelineHome, now: datetime) -> dict[str, Any]:
         "policy": policy.policy,
         "kept": committed_batches(home, head_path(home)).total("late_rows"),
     }
-    if policy.policy != CORRECT:
+    if not policy.queues_windows:
         return {**shown, "windows": [], "total": 0, "text": _WITHOUT_QUEUE[policy.policy]}
     queue = observe_late_queue(home, now)
     return {

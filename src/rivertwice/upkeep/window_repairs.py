@@ -16,8 +16,7 @@ from typing import Any
 from rivertwice.backfill.model import BackfillPlan, BackfillRequest
 from rivertwice.backfill.observe import observe_backfill
 from rivertwice.backfill.plan import explain_plan, plan_backfill
-from rivertwice.backfill.ranges import HalfOpenRange, coalesce, intersect, merge, subtract
-from rivertwice.backfill.session_plan import MOST_RANGES, stale_within
+from rivertwice.backfill.ranges import HalfOpenRange, intersect, merge, subtract
 from rivertwice.core.errors import RequestError
 from rivertwice.core.homes import PipelineHome
 from rivertwice.core.instants import iso_of_ms, parse_iso, to_iso, to_ms
@@ -265,10 +264,9 @@ def find_proposal(
     verdicts = tuple(VERDICT_OF[kind] for kind in wanted)
     view = observe_backfill(settings, pipeline, verdicts)
     if view.sessions is not None:
-        seeds = view.sessions.stale
+        seeds, ranges = view.sessions.stale, view.sessions.stale_starts(view.window_ms)
         if not seeds:
             return None
-        ranges = coalesce(((seed.start_ms, seed.start_ms + 1) for seed in seeds), view.window_ms, MOST_RANGES)
         rows = count_rows_in(home, newest["run"], ranges, verdicts)
         return Proposal(newest["run"], wanted, ranges, len(seeds), rows), None
     if not view.stale:
@@ -290,7 +288,7 @@ def plan_approved(settings: Settings, pipeline: str, proposal: Proposal, reason:
 def sessions_still_differ(settings: Settings, pipeline: str, proposal: Proposal) -> bool:
     """Say whether any of the sessions that were approved still differs."""
     view = observe_backfill(settings, pipeline, proposal.verdicts)
-    return view.sessions is not None and bool(stale_within(view.sessions.stale, proposal.ranges))
+    return view.sessions is not None and bool(view.sessions.stale_within(proposal.ranges))
 
 
 def still_differs(stale: Sequence[HalfOpenRange], approved: Sequence[HalfOpenRange]) -> bool:
