@@ -159,7 +159,7 @@ def kill_driver(home: PipelineHome) -> tuple[int, int]:
     """Kill the driver with SIGKILL and return its (pid, epoch)."""
     owner = lease_owner(home)
     if owner is None:
-        message = "no driver lives, so none can be killed"
+        message = "no driver is running, so none can be killed"
         raise ServiceError(message)
     os.kill(owner.pid, signal.SIGKILL)
     return owner.pid, owner.epoch

@@ -202,7 +202,7 @@ class Soak:
         faults = (self._kill_driver, self._kill_jvm, self._kill_agent, self._freeze_driver, self._drain_by_signal)
         fault = self._moments.choice(faults)
         owner = lease_owner(self._lab.home)
-        outcome = "no driver lives at this moment" if owner is None else fault(owner)
+        outcome = "no driver is running at this moment" if owner is None else fault(owner)
         self.faults.append(fault.__name__)
         self._note("fault", f"{fault.__name__.strip('_')}: {outcome}")
 

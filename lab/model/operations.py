@@ -125,7 +125,7 @@ class WorldEffects(ABC, Generic[R]):
         raise ServiceError(message)
 
     def intent(self) -> Intent | None:
-        """Return what is wanted of the stream."""
+        """Return the desired state of the stream."""
         return self.world.intent
 
     def want(self, desired: str, by: str) -> None:

@@ -197,7 +197,7 @@ def test_spark_work_shares_one_pool_and_starts_after_the_form_check(loaded: dict
 
 
 def test_a_question_that_airflow_lost_is_asked_again(loaded: dict[str, Any]) -> None:
-    """But not one that nobody answered in time: its rule ends the task."""
+    """But not one that no answer in time: its rule ends the task."""
     for verb in ("switch", "repair"):
         assert loaded["dags"][f"{verb}__flight_delays"]["policies"] == {"approve": 2}
 

@@ -41,7 +41,7 @@ def test_the_oldest_part_of_a_backlog_is_left_to_batch(tmp_path: Path, broker: B
     assert shown.exit_code == 0
     refused = invoke_warm(settings, "catch-up", NAME, "--by-batch")
     assert refused.exit_code == 1
-    assert "nothing was changed: there was no yes" in refused.stderr
+    assert "nothing was changed: it needs a yes" in refused.stderr
     plan = refused.output
     assert "nothing was done" in plan
     assert "rivertwice catch-up amounts --by-batch --yes" in plan

@@ -173,8 +173,8 @@ def test_a_savepoint_that_cannot_be_restored_is_refused_with_its_reason(world: W
 @pytest.mark.parametrize(
     ("act", "confirm", "user", "status", "said"),
     [
-        ("savepoint.restore", "flight_delay", "admin", 400, "was typed to confirm it; nothing was started"),
-        ("savepoint.rewind", "", "admin", 400, "was typed to confirm it; nothing was started"),
+        ("savepoint.restore", "flight_delay", "admin", 400, "was typed to confirm it"),
+        ("savepoint.rewind", "", "admin", 400, "was typed to confirm it"),
         ("savepoint.restore", PIPELINE, VIEWER, 403, "may not start operate__flight_delays"),
         ("savepoint.pin", "", VIEWER, 403, "may not start operate__flight_delays"),
         ("dead.discard", "", VIEWER, 403, "may not start operate__flight_delays"),

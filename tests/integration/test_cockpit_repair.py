@@ -36,7 +36,7 @@ def test_a_late_burst_is_one_alert_that_a_person_approves_and_that_closes(world:
     assert [each.cause.kind for each in known_alerts(world)] == ["late_share"]  # one, and no other
     (alert,) = known_alerts(world)
     assert alert.details["repair"].startswith(f"{late} rows LATE are served in ")
-    world.run("reconcile")  # what it finds again starts no second repair, and is no second alert
+    world.run("reconcile")  # what it finds again starts no second repair, and is not a second alert
     assert world.airflow.runs(REPAIR) == [run]
     assert [each.id for each in known_alerts(world)] == [alert.id]
     published = len(read_sequence(world.home))

@@ -76,7 +76,7 @@ def test_a_version_is_compared_approved_and_rolled_back_from_the_page(world: Wor
         assert (record["by"], record["reason"]) == ("admin in Airflow", "delays were too small")
 
         question = ask_for(page, PIPELINE, "too early")
-        expect(question).to_contain_text("nothing is compared")
+        expect(question).to_contain_text("is not compared")
         answer(page, question, "Reject", "not yet")
         assert serving_by_stamp(world.home) == BESIDE
 

@@ -109,7 +109,7 @@ def files_of(name: str, topic: str) -> dict[str, str]:
 
 
 def produce(settings: Settings, topic: str, records: Sequence[Amount | None]) -> None:
-    """Send records to two partitions in turn; None is one that is no JSON."""
+    """Send records to two partitions in turn; None is one that is not valid JSON."""
     events = [
         Event(number % 2, b"k", b"no json", LATE_MS)
         if each is None

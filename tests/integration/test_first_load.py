@@ -79,7 +79,7 @@ def test_a_loaded_past_serves_what_a_stream_and_its_backfills_serve(
     assert shown["accepted"] + sum(shown["rejected"].values()) == shown["records"]
 
     first = from_batch(ours)
-    assert "no agent lives" in first.output
+    assert "no agent is running" in first.output
     begun = run_command_warm(ours, "start", NAME)["first_load"]
     assert (begun["step"], begun["windows_left"]) == (4, shown["windows"])
     run_driver_warm(ours, NAME, tmp_path / "driver.log")

@@ -85,8 +85,8 @@ def test_a_topic_that_cannot_be_guessed_from_is_refused(settings: Settings) -> N
     send_records(settings, avro, [Event(0, None, prefixed(7, b"\x02a"), 0)])
     expected = {
         topic[:-1] + "_": [f"has no topic '{topic[:-1]}_'", f"did you mean {topic}?"],
-        empty: ["has no record now", "--from-file"],
-        texts: ["none of 1 records", "1 no JSON", f"{texts}/0@0", "b'not json'"],
+        empty: ["has no records", "--from-file"],
+        texts: ["none of 1 records", "1 not valid JSON", f"{texts}/0@0", "b'not json'"],
         avro: ["the schema id 7", "RIVERTWICE_SCHEMA_REGISTRY=https://HOST:PORT", "Protobuf"],
     }
     for name, words in expected.items():

@@ -297,7 +297,7 @@ def test_what_a_stopped_stream_prints_brings_it_on_where_its_state_cannot_be_car
 
     edit(cures)
     begin = ("upgrade", NAME, "--new-version", "--yes")
-    assert "no agent lives" in invoke_warm(settings, *begin).output  # so its driver is run here
+    assert "no agent is running" in invoke_warm(settings, *begin).output  # so its driver is run here
     run_driver_warm(settings, f"{NAME}@v2", log)
     if find_load_obstacle(load_definition(folder)) is None:
         run_command_warm(settings, *begin)

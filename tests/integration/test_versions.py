@@ -56,7 +56,7 @@ def begin_version(settings: Settings, log: Path) -> dict[str, Any]:
     """Begin the version and compute its past; no agent runs, so its driver is run in between."""
     command = ("--output", "json", "upgrade", OLD, "--new-version", "--yes")
     first = invoke_warm(settings, *command)
-    assert "no agent lives" in first.output, (first.output, first.exception)
+    assert "no agent is running" in first.output, (first.output, first.exception)
     run_driver_warm(settings, NEW, log)
     done: dict[str, Any] = run_command_warm(settings, *command[2:])
     return done
@@ -204,7 +204,7 @@ def test_other_windows_or_keys_go_the_whole_way_by_the_commands_that_are_printed
     begin, accept = (printed(refused.output, f"rivertwice {verb}") for verb in ("upgrade", "version serve"))
     assert begin == ["upgrade", OLD, "--new-version"]
     begun = invoke_warm(settings, *begin, "--yes")  # no agent runs, so its driver is run here
-    assert "no agent lives" in begun.output, (begun.output, begun.exception)
+    assert "no agent is running" in begun.output, (begun.output, begun.exception)
     run_driver_warm(settings, NEW, log)
     done = invoke_warm(settings, *begin, "--yes")
     assert done.exit_code == 0, (done.output, done.exception)

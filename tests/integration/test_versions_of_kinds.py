@@ -89,7 +89,7 @@ class Beside:
     def _begin(self) -> None:
         """Begin the version and let it read the log; no agent runs, so its driver is run here."""
         command = ("upgrade", NAME, "--new-version", "--yes")
-        assert "no agent lives" in invoke_warm(self.settings, *command).output
+        assert "no agent is running" in invoke_warm(self.settings, *command).output
         run_driver_warm(self.settings, NEW, self._log)
         if find_load_obstacle(self.definition) is None:
             run_command_warm(self.settings, *command)

@@ -65,7 +65,7 @@ def test_a_version_on_s3_is_begun_switched_and_back(tmp_path: Path, broker: Brok
         "rows: [{columns: [total], where: new.total > old.total, reason: the sum is of absolute amounts}]\n"
     )
     begin = ("upgrade", OLD, "--new-version", "--yes")
-    assert "no agent lives" in invoke_warm(settings, *begin).output
+    assert "no agent is running" in invoke_warm(settings, *begin).output
     run_driver_warm(settings, NEW, log)
     assert run_command_warm(settings, *begin)["load"]["published"]
     send(settings, topic, records[500:])

@@ -170,7 +170,7 @@ def test_no_path_ever_comes_from_a_registrys_answer(subject: str, number: int, s
 ], ids=str)  # fmt: skip
 def test_an_index_that_names_another_place_is_refused(tmp_path: Path, line: dict[str, Any]) -> None:
     (tmp_path / INDEX).write_text(json.dumps({"format": FORMAT, "sha256": "0", **line}))
-    with pytest.raises(ConfigError, match="no entry of format"):
+    with pytest.raises(ConfigError, match="not an entry of format"):
         FolderRegistry(tmp_path).subjects()
 
 

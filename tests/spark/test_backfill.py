@@ -53,7 +53,7 @@ def record(offset, hour_of_event, hour_of_record, key, value=None):
 
 
 def history():
-    """Batch n brings hour n: ten records, of which the ninth is three hours late and the tenth is no JSON."""
+    """Batch n brings hour n: ten records, of which the ninth is three hours late and the tenth is not valid JSON."""
     records, truth = [], Counter()
     for batch in range(BATCHES):
         for n in range(10):

@@ -65,7 +65,7 @@ BROKEN = {
     "no_column": (YAML, SQL.replace("sum(v)", "sum(w)"), "line 3, column 7: Spark refuses the SQL: [UNRESOLVED_COLUMN"),
     "no_view": (YAML, SQL.replace("events", "orders"), "line 4, column 6: Spark refuses the SQL: [TABLE_OR_VIEW_NOT_FOUND]"),
     "no_function": (YAML, SQL.replace("sum(v)", "add(v)"), "line 3, column 3: Spark refuses the SQL: [UNRESOLVED_ROUTINE]"),
-    "no_key": (YAML.replace("keys: [k]", "keys: [q]"), SQL, "the definition's key 'q' is no column of the result"),
+    "no_key": (YAML.replace("keys: [k]", "keys: [q]"), SQL, "the definition's key 'q' is not a column of the result"),
     "no_yaml": ("name: [", SQL, "is not YAML"),
 }  # fmt: skip
 CASE = """

@@ -108,8 +108,8 @@ def test_a_wrong_value_at_a_path_is_a_dead_letter_with_its_field(
         ("city: from.city", "city: from.station.stationName", "are both read from from.station.stationName"),
         ("city: from.city", "city: from.station", "cannot be a field and an object"),
         ("city: from.city", "city: FARE", "are both read from"),
-        ("city: from.city", "city: from..city", "is no path to a field"),
-        ("city: from.city", "city: from['city']", "is no path to a field"),
+        ("city: from.city", "city: from..city", "is not a path to a field"),
+        ("city: from.city", "city: from['city']", "is not a path to a field"),
         ("    epochs: {ended_at: ms}\n", "    format: avro\n", "paths is for plain JSON"),
     ],
 )

@@ -205,7 +205,7 @@ def test_what_an_accepted_gap_skipped_is_folded_before_the_next_batch(
     assert rule.windows_with_skipped_records() == {0}
     reasons = set(rule.order_dependent_rows(shape_of(definition)).rows.values())
     assert len(reasons) == 2
-    assert all("lie in events/0, others/0" in reason for reason in reasons)
+    assert all("are in events/0, others/0" in reason for reason in reasons)
 
 
 def frames(spark: SparkSession, definition: Definition, read: Any, left_out: Any) -> dict[str, DataFrame]:

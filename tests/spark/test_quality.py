@@ -158,4 +158,4 @@ def test_a_suite_with_a_mistake_fails_the_gate_and_its_windows_are_judged_once_i
     unread = command(settings, "reconcile", "p")  # nothing is new since the seal
     assert unread.exit_code == 3, unread.output
     (alert,) = json.loads(unread.stdout)["gate"]["alerts"]
-    assert "windows.json is no JSON" in alert["message"]
+    assert "windows.json is not valid JSON" in alert["message"]

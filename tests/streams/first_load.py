@@ -22,7 +22,7 @@ from streams.keyed import HOUR_MS, NAME, PARTITIONS, Keyed
 
 BATCH = 60
 DEAD_EACH = 40
-"""One in so many records is no JSON."""
+"""One in so many records is not valid JSON."""
 
 
 def send_with_dead_letters(settings: Settings, topic: str, records: Sequence[Keyed]) -> int:
@@ -59,7 +59,7 @@ def load_whole(settings: Settings, log: Path, name: str = NAME) -> dict[str, Any
     """Load and stream all there is; return what the command said at its end. No agent runs, so the driver is run in between."""
     first = from_batch(settings, name=name)
     if first.exit_code:  # the stream has not closed the windows to load
-        assert "no agent lives" in first.output, (first.output, first.exception)
+        assert "no agent is running" in first.output, (first.output, first.exception)
         run_driver_warm(settings, name, log)
         first = from_batch(settings, name=name)
     return said_by(first)

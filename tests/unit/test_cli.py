@@ -129,12 +129,12 @@ def test_a_mistyped_command_is_answered_with_close_names(run: Any) -> None:
         (["--to", "2013-06-30T04:00:00Z"], "the range has no start"),
         (["--from", "2013-06-30T04:00", "--to", "2013-07-01"], "no time zone"),
         (["--from", "2013-13-01", "--to", "2014-01-01"], "write it as 2013-06-30T04:00:00Z, or a date as 2013-06-30"),
-        (["--from", "2013-06-30Z", "--to", "2013-07-01"], "no ISO 8601 timestamp"),
+        (["--from", "2013-06-30Z", "--to", "2013-07-01"], "not an ISO 8601 timestamp"),
         (
             ["--from", "2013-07-01", "--to", "2013-06-30"],
             "[2013-07-01T00:00:00Z, 2013-06-30T00:00:00Z) is empty or reversed",
         ),
-        (["--from", "yesterday", "--to", "2013-07-01T00:00:00Z"], "no ISO 8601 timestamp"),
+        (["--from", "yesterday", "--to", "2013-07-01T00:00:00Z"], "not an ISO 8601 timestamp"),
         (["--from", "2013-07-01T00:00:00Z", "--to", "2013-06-30T00:00:00Z"], "empty or reversed"),
     ],
 )
@@ -178,7 +178,7 @@ def test_start_and_stop_write_the_intent_even_without_an_agent_and_say_so(run: A
     started = run("start", "flight_delays", output="json")
     assert started.exit_code == 0
     assert json.loads(started.stdout) == {"agent": None, "desired": "running", "pipeline": "flight_delays"}
-    assert "no agent lives" in started.stderr
+    assert "no agent is running" in started.stderr
     intent = Intent.load(home)
     assert intent is not None
     assert (intent.desired, intent.by) == ("running", "cli")
@@ -254,7 +254,7 @@ def test_doctor_names_a_remedy_for_everything_that_is_missing(
     assert missing == {"project", "pipelines", "broker jars", "connector jars"}
     assert all(item["remedy"] for item in findings if not item["ok"])
     (project,) = [item for item in findings if item["name"] == "project"]
-    assert "has no folder pipelines, so it is no project" in project["found"]
+    assert "has no folder pipelines, so it is not a project" in project["found"]
     assert "init" in project["remedy"]
     assert "--project PATH" in project["remedy"]
     assert not any("Errno" in item["found"] for item in findings)

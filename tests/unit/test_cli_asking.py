@@ -94,7 +94,7 @@ def test_without_a_terminal_it_says_the_command_that_does_it(three: tuple[Settin
     refused = run(settings, *PRUNE)
     assert refused.exit_code == 1
     assert f"would delete: {ids[0]}" in refused.stdout
-    assert "nothing was changed: there was no yes, and nobody to ask" in refused.stderr
+    assert "nothing was changed: it needs a yes" in refused.stderr
     assert ids_of(home) == ids
     command = refused.stderr.partition("to do it: ")[2].strip()
     done = CliRunner().invoke(cli, shlex.split(command)[1:])

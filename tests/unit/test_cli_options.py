@@ -35,5 +35,5 @@ def test_an_instant_can_be_so_long_ago() -> None:
     before = utc_now()
     found = INSTANT.convert("90 minutes ago", None, None)
     assert before - timedelta(minutes=90) <= found <= utc_now() - timedelta(minutes=90)
-    with pytest.raises(RequestError, match=r"'some time ago' is no instant: .*write it as '2 hours ago'"):
+    with pytest.raises(RequestError, match=r"'some time ago' is not a valid instant: .*write it as '2 hours ago'"):
         INSTANT.convert("some time ago", None, None)

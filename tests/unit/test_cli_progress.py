@@ -64,7 +64,7 @@ def test_a_stop_that_nobody_will_carry_out_says_so_and_does_not_wait(run: Any, m
     monkeypatch.setattr("rivertwice.stream.lease.lease_owner", lambda _: DriverRef(4711, 1.0, 7, utc_now()))
     asked = run("stop", "flight_delays")
     assert asked.exit_code == 0
-    assert "nobody asks driver pid 4711 of flight_delays to drain" in asked.stderr
+    assert "no agent is running to drain driver pid 4711 of flight_delays" in asked.stderr
     waited = run("stop", "flight_delays", "--wait")
     assert waited.exit_code == 1
     assert "run `rivertwice agent start`" in waited.output
@@ -81,7 +81,7 @@ def test_a_command_over_all_pipelines_fails_where_there_are_none(
     (tmp_path / "empty").mkdir()
     result = run(*command, project=tmp_path / "empty")
     assert result.exit_code == 1
-    assert f"no pipeline is defined in {tmp_path}/empty/pipelines, so nothing was looked at" in result.output
+    assert f"no pipeline is defined in {tmp_path}/empty/pipelines; run it in the project" in result.output
     assert "--project PATH" in result.output
 
 
@@ -108,7 +108,7 @@ def test_a_dead_drivers_lag_is_shown_with_its_age_and_how_to_measure_it(run: Any
     spoken(tmp_path, 600, lag=5000, arriving_per_s=3.0, catch_up_s=7.0)
     shown = run("status").output
     assert "5000, 10 min ago" in shown
-    assert "the lag is not known now, for no driver lives; 5000 is what waited at 20" in shown
+    assert "the lag is not known now, because no driver is running; 5000 is what waited at 20" in shown
     assert "`rivertwice metrics flight_delays` asks Kafka" in shown
     assert "gone in about" not in shown  # a pace of ten minutes ago foretells nothing
 
@@ -118,7 +118,7 @@ def test_a_lag_that_a_dead_driver_never_learnt_is_not_a_dash(run: Any, tmp_path:
     spoken(tmp_path, 600)
     shown = run("status").output
     assert "not known" in shown
-    assert "nobody has asked since the last driver or the last head move" in shown
+    assert "not measured since the last driver or the last head move" in shown
 
 
 def test_a_live_driver_whose_broker_is_down_does_not_claim_a_lag_of_zero(
@@ -128,7 +128,7 @@ def test_a_live_driver_whose_broker_is_down_does_not_claim_a_lag_of_zero(
     spoken(tmp_path, 1, lag=0, lag_at=utc_now() - timedelta(minutes=5))
     shown = run("status").output
     assert "0, 5 min ago" in shown
-    assert "the lag is not known now, for the driver gets no answer from Kafka; 0 is what waited at" in shown
+    assert "the lag is not known now, because the driver gets no answer from Kafka; 0 is what waited at" in shown
     (item,) = json.loads(run("status", output="json").stdout)["pipelines"]
     assert item["lag"] == 0
     assert 299 < item["lag_age_s"] < 330
@@ -231,7 +231,7 @@ def test_a_wait_for_a_stream_that_was_given_up_says_why(run: Any, waiting: Setti
     save_memory(waiting, "flight_delays", replace(broken, broken_because="poison: a record"))
     waited = run("start", "flight_delays", "--wait")
     assert waited.exit_code == 1
-    assert "has not caught up: the agent has given up: poison: a record; see " in waited.stderr
+    assert "has not caught up: the agent has stopped retrying: poison: a record; see " in waited.stderr
 
 
 def test_a_wait_for_a_stream_that_has_read_all_ends_well(

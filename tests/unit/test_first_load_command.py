@@ -143,7 +143,7 @@ def test_nobody_starts_the_whole_stream_while_a_load_reads_the_log(fresh: Settin
     with hold_load(home):
         for arguments, words in (
             (("p",), f"(process {os.getpid()}), step 2 of 5: the log's event times are read"),
-            (("p", "--from-batch"), f"process {os.getpid()} does a first load of p already, so nothing was done"),
+            (("p", "--from-batch"), f"process {os.getpid()} does a first load of p already"),
         ):
             refused = start(fresh, *arguments)
             assert (refused.exit_code, words in refused.output) == (1, True), refused.output

@@ -164,7 +164,7 @@ def test_a_commit_without_an_answer_ends_in_time_and_the_position_says_what_beca
     assert run("deliver", "run", "p", "--until-end") == 1
     error = " ".join(capsys.readouterr().err.split())
     assert "no answer came within 2 s" in error
-    assert "seen by its position when it is opened again" in error
+    assert "its position shows the outcome of the transaction when it is opened again" in error
     far.swallow = None
     assert len(rows_in(server)) == (10 if lose else 15)
     assert run("--output", "json", "deliver", "run", "p", "--until-end") == 0

@@ -137,7 +137,7 @@ class World:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an act would do. Nothing is done yet.
+    """What an act would do.
 
     Attributes:
         value: for programs.

@@ -151,7 +151,7 @@ def _explain(act: Act[R, Any], error: ValidationError) -> str:
             f"{shown} cannot be kept; write one line without control characters, braces, $, ` and \\; nothing was done"
         )
     if field is not None and field.is_flag:
-        return f"{shown} is neither true nor false; nothing was done"
+        return f"{shown} is neither true nor false"
     if field is not None and field.example:
         return f"{shown} cannot be read; write it as {field.example}; nothing was done"
     return f"{shown}: {first['msg']}; nothing was done"

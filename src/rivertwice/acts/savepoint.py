@@ -71,7 +71,7 @@ class BaseRequest(Request):
     @model_validator(mode="after")
     def _one_base(self) -> Self:
         if self.from_beginning and (self.savepoint is not None or self.unproved):
-            message = "from_beginning takes no savepoint, so neither an id nor unproved; leave them out"
+            message = "from_beginning takes no savepoint: leave out the id and unproved"
             raise ValueError(message)
         return self
 

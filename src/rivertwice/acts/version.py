@@ -188,7 +188,7 @@ def explain_left_out(name: str, left_out: Sequence[ExcludedWindows]) -> str:
 
     parts = "; ".join(f"{part.windows} before {to_plain(part.end)}, because {part.why}" for part in left_out)
     return (
-        f"windows of {name} could not be compared: {parts}; nothing was switched; with --without-left-out it serves without that proof, "
+        f"windows of {name} could not be compared: {parts}; with --without-left-out it serves without that proof, "
         "and what it lacks is served no more"
     )
 

@@ -32,7 +32,7 @@ DRIVER = (sys.executable, "-m", "rivertwice.stream.driver")
 
 
 def start_driver(settings: Settings, name: str, now: datetime) -> tuple[DriverRef, subprocess.Popen[bytes]]:
-    """Start a driver in a session of its own, so that it outlives the agent.
+    """Start a driver in a new session, so that it outlives the agent.
 
     A drain marker that is still in place belongs to an earlier stop and is removed first.
     """
@@ -49,7 +49,7 @@ def start_driver(settings: Settings, name: str, now: datetime) -> tuple[DriverRe
 def start_fall_back(
     settings: Settings, name: str, attempt: int, damaged_at: datetime, now: datetime
 ) -> tuple[FallBack, subprocess.Popen[bytes]]:
-    """Start the restore of the newest proved savepoint in a session of its own, so that it outlives the agent.
+    """Start the restore of the newest proved savepoint in a new session, so that it outlives the agent.
 
     Args:
         settings: where things lie.
@@ -70,7 +70,7 @@ def _start_of(child: subprocess.Popen[bytes]) -> Started:
 
 
 def start_logged(settings: Settings, command: Sequence[str], path: Path, headline: str) -> subprocess.Popen[bytes]:
-    """Start a process in a session of its own, whose output goes into a log under a headline."""
+    """Start a process in a new session, whose output goes into a log under a headline."""
     with LogFile(path).open() as log:
         log.write(f"{headline}\n".encode())
         log.flush()

@@ -1,11 +1,11 @@
-"""The agent: one per home, keeps every pipeline's intent true and `served` up to date.
+"""The agent: one per home, keeps every pipeline in its desired state and `served` up to date.
 
 Each pass, for each pipeline that has an intent:
 1. observe (reads only), and count an end that happened since the last pass;
 2. decide (pure);
 3. record the intended action, then act, then record that it is done.
 
-Its death does no harm: drivers are processes of their own sessions, and the next agent adopts them by pid, start
+Its death does no harm: drivers run in their own sessions, and the next agent adopts them by pid, start
 and epoch. SIGTERM to the agent leaves the drivers running, unless it was started to drain them (containers).
 """
 

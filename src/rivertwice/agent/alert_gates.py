@@ -1,4 +1,4 @@
-"""Alerts of what a reconcile's gate found, whoever ran it: Airflow, a person, or cron."""
+"""Alerts of what a reconcile's gate found, run by anyone: Airflow, a person, or cron."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def record_gate(
 ) -> list[Report]:
     """Record what a reconcile's gate found, one alert of each kind, and the end of each kind that it no longer found.
 
-    Nothing is sent: the agent does that, or the caller (`agent.alert_sender`).
+    The agent sends them, or the caller (`agent.alert_sender`).
 
     Args:
         settings: where things lie.
@@ -84,7 +84,7 @@ def judge_gate(
     """Return kind to (severity, message) of what a person should know now. Pure.
 
     Several alerts of one kind (a late share per partition) are one, and a suite that says the same once more is none. What a
-    backfill has repaired is no alert: the stream's own rows keep their verdict for ever, but it affects no served number any more.
+    backfill has repaired is not an alert: the stream's own rows keep their verdict for ever, but it affects no served number any more.
     """
     served = counts.get(SERVED, {})
     by_kind: dict[str, list[Mapping[str, str]]] = {}

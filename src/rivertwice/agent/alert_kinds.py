@@ -70,7 +70,7 @@ STREAM_KINDS: Mapping[str, AlertKind] = {
     "ledger": AlertKind(_OLD, ("repair", PIPELINE)),
     "unknown": AlertKind(_OLD, _STATUS),
 }
-"""Alerts about a stream that does not run as wanted; all of them are over once it does."""
+"""Alerts about a stream that is not in its desired state; all of them are over once it is."""
 
 AGENT_DEAD = "agent_dead"
 TASK_FAILED = "task_failed"
@@ -171,7 +171,7 @@ _OTHER = AlertKind("not known for this kind of alert", _STATUS)
 
 
 def is_about_stream(cause: AlertCause) -> bool:
-    """Say whether an alert is over once its stream runs as wanted.
+    """Say whether an alert is over once its stream is in its desired state.
 
     A driver that ended because its records were deleted is of kind `retention`, as is a topic that is about to lose some; the
     latter names its topic.

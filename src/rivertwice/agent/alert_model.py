@@ -20,7 +20,7 @@ FIRING, RESOLVED = "firing", "resolved"
 KEPT = 500
 """Alerts kept at most; beyond it the oldest resolved ones go first."""
 KEPT_FOR = timedelta(days=7)
-"""A resolved alert that a route did not take for so long is given up; it stays in `HOME/alerts.jsonl`."""
+"""How long a resolved alert is sent to a route that does not take it; it stays in `HOME/alerts.jsonl`."""
 MESSAGE_LENGTH = 2_000
 FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=10), timedelta(minutes=10)
 
@@ -68,7 +68,7 @@ class Alert:
         sent: route to the newest status that it took.
         refused: route to how often it refused the message itself.
         times: how often it began: once, and once more each time it came again before it was closed.
-        acknowledged_by: who said that they know of it; empty while nobody did. acknowledged_at: when. acknowledgement: why.
+        acknowledged_by: who said that they know of it; empty until then. acknowledged_at: when. acknowledgement: why.
     """
 
     cause: AlertCause

@@ -37,7 +37,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 def _address(value: str) -> str:
     if not value.isascii() or not value.isprintable() or value.count("@") != 1 or any(c in value for c in ' ,;<>"()'):
-        message = f"{value[:80]!r} is no mail address; write it as name@example.com, without a display name"
+        message = f"{value[:80]!r} is not a valid mail address; write it as name@example.com, without a display name"
         raise ValueError(message)
     return value
 
@@ -127,7 +127,7 @@ class Routes(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     settle: Duration = Field(
-        default=timedelta(seconds=60), description="A cause must be over for so long before its end is reported."
+        default=timedelta(seconds=60), description="How long a cause must be over before its end is reported."
     )
     routes: dict[str, Annotated[Route, Field(discriminator="to")]] = Field(default_factory=dict, max_length=50)
 
@@ -150,11 +150,11 @@ def load_routes(settings: Settings, env: Mapping[str, str] | None = None) -> Rou
             data = file.read(FILE_LIMIT + 1)
     except FileNotFoundError:
         if settings.alerts is not None:
-            message = f"RIVERTWICE_ALERTS names {path}, which does not exist, so alerts reach nobody; write it, or unset the variable"
+            message = f"RIVERTWICE_ALERTS names {path}, which does not exist; write it, or unset the variable"
             raise ConfigError(message) from None
         data = b""
     except OSError as error:
-        message = f"the routes of alerts in {path} cannot be read ({error.strerror}), so alerts reach nobody; make it readable"
+        message = f"the routes of alerts in {path} cannot be read ({error.strerror}); make it readable"
         raise ConfigError(message) from None
     routes = _parse(data, path)
     for name in routes.routes:
@@ -182,16 +182,14 @@ def _parse(data: bytes, path: Path) -> Routes:
 
 
 def _refusal(path: Path, wrong: str) -> ConfigError:
-    return ConfigError(
-        f"the routes of alerts in {path} cannot be accepted, so alerts reach nobody: {wrong}; see docs/howto-alerts.md"
-    )
+    return ConfigError(f"the routes of alerts in {path} are not valid: {wrong}; see docs/howto-alerts.md")
 
 
 def read_address(route: WebhookRoute | SlackRoute, env: Mapping[str, str]) -> str:
     """Return the address of a route.
 
     Raises:
-        ConfigError: this process's environment has none, or the value is no address; the address is not shown.
+        ConfigError: this process's environment has none, or the value is not an address; the address is not shown.
     """
     where, url = _read(route.url_env, route.url_file, env)
     if not is_web_address(url):

@@ -73,7 +73,7 @@ class AlertStore:
             return state
 
     def state(self) -> State:
-        """Return the present state; cheap while nobody changes it."""
+        """Return the present state; cheap while it does not change."""
         with self._lock:
             state = self._load()
             for earlier in self._unwritten:
@@ -93,7 +93,7 @@ class AlertStore:
         """Note that a person cares for an alert, and return it.
 
         Raises:
-            RequestError: no such alert lasts, or the home takes no write: then nobody else would know.
+            RequestError: no such alert lasts, or the home cannot be written.
         """
         state = self.apply(lambda state: acknowledge(state, alert_id, by, why, now))
         if self._unwritten:

@@ -87,7 +87,7 @@ class AlertKeeper(Keeper):
 
 
 def end_stream_alerts(settings: Settings, name: str, action: Action, well: bool, now: datetime) -> None:
-    """Report the end of all alerts about a stream that now does what is wanted, or that it does not after all."""
+    """Report the end of all alerts about a stream that is in its desired state, or that it is not after all."""
 
     def is_about_it(alert: Alert) -> bool:
         return alert.cause.pipeline == name and is_about_stream(alert.cause)

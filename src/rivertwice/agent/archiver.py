@@ -1,8 +1,8 @@
 """Keep the archive ahead of Kafka's deletion, and report near deadlines. A thread of the agent; supervision never waits.
 
 Each pass, for each supervised pipeline: observe its retention, write it down for `status`, page what is critical once,
-and start the archive job where `decide_archive` decides so: a process of its own session, without Spark, one at a time in
-the home. Killed with the job half done, nothing is lost: chunks are commits, and the next pass sees what is missing.
+and start the archive job where `decide_archive` decides so: a process in its own session, without Spark, one at a time in
+the home. If the job is killed half done, nothing is lost: chunks are commits, and the next pass sees what is missing.
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ class RetentionKeeper(Keeper):
         for topic in sorted(bad - self._bad.get(name, set())):
             record_event(self._settings, "retention", name, f"{topic}: {text}", now)
         self._bad[name] = bad
-        lasts = bad | {""}  # without a topic it is about a stream that was given up, which is over when it runs
+        lasts = bad | {
+            ""
+        }  # without a topic it is about a stream that is not restarted any more, which is over when it runs
         page_over(self._settings, {"retention"}, name, "nothing that is needed is about to be deleted", now, but=lasts)
 
     def _archive(self, name: str, view: TopicView, job: ArchiveJob, now: datetime) -> None:

@@ -24,7 +24,7 @@ from rivertwice.timeline.watermarks import rule_of, watermarks_after
 
 WAITS, CAUGHT_UP, FAILED = "waits", "caught_up", "failed"
 QUIET = timedelta(seconds=20)
-"""A stream that has read everything and did nothing for so long has caught up, whatever the ledger says of the next batch."""
+"""A stream that has read everything and was idle for this time has caught up, whatever the ledger says of the next batch."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class StreamLook:
         has_agent: an agent lives.
         desired: the desired state; None: none was recorded.
         given_up: why the agent gave the stream up since the wait began; None: it did not.
-        epoch: of the living driver; None: no driver lives.
+        epoch: of the living driver; None: no driver is running.
         beat: its last heartbeat.
         rises: whether the batch after the last committed one raises the watermark, by the ledger; None: it was not looked up.
     """
@@ -77,11 +77,11 @@ def has_read(seen: StreamLook, ends: StoredOffsets) -> bool:
 def decide(wait: Wait, seen: StreamLook) -> Wait:
     """Return the wait after a look. Pure."""
     if seen.given_up is not None:
-        return _failed(wait, f"the agent has given up: {seen.given_up}")
+        return _failed(wait, f"the agent has stopped retrying: {seen.given_up}")
     if seen.desired != "running":
         return _failed(wait, "somebody stopped it meanwhile")
     if seen.epoch is None and not seen.has_agent:
-        return _failed(wait, "neither its driver nor an agent lives")
+        return _failed(wait, "no driver and no agent is running")
     beat = seen.beat
     if beat is None or not has_read(seen, wait.ends):
         return Wait(wait.ends)

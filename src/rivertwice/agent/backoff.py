@@ -70,7 +70,7 @@ REACTIONS: dict[FailureClass, Reaction] = {
         Response.RESTORE, None, "the live checkpoint is damaged; the newest proved savepoint takes its place"
     ),
     FailureClass.UNKNOWN: Reaction(Response.RESTART, 5, "the cause is not known; read the driver's log"),
-    # Never given up: a stand-by that gave up would be no stand-by, and two that contend might both give up. It backs off and pages.
+    # Retried for ever: a stand-by must keep trying, and two that contend might both stop. It backs off and pages.
     FailureClass.LEASE_LOST: Reaction(Response.WAIT, None, "another driver owns the pipeline"),
     # Nor this: once somebody freed space nothing else has to be done, and nothing was lost. It backs off and pages, too.
     FailureClass.DISK: Reaction(Response.RESTART, None, "the disk is full; free space under the home"),
@@ -147,7 +147,7 @@ def classify_exit(
         record_class: `class` of the exit record of this very epoch, or None if it wrote none.
         log_tail: the end of the driver's log since its start.
         returncode: return code of the process if the agent was its parent, else None.
-        full: the disk of the home has no room; a driver that could write neither record nor log ended for that.
+        full: the disk of the home has no room; that is why a driver ended without writing a record or log.
     """
     named = _WORDS.get(record_class or "")
     if named is not None and named is not FailureClass.UNKNOWN:
@@ -205,7 +205,7 @@ class Failure:
 
 
 def delay_after(consecutive_failures: int, policy: BackoffPolicy = DEFAULT_POLICY) -> timedelta:
-    """Return how long to wait after so many failures in a row: base, 2 base, 4 base ... at most the cap."""
+    """Return how long to wait after a number of failures in a row: base, 2 base, 4 base ... at most the cap."""
     return Attempts(consecutive_failures).pause(policy.base, policy.cap)
 
 
@@ -223,7 +223,7 @@ def consecutive_failures(failures: Sequence[Failure]) -> int:
 
 
 def lease_losses(failures: Sequence[Failure], policy: BackoffPolicy = DEFAULT_POLICY) -> int:
-    """Count the lost leases in the window that ends with the newest failure; 0 if that is no lost lease.
+    """Count the lost leases in the window that ends with the newest failure; 0 if that is not a lost lease.
 
     Progress does not matter here: two drivers that take the lease from each other may each commit a batch in between.
     """

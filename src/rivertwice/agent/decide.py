@@ -1,8 +1,8 @@
-"""What to do about a pipeline's driver. Pure: the input is what is wanted and observed, the result an action with its reason.
+"""What to do about a pipeline's driver. Pure: the input is the desired and the observed state, the result an action with its reason.
 
 The agent and Airflow share it. It is level-triggered: it looks at what is, not at what happened, so a pass that was
-missed or repeated changes nothing. It never asks for a kill: a driver that hangs is paged, for only a person can decide
-whether its batch may be cut off.
+missed or repeated changes nothing. It never asks for a kill: a driver that hangs is paged, because only a person can decide
+whether its batch may be interrupted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DRAIN_SLOW_AFTER = timedelta(seconds=300)
 UNRECORDED_START = timedelta(seconds=30)
 FALL_BACKS = 3  # processes of one fall-back; each continues where the one that was killed stopped
 BETWEEN_STARTS = timedelta(seconds=2)
-STOPPED = "stopped, as wanted"
+STOPPED = "stopped, as desired"
 
 
 class ActionKind(StrEnum):
@@ -108,7 +108,7 @@ def decide(desired: Intent | None, observed: Observed, now: datetime, policy: Ba
     """Return the next action for one pipeline.
 
     What must hold: while a driver lives (`owner` or `launched`), the answer is never START nor RESTORE; while a
-    fall-back is under way it is neither. When running is wanted, nothing lives, nobody holds the drain marker, the
+    fall-back is under way it is neither. When the desired state is running, no process lives, the drain marker is free, the
     checkpoint is not known to be damaged and patience is not used up, the answer is START once the backoff has passed.
     """
     live = observed.owner or observed.launched
@@ -122,7 +122,7 @@ def decide(desired: Intent | None, observed: Observed, now: datetime, policy: Ba
 
 
 def runs_as_wanted(action: Action, observed: Observed) -> bool:
-    """Say whether the stream does what is wanted: a driver owns it and nothing is paged, or it is stopped and none lives."""
+    """Say whether the stream is in its desired state: a driver owns it and nothing is paged, or it is stopped and none is running."""
     if action.kind is not ActionKind.WAIT or action.lasts:
         return False
     return observed.owner is not None or action.reason == STOPPED
@@ -132,7 +132,7 @@ def _decide_stopped(live: DriverRef | None, observed: Observed, now: datetime) -
     if live is None:
         return Action(ActionKind.WAIT, STOPPED)
     if observed.drain is None:
-        return Action(ActionKind.DRAIN, f"stopped is wanted and driver pid {live.pid} runs")
+        return Action(ActionKind.DRAIN, f"the desired state is stopped, but driver pid {live.pid} is running")
     waited = now - observed.drain.since
     if waited > DRAIN_SLOW_AFTER:
         reason = f"driver pid {live.pid} was asked to drain {int(waited.total_seconds())} s ago and still runs"
@@ -186,7 +186,7 @@ def _decide_absent(desired: Intent, observed: Observed, now: datetime, policy: B
     if memory.broken_at is not None:
         if desired.updated_at > memory.broken_at or memory.broken_at > now:  # the clock was set back: asks look older
             return Action(ActionKind.START, f"asked again by {desired.by} after: {memory.broken_because}")
-        return Action(ActionKind.WAIT, f"given up until a new start is asked for: {memory.broken_because}")
+        return Action(ActionKind.WAIT, f"not retried until a new start is requested: {memory.broken_because}")
     if not observed.defined:
         return Action(ActionKind.STOP_AND_PAGE, "the project has no definition of this pipeline", page="undefined")
     if _start_may_be_under_way(memory, now):
@@ -203,7 +203,7 @@ def _decide_absent(desired: Intent, observed: Observed, now: datetime, policy: B
     allowed = _start_allowed_at(memory, policy, now)
     if allowed is not None and now < allowed:
         return Action(ActionKind.WAIT, f"backoff until {to_iso(allowed)} after {_last(memory)}")
-    return Action(ActionKind.START, f"running is wanted and no driver lives{_after(memory)}")
+    return Action(ActionKind.START, f"the desired state is running, but no driver is running{_after(memory)}")
 
 
 def _decide_restore(memory: Memory) -> Action:
@@ -240,7 +240,7 @@ def _decide_give_up(memory: Memory, now: datetime, policy: BackoffPolicy) -> Act
 
 
 def _decide_contended(memory: Memory, policy: BackoffPolicy) -> Action:
-    """Page once while it lasts; the starts continue with the backoff, for the other one may end at any moment."""
+    """Page once while it lasts; the starts continue with the backoff, because the other one may end at any moment."""
     reason = (
         f"{lease_losses(memory.failures, policy)} drivers of this host lost the lease within "
         f"{int(policy.window.total_seconds() // 60)} min, the last one because: {memory.failures[-1].message}; if another agent runs "

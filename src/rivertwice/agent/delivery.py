@@ -1,7 +1,7 @@
-"""Deliver the results of every pipeline that has sinks and is wanted running. A thread per sink; supervision never waits.
+"""Deliver the results of every pipeline that has sinks and whose desired state is running. A thread per sink; supervision never waits.
 
-An error is noted and reported once, and the delivery is tried again with backoff; it never ends the agent. A stream that is
-not wanted running any more is delivered to its end. Sinks are those of the definition that serves, as it is now: they shape no result.
+An error is noted and reported once, and the delivery is tried again with backoff; it never ends the agent. A stream whose
+desired state is stopped is delivered to its end. Sinks are those of the definition that serves, as it is now: they shape no result.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class DeliveryWorker(threading.Thread):
 
 
 class DeliveryKeeper(Keeper):
-    """Keeps a worker per wanted sink; workers end after their step."""
+    """Keeps a worker per sink to deliver; workers end after their step."""
 
     what, every_s, join_s = "delivery", 2.0, 30.0
 
@@ -84,7 +84,7 @@ class DeliveryKeeper(Keeper):
         self._looked_at: dict[str, datetime] = {}
 
     def look(self, name: str, now: datetime) -> None:
-        """Start the workers that are wanted and not running, and let those end that are not wanted any more."""
+        """Start the workers that are needed and not running, and end those that are not needed any more."""
         home = self._settings.pipeline(name)
         intent = Intent.load(self._settings.pipeline(home.serving_version))
         wanted = intent is not None and intent.desired == "running"
@@ -98,7 +98,7 @@ class DeliveryKeeper(Keeper):
                 worker.halt.set()
             elif not wanted:
                 worker.finish.set()
-            elif worker.finish.is_set():  # wanted again: it ends, and another one begins
+            elif worker.finish.is_set():  # needed again: it ends, and another one begins
                 worker.halt.set()
         notes = {sink: read_note(home, sink) for sink in sinks}
         failing = [sink for sink, note in notes.items() if note.failures]

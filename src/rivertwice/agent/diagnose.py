@@ -53,7 +53,7 @@ def _delivery(measures: Measures) -> Iterator[Diagnosis]:
             yield Diagnosis(
                 "delivery",
                 f"sink {sink} failed {failures} times in a row; {waiting_text}",
-                "the sink does not answer, or refuses rows; nothing is lost, for the tables have them",
+                "the sink does not answer, or refuses rows; nothing is lost, because the tables have them",
                 f"`rivertwice deliver status {measures.pipeline}` names the error and the next attempt",
             )
 
@@ -79,10 +79,10 @@ def _silence(measures: Measures) -> Iterator[Diagnosis]:
         failing = measures.failures > 0
         yield Diagnosis(
             "silence",
-            f"running is wanted, no driver lives, {measures.failures} failures in a row",
+            f"the desired state is running, but no driver is running; {measures.failures} failures in a row",
             "the driver fails again and again; the agent waits before the next attempt"
             if failing
-            else "no agent lives",
+            else "no agent is running",
             "`rivertwice status` shows the failure and the next attempt" if failing else "`rivertwice up`",
         )
     elif measures.state == "starting" and (measures.heartbeat_age_s or 0.0) > SLOW_START_S:
@@ -121,7 +121,7 @@ def _lag(measures: Measures, definition: DefinitionFile) -> Iterator[Diagnosis]:
         hot = [partition for partition, lag in measures.partition_lag.items() if lag == worst]
         yield Diagnosis(
             "lag",
-            f"{worst} of {measures.lag_records} waiting records lie in partition {hot[0]}",
+            f"{worst} of {measures.lag_records} waiting records are in partition {hot[0]}",
             "one partition gets most of the records: its key is hot, or its producer fell behind and caught up",
             "look at the keys of that partition; the watermark waits for none, so a lagging partition is dropped as late",
         )
@@ -141,7 +141,7 @@ def _lag(measures: Measures, definition: DefinitionFile) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "lag",
             f"{lag} for {measures.lag_s:.0f} s while the driver says idle",
-            "the records lie in an open transaction, or in a topic that was created again",
+            "the records are in an open transaction, or in a topic that was created again",
             "`rivertwice retention` shows topic ids; an aborted or committed transaction frees its records",
         )
 
@@ -177,7 +177,7 @@ def _safety(measures: Measures) -> Iterator[Diagnosis]:
             "checkpoint",
             f"the state has {measures.state_bytes / 1e9:.1f} GB",
             "many keys, long windows or a long watermark are kept open at once",
-            "shorten window or watermark, drop keys that nobody reads; a faster disk for the checkpoint",
+            "shorten window or watermark, drop keys that are not read; a faster disk for the checkpoint",
         )
     if measures.unproved:
         yield Diagnosis(

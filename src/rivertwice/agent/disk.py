@@ -1,6 +1,6 @@
 """A full disk: the agent reports it once, continues without what it could not write, and reports when space is back.
 
-A message about a full disk needs room on that disk. So a small file is kept in reserve; it is given up for that message, and
+A message about a full disk needs room on that disk. So a small file is kept in reserve; it is deleted for that message, and
 made again when there is space.
 """
 
@@ -39,7 +39,7 @@ class DiskWatch:
 
     @property
     def reserve(self) -> Path:
-        """The file that is given up for a message."""
+        """The file that is deleted to make room for a message."""
         return self._settings.home / "agent" / "reserve"
 
     def keep_reserve(self) -> None:

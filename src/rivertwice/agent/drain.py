@@ -28,7 +28,7 @@ def drain_all(
     Args:
         settings: where things lie.
         names: pipelines to look at.
-        by: who asks; the markers hold while this process lives, so nobody starts a driver meanwhile.
+        by: who asks; the markers hold while this process lives, so no driver is started meanwhile.
         seconds: how long the drivers may take, all together.
         progress: gets a line per driver.
 

@@ -1,4 +1,4 @@
-"""Keep the fast path of every pipeline that has one and is wanted running: a process each, started again with backoff.
+"""Keep the fast path of every pipeline that has one and whose desired state is running: a process each, started again with backoff.
 
 A process outlives its agent; the next one finds it by its lock. A failure is reported once; the fifth in a row is paged.
 """
@@ -25,7 +25,7 @@ from rivertwice.timeline.intent import Intent
 JOB = (sys.executable, "-m", "rivertwice.deliver.fast_job")
 PAGE_AT = 5  # failures in a row
 STEADY_S = 60.0
-"""A process that ran so long did not fail at its start."""
+"""A process that ran for this time did not fail at its start."""
 
 
 class FastJob(Job):
@@ -44,7 +44,7 @@ class FastKeeper(Keeper):
         self._jobs: dict[str, FastJob] = {}
 
     def look(self, name: str, now: datetime) -> None:
-        """Start what is wanted and does not run, end what is not wanted any more."""
+        """Start what is needed and does not run, end what is not needed any more."""
         home = self._settings.pipeline(name)
         job = self._jobs.setdefault(name, FastJob())
         self._reap(name, job, now)
@@ -61,7 +61,7 @@ class FastKeeper(Keeper):
             last_end, failures = job.attempts.last_end, job.attempts.failures
             if wanted and (last_end is None or last_end + delay_after(failures) <= now):
                 job.start(self._settings, [*JOB, "--pipeline", name], home.logs / "fast.log", now)
-                record_event(self._settings, "fast_started", name, "the fast path is wanted and did not run", now)
+                record_event(self._settings, "fast_started", name, "the fast path should run and did not", now)
         if not wanted or (owner is not None and job.has_run(STEADY_S, now)):
             page_over(self._settings, {"fast"}, name, "the fast path runs" if wanted else "it is not wanted", now)
 

@@ -49,7 +49,7 @@ class Measures:
         watermark_lag_s: now less the watermark. event_lag_s: now less the newest accepted event time (time drift).
         read_total, bad_total, accepted_total, emitted_total: rows over all batches of the head's path.
         dead_share: bad among read over the newest hundred batches, or over the newest records if much larger there.
-        dead_open: dead letters that nobody amended or discarded; dead_oldest_s: age of the oldest one's batch. dead_newest: what
+        dead_open: dead letters that were neither amended nor discarded; dead_oldest_s: age of the oldest one's batch. dead_newest: what
             the newest ones have in common, in words.
         late_share: late pairs among all, as the newest reconcile proved it; reconcile_age_s: how old that is.
         defects: DEFECT verdicts of it.
@@ -68,7 +68,7 @@ class Measures:
         delivery_wait_s: how long rows have waited for a sink that took none, of the sink that waits longest; 0 if none waits.
         delivery_waits: that sink, in words.
         delivery_failures: sink to its failures in a row.
-        delivery_refused: sink to the deliveries that its destination refused for good and nobody discarded.
+        delivery_refused: sink to the deliveries that its destination refused permanently and that were not discarded.
         partition_lag: name of a partition to records that wait there (`0`, or `topic/0` if there are several topics).
     """
 

@@ -54,7 +54,7 @@ class StreamObservation:
 
 @dataclass(frozen=True)
 class Health:
-    """A word and a sentence; `ok` also when the stream is stopped as wanted."""
+    """A word and a sentence; `ok` also when the stream is stopped as desired."""
 
     word: str
     message: str
@@ -95,15 +95,18 @@ def find_state(owner: Owner | None, beat: Heartbeat | None, memory: Memory, now:
 
 
 def classify_health(observation: StreamObservation, now: datetime) -> Health:
-    """Say whether the stream does what is wanted.
+    """Say whether the stream is in its desired state.
 
-    A stream that nobody wants to run is never a failure. Otherwise the agent's heartbeat must be at most 30 s old, and the
+    A stream whose desired state is stopped is never a failure. Otherwise the agent's heartbeat must be at most 30 s old, and the
     driver must hold the lease and have a heartbeat of at most 120 s.
     """
     if observation.intent is None or observation.intent.desired != "running":
-        return Health(OK, "stopped, as wanted" if observation.intent else "nobody has asked for it to run")
+        return Health(OK, "stopped, as desired" if observation.intent else "no start was requested")
     if observation.given_up:
-        return Health(GIVEN_UP, f"the agent has given up: {observation.given_up}; cure it, then `rivertwice start`")
+        return Health(
+            GIVEN_UP,
+            f"the agent has stopped retrying: {observation.given_up}; correct the cause, then `rivertwice start`",
+        )
     if observation.agent_at is None or now - observation.agent_at > AGENT_SILENT:
         last_word = (
             "never" if observation.agent_at is None else f"{(now - observation.agent_at).total_seconds():.0f} s ago"
@@ -111,11 +114,13 @@ def classify_health(observation: StreamObservation, now: datetime) -> Health:
         driver = "the driver still runs" if observation.owner is not None else "no driver runs"
         return Health(
             AGENT,
-            f"the agent last spoke {last_word}; {driver}, but nobody would start it again: run `rivertwice agent start`",
+            f"the agent last spoke {last_word}; {driver}, but it would not be restarted: run `rivertwice agent start`",
         )
     beat = observation.heartbeat
     if observation.owner is None:
-        return Health(DRIVER, f"running is wanted but no driver holds the lease{_ending(observation.last_exit)}")
+        return Health(
+            DRIVER, f"the desired state is running, but no driver holds the lease{_ending(observation.last_exit)}"
+        )
     if beat is not None and now - beat.at > HUNG_AFTER:
         silent = (now - beat.at).total_seconds()
         return Health(DRIVER, f"driver pid {beat.pid} (epoch {beat.epoch}) lives but last spoke {silent:.0f} s ago")
@@ -125,7 +130,7 @@ def classify_health(observation: StreamObservation, now: datetime) -> Health:
 def choose_grace(failures: int, grace: float, epoch: float) -> float:
     """Return how long a fault may last before it fails the epoch.
 
-    It doubles with each epoch that failed before, up to the epoch's own length, so that a fault that nobody cures raises an
+    It doubles with each epoch that failed before, up to the epoch's own length, so that a lasting fault raises an
     alert less and less often instead of one every minute.
     """
     return min(grace * 2.0 ** min(failures, 16), epoch)
@@ -180,17 +185,15 @@ def stale_lag_text(item: Mapping[str, Any]) -> str | None:
     """Return why the lag is not known now, and what measures it; None if it is known, or nothing ever ran."""
     if item["heartbeat_age_s"] is None or (is_lag_fresh(item) and item["state"] != UNRESPONSIVE):
         return None
-    who = "no driver lives" if item["driver"] is None else "the driver gets no answer from Kafka"
+    who = "no driver is running" if item["driver"] is None else "the driver gets no answer from Kafka"
     if item["state"] == UNRESPONSIVE:
         who = f"the driver (pid {item['driver']['pid']}) lives but has said nothing for {_ago(item['heartbeat_age_s'])}: look at its log"
     known = (
-        "nobody has asked since the last driver or the last head move"
+        "not measured since the last driver or the last head move"
         if item["lag"] is None
         else f"{item['lag']} is what waited at {item['lag_at']}, {_ago(item['lag_age_s'])} ago"
     )
-    return (
-        f"{item['name']}: the lag is not known now, for {who}; {known}; `rivertwice metrics {item['name']}` asks Kafka"
-    )
+    return f"{item['name']}: the lag is not known now, because {who}; {known}; `rivertwice metrics {item['name']}` asks Kafka"
 
 
 def _ago(seconds: float) -> str:

@@ -32,7 +32,7 @@ class Job:
         self.attempts = Attempts()
 
     def start(self, settings: Settings, command: Sequence[str], log: Path, now: datetime) -> int:
-        """Start the process in a session of its own, with its output in a log; return its id."""
+        """Start the process in its own session, with its output in a log; return its id."""
         headline = f"==== rivertwice agent starts it {to_iso(now)} ===="
         self.process, self.started_at = start_logged(settings, command, log, headline), now
         self.attempts = replace(self.attempts, busy=True)
@@ -165,7 +165,7 @@ class LogKeeper(threading.Thread):
         yield from sorted((self._home / "pipelines").glob("*/logs/*.log"))
 
     def _rotate_events(self) -> None:
-        """Rename the events: they are opened for each line, so nothing is lost."""
+        """Rename the events: they are opened for each line, so no line is lost."""
         path = self._home / "agent" / "events.jsonl"
         try:
             if path.stat().st_size > self._limit:

@@ -46,7 +46,7 @@ def agent_status(settings: Settings) -> AgentStatus | None:
 
 
 def start_agent(settings: Settings) -> AgentStatus:
-    """Start the agent as a process of its own session, or return the one that lives.
+    """Start the agent as a process in its own session, or return the one that lives.
 
     Raises:
         ServiceError: it ended, or gave no heartbeat in time; the message names its log.

@@ -112,7 +112,7 @@ class Memory:
         driver: the driver believed to run.
         failures: the newest failures, oldest first.
         position: the furthest (timeline, batch) known to be committed when a driver failed.
-        broken_at: when the agent gave up; a newer intent makes it try again.
+        broken_at: when the agent stopped retrying; a newer intent makes it try again.
         paged: pages already sent for the present driver, or for a contention that lasts.
         last_start_at: when it last started a driver.
         intended: the write-ahead record.
@@ -149,7 +149,7 @@ def lasting_pages(memory: Memory) -> tuple[str, ...]:
 
 
 def remember_end(memory: Memory, ended: Ended, now: datetime) -> Memory:
-    """Return the memory after a driver's end: forgotten, and counted if it was no clean drain. Pure."""
+    """Return the memory after a driver's end: forgotten, and counted if it was not a clean drain. Pure."""
     forgotten = replace(memory, driver=None, paged=())
     if ended.clean:
         return replace(forgotten, failures=(), position=ended.position or memory.position)

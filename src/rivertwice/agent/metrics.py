@@ -216,7 +216,9 @@ def _from_dead_letters(
     now: datetime,
 ) -> Measures:
     tables, fields = home.tables, None
-    if measures.dead_share:  # else nobody is told of the newest ones, and their bytes need not be read at each look
+    if (
+        measures.dead_share
+    ):  # otherwise the newest ones would not be reported, and their bytes need not be read at each look
         fields = fields_of(definition)
     summary = _LETTERS.get(
         (str(home.root), tuple(path), fields is not None),

@@ -21,7 +21,7 @@ from rivertwice.timeline.intent import Exit, Heartbeat
 
 START_LINE = "==== rivertwice agent starts a driver "
 TAIL_BYTES = 64_000
-MARKER_TRUSTED_S = 600.0  # a marker that names no process counts as held for so long
+MARKER_TRUSTED_S = 600.0  # how long a marker without a process counts as held
 RESERVE = 1 << 20
 """Bytes that the agent reserves for a message about a full disk."""
 

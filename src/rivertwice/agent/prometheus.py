@@ -63,7 +63,7 @@ RULES: tuple[AlertRule, ...] = (
         "savepoint_age",
         "critical",
         "the newest proved savepoint is {value} old (limit {limit}): a damaged checkpoint would cost all batches since",
-        "no savepoint was proved for so long: a damaged checkpoint would cost all batches since",
+        "no savepoint was proved for longer than the limit: a damaged checkpoint would cost all batches since",
         "look at the runs of rotate__PIPELINE, or `rivertwice savepoint take` and `prove`",
     ),
     AlertRule(
@@ -83,7 +83,7 @@ RULES: tuple[AlertRule, ...] = (
         "lag",
         "warning",
         "{value} records wait to be read (limit {limit})",
-        "so many records of the log wait to be read",
+        "more records than the limit wait to be read",
         "`rivertwice diagnose`; `rivertwice status` shows when the lag will be gone",
     ),
     AlertRule(
@@ -110,7 +110,7 @@ RULES: tuple[AlertRule, ...] = (
         "dead_age",
         "warning",
         "a dead letter waits {value} for a decision (limit {limit}): what it should have been is missing from the truth",
-        "a dead letter waits for a decision so long: what it should have been is missing from the truth",
+        "a dead letter waits for a decision for longer than the limit: what it should have been is missing from the truth",
         "`rivertwice dead list --state open`, then amend or discard",
     ),
     AlertRule(
@@ -119,7 +119,7 @@ RULES: tuple[AlertRule, ...] = (
         "delivery",
         "warning",
         "rows wait for a sink that has taken none for {value} (limit {limit}): its readers see older results",
-        "rows wait for a sink that has taken none for so long: its readers see older results",
+        "rows wait for a sink that has taken none for longer than the limit: its readers see older results",
         "`rivertwice deliver status` names the position and the last error; does the destination answer?",
     ),
 )
@@ -161,7 +161,7 @@ def _figure(name: str, number: float | None) -> str:
 
 
 def judge_alerts(measures: Measures, limits: AlertLimits) -> list[AlertState]:
-    """Return the state of every rule, in order. A stream that nobody wants running fires nothing."""
+    """Return the state of every rule, in order. A stream whose desired state is stopped fires no rule."""
     return [_judge(rule, measures, limits) for rule in RULES]
 
 
@@ -199,7 +199,7 @@ GAUGES: tuple[tuple[str, str, str], ...] = (
     ("watermark_lag_s", "watermark_lag_seconds", "Now less the watermark"),
     ("event_lag_s", "event_lag_seconds", "Now less the newest accepted event time"),
     ("dead_share", "dead_share", "Dead letters among the newest records"),
-    ("dead_open", "dead_open", "Dead letters that nobody amended or discarded"),
+    ("dead_open", "dead_open", "Dead letters that were neither amended nor discarded"),
     ("dead_oldest_s", "dead_oldest_seconds", "Age of the oldest of them"),
     ("delivery_wait_s", "delivery_wait_seconds", "How long rows have waited for a sink that took none, longest"),
     ("late_share", "late_share", "Late pairs among all, as the newest reconcile proved it"),
@@ -290,7 +290,9 @@ class MeasuresCollector(Collector):
         for measures in self._measured:
             up.add_metric([measures.pipeline], float(measures.state in ("running", "idle", "draining")))
         yield up
-        wanted = GaugeMetricFamily(f"{PREFIX}wanted", "1 while the stream is wanted running", labels=["pipeline"])
+        wanted = GaugeMetricFamily(
+            f"{PREFIX}wanted", "1 while the desired state of the stream is running", labels=["pipeline"]
+        )
         for measures in self._measured:
             wanted.add_metric([measures.pipeline], float(measures.desired == "running"))
         yield wanted
@@ -378,7 +380,7 @@ def bound_of(rule: AlertRule, pipeline: str, limits: AlertLimits, metric: Mappin
 def alerting_rules(limits: Mapping[str, AlertLimits]) -> str:
     """Return the alerts of pipelines as a Prometheus rules file (YAML), so that its own alert manager sends them.
 
-    As in the agent, a stream that nobody wants running fires none of its limits. The alerts on the figures themselves are for
+    As in the agent, a stream whose desired state is stopped fires none of its limits. The alerts on the figures themselves are for
     Prometheus alone: that no driver runs, that a reconcile found a defect, that the agent is silent or gone.
     """
     metric = {attribute: PREFIX + name for attribute, name, _ in GAUGES}
@@ -403,7 +405,7 @@ def _health_rules() -> Iterator[dict[str, Any]]:
     for name, expression, wait, severity, summary, description in (
         (
             "NoDriver", f"{PREFIX}wanted == 1 and {PREFIX}up == 0", "5m", "critical",
-            "running is wanted, and no driver has run for five minutes",
+            "the desired state is running, but no driver has run for five minutes",
             "`rivertwice status` shows the failure and the next attempt",
         ),
         (

@@ -36,7 +36,7 @@ STATES = (
 )  # fmt: skip
 """States of a stream by their stored number, the worst last. A slot keeps the worst; new ones are added at the end of a format."""
 PARTS = 32
-"""Partitions with a lag of their own; further ones are summed in the last place, whose id is `REST`."""
+"""Partitions whose lag is stored separately; further ones are summed in the last place, whose id is `REST`."""
 REST = 0
 
 Slots = npt.NDArray[np.void]
@@ -93,7 +93,7 @@ class RingSample:
 
     Attributes:
         state: one of `STATES`.
-        wanted: whether it was wanted running.
+        wanted: whether its desired state was running.
         values: curve to figure; one that is not known is left out.
         parts: name of a partition, `topic/0`, to the records that wait there.
     """

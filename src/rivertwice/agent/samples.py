@@ -1,7 +1,7 @@
 """Keep a sample of each stream every few seconds, for curves. A thread of the agent; its cost does not grow with history.
 
-What the driver's heartbeat contains is read from it. What only the agent measures (the state's bytes, and the lag while no driver
-lives) is taken from its newest look for the alerts.
+What the driver's heartbeat contains is read from it. What only the agent measures (the state's bytes, and the lag while no driver is
+running) is taken from its newest look for the alerts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Keep savepoints proved and new enough, apart from supervision, which must not wait for it. A thread of the agent.
 
 For each supervised pipeline: prove the savepoint from which a planned restore or upgrade began, and, where the definition has a recovery
-objective, take and prove a savepoint as soon as one is due. Both is done by a process of its own (`savepoint.keep_up`), one at a time in
-the home. Killed with it half done nothing is lost: the next look decides again.
+objective, take and prove a savepoint as soon as one is due. Both is done by a separate process (`savepoint.keep_up`), one at a time in
+the home. If it is killed half done, nothing is lost: the next look decides again.
 """
 
 from __future__ import annotations

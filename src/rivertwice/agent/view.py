@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def view_pipeline(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
-    """Return what is wanted and what is true of a pipeline: its stream, and reconcile, quality, savepoint, recovery, retention, first load."""
+    """Return the desired and the observed state of a pipeline: its stream, and reconcile, quality, savepoint, recovery, retention, first load."""
     home = settings.pipeline(name)
     recovery = cache(lambda: _view_recovery(settings, name))
     return {
@@ -74,7 +74,7 @@ def _describe_quality(known: QualityRun | None) -> dict[str, Any] | None:
 def view_stream(
     settings: Settings, name: str, now: datetime, observation: StreamObservation | None = None
 ) -> dict[str, Any]:
-    """Return what is wanted and what is true of a pipeline's stream; `observation` is what a caller has looked up already.
+    """Return the desired and the observed state of a pipeline's stream; `observation` is what a caller has looked up already.
 
     Returns:
         desired, state, driver (pid, epoch) or None, timeline, batch, watermark, lag (with lag_at and lag_age_s: the log may

@@ -23,7 +23,7 @@ SENDER_PATIENCE_S = 5.0
 
 
 class ReportedError(Exception):
-    """Cause of a task's failure that has been reported already, so that the failure is no second alert."""
+    """Cause of a task's failure that has been reported already, so that the failure is not a second alert."""
 
 
 class StreamFaultError(Exception):
@@ -59,7 +59,7 @@ def report_failure(settings: Settings, pipeline: str, place: Place, message: str
 
 
 def report_stream_fault(settings: Settings, pipeline: str, place: Place, fault: StreamFaultError) -> None:
-    """Report a stream that does not run as wanted, unless the agent has reported it already.
+    """Report a stream that is not in its desired state, unless the agent has reported it already.
 
     A dead agent is one fact, however many pipelines wait for it.
     """
@@ -87,7 +87,7 @@ def report_success(settings: Settings, pipeline: str, place: Place, *, watched: 
         if watched
         else set()
     )
-    why = "the stream runs as wanted" if watched else f"task {place.task} of {place.dag} ended well"
+    why = "the stream is in its desired state" if watched else f"task {place.task} of {place.dag} ended well"
     alerts_of(settings).resolve(lambda alert: alert.cause in faults | {failed}, why, utc_now())
 
 
@@ -168,7 +168,7 @@ log = logging.getLogger(__name__)
 class AlertNotifier(BaseNotifier):
     """Reports a task's failure as an alert (docs/howto-alerts.md).
 
-    A refused form is no failure: nothing is broken, nothing has started, and the person who filled it in sees the reason.
+    A refused form is not a failure: nothing is broken, nothing has started, and the person who filled it in sees the reason.
 
     Args:
         pipeline: name of the pipeline.
@@ -185,7 +185,7 @@ class AlertNotifier(BaseNotifier):
         if isinstance(cause, ReportedError):
             return
         if _is_refused(error) and not _is_scheduled(context):
-            log.info("the form was refused, which is no alert: %s", error)
+            log.info("the form was refused, which is not an alert: %s", error)
             return
         settings, place = Settings.from_env(), _place(context)
         if isinstance(cause, StreamFaultError):

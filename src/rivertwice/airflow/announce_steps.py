@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DAY_MS = 86_400_000
 MOST = 400
-"""New days that one run announces; the next run goes on. Airflow starts a run of each DAG that waits for days, for each of them."""
+"""The maximum number of new days that one run announces; the next run continues. Airflow starts a run of each DAG that waits for days, for each of them."""
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ def _skip_unless_serving(home: PipelineHome, pipeline: str) -> None:
 
     serving = serving_by_stamp(home)
     if serving != pipeline:
-        message = f"{serving} serves {base_of(pipeline)}, so what {pipeline} has is announced to nobody"
+        message = f"{serving} serves {base_of(pipeline)}, so what {pipeline} has is not announced"
         raise AirflowSkipException(message)
 
 

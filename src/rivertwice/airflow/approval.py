@@ -69,7 +69,7 @@ def describe_exchange(exchange: Exchange, asked: str) -> str:
     heads = f"| served | now, {before.version} | then, {after.version} |"
     parts = [
         f"Asked for: {_text(asked)}.",
-        f"**No row was compared**: {_text('; '.join(exchange.different))}. Who approves accepts that the rows are others.",
+        f"**No row was compared**: {_text('; '.join(exchange.different))}. By approving you accept that the rows differ.",
         "\n".join([heads, "|---|---:|---:|", *(f"| {a} | {b} | {c} |" for a, b, c in rows)]),
     ]
     columns = [f"column {_code(name)} is gone" for name in exchange.columns_gone]
@@ -110,7 +110,7 @@ def describe_return(choice: Choice, asked: str, published: Sequence[Entry]) -> s
     """
     parts = [
         f"Asked for: {_text(asked)}.",
-        f"{choice.version} served before, so nothing is compared. Its stream ran on: it serves what it has read until now.",
+        f"{choice.version} served before and is not compared. Its stream kept running: it serves what it has read until now.",
     ]
     if published:
         lines = [f"- {_code(line)}" for line in publication_lines(published)]

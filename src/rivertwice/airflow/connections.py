@@ -1,7 +1,7 @@
 """Settings that connections of Airflow hold, given to a task's process and so to the job that it starts.
 
 They become variables of this process's environment, which a job inherits: no argument, no template and no XCom has them. A task's
-process ends with the task. The agent, the page and the triggerer read no connection: they have environments of their own.
+process ends with the task. The agent, the page and the triggerer do not read connections: they have their own environments.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def kafka_variables(connection: str, conn_type: str | None, extra: Mapping[str, 
         if variables.setdefault(variable, str(value)) != str(value):
             message = (
                 f"the connection {connection} gives {option} another value than the option beside it that means the same for rivertwice "
-                f"(certificate and key lie in one PEM file here); give both the same value"
+                f"(certificate and key are in one PEM file here); give both the same value"
             )
             raise ConfigError(message)
     if "RIVERTWICE_BOOTSTRAP" not in variables:
@@ -138,7 +138,7 @@ def aws_variables(
 
 def _require_type(connection: str, conn_type: str | None, wanted: str) -> None:
     if conn_type != wanted:
-        message = f"the connection {connection} is of type {conn_type!r}, so it says nothing that is needed; make one of type {wanted!r}"
+        message = f"the connection {connection} is of type {conn_type!r}; make one of type {wanted!r}"
         raise ConfigError(message)
 
 

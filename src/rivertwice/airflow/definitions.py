@@ -67,7 +67,7 @@ def every_dag(
 
 
 def require_definitions() -> None:
-    """Raise if any definition is refused; in a DAG file of its own, Airflow shows that as an import error.
+    """Raise if any definition is refused; in a separate DAG file, Airflow shows that as an import error.
 
     Raises:
         DefinitionError: names each refused pipeline and the reason.

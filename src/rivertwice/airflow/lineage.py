@@ -1,6 +1,6 @@
 """Lineage of a task, for OpenLineage: the topics that it read, what its pipeline serves, and a reconcile's verdicts as quality.
 
-Airflow's provider for OpenLineage asks for it, so its classes are only imported then; without the provider nobody calls this. No
+Airflow's provider for OpenLineage asks for it, so its classes are only imported then; without the provider this is never called. No
 column lineage is given: which columns of an expression a result depends on is known to Spark's analysed plan, and a task has none.
 """
 

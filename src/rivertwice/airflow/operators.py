@@ -130,7 +130,7 @@ class SuperviseEpoch(BaseOperator):
         """Cache the observation, and fail if a fault lasted too long.
 
         Raises:
-            AirflowFailException: the agent is dead, has given up, or the driver is not back in time.
+            AirflowFailException: the agent is dead or has stopped retrying, or the driver is not back in time.
         """
         store = context["asset_state_store"][self.stream]
         store.set("seen", {**event["seen"], "message": event["message"], "at": to_iso(utc_now())})
@@ -217,7 +217,7 @@ class RivertwiceSparkOperator(SparkSubmitOperator):
         return records is not None and is_quick(records=records)
 
     def _may_be_warm(self, settings: Settings) -> bool:
-        """Say whether a submission would do what the warm engine does: on this machine, with nothing of its own."""
+        """Say whether a submission would do what the warm engine does: on this machine, without settings of a separate session."""
         if not is_served(settings) or self.spark_resources.confs != SparkResources().confs:
             return False
         try:
@@ -289,7 +289,7 @@ class BackfillOperator(RivertwiceSparkOperator):
 
 
 class ReconcileOperator(RivertwiceSparkOperator):
-    """Submits the reconcile job under a name of its own for each DAG run, by which the run's gate finds it."""
+    """Submits the reconcile job under a separate name for each DAG run, by which the run's gate finds it."""
 
     operator_extra_links = (PipelineLink(), ReportLink())
 
@@ -315,7 +315,7 @@ class ReconcileOperator(RivertwiceSparkOperator):
 
 
 class CompareOperator(RivertwiceSparkOperator):
-    """Submits the comparison of two versions under a name of its own for each DAG run, by which the run's gate finds it."""
+    """Submits the comparison of two versions under a separate name for each DAG run, by which the run's gate finds it."""
 
     operator_extra_links = (PipelineLink(), ReportLink())
 

@@ -13,7 +13,7 @@ HERE = "rivertwice/"
 
 
 class RivertwicePlugin(AirflowPlugin):
-    """Adds the cockpit to Airflow (an app of its own, and views that show it), and the check of forms before a run."""
+    """Adds the cockpit to Airflow (a separate app, and views that show it), and the check of forms before a run."""
 
     name = "rivertwice"
     fastapi_apps = [{"app": app, "url_prefix": PREFIX, "name": "rivertwice"}]  # noqa: RUF012

@@ -104,7 +104,7 @@ def plan(pipeline: str, found: dict[str, Any]) -> str:
     with refusals():
         made = plan_approved(settings, pipeline, proposal, _reason(found))
     if made is None:
-        log.info("the windows were published since, so nothing is left to repair")
+        log.info("the windows were published since; nothing is left to repair")
         return ""
     for line in explain(made).splitlines():
         log.info("%s", line)
@@ -119,7 +119,7 @@ def plan_arguments(pipeline: str, found: dict[str, Any]) -> list[str]:
     _begin(settings, pipeline, found)
     with refusals():
         if not sessions_still_differ(settings, pipeline, proposal):
-            log.info("the sessions were published since, so nothing is left to repair")
+            log.info("the sessions were published since; nothing is left to repair")
             return []
     request = request_of(get_current_context()["dag_run"].run_id)
     arguments = ["--pipeline", pipeline, "--request", request, "--repair", f"--reason={_reason(found)}"]
@@ -198,7 +198,7 @@ def find_outcome(
 
     Args:
         found: what `find` returned.
-        answer: what a person answered; None: nobody was asked, or the task that asks failed.
+        answer: what a person answered; None: no person was asked, or the task that asks failed.
         backfill: id of the plan; empty: nothing was left to do; None: nothing was planned.
         published: whether the backfill was published.
         after: verdict to rows that still differ; None: no reconcile looked.
@@ -218,9 +218,9 @@ def find_outcome(
 _NOTES = {
     "done": "published, and a reconcile found nothing wrong in its windows",
     "declined": "a person declined it",
-    "unanswered": "nobody answered in time; the next reconcile that finds it again asks again",
-    "unneeded": "somebody published these windows meanwhile, so nothing was left to do",
-    "failed": "it did not come to a good end; the DAG run says where",
+    "unanswered": "there was no answer in time; the next reconcile that finds it again asks again",
+    "unneeded": "these windows were published meanwhile; nothing was left to do",
+    "failed": "it failed; the DAG run shows where",
 }
 
 
@@ -255,7 +255,7 @@ def _active(pipeline: str) -> int:
 
 
 def _find_if_possible(settings: Settings, pipeline: str) -> tuple[Proposal, BackfillPlan | None, Decision] | None:
-    """Return what `_find` does; what no backfill cures was reported by the gate, so it is no failure of its own."""
+    """Return what `_find` does; what no backfill cures was reported by the gate, so it is not reported as a failure again."""
     try:
         return _find(settings, pipeline)
     except RivertwiceError as error:
@@ -289,14 +289,14 @@ def _proposal(found: dict[str, Any]) -> Proposal:
 
 
 def _approved(found: dict[str, Any]) -> Proposal:
-    """Return what was proposed, if somebody approved it or nobody has to.
+    """Return what was proposed, if it is approved or needs no approval.
 
     Raises:
-        AirflowFailException: nobody did.
+        AirflowFailException: it was not approved.
     """
     answer = get_current_context()["ti"].xcom_pull(task_ids="approve")
     if found["asks"] and (answer is None or answer.get("chosen_options") != [APPROVE]):
-        message = "nobody approved the repair, so nothing is computed; start the DAG again"
+        message = "the repair was not approved; start the DAG again"
         raise AirflowFailException(message)
     return _proposal(found)
 

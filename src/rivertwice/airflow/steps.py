@@ -22,7 +22,7 @@ from rivertwice.core.errors import RequestError
 from rivertwice.core.instants import to_iso, utc_now
 from rivertwice.core.settings import Settings
 
-# Who asked for a run, and the record of it in the agent's events, as the command line writes it.
+# The requester of a run, and the record of it in the agent's events, as the command line writes it.
 
 BY_AIRFLOW = "Airflow"
 
@@ -140,8 +140,8 @@ def gate_reconcile(pipeline: str) -> dict[str, Any]:
         ]
     if not own:
         message = (
-            f"no reconcile of {pipeline} is recorded for the run {run.run_id}, although its job ended well, so nothing is "
-            "known of its verdicts; look at the log of the task compare, and clear that task"
+            f"no reconcile of {pipeline} is recorded for the run {run.run_id}, although its job "
+            "succeeded; look at the log of the task compare, and clear that task"
         )
         raise AirflowFailException(message)
     newest = own[-1]
@@ -293,7 +293,7 @@ def due_at(context: Any) -> datetime:
 
 
 def is_scheduled(context: Any) -> bool:
-    """Say whether nobody asked for a run."""
+    """Say whether a run started without a request."""
     return str(getattr(context["dag_run"], "run_type", "manual")).rsplit(".", 1)[-1].lower() == "scheduled"
 
 

@@ -51,7 +51,7 @@ def require_reason(version: str, different: Sequence[str], reason: str) -> None:
     """
     if not reason:
         message = (
-            f"{version} cannot be compared: {'; '.join(different)}; nothing was switched; start the DAG again and write in `reason` why "
+            f"{version} cannot be compared: {'; '.join(different)}; start the DAG again and write in `reason` why "
             "it shall serve all the same"
         )
         raise RequestError(message)
@@ -104,8 +104,8 @@ def gate(choice: dict[str, Any]) -> dict[str, Any]:
         stored = newest_comparison(home, prefix=comparisons(run.run_id))
     if stored is None:
         message = (
-            f"no comparison of {chosen.version} is recorded for the run {run.run_id}, although its job ended well, so nothing is "
-            "known of its differences; look at the log of the task compare, and clear that task"
+            f"no comparison of {chosen.version} is recorded for the run {run.run_id}, although its job "
+            "succeeded; look at the log of the task compare, and clear that task"
         )
         raise AirflowFailException(message)
     if stored.different:  # only Spark found it
@@ -126,7 +126,7 @@ def serve(found: dict[str, Any]) -> dict[str, Any]:
     """Let the version serve, if the comparison still holds; return what the switch did.
 
     Raises:
-        AirflowFailException: nobody approved, or what was compared changed since.
+        AirflowFailException: it was not approved, or what was compared changed since.
     """
     from rivertwice.versions.accept import accept
     from rivertwice.versions.comparisons import find_comparison, require_valid
@@ -138,9 +138,7 @@ def serve(found: dict[str, Any]) -> dict[str, Any]:
     different = tuple(found.get("different", ()))  # absent in a run that began before an update
     stored = None if found["run"] is None else find_comparison(settings.pipeline(version), found["run"])
     if found["compares"] and stored is None:
-        message = (
-            f"comparison {found['run']} of {version} is not stored any more; nothing was switched; start the DAG again"
-        )
+        message = f"comparison {found['run']} of {version} is not stored any more; start the DAG again"
         raise AirflowFailException(message)
 
     def check() -> None:
@@ -175,12 +173,12 @@ def approved_by(found: dict[str, Any], answer: dict[str, Any] | None) -> str:
     """Return who approved, for the record. Pure.
 
     Raises:
-        AirflowFailException: nobody did.
+        AirflowFailException: it was not approved.
     """
     if answer is not None and answer.get("chosen_options") == [APPROVE]:
         user = answer.get("responded_by_user") or {}
         return f"{user.get('name') or user.get('id') or 'somebody'} in Airflow"
-    message = f"nobody approved that {found['version']} serves; nothing was switched; start the DAG again"
+    message = f"the switch to {found['version']} was not approved; start the DAG again"
     raise AirflowFailException(message)
 
 

@@ -27,7 +27,7 @@ class Watch:
     def judge(self, observation: StreamObservation, now: datetime) -> dict[str, Any] | None:
         """Return the event that ends the epoch, or None to continue.
 
-        A fault must last for the whole grace: a driver that the agent brings back in time is no failure.
+        A fault must last for the whole grace: a driver that the agent brings back in time is not a failure.
         """
         health = classify_health(observation, now)
         if health.word == OK:

@@ -1,4 +1,4 @@
-"""Who is asking and what they may see: permissions, answers, headers and protection against forged requests.
+"""The user who asks, and what they may see: permissions, answers, headers and protection against forged requests.
 
 A pipeline that one may not see answers like one that does not exist.
 """
@@ -101,7 +101,7 @@ def readable_pipelines(
 ) -> set[str]:
     """Return those pipelines of which the user may read a DAG.
 
-    A pipeline that Airflow has not parsed yet has no team. Where Airflow has teams, nobody sees it before that; elsewhere the
+    A pipeline that Airflow has not parsed yet has no team. Where Airflow has teams, no user sees it before that; otherwise the
     auth manager is asked about the DAG it will have.
 
     Args:
@@ -149,7 +149,7 @@ PipelineDep = Annotated[Definition, Depends(readable_definition)]
 """The definition of the pipeline `{name}` of the path, for a user who may read it. Each route of a pipeline asks for it."""
 
 
-# Answers that cost little if nothing changed: a strong ETag over the content, and 304 to whoever has it already.
+# Answers that cost little if nothing changed: a strong ETag over the content, and 304 to a client that has it already.
 #
 # Content holds instants and no ages, so it stays the same while nothing happens.
 
@@ -178,7 +178,7 @@ def _tags(header: str) -> set[str]:
 
 # Ask Airflow's own REST API within its process, as the person who asked us: its permissions, its checks of forms, its audit log.
 #
-# Nothing is started around Airflow. The request goes through the whole app of Airflow, with the credentials that came with the
+# Everything is started through Airflow. The request goes through the whole app of Airflow, with the credentials that came with the
 # request for the act; so it is Airflow that lets the person do it or refuses, and that writes down the person's name.
 
 _PASSED_ON = ("authorization", "cookie", "referer", "user-agent")
@@ -234,8 +234,8 @@ def detail_of(answer: httpx.Response) -> str:
 #
 # The cookie of a login goes along with whatever a foreign page lets the browser send. So an act needs a header that only a page of
 # the same origin can read the value for and can set: a form cannot. The browser's own word of the origin is checked first, in the
-# order of Go's `net/http.CrossOriginProtection`: `Sec-Fetch-Site` where the browser sends it, else `Origin` against `Host`; who
-# sends neither is no browser, so nobody's login is misused.
+# order of Go's `net/http.CrossOriginProtection`: `Sec-Fetch-Site` where the browser sends it, else `Origin` against `Host`; a
+# client that sends neither is not a browser, so no login is misused.
 
 HEADER = "X-Rivertwice-CSRF"
 LIFE_S = 8 * 3600
@@ -259,13 +259,13 @@ def check_token(secret: str, user: str, token: str | None) -> None:
     try:
         owner = URLSafeTimedSerializer(secret, salt=_SALT).loads(token, max_age=LIFE_S)
     except SignatureExpired:
-        message = f"the page's token is older than {LIFE_S // 3600} hours; nothing was started; load the page again"
+        message = f"the page's token is older than {LIFE_S // 3600} hours; reload the page"
         raise RequestError(message) from None
     except BadSignature:
-        message = "the page's token was not made by this server; nothing was started; load the page again"
+        message = "the page's token was not made by this server; reload the page"
         raise RequestError(message) from None
     if owner != user:
-        message = "the page's token belongs to another login; nothing was started; load the page again"
+        message = "the page's token belongs to another login; reload the page"
         raise RequestError(message)
 
 

@@ -105,7 +105,7 @@ async def answer_run(airflow: AirflowAsUser, dag: str, wanted: Answer, asked: Ac
         if known.is_success and _is_answered(known.json(), wanted.option, asked.by):
             return {**made, "repeated": True}
         message = (
-            f"the task {wanted.task} of {run} does not wait for an answer (it is {state or 'not begun'}); nothing was answered; "
+            f"the task {wanted.task} of {run} does not wait for an answer (it is {state or 'not begun'}); "
             "if it begins only now, try again in some seconds"
         )
         raise HTTPException(_CONFLICT, message)
@@ -197,7 +197,7 @@ async def perform(
         log.warning("refused the act %s of %s for %s: no permission", act, one.name, by)
         raise HTTPException(
             403,
-            f"{by} may not start {dag_id(known.verb, one.name)}, so nothing was started; ask for that right in Airflow",
+            f"{by} may not start {dag_id(known.verb, one.name)}, and nothing was started; ask for that permission in Airflow",
         )
     try:
         asked = check_act(known, one.name, body.model_dump(), by, utc_now())
@@ -254,7 +254,7 @@ def _secret() -> str:
     return str(conf.get("api", "secret_key"))
 
 
-# Who did what: the runs of a pipeline's DAGs that a person started, and the answers that a person gave, newest first.
+# Actions of people: the runs of a pipeline's DAGs that a person started, and the answers that a person gave, newest first.
 #
 # Airflow has written both down with the person's name, whether they came from the page, from Airflow's own forms or over its REST
 # API. Of what a run was given, only values of known kinds are shown: no record and no free text but the reason.
@@ -330,7 +330,7 @@ def _answered(session: Session, dags: Collection[str]) -> list[dict[str, Any]]:
     for detail, run, task in rows:
         user = detail.responded_by or {}
         if not user:
-            continue  # nobody answered in time
+            continue  # no answer in time
         found.append(
             {
                 "at": _iso(detail.responded_at),

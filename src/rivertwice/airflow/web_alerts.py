@@ -85,7 +85,7 @@ def acknowledge(settings: Settings, asked: ActRequest, now: datetime) -> dict[st
     store, wanted = alerts_of(settings), str(asked.fields["alert"])
     known = next((alert for alert in store.state().alerts if alert.id == wanted and not alert.closed), None)
     if known is None or known.cause.pipeline not in ("", asked.pipeline):
-        message = f"no alert {wanted[:40]!r} of {asked.pipeline} lasts, so there is nothing to acknowledge; load the page again"
+        message = f"no alert {wanted[:40]!r} of {asked.pipeline} lasts; reload the page"
         raise RequestError(message)
     noted = store.acknowledge(wanted, f"{asked.by} in Airflow", asked.reason, now)
     return {"alert": noted.id, "acknowledged_by": noted.acknowledged_by, "repeated": noted.acknowledged_at != now}
@@ -120,7 +120,7 @@ register(
     Act(
         "repair.decline",
         "Decline",
-        "Nothing is computed. The alert stays, acknowledged by you, and this repair is not proposed again for a week.",
+        "No window is computed. The alert stays, acknowledged by you, and this repair is not proposed again for a week.",
         "repair",
         Answer("approve", "Reject", keep_why),
         (_RUN,),

@@ -1,7 +1,7 @@
 """What a person may do on the page: a registry of acts, and the check of one that is asked for. Pure.
 
 An act starts a DAG run, answers one that waits for a person, or writes a record at once. Each names the verb whose DAG it belongs
-to: a person who may not start that DAG may not act. What starts a run is one of `rivertwice.acts`, and so are its fields; the form
+to: a person a user without the permission to start that DAG cannot act. What starts a run is one of `rivertwice.acts`, and so are its fields; the form
 of the DAG is checked by `forms`. A part of the page registers its own acts when it is imported.
 """
 
@@ -261,7 +261,7 @@ def check_act(act: Act, pipeline: str, asked: Mapping[str, Any], by: str, now: d
         raise RequestError(message)
     if act.changes_served and confirm != pipeline:
         message = (
-            f"this may change what is served, and {str(confirm)[:60]!r} was typed to confirm it; nothing was started; "
+            f"this may change what is served, and {str(confirm)[:60]!r} was typed to confirm it; "
             f"look at what would happen, then type {pipeline}"
         )
         raise RequestError(message)

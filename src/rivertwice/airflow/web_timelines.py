@@ -53,7 +53,7 @@ TIMELINE_ACTS = (
     Act(
         "switch.approve",
         "Approve",
-        "The version serves from one commit on. The one that serves now goes on beside it, and can serve again.",
+        "The version serves from one commit on. The one that serves now keeps running beside it, and can serve again.",
         "switch",
         Answer("approve", APPROVE),
         (_RUN,),
@@ -62,7 +62,7 @@ TIMELINE_ACTS = (
     Act(
         "switch.reject",
         "Reject",
-        "Nothing is switched; the run ends.",
+        "The version does not serve; the run ends.",
         "switch",
         Answer("approve", REJECT),
         (_RUN,),
@@ -115,7 +115,7 @@ def versions(
 def dead_letters(
     request: Request, one: PipelineDep, settings: SettingsDep, user: GetUserDep, state: str = "", kind: str = ""
 ) -> Response:
-    """Return counts of all dead letters, and a sample of those in a state, of a kind; values only for who may decide about them."""
+    """Return counts of all dead letters, and a sample of those in a state, of a kind; values only for users who may decide about them."""
     if state not in ("", *_STATES):
         raise HTTPException(400, f"state {state[:40]!r} is not one of {', '.join(_STATES)}")
     values = _may_start(user, "operate", one.name)

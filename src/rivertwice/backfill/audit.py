@@ -224,7 +224,7 @@ class AuditReport:
         rows: result rows.
         records: accepted records they were computed from.
         checks: all findings.
-        accepted: why a person publishes it although a critical expectation fails; empty: nobody did.
+        accepted: why a person publishes it although a critical expectation fails; empty: no person did.
     """
 
     backfill: str
@@ -292,7 +292,7 @@ def audit_backfill(
         failed += f"; {rows_text}" if rows_text else ""
         remedy = _remedy(plan) if exact else "plan the same windows again: it starts from the beginning"
         remedy = "run it again, it continues where it stopped" if unfinished else remedy
-        message = f"backfill {plan.id} failed its audit ({failed}), so nothing of it is served; {remedy}"
+        message = f"backfill {plan.id} failed its audit ({failed}), and is not served; {remedy}"
         raise AuditError(message)
     return report
 

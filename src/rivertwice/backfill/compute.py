@@ -59,7 +59,7 @@ _CHANGE = (
     "change the SQL (`rivertwice lint` names what can throw) and run the new definition: `rivertwice upgrade --help`"
 )
 READ_ONCE = 1_000_000
-"""A backfill of at most so many records is read and decoded once, and kept; a larger one is read chunk by chunk."""
+"""The number of records up to which a backfill is read and decoded once, and kept; a larger one is read chunk by chunk."""
 
 
 @dataclass(frozen=True)

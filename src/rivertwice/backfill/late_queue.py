@@ -19,7 +19,7 @@ from rivertwice.timeline.serving import Publication
 
 DUE, WAITING, BEYOND = "due", "waiting", "beyond"
 MOST_DEBOUNCES = 6
-"""A window that keeps getting late rows is due so many debounces after the first of them."""
+"""A window that keeps getting late rows is due this number of debounces after the first of them."""
 
 
 class LateArrival(NamedTuple):

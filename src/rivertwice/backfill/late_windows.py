@@ -71,7 +71,7 @@ def require_publishable(definition: Definition) -> None:
     if not definition.has_lone_windows:
         message = (
             f"{definition.name} is a fold: none of its events is ever late, and each row depends on all records of its key before it, so "
-            f"no window is recomputed alone; `rivertwice upgrade {base_of(definition.name)} --new-version` computes all of a changed fold, and "
+            f"a window cannot be recomputed alone; `rivertwice upgrade {base_of(definition.name)} --new-version` computes all of a changed fold, and "
             "with --recompute of the same one, beside it; at a first start `rivertwice start NAME --from-batch` loads a long log"
         )
         raise RequestError(message)

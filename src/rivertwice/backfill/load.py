@@ -7,7 +7,7 @@
 5. Backfills publish them: ordinary ones, over records that the stream read and others.
 
 A crash before step 3 is done leaves an archive, and a note of the step for people (`load_state`). After it, the same call continues: a step that is done is not done
-again, and a backfill that was cut off continues after its last chunk.
+again, and an interrupted backfill continues after its last chunk.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def read_log_map(
     size = block or block_size(count(ranges))
     plan = observe_read(settings, topic, ranges, topic_id)
     if plan.missing:
-        message = f"topic {topic} lost records while its event times were read: {plan.missing[:3]}; nothing was recorded; run it again"
+        message = f"topic {topic} lost records while its event times were read: {plan.missing[:3]}; run it again"
         raise LogGapError(message)
     starts = F.lit(0).cast("bigint")
     for partition, (start, _) in ranges.items():
@@ -178,7 +178,7 @@ def require_first_start(home: PipelineHome) -> FirstLoad | None:
         pipeline = home.root.name
         message = (
             f"{pipeline} began already: timeline {name} streams the log from its beginning, and only a first start can begin after what "
-            f"is loaded by batch; nothing was done; `rivertwice start {pipeline}` continues it, and "
+            f"is loaded by batch; `rivertwice start {pipeline}` continues it, and "
             f"`rivertwice backfill run {pipeline} --from ... --to ...` recomputes closed windows"
         )
         raise RequestError(message)
@@ -341,7 +341,7 @@ def _require_archived(settings: Settings, plan: LoadPlan, topic_id: str) -> None
     archived = intersect(wanted, archived_ranges(settings, plan.topic, topic_id))
     if count(archived) != count(wanted):
         message = (
-            f"the archive of {plan.topic} lacks {describe(without(wanted, archived))}, which the stream would leave out; nothing was "
-            "recorded; run it again: it archives first"
+            f"the archive of {plan.topic} lacks {describe(without(wanted, archived))}, which the stream would leave out; "
+            "run it again: it archives first"
         )
         raise LogGapError(message)

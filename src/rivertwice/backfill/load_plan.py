@@ -22,7 +22,7 @@ from rivertwice.timeline.first_load import FirstLoad, LogZone
 from rivertwice.timeline.serving import Publication
 
 MOST_ZONES = 20_000
-"""A log has about so many blocks at most, of as many records as that takes: the driver holds them, the log's length does not matter."""
+"""The largest number of blocks of a log, each of as many records as that takes: the driver holds them, the log's length does not matter."""
 LEAST_BLOCK = 100
 """Offsets of a block at least."""
 REASON = "first load"

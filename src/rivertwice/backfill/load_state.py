@@ -1,4 +1,4 @@
-"""How far a first load by batch is: for `status`, the page, the metrics, and whoever starts the stream meanwhile.
+"""How far a first load by batch is: for `status`, the page, the metrics, and a start of the stream meanwhile.
 
 What is recorded decides: the load, the head, the stream's watermark and the publications. Before the load is recorded, there is only
 an archive. So its command notes the step in `first_load/step.json` of this host, which nothing else depends on. While the command
@@ -45,7 +45,7 @@ class UnfinishedLoad:
     Attributes:
         pipeline: whose.
         step: its number in `STEPS`.
-        process: who works on it on this host (`process 4711`); None if nobody does.
+        process: who works on it on this host (`process 4711`); None if none does.
         load: its id; None before it is recorded.
         windows: to load; left: those of them that no backfill has published. None before it is recorded.
         detail: how far the step is, if that is known; else empty.
@@ -70,7 +70,7 @@ class UnfinishedLoad:
         name = "a first load by batch" if self.load is None else f"first load {self.load}"
         where = f"step {self.step} of {len(STEPS)}: {STEPS[self.step]}{f' ({self.detail})' if self.detail else ''}"
         if self.process is not None:
-            return f"{name} is under way ({self.process}), {where}; cut off, `{self.command}` continues it"
+            return f"{name} is under way ({self.process}), {where}; if it is interrupted, `{self.command}` continues it"
         return f"{name} is not finished and no process of this host works on it, {where}; `{self.command}` continues it"
 
 
@@ -137,7 +137,7 @@ def hold_load(home: PipelineHome) -> Iterator[None]:
     def refuse(name: str) -> LostRaceError:
         pipeline = home.root.name
         message = (
-            f"{name} does a first load of {pipeline} already, so nothing was done; `rivertwice status` shows its step; when it has "
+            f"{name} does a first load of {pipeline} already; `rivertwice status` shows its step; when it has "
             f"ended, `rivertwice start {pipeline} --from-batch` continues what is left"
         )
         return LostRaceError(message)

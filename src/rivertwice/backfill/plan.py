@@ -36,7 +36,7 @@ CHUNK_RECORDS = 2_000_000
 
 
 def plan_backfill(request: BackfillRequest, view: BackfillView, *, chunk_records: int = CHUNK_RECORDS) -> BackfillPlan:
-    """Turn a request into a plan. Nothing is read or written.
+    """Turn a request into a plan, without reading or writing.
 
     Args:
         request: what is asked.
@@ -109,7 +109,7 @@ def select_ranges(
         asked = covering([(to_ms(request.range.start), to_ms(request.range.end))], view.window_ms, view.step)
     if view.closed_ms is None:
         message = (
-            f"{view.pipeline} has no committed batch, so no window is closed; start it and wait for its first windows"
+            f"{view.pipeline} has no committed batch and no closed windows; start it and wait for its first windows"
         )
         raise RequestError(message)
     closed_end = (view.closed_ms - view.window_ms) // view.step * view.step + view.step
@@ -145,7 +145,7 @@ def _due(view: BackfillView, now: datetime) -> tuple[HalfOpenRange, ...]:
         RequestError: the policy queues no windows, or none is due.
     """
     if view.late_policy is None or view.closed_ms is None:
-        message = f"late.policy of {view.pipeline} is not correct, so no window is queued; name a range, or set policy: correct"
+        message = f"late.policy of {view.pipeline} is not `correct`; name a range, or set policy: correct"
         raise RequestError(message)
     queue = queue_windows(
         view.arrivals,

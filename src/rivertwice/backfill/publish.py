@@ -92,7 +92,7 @@ def publish_backfill(settings: Settings, plan: BackfillPlan) -> Entry:
 def find_refusal(
     home: PipelineHome, plan: BackfillPlan, entries: list[Entry]
 ) -> FingerprintError | RequestError | None:
-    """Return why a plan cannot be published now, as `publish_backfill` raises it; None: it can. Nothing is changed.
+    """Return why a plan cannot be published now, as `publish_backfill` raises it; None: it can.
 
     Args:
         home: the pipeline's home.

@@ -101,7 +101,7 @@ def _time_of(definition: Definition, topic: str) -> tuple[str, str | None, str]:
 
 @dataclass(frozen=True)
 class RetainedLog:
-    """What a definition can be run over: closed windows, or settled sessions, and where their records are. Pure but for `look_up`.
+    """What a definition can be run over: closed windows, or settled sessions, and where their records are. Pure except for `look_up`.
 
     Attributes:
         bundle: of the definition.
@@ -164,7 +164,7 @@ class RetainedLog:
         return replace(self, view=replace(self.view, batches=kept), unread=self.unread + unread)
 
     def newest(self, last: timedelta) -> TimeRange:
-        """Return so much event time before the end of the newest closed window, or before what is settled of sessions.
+        """Return a length of event time before the end of the newest closed window, or before what is settled of sessions.
 
         Raises:
             RequestError: no window is closed yet.
@@ -384,7 +384,7 @@ class Recompute:
         """Return the rows of the sessions that a chunk publishes, as a frame, and these sessions: keys, stretch, records.
 
         A planned session is found again among the records that were read: all of its records are read, and no other one could join
-        it, because the plan covers the whole session. Sessions that are cut off at the edge of what was read are not in the plan.
+        it, because the plan covers the whole session. Sessions that are truncated at the edge of what was read are not in the plan.
 
         Raises:
             RequestError: the log gives other sessions than were planned.
@@ -500,8 +500,8 @@ def truth_reader(spark: SparkSession, settings: Settings, view: BackfillView, de
         sessions = make_sessions(rows, definition).limit(MOST_SESSIONS + 1).toArrow()
         if sessions.num_rows > MOST_SESSIONS:
             message = (
-                f"more than {MOST_SESSIONS} sessions of {definition.name} lie in and around what was asked, too many to be looked up at "
-                "once; ask for a shorter range, then for the rest"
+                f"more than {MOST_SESSIONS} sessions of {definition.name} are in and around the request; ask for a "
+                "shorter range, then for the rest"
             )
             raise RequestError(message)
         columns = (sessions[name].to_pylist() for name in ("_start_us", "_end_us", "_records"))

@@ -37,7 +37,7 @@ def asked_sessions(request: BackfillRequest, view: BackfillView) -> BackfillScop
     """
     sessions_view = _sessions_view(view)
     if view.closed_ms is None:
-        message = f"{view.pipeline} has no committed batch, so no session is settled; start it and wait for its first"
+        message = f"{view.pipeline} has no committed batch and no settled sessions; start it and wait for its first"
         raise RequestError(message)
     if request.late_at is not None:
         message = (
@@ -108,7 +108,7 @@ def select_components(asked: BackfillScope, view: BackfillView) -> tuple[tuple[C
     """
     components = _sessions_view(view).components
     if components is None or view.closed_ms is None:
-        message = f"the sessions of {view.pipeline} were not looked up, so nothing can be planned; look them up first (`backfill.prepare`)"
+        message = f"the sessions of {view.pipeline} were not looked up; look them up first (`backfill.prepare`)"
         raise RequestError(message)
     if not components:
         message = f"the log of {view.pipeline} holds no session in {_say(asked.zone)}; name another range"
@@ -132,7 +132,7 @@ def select_components(asked: BackfillScope, view: BackfillView) -> tuple[tuple[C
 
 
 def plan_session_chunks(planned: PlannedSessions, view: BackfillView, chunk_records: int) -> tuple[Chunk, ...]:
-    """Cut sessions into chunks of about so many records, by their start; those that start in one millisecond stay together."""
+    """Cut sessions into chunks of about equal numbers of records, by their start; those that start in one millisecond stay together."""
     groups: list[list[PlannedSession]] = []
     estimate = 0
     for planned_session in planned.ordered:
@@ -220,7 +220,7 @@ def _say(ranges: Sequence[HalfOpenRange]) -> str:
     return first if len(ranges) == 1 else f"{first} in {len(ranges)} pieces"
 
 
-# Look up the sessions of a request: read around it, and further if a session was not read whole. Pure but for what is read.
+# Look up the sessions of a request: read around it, and further if a session was not read whole. Pure except for what is read.
 #
 # The start of a session is known once the gap before it was read, and its end once the gap after its last record was read. So a
 # range is read with a margin. It is read again with a wider margin around the sessions that reach beyond what was read, until
@@ -229,7 +229,7 @@ def _say(ranges: Sequence[HalfOpenRange]) -> str:
 MOST_READ = 50
 """Ranges of event time that are read at once; if there are more, what is between some of them is read too."""
 WIDER = 4
-"""Each margin is so many times as wide as the one before."""
+"""By what factor each margin is wider than the one before."""
 
 Zone = tuple[HalfOpenRange, ...]
 """Ranges of event time, in epoch milliseconds."""

@@ -115,7 +115,7 @@ def require_same_past(plan: StreamLoadPlan, root: Timeline, definition: Definiti
     if lost:
         message = (
             f"{describe_parts(lost)} was read by {root.pipeline} and is in neither Kafka nor the archive: each row of a fold depends on all "
-            "records of its key before it, so a new version over the rest would differ in every such row; nothing was done; put the "
+            "records of its key before it, so a new version over the rest would differ in every such row; put the "
             f"archive back from a backup, or give the changed definition another name, under which it begins with what exists"
         )
         raise LogGapError(message)

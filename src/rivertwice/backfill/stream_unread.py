@@ -32,7 +32,7 @@ def find_unread(home: PipelineHome) -> tuple[StreamLoad, int] | None:
 def describe_unread(load: StreamLoad, left: int) -> dict[str, object]:
     """Return a load that is not done as plain data, for programs and in words. Pure."""
     text = (
-        f"first load {load.id}: the stream has read {load.records - left} of {load.records} records in large batches; it goes on by itself "
-        f"as long as it runs"
+        f"first load {load.id}: the stream has read {load.records - left} of {load.records} records in large batches; it continues as "
+        f"long as it runs"
     )
     return {"load": load.id, "records": load.records, "records_left": left, "message": text}

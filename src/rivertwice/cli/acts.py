@@ -121,14 +121,14 @@ def do_act(
     question: str,
     words: Callable[[Any], str],
 ) -> Any:
-    """Show what an act would do, and do it if that is wanted; return its result, None if it was not done.
+    """Show what an act would do, and do it with consent; return its result, None if it was not done.
 
     Args:
         frame: the settings, and how progress is shown.
         act: name of what is asked for.
         name: of the pipeline.
         asked: the fields of its request.
-        consent: whether it is wanted.
+        consent: whether to do it.
         question: for people.
         words: from the plan's value, the command that does it, without `--yes`.
     """
@@ -168,7 +168,7 @@ def plan_act(frame: Frame, act: str, name: str, asked: Mapping[str, Any]) -> Pla
 
 
 def run_act(frame: Frame, act: str, name: str, asked: Mapping[str, Any]) -> Any:
-    """Do an act that asks nobody, and return its result."""
+    """Do an act without a question, and return its result."""
     chosen, world, request = prepare_act(frame, act, name, asked)
     return chosen.apply(world, request)
 

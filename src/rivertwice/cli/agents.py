@@ -81,7 +81,7 @@ def agent_run(frame: Frame, drain_on_stop: bool, drain_seconds: float) -> None:
 @click.option(
     "--max-age",
     type=click.FloatRange(min=1),
-    help="Fail if its last heartbeat is older than so many seconds: for health checks.",
+    help="Fail if its last heartbeat is older than this number of seconds: for health checks.",
 )
 @pass_frame
 def agent_show(frame: Frame, max_age: float | None) -> None:
@@ -91,14 +91,14 @@ def agent_show(frame: Frame, max_age: float | None) -> None:
 
     status = agent_status(frame.settings)
     if status is None:
-        message = f"no agent lives in {frame.settings.home}, so nothing keeps the streams running; run `rivertwice agent start`"
+        message = f"no agent is running in {frame.settings.home}; run `rivertwice agent start`"
         raise ServiceError(message)
     age = (utc_now() - status.beat_at).total_seconds()
     if max_age is not None and age > max_age:
         log = frame.settings.home / "agent" / "log"
         message = (
-            f"the agent (pid {status.pid}) lives but last spoke {age:.0f} s ago, more than {max_age:.0f} s, so nothing keeps the "
-            f"streams running; look at {log}, then restart it: its drivers run on, and the next agent adopts them"
+            f"the agent (pid {status.pid}) lives but last spoke {age:.0f} s ago, more than {max_age:.0f} s; look at "
+            f"{log}, then restart it: its drivers keep running, and the next agent adopts them"
         )
         raise ServiceError(message)
     rows = [(name, item["action"], item["reason"]) for name, item in status.pipelines.items()]
@@ -107,7 +107,11 @@ def agent_show(frame: Frame, max_age: float | None) -> None:
 
 @agent.command("events", epilog=example("rivertwice agent events --limit 20"))
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many, the last."
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=20,
+    show_default=True,
+    help="Maximum number of lines; the newest are shown.",
 )
 @pass_frame
 def agent_events(frame: Frame, limit: int) -> None:

@@ -160,12 +160,14 @@ def _text(firing: list[Alert], bodies: list[dict[str, Any]], routes: list[dict[s
         over = "" if alert.resolved_at is None else "\n  over, not yet for long enough to say so"
         parts.append(
             f"{title_of(alert)}, {alert.id}\n  since {body['since']}: {body['message']}\n  served numbers: {body['meaning']}\n"
-            f"  next: {body['next']}\n  told: {', '.join(body['told']) or 'nobody yet'}{_known(alert)}{over}"
+            f"  next: {body['next']}\n  told: {', '.join(body['told']) or 'no receiver yet'}{_known(alert)}{over}"
         )
     headers = ("route", "to", "severities", "waiting", "failures", "error")
     rows = [[", ".join(route[key]) if key == "severities" else route[key] for key in headers] for route in routes]
     parts.append(
-        as_table(headers, rows) if routes else "no route is configured: alerts reach nobody; see docs/howto-alerts.md"
+        as_table(headers, rows)
+        if routes
+        else "no route is configured, so alerts are not sent; see docs/howto-alerts.md"
     )
     return "\n".join(parts if firing else ["nothing fires", *parts])
 
@@ -184,7 +186,7 @@ def _text(firing: list[Alert], bodies: list[dict[str, Any]], routes: list[dict[s
 @reason_option()
 @click.option("--until", type=INSTANT, metavar="INSTANT", help=f"It ends here at the latest: {INSTANT_FORM}.")
 @click.option("--end", "ended", metavar="ID", help="End this one now.")
-@click.option("--list", "listed", is_flag=True, help="Show all, with what became of them.")
+@click.option("--list", "listed", is_flag=True, help="List all, with their outcome.")
 @changes_unasked("an acknowledgement", because="--end takes it back")
 @pass_frame
 def acknowledge(

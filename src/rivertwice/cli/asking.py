@@ -32,7 +32,7 @@ class Preview:
         text: for people.
         refused: whether it cannot be done; the text says why.
         nothing: whether there is nothing to do.
-        code: exit code if nothing is done because of `--dry-run`, or for want of a yes.
+        code: exit code if nothing is done because of `--dry-run`, or without a yes.
     """
 
     value: Any
@@ -72,10 +72,10 @@ class Consent:
             question: for people, without `[y/N]`.
             preview: computes what would be done; not called with `--yes`.
             again: the command that does it; None: this one with `--yes`.
-            noted: whether the command itself records who and why, in a register of its own.
+            noted: whether the command itself records who and why, in its own register.
 
         Raises:
-            RequestError: there is nobody to ask.
+            RequestError: there is no terminal to ask on.
             SystemExit: it cannot be done, or the answer was no.
         """
         if not self.yes:
@@ -97,8 +97,8 @@ class Consent:
 
     def _refuse(self, again: str | None, code: int) -> None:
         again = again or shlex.join(["rivertwice", *self.words, "--yes"])
-        message = f"nothing was changed: there was no yes, and nobody to ask; to do it: {again}"
-        if code != OK:  # what was shown has an exit code of its own, which says more
+        message = f"nothing was changed: it needs a yes, and there is no terminal to ask on; to do it: {again}"
+        if code != OK:  # what was shown has its own exit code, which says more
             say(f"rivertwice: {message}", err=True)
             raise SystemExit(code)
         raise RequestError(message)

@@ -166,7 +166,13 @@ def late() -> None:
     "list", epilog=example("rivertwice late list order_totals", "rivertwice late list order_totals --limit 20")
 )
 @name_argument()
-@click.option("--limit", type=click.IntRange(1), default=200, show_default=True, help="At most so many rows, the last.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    help="Maximum number of rows; the newest are shown.",
+)
 @pass_frame
 def list_rows(frame: Frame, name: str, limit: int) -> None:
     """List the late rows of NAME by address.
@@ -204,7 +210,7 @@ def list_rows(frame: Frame, name: str, limit: int) -> None:
 def show_queue(frame: Frame, name: str) -> None:
     """Show the windows that late rows wait in.
 
-    No backfill has counted these windows yet; each is due, waiting, or given up.
+    No backfill has counted these windows yet; each is due, waiting, or abandoned.
     """
     from rivertwice.backfill.late_queue import describe_queue
     from rivertwice.backfill.observe import observe_late_queue

@@ -136,7 +136,7 @@ def advise(frame: Frame, name: str, delays: tuple[timedelta, ...], last: timedel
     The log that NAME read is judged again. Each delay is judged by the exact late rule over the batches that the stream ran: how many pairs of record and window it
     would have dropped, how long the rows of a window would have waited, and how many rows the state would have held at most.
     Without --delay it judges parts and multiples of the present delay, and the smallest ones that drop at most 1 %, 0.1 %
-    and none. Nothing is changed. To apply a delay, write it as the source's watermark and run `rivertwice upgrade NAME`.
+    and none. It changes nothing. To apply a delay, write it as the source's watermark and run `rivertwice upgrade NAME`.
     """
     from rivertwice.engine.session import spark_on_demand
     from rivertwice.timeline.lineage import head_definition, path_ledger
@@ -264,8 +264,8 @@ def try_(
     """Show which rows a changed definition would change.
 
     The definition of NAME, as it is in the project, is run over a part of the log. The definition that the stream runs and the changed one are run in batch over the same records: whole closed windows that
-    Kafka or the archive still holds. The rows are compared by window and key, and the columns first. Nothing is written, and a
-    running stream does not notice. Differences are no failure: the exit code is 0 unless --fail-on-difference is given. To
+    Kafka or the archive still holds. The rows are compared by window and key, and the columns first. It writes nothing and does
+    not disturb a running stream. Differences are not a failure: the exit code is 0 unless --fail-on-difference is given. To
     apply the change, run `rivertwice upgrade NAME`.
     """
     from rivertwice.engine.session import spark_on_demand

@@ -143,7 +143,7 @@ def _imported(place: str) -> click.Command:
     module, _, variable = place.partition(":")
     command = getattr(importlib.import_module(f"rivertwice.cli.{module}"), variable)
     if not isinstance(command, click.Command):
-        message = f"{place} is no command; SECTIONS names it, so the verb cannot run"
+        message = f"{place} is not a command; SECTIONS names it, so the verb cannot run"
         raise TypeError(message)
     return command
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.option("--check", is_flag=True, help="Exit 3 if Kafka may delete records before the stream has read them.")
 @click.option("--by-batch", is_flag=True, help="Leave the oldest part of what waits to batch; asks first.")
 @click.option(
-    "--keep", type=DurationType(), help="What the stream reads itself: so much of the newest, for instance '2 hours'."
+    "--keep", type=DurationType(), help="How much recent data the stream reads itself, for instance '2 hours'."
 )
 @click.option(
     "--timeout", type=click.IntRange(1), default=300, show_default=True, help="Seconds to wait for the stream to stop."
@@ -104,14 +104,12 @@ def _wait_stopped(frame: Frame, name: str, timeout: int) -> None:
     home = frame.settings.pipeline(name)
     owner = lease_owner(home)
     if owner is not None and agent_status(frame.settings) is None:
-        message = f"driver pid {owner.pid} of {name} runs and no agent lives that would stop it; nothing was done; `rivertwice agent start`"
+        message = f"driver pid {owner.pid} of {name} runs and no agent is running that would stop it; `rivertwice agent start`"
         raise ServiceError(message)
     for _ in Deadline.after(timeout).polls(0.2):
         if lease_owner(home) is None:
             return
-    message = (
-        f"the driver of {name} still drains after {timeout} s; nothing was done; run it again, with a longer --timeout"
-    )
+    message = f"the driver of {name} still drains after {timeout} s; run it again, with a longer --timeout"
     raise ServiceError(message)
 
 
@@ -299,7 +297,7 @@ def tell_unfinished(frame: Frame, name: str) -> dict[str, Any] | None:
         frame.progress(f"{unfinished.text}, unless this start begins first: it streams the whole log")
     else:
         message = (
-            f"{unfinished.text}; a start now would stream the whole log, and the load would be refused; nothing was done; the load "
+            f"{unfinished.text}; a start now would stream the whole log, and the load would be refused; the load "
             f"starts the stream itself; to stream the whole log, end it, then `rivertwice start {name}`"
         )
         raise RequestError(message)
@@ -341,7 +339,7 @@ def finish(
         spark: the session of the run.
 
     Raises:
-        ServiceError: the stream does not go on.
+        ServiceError: the stream does not continue.
     """
     from rivertwice.backfill.load import publish_load
     from rivertwice.backfill.load_state import has_closed, unloaded_windows

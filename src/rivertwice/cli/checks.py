@@ -54,7 +54,7 @@ def _tell_alerts(frame: Frame, fire: Sequence[str]) -> list[str]:
     if not fire:
         return []
     routes = load_routes(frame.settings).routes
-    nobody = "" if routes else "; no route is configured, so nobody is told (docs/howto-alerts.md)"
+    nobody = "" if routes else "; no route is configured, so alerts are not sent (docs/howto-alerts.md)"
     return [f"{len(fire)} alerts fire: `rivertwice alerts` shows them{nobody}"]
 
 
@@ -81,7 +81,7 @@ def exit_code_of_gate(gate: Mapping[str, Any]) -> int:
 @click.option("--pair", type=click.Choice(PAIRS), help="Only of this pair.")
 @click.option("--verdict", type=click.Choice(VERDICTS), help="Only this verdict.")
 @click.option("--causes", is_flag=True, help="Show the causes, row by row, with partition and offset.")
-@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many rows.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of rows.")
 @pass_frame
 def verdicts(
     frame: Frame, name: str, run_id: str | None, pair: str | None, verdict: str | None, causes: bool, limit: int

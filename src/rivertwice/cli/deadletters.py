@@ -82,7 +82,7 @@ def _with_bytes(frame: Frame, name: str, letters: list[DeadLetter]) -> list[Dead
     type=click.IntRange(1),
     default=50,
     show_default=True,
-    help="At most so many letters; the counts are of all.",
+    help="Maximum number of letters; the counts are of all.",
 )
 @pass_frame
 def list_letters(frame: Frame, name: str, state: str | None, kind: str | None, limit: int) -> None:

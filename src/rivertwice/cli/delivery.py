@@ -29,7 +29,7 @@ POLL_S = 0.2  # short, so that signals are seen
 def deliver() -> None:
     """Deliver results to Kafka, PostgreSQL and Iceberg.
 
-    The sinks stand in the definition, under `deliver`.
+    The sinks are listed in the definition, under `deliver`.
     """
 
 
@@ -49,7 +49,7 @@ def deliver() -> None:
 def run(frame: Frame, name: str, sink: str | None, until_end: bool, again: bool) -> None:
     """Deliver what NAME committed and published, in the foreground.
 
-    The agent does it by itself while running is wanted for the stream; a sink has one deliverer at a time.
+    The agent does it by itself while the desired state of the stream is running; a sink has one deliverer at a time.
     """
     from rivertwice.core.waits import Deadline
     from rivertwice.deliver.deliver import Delivered, Deliverer
@@ -306,7 +306,9 @@ def _ask(frame: Frame, name: str, sink: str, keys: tuple[str, ...], *, what: str
     unknown = sorted(set(keys) - before)
     if unknown or not before:
         which = repr(unknown[0][:120]) if unknown else "any"
-        message = f"sink {sink} of {name} has no open refused delivery of {which}; nothing was done; see `rivertwice deliver refused {name}`"
+        message = (
+            f"sink {sink} of {name} has no open refused delivery of {which}; see `rivertwice deliver refused {name}`"
+        )
         raise RequestError(message)
     ask(home, sink, what, keys or None, why=why, by=getpass.getuser(), now=utc_now())
     finish = threading.Event()

@@ -131,7 +131,7 @@ def check_project(settings: Settings) -> DoctorCheck:
     if settings.definitions.is_dir():
         return DoctorCheck("project", True, f"{project}{clone}")
     remedy = f"run `rivertwice --project {project} init` to make one, or name yours with --project PATH or RIVERTWICE_PROJECT"
-    return DoctorCheck("project", False, f"{project} has no folder pipelines, so it is no project", remedy)
+    return DoctorCheck("project", False, f"{project} has no folder pipelines, so it is not a project", remedy)
 
 
 CHECKS: tuple[tuple[str, Callable[[Settings], DoctorCheck]], ...] = (

@@ -158,7 +158,7 @@ class Frame:
         """Print to stderr that a pipeline's home is a copy, so that the stream of the other one may run as well.
 
         Args:
-            name: the pipeline; None: all pipelines that are wanted running.
+            name: the pipeline; None: all pipelines whose desired state is running.
         """
         from rivertwice.stream.lease import describe_copied_home
         from rivertwice.timeline.intent import Intent
@@ -183,14 +183,14 @@ class Frame:
         """Return the one that is named, or all that the project defines.
 
         Raises:
-            RequestError: there is no such pipeline, or none at all, so nothing would be looked at.
+            RequestError: there is no such pipeline, or none at all.
         """
         if name:
             return [self.known_pipeline(name)]
         names = sorted(path.parent.name for path in self.settings.definitions.glob("*/pipeline.yaml"))
         if not names:
             message = (
-                f"no pipeline is defined in {self.settings.definitions}, so nothing was looked at; run it in the project, "
+                f"no pipeline is defined in {self.settings.definitions}; run it in the project, "
                 "or name that with --project PATH or RIVERTWICE_PROJECT"
             )
             raise RequestError(message)
@@ -267,7 +267,7 @@ def as_unexpected(error: Exception) -> RivertwiceError:
         message = f"{error.filename}: {os.strerror(error.errno)}; {_DISK[error.errno]}"
     elif is_thrown(str(error)):
         reason = POISON
-        message = f"values in the log make the pipeline's SQL throw: {text}; so nothing is computed. `rivertwice lint` names what can throw"
+        message = f"values in the log make the pipeline's SQL throw: {text}. `rivertwice lint` names what can throw"
     else:
         reason = "unexpected"
         message = f"unexpected {type(error).__name__}: {text}; nothing more is known here: run it again with --debug"
@@ -308,7 +308,7 @@ def as_table(
     for row in rows:
         table.add_row(
             *(Text("-" if cell is None else printable_line(str(cell))) for cell in row)
-        )  # stored text is no markup
+        )  # stored text is not markup
     # No colours: the text is passed to `say`, which would escape rich's codes as it does those of records.
     console = Console(width=None if sys.stdout.isatty() else 200, color_system=None, force_terminal=False)
     with console.capture() as capture:

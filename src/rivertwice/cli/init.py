@@ -138,9 +138,7 @@ def _zone(zone: str | None, file: Path | None) -> ZoneInfo | None:
         message = "--zone is for the times of a file: records of a topic are read as they are; let the producer send times with a zone"
         raise RequestError(message)
     if zone not in available_timezones():
-        message = (
-            f"--zone {zone}: there is no such zone, so nothing was written; {did_you_mean(zone, available_timezones())}"
-        )
+        message = f"--zone {zone}: there is no such zone; {did_you_mean(zone, available_timezones())}"
         raise RequestError(message)
     return ZoneInfo(zone)
 

@@ -117,7 +117,7 @@ def _text(measures: Measures, alerts: Sequence[AlertState]) -> str:
 def diagnose(frame: Frame, name: str | None) -> None:
     """Name likely causes of lag, silence and late rows.
 
-    It looks at dead letters and stale savepoints too. Nothing is named that no figure supports. Exit 3 if something was found.
+    It looks at dead letters and stale savepoints too. It names only causes that a figure supports. Exit 3 if something was found.
     """
     from rivertwice.agent.diagnose import diagnose as causes_of
 

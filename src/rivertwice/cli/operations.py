@@ -166,10 +166,10 @@ def upgrade(
     proves that savepoint afterwards; until then the newest proved one before it is kept. What is served does not change. A change
     of what shapes the state (windows, keys, the transform) is refused. Exit 1 if it cannot be done.
 
-    If stream.shuffle_partitions is not the number that runs, the state is rewritten into so many partitions on the way.
+    If stream.shuffle_partitions is not the number that runs, the state is rewritten into that number of partitions on the way.
 
-    With --new-version any change may be made: the new definition becomes NAME@v2, a stream with tables of its own beside
-    NAME. Its past is computed by batch, its present streamed; the stream NAME goes on with the old definition, and serves.
+    With --new-version any change may be made: the new definition becomes NAME@v2, a stream with its own tables beside
+    NAME. Its past is computed by batch, its present streamed; the stream NAME continues with the old definition, and serves.
     `rivertwice version compare NAME@v2` says when every difference has a cause.
     """
     from rivertwice.cli.versions import begin_beside
@@ -204,7 +204,7 @@ _SAME_STATE = (
 )
 
 
-# savepoint restore and fall-back: each can be shown, resumed and given up.
+# savepoint restore and fall-back: each can be shown, resumed and abandoned.
 
 
 @click.command(
@@ -224,8 +224,8 @@ def restore(frame: Frame, name: str, asked: dict[str, Any], consent: Consent, ab
     """Continue NAME from a savepoint on a new timeline.
 
     What is served does not change. The stream drains, the recorded batches since the savepoint are replayed and checked, the new timeline forks at
-    the last committed batch, and the head moves to it. Without an id: resume a restore that was cut off, else take the
-    newest proved savepoint. Planned: the savepoint is taken now, of the drained stream, so nothing is replayed; use it where
+    the last committed batch, and the head moves to it. Without an id: resume an interrupted restore, else take the
+    newest proved savepoint. Planned: the savepoint is taken now, from the drained stream, and nothing is replayed; use it where
     the checkpoint is sound and the stop must be short. From the beginning (where no savepoint can be trusted, or none is left) takes as long as
     the stream's whole history; what Kafka no longer has is fed from the archive. Exit 1 if it cannot be done.
     """
@@ -260,7 +260,7 @@ def fall_back(frame: Frame, name: str, consent: Consent, abandon: bool) -> None:
     """Do what the agent does about a damaged checkpoint.
 
     It restores the newest usable one of the proved savepoints on the head's path. One that is damaged, or whose replay
-    disagrees, is passed over by name. Unlike a restore it does not change whether the stream is wanted. The dry run
+    disagrees, is passed over by name. Unlike a restore it does not change the desired state of the stream. The dry run
     shows, before anything is broken, which savepoint would be taken. Exit 1 if there is none.
     """
     from rivertwice.savepoint.operations.fall_back import describe_fallen, show_fall_back

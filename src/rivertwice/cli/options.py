@@ -120,7 +120,7 @@ def _ago(text: str) -> datetime:
     try:
         return utc_now() - parse_duration(text.strip().removesuffix(_AGO))
     except ValueError as error:
-        message = f"{text!r} is no instant: {error}; write it as '2 hours ago', or as 2013-06-30T04:00:00Z"
+        message = f"{text!r} is not a valid instant: {error}; write it as '2 hours ago', or as 2013-06-30T04:00:00Z"
         raise RequestError(message) from None
 
 

@@ -115,7 +115,7 @@ def _typed(text: str, *, number: bool) -> str | int:
     try:
         return int(text)
     except ValueError:
-        message = f"{text[:40]!r} is no whole number; leave --number out if the field holds texts"
+        message = f"{text[:40]!r} is not a whole number; leave --number out if the field holds texts"
         raise RequestError(message) from None
 
 
@@ -157,7 +157,7 @@ def list_erasures(frame: Frame) -> None:
 @changes_unasked("a value is replaced everywhere", because="the erasure that it continues was asked for")
 @pass_frame
 def resume(frame: Frame, erasure_id: str) -> None:
-    """Continue an erasure that waited or was cut off.
+    """Continue an erasure that waited or was interrupted.
 
     One that is done stays as it is.
     """

@@ -43,7 +43,11 @@ _HEADERS = (
 @click.option("--subject", type=click.Choice(("windows", "corrections")), help="Only of this suite.")
 @click.option("--failing", is_flag=True, help="Only what failed, or could not be judged.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many rows, the newest."
+    "--limit",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="Maximum number of rows; the newest are shown.",
 )
 @click.option("--accept", metavar="EXPECTATION", help="Accept what the newest reconcile found of this expectation.")
 @reason_option()

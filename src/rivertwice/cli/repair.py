@@ -32,7 +32,7 @@ def repair(frame: Frame, name: str, consent: Consent, accept_loss: tuple[str, ..
     """Find damaged tables and write again what was lost.
 
     What the damage means for what NAME serves is shown first. Torn entries of a table's log, data files that are not whole, and batches whose rows are not those that the ledger counted
-    are named. With --yes the stream is drained, damaged files are set aside, and lost rows come back out of their own data
+    are named. With --yes the stream is drained, damaged files are set aside, and lost rows are restored from their own data
     files where those are whole, else from the recorded ranges (Kafka, the archive), each proved before it is written. Exit 3
     while anything is damaged.
     """
@@ -68,7 +68,7 @@ def _repair(frame: Frame, name: str, accept_loss: Sequence[str]) -> None:
     def text() -> str:
         lines = [_damage_text(report.found, "what was done:"), *(f"  {line}" for line in report.done or ["nothing"])]
         lines += [f"not done: {line}" for line in report.failed]
-        lines += [f"damaged files lie in {report.aside}"] if report.aside else []
+        lines += [f"damaged files are in {report.aside}"] if report.aside else []
         lines += ["still damaged:", _damage_text(report.left, "")] if report.left else ["nothing is damaged now"]
         return "\n".join(line for line in lines if line)
 
@@ -97,7 +97,7 @@ def _damage_text(damages: Sequence[Any], last: str) -> str:
 def upkeep(frame: Frame, name: str) -> None:
     """Merge small files and delete those no longer used.
 
-    It works on NAME's tables; a file is used if a commit of the last hours names it. Results never change. Verdicts and causes of reconciles older than RIVERTWICE_VERDICTS_KEPT (90 days) are removed, but for those that a newer run
+    It works on NAME's tables; a file is used if a commit of the last hours names it. Results never change. Verdicts and causes of reconciles older than RIVERTWICE_VERDICTS_KEPT (90 days) are removed, except for those that a newer run
     builds on. The agent does the same after every 200 batches and every six hours; the stream may run meanwhile.
     """
     from rivertwice.timeline.upkeep import keep_up

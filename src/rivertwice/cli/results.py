@@ -110,7 +110,13 @@ def distinct(names: Sequence[str]) -> list[str]:
     help=f"As of this event time; an event exactly at it counts. {INSTANT_FORM}.",
 )
 @click.option("--history", is_flag=True, help="Every row, in the order of the log, not the newest of each key.")
-@click.option("--limit", type=click.IntRange(1), default=200, show_default=True, help="At most so many rows, the last.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    help="Maximum number of rows; the newest are shown.",
+)
 @pass_frame
 def view(frame: Frame, name: str, key_text: str | None, at: datetime | None, history: bool, limit: int) -> None:
     """Show the newest row of every key of a fold.
@@ -136,7 +142,7 @@ def parse_key(text: str | None) -> dict[str, Any] | None:
     """Return the key that --key gives; None if it is not given. Pure.
 
     Raises:
-        RequestError: it is no JSON object.
+        RequestError: it is not a JSON object.
     """
     if text is None:
         return None
@@ -145,12 +151,12 @@ def parse_key(text: str | None) -> dict[str, Any] | None:
     except ValueError:
         values = None
     if not isinstance(values, dict):
-        message = f"--key {text[:80]!r} is no JSON object; write it as '{{\"account_id\": 42}}'"
+        message = f"--key {text[:80]!r} is not a JSON object; write it as '{{\"account_id\": 42}}'"
         raise RequestError(message)
     return values
 
 
-_MORE = 10  # the command that shows more shows so many times as many
+_MORE = 10  # the command that shows more multiplies the number by this
 _PROGRESS_ROWS = 250_000
 
 
@@ -203,7 +209,7 @@ def _rows(
 @range_options
 @click.option("--key", "key", metavar="JSON", help='Only rows with these values: \'{"origin": "JFK"}\'.')
 @click.option("--columns", metavar="A,B", help="The columns to show.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many rows.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Maximum number of rows.")
 @click.option(
     "--order", type=click.Choice(["newest", "oldest"]), default="newest", show_default=True, help="What comes first."
 )
@@ -280,7 +286,7 @@ def _count_line(shown: int, total: int | None, limit: int, order: str, again: li
 )
 @click.argument("sql", required=False)
 @click.option("--views", is_flag=True, help="List the views with their columns and numbers of rows.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many rows.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Maximum number of rows.")
 @current_option
 @pass_frame
 def query(frame: Frame, sql: str | None, views: bool, limit: int, require_current: bool) -> None:

@@ -107,7 +107,7 @@ def show(frame: Frame, subject: str | None, number: int | None, schema_id: int |
 def check(frame: Frame, subject: str, file: Path, rule: Any) -> None:
     """Say whether FILE could be the next version of SUBJECT.
 
-    Nothing is registered; exit 3 if it could not. Every earlier version is asked, for the log holds records of all of them. `backward`: it can read their records;
+    It registers nothing; exit 3 if FILE could not. Every earlier version is asked, because the log holds records of all of them. `backward`: it can read their records;
     `forward`: they can read its records; `full`: both. A changed meaning (milliseconds for microseconds, another scale)
     is a break too, though Avro alone would accept it.
     """

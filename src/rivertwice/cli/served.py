@@ -17,7 +17,7 @@ SERVED_SECONDS = 60.0
 def await_served(frame: Frame, name: str, batch: tuple[str, int] | None = None) -> bool:
     """Wait until readers see all that is published, and this batch of a timeline; say so if they do not.
 
-    What is committed stays committed: this is no reason to fail.
+    What is committed stays committed: a failure is not needed.
     """
     from rivertwice.agent.launch import agent_status
     from rivertwice.core.errors import ServiceError

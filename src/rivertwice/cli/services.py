@@ -33,7 +33,7 @@ def status_text(view: dict[str, Any]) -> str:
         shown = "down" if service_view is None else ", ".join(f"{key} {value}" for key, value in service_view.items())
         lines.append(f"{service:<8} {shown}")
     headers = (
-        "pipeline", "wanted", "state", "driver", "epoch", "timeline", "batch", "watermark", "lag", "reconciled", "savepoint",
+        "pipeline", "desired", "state", "driver", "epoch", "timeline", "batch", "watermark", "lag", "reconciled", "savepoint",
     )  # fmt: skip
     rows = [
         (
@@ -83,7 +83,7 @@ def now_texts(item: dict[str, Any]) -> list[str]:
     """Return the sentence about a pipeline, and one for each further thing that is wrong. Pure."""
     now = item["now"]
     if now is None:
-        return [f"{item['name']}: given up: {item['given_up']}"] if item["given_up"] else []
+        return [f"{item['name']}: not restarted any more: {item['given_up']}"] if item["given_up"] else []
     return [f"{item['name']}: {now['text']}", *(f"{item['name']}: also: {each['text']}" for each in now["others"])]
 
 
@@ -230,7 +230,7 @@ def send_samples(frame: Frame, definitions: Sequence[Definition]) -> dict[str, s
     said = {each.name: text for each in definitions if (text := send_sample(frame.settings, each)) is not None}
     if not said:
         message = (
-            f"no pipeline in {frame.settings.definitions} has a {SAMPLE_FILE}, so nothing was sent; `rivertwice init --sample` "
+            f"no pipeline in {frame.settings.definitions} has a {SAMPLE_FILE}; `rivertwice init --sample` "
             "writes a pipeline that has one"
         )
         raise RequestError(message)
@@ -291,8 +291,8 @@ def _services_text(result: Mapping[str, Any]) -> Iterator[str]:
 def down(frame: Frame) -> None:
     """Drain the streams, then stop agent, Airflow, engine and broker.
 
-    Intents are kept: `rivertwice up` brings back the streams that were wanted running. The broker is stopped only
-    when no driver lives any more.
+    Intents are kept: `rivertwice up` brings back the streams whose desired state is running. The broker is stopped only
+    when no driver is running any more.
     """
     from rivertwice.agent.agent import supervised_names
     from rivertwice.agent.drain import drain_all
@@ -324,7 +324,7 @@ def _stop_airflow(frame: Frame) -> list[str]:
 def status(frame: Frame) -> None:
     """Show everything in one view.
 
-    It has the services, and per pipeline what is wanted and what is true.
+    It has the services, and per pipeline the desired and the observed state.
     """
     from rivertwice.agent.launch import agent_status
     from rivertwice.agent.view import view_pipeline, view_versions

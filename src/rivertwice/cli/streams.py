@@ -1,4 +1,4 @@
-"""start, stop: whether a stream is wanted."""
+"""start, stop: the desired state of a stream."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def start(
 ) -> None:
     """Start the stream of NAME, and keep it running.
 
-    The command records that it is to run; the agent starts it, now and after every crash. The very first start creates the first timeline. A stream that the agent gave up is tried again. With --accept-gap
+    The command records that it is to run; the agent starts it, now and after every crash. The very first start creates the first timeline. A stream that the agent stopped retrying is tried again. With --accept-gap
     it continues after records that Kafka deleted before they were read: on a new timeline, and recorded for ever.
 
     With --wait the command ends when the stream has caught up: it has read all that was in the log when you asked, and closed the windows
@@ -68,7 +68,7 @@ def start(
 
     With --from-batch a long history is not streamed. The topic is archived, the stream begins where the oldest window
     that is still open begins, and backfills publish the windows before it, once the stream has closed them. It waits
-    for that (--timeout is then the time without a new micro-batch); cut off anywhere, the same command continues.
+    for that (--timeout is then the time without a new micro-batch); after an interruption the same command continues.
     Sessions, folds and several sources are loaded by the stream itself, in large batches (stream.load_batch), from the
     archive where Kafka has deleted the log's beginning.
     """
@@ -132,10 +132,10 @@ def load_and_start(
 
 
 def want_running(frame: Frame, name: str, asked_at: datetime, *, must_run: bool) -> dict[str, Any]:
-    """Record that the stream is wanted running.
+    """Record that the desired state is running.
 
     Raises:
-        ServiceError: it must run, and no agent lives that would start it.
+        ServiceError: it must run, and no agent is running that would start it.
     """
     from rivertwice.agent.launch import agent_status
     from rivertwice.timeline.intent import write_intent
@@ -144,9 +144,9 @@ def want_running(frame: Frame, name: str, asked_at: datetime, *, must_run: bool)
     intent = write_intent(settings.pipeline(name), "running", "cli", asked_at)
     agent = agent_status(settings)
     if agent is None:
-        frame.progress("no agent lives, so nothing will start it yet; run `rivertwice up`")
+        frame.progress("no agent is running to start it; run `rivertwice up`")
         if must_run:
-            message = f"no agent lives in {settings.home}, so {name} would never start; run `rivertwice up`"
+            message = f"no agent is running in {settings.home}, so {name} would never start; run `rivertwice up`"
             raise ServiceError(message)
     return {"pipeline": name, "desired": intent.desired, "agent": None if agent is None else agent.pid}
 
@@ -217,7 +217,7 @@ def _await_ends(frame: Frame, definition: Definition, log_ends: LogEnds, asked_a
 
 def _running_text(result: Mapping[str, Any]) -> str:
     if "epoch" not in result:
-        return f"{result['pipeline']}: running is wanted"
+        return f"{result['pipeline']}: starting"
     dead = f", {result['dead']} of them dead letters" if result["dead"] else ""
     read = (
         f"read {result['read']} records in {result['batches']} batches{dead}"
@@ -254,7 +254,7 @@ def _require_driver(frame: Frame, name: str, asked_at: datetime) -> None:
     """Refuse to wait for a stream that nothing will start.
 
     Raises:
-        ServiceError: no agent lives and no driver runs, or the agent has given up.
+        ServiceError: no agent and no driver is running, or the agent has stopped retrying.
     """
     from rivertwice.agent.launch import agent_status
     from rivertwice.agent.memory import load_memory
@@ -262,7 +262,7 @@ def _require_driver(frame: Frame, name: str, asked_at: datetime) -> None:
 
     if agent_status(frame.settings) is None and lease_owner(frame.settings.pipeline(name)) is None:
         message = (
-            f"no agent lives in {frame.settings.home}, so nothing starts {name}, and the windows to load are not closed; run "
+            f"no agent is running in {frame.settings.home}, and the windows to load are not closed; run "
             f"`rivertwice up`, then `rivertwice start {name} --from-batch` again: it continues"
         )
         raise ServiceError(message)
@@ -273,7 +273,7 @@ def _require_driver(frame: Frame, name: str, asked_at: datetime) -> None:
 
 def _given_up(frame: Frame, name: str, why: str | None) -> str:
     log = frame.settings.pipeline(name).logs / "driver.log"
-    return f"{name} did not start, and the agent has given up: {why}; see {log}"
+    return f"{name} did not start, and the agent has stopped retrying: {why}; see {log}"
 
 
 @click.command(epilog=example("rivertwice stop flight_delays --wait"))
@@ -285,7 +285,7 @@ def _given_up(frame: Frame, name: str, why: str | None) -> str:
 def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
     """Stop the stream of NAME after its running batch.
 
-    The command records that it is to stop; the driver drains: the running batch is finished, nothing is cut off.
+    The command records that it is to stop; the driver drains: it finishes the running batch.
     """
     from rivertwice.agent.launch import agent_status
     from rivertwice.core.instants import utc_now
@@ -296,8 +296,8 @@ def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
     write_intent(home, "stopped", "cli", utc_now())
     if agent_status(frame.settings) is None and (owner := lease_owner(home)) is not None:
         text = (
-            f"no agent lives, so nobody asks driver pid {owner.pid} of {name} to drain and it runs on; run `rivertwice agent "
-            "start`, which does it, or `rivertwice down`, which drains all"
+            f"no agent is running to drain driver pid {owner.pid} of {name}; run `rivertwice agent start`, "
+            "which does it, or `rivertwice down`, which drains all"
         )
         if wait:
             raise ServiceError(text)
@@ -308,4 +308,4 @@ def stop(frame: Frame, name: str, wait: bool, timeout: int) -> None:
             message = f"driver pid {owner.pid} of {name} still drains after {timeout} s; see `rivertwice agent status`"
             raise ServiceError(message)
         time.sleep(0.2)
-    frame.emit({"pipeline": name, "desired": "stopped"}, f"{name}: {'stopped' if wait else 'stopped is wanted'}")
+    frame.emit({"pipeline": name, "desired": "stopped"}, f"{name}: {'stopped' if wait else 'stopping'}")

@@ -67,7 +67,7 @@ def plan_text(plan: VersionPlan) -> str:
             f"retention  Kafka may delete a record that the archive lacks in {plan.archive_left}; it is archived first"
         )
     lines += [
-        f"disk       {plan.free_bytes / 1e9:.1f} GB free; tables of its own",
+        f"disk       {plan.free_bytes / 1e9:.1f} GB free; it has its own tables",
         f"declare    which rows are meant to differ: {plan.change_file}"
         if not plan.different
         else f"accept     {explain_accepted(Way(ACCEPTED, plan.different), plan.version)}",
@@ -132,7 +132,7 @@ def exchange_text(exchange: Exchange) -> str:
 
 
 def accepted_text(name: str, accepted: Acceptance | None) -> str:
-    """Return in a line by whom, when and why rows that could not be compared were accepted; empty: nobody had to. Pure."""
+    """Return in a line by whom, when and why rows that could not be compared were accepted; empty: no acceptance was needed. Pure."""
     if accepted is None:
         return ""
     before, after = accepted.before, accepted.after
@@ -299,7 +299,7 @@ def _switch_preview(found: SwitchPlan) -> Preview:
         return Preview(value, f"{exchange_text(found.exchange)}{end}")
     parity = found.parity
     value = {"version": name, "before": before, "parity": None if parity is None else to_plain(parity)}
-    text = "it served before, so nothing is compared" if parity is None else parity_text(parity)
+    text = "it served before and is not compared" if parity is None else parity_text(parity)
     return Preview(value, f"{text}{end}", nothing=before == name)
 
 
@@ -388,7 +388,7 @@ def _begin(frame: Frame, name: str, timeout: int, *, recompute: bool) -> None:
     settings, now = frame.settings, utc_now()
     require_readable(settings, name, recompute=recompute)
     begun = begin_version(settings, name, by="cli", now=now, recompute=recompute)
-    frame.progress(f"{begun.name} runs beside {begun.beside}, which goes on with the definition that it runs")
+    frame.progress(f"{begun.name} runs beside {begun.beside}, which keeps its definition")
     report, text = load_and_start(frame, begun.name, now, timeout, wait=False)
     way = way_of(settings, begun, begun.beside)
     frame.emit(report | {"version": begun.name, "different": list(way.reasons)}, lambda: f"{text}; {_next(begun, way)}")

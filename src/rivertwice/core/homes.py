@@ -47,7 +47,7 @@ def parse_place(text: str, setting: str = "the place") -> Place:
     if is_s3(text) and text.strip("/") != "s3:":
         return text.rstrip("/")
     if "://" in text:
-        message = f"{setting} is {text!r}, which names no place, so nothing could be stored; write a folder or s3://bucket/prefix"
+        message = f"{setting} is {text!r}, which is not a place; write a folder or s3://bucket/prefix"
         raise ConfigError(message)
     return require_folder(Path(text).resolve())
 
@@ -80,7 +80,7 @@ def require_topic(value: str) -> str:
     """Return `value` if it is a topic's name that is safe in paths (`TOPIC`).
 
     Raises:
-        ConfigError: it is no such name.
+        ConfigError: it is not such a name.
     """
     if not TOPIC.match(value):
         raise ConfigError(explain_topic(value))
@@ -106,7 +106,7 @@ def require_pipeline(value: str) -> str:
     """Return `value` if it is the name of a pipeline, or of a version of one (`PIPELINE`).
 
     Raises:
-        ConfigError: it is no such name.
+        ConfigError: it is not such a name.
     """
     if not PIPELINE.match(value):
         require_name(value, "pipeline")
@@ -212,7 +212,7 @@ class PipelineHome:
         root: the pipeline's folder on this host.
         savepoint_url: place of the savepoints, if it is not under `root`.
         shared: `SHARED/pipelines/NAME`, or None.
-        leases: place of this pipeline's lease, if it has a place of its own, or None.
+        leases: separate place of this pipeline's lease, or None.
     """
 
     root: Path
@@ -279,7 +279,7 @@ class PipelineHome:
 
     @property
     def intent(self) -> Path:
-        """The wanted state: running or stopped."""
+        """The desired state: running or stopped."""
         return self.root / "intent.json"
 
     @property
@@ -351,7 +351,7 @@ class PipelineHome:
 
     @property
     def repairs(self) -> Path:
-        """What became of proposed repairs."""
+        """The outcome of proposed repairs."""
         return self.root / "repairs.json"
 
     @property

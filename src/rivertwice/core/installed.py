@@ -30,8 +30,8 @@ def find_shipped(project: Path, name: str) -> Path:
         if place.exists():
             return place
     message = (
-        f"{name} is neither in the project ({project}) nor in the installed package ({INSTALLED}), so the installation is not whole; "
-        "install rivertwice again"
+        f"{name} is neither in the project ({project}) nor in the installed package ({INSTALLED}); install "
+        "rivertwice again"
     )
     raise ConfigError(message)
 
@@ -43,8 +43,8 @@ def is_clone(project: Path) -> bool:
 
 # Names of a pipeline's versions. Pure.
 #
-# The first version has the pipeline's own name, `flight_delays`; the others have a number: `flight_delays@v2`. Each has a home of its
-# own, so a version can be named wherever a pipeline can.
+# The first version has the pipeline's own name, `flight_delays`; the others have a number: `flight_delays@v2`. Each has its own home,
+# so a version can be named wherever a pipeline can.
 
 MARK = "@v"
 FIRST = 1

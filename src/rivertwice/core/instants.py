@@ -43,12 +43,12 @@ def parse_iso(text: str) -> datetime:
     """Parse ISO 8601 with a zone, for instance `2013-06-30T04:00:00Z`.
 
     Raises:
-        RequestError: the text is no timestamp or has no zone.
+        RequestError: the text is not a timestamp or has no zone.
     """
     try:
         instant = datetime.fromisoformat(text.strip())
     except ValueError:
-        message = f"{text!r} is no ISO 8601 timestamp; write it as 2013-06-30T04:00:00Z, or a date as 2013-06-30"
+        message = f"{text!r} is not an ISO 8601 timestamp; write it as 2013-06-30T04:00:00Z, or a date as 2013-06-30"
         raise RequestError(message) from None
     if instant.tzinfo is None:
         message = f"{text!r} has no time zone, so it names no instant; write it as {text.strip()}Z or with an offset"

@@ -171,7 +171,7 @@ def _check_tokens(security: KafkaSecurity) -> None:
     endpoint = urlsplit(security.token_endpoint or "")
     if oauth and (endpoint.scheme not in ("http", "https") or not endpoint.hostname or endpoint.username):
         message = (
-            f"{_PREFIX}MECHANISM is {OAUTH}, but {_PREFIX}TOKEN_ENDPOINT is no http(s) address without a user in it, so no client can get a "
+            f"{_PREFIX}MECHANISM is {OAUTH}, but {_PREFIX}TOKEN_ENDPOINT is not an http(s) address without a user in it, so no client can get a "
             "token; write https://HOST/PATH"
         )
         raise ConfigError(message)

@@ -1,6 +1,6 @@
 """Whether this process is one command of a person: `rivertwice VERB`. Drivers, jobs, the agent and users' programs are not.
 
-A command may defer what only a user's own code could ask for (`storage.snapshot`), gives up soon on a broker that is down (`log.reach`), and
+A command may defer what only a user's own code could ask for (`storage.snapshot`), fails soon if the broker is down (`log.reach`), and
 prints an error of Spark once, in its own words (`engine.session`). Nothing else may depend on it.
 """
 

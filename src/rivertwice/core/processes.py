@@ -139,7 +139,7 @@ def start_detached(
     output: IO[bytes],
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own, so that it outlives this process; its output goes to an open file.
+    """Start a command in a new session, so that it outlives this process; its output goes to an open file.
 
     Args:
         command: program and arguments.

@@ -43,7 +43,7 @@ class Variable:
         name: of the variable.
         meaning: what it sets.
         default: what holds without it.
-        key: the key of the same setting in `rivertwice.yaml`; None if it is no setting of a project.
+        key: the key of the same setting in `rivertwice.yaml`; None if it is not a setting of a project.
     """
 
     name: str
@@ -132,7 +132,7 @@ def with_project_file(project: Path, env: Mapping[str, str]) -> Mapping[str, str
     """Return the variables, and those that only the project's file sets.
 
     Raises:
-        ConfigError: the file cannot be read, or has a key that is no setting.
+        ConfigError: the file cannot be read, or has a key that is not a setting.
     """
     file = project / FILE
     if not file.is_file():
@@ -168,7 +168,7 @@ def as_variables(file: Path, document: Any) -> dict[str, str]:
         document: what the file holds.
 
     Raises:
-        ConfigError: it has a key that is no setting, or a value that is no text.
+        ConfigError: it has a key that is not a setting, or a value that is not a text.
     """
     _require(file, "the file", document, dict)
     variables: dict[str, str] = {}
@@ -195,7 +195,7 @@ def _require(file: Path, name: str, value: Any, kind: type) -> None:
         wanted = (
             "keys with values" if kind is dict else f"one text, for instance {_EXAMPLES.get(name, repr(str(value)))}"
         )
-        message = f"{file}: {name} is {value!r}, so the project's settings are not known; write {wanted}"
+        message = f"{file}: {name} is {value!r}; write {wanted}"
         raise ConfigError(message)
 
 
@@ -204,13 +204,13 @@ def _require_known(file: Path, prefix: str, name: Any, known: Collection[str]) -
         return
     if name == "password":
         message = (
-            f"{file}: {prefix}password would be a secret in a file that is shared, so nothing was read; set RIVERTWICE_KAFKA_PASSWORD, "
+            f"{file}: {prefix}password would be a secret in a shared file; set RIVERTWICE_KAFKA_PASSWORD, "
             f"or name a file with {prefix}password_file"
         )
         raise ConfigError(message)
     close = difflib.get_close_matches(str(name), known, n=1)
     hint = f"did you mean {prefix}{close[0]}?" if close else f"there are: {', '.join(known)}"
-    message = f"{file}: {prefix}{name} is no setting, so nothing was read; {hint}"
+    message = f"{file}: {prefix}{name} is an unknown setting; {hint}"
     raise ConfigError(message)
 
 
@@ -224,14 +224,14 @@ def require_bootstrap(text: str) -> str:
     """Return Kafka's `bootstrap.servers` if it is `HOST:PORT`, or several with commas between.
 
     Raises:
-        ConfigError: one of them is no such address.
+        ConfigError: one of them is not such a address.
     """
     for server in text.split(","):
         match = _BROKER.match(server.strip())
         if match is None or not 0 < int(match.group(2)) < 65_536:
             lack = "" if ":" in server else f", for instance {server.strip() or '127.0.0.1'}:9092"
             message = (
-                f"RIVERTWICE_BOOTSTRAP is {text!r}, and {server.strip()!r} is no address of a broker, so Kafka cannot be reached; write "
+                f"RIVERTWICE_BOOTSTRAP is {text!r}, and {server.strip()!r} is not a valid broker address; write "
                 f"HOST:PORT{lack}, with commas between several"
             )
             raise ConfigError(message)
@@ -248,7 +248,7 @@ def require_master(text: str) -> str:
         close = nearest(text.partition("[")[0], ("local", "yarn"))
         hint = f"; did you mean {close}{text[len(text.partition('[')[0]) :]}?" if close else ""
         message = (
-            f"RIVERTWICE_SPARK_MASTER is {text!r}, which is no master of Spark, so no job would start; write local[*], "
+            f"RIVERTWICE_SPARK_MASTER is {text!r}, which is not a Spark master, so no job would start; write local[*], "
             f"spark://HOST:7077, k8s://https://HOST:443 or yarn{hint}"
         )
         raise ConfigError(message)
@@ -259,17 +259,17 @@ def require_address(text: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`, where the agent serves its figures.
 
     Raises:
-        ConfigError: it is no such address.
+        ConfigError: it is not such a address.
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-        message = f"RIVERTWICE_METRICS is {text!r}, which is no address, so no figures would be served; write HOST:PORT, for instance 127.0.0.1:9464"
+        message = f"RIVERTWICE_METRICS is {text!r}, which is not an address, so no figures would be served; write HOST:PORT, for instance 127.0.0.1:9464"
         raise ConfigError(message)
     return host, int(port)
 
 
 VERDICTS_KEPT = timedelta(days=90)
-"""How long the verdicts and causes of a reconcile are kept, if nobody says otherwise."""
+"""How long the verdicts and causes of a reconcile are kept, unless it is set."""
 
 
 @dataclass(frozen=True)
@@ -435,7 +435,7 @@ class Settings:
         return self.downloads or self.project / ".build"
 
     def shipped(self, name: str) -> Path:
-        """Return a file or folder that the project may have of its own, and that rivertwice brings along (`core.installed`)."""
+        """Return a file or folder that the project may override, and that rivertwice brings along (`core.installed`)."""
         return find_shipped(self.project, name)
 
     @property
@@ -526,7 +526,7 @@ def _store(env: Mapping[str, str], name: str) -> str | None:
 def _on(env: Mapping[str, str], name: str, default: str) -> bool:
     value = env.get(name) or default
     if value not in ("on", "off"):
-        message = f"{name} is {value[:40]!r}, but only on and off are known; nothing was started; set it to one of them"
+        message = f"{name} is {value[:40]!r}, but only on and off are known; set it to one of them"
         raise ConfigError(message)
     return value == "on"
 
@@ -543,7 +543,7 @@ def _days(text: str) -> timedelta:
 
 
 def _downloads(project: Path, env: Mapping[str, str]) -> Path | None:
-    """Return the folder of downloads: the one that is named; None for a project with its own; else one of the user, for each version."""
+    """Return the folder of downloads: the one that is named; None for a project with its own; else the user's, one for each version."""
     if env.get("RIVERTWICE_DOWNLOADS"):
         return Path(env["RIVERTWICE_DOWNLOADS"]).resolve()
     if is_clone(project) or (project / ".build").is_dir():

@@ -62,7 +62,7 @@ def traced(
 
 
 def record_span(name: str, seconds: float, **attributes: str | int | float | bool) -> None:
-    """Record a span that ends now and took so many seconds."""
+    """Record a span that ends now and took this number of seconds."""
     tracer = _tracer()
     if tracer is None:
         return
@@ -116,7 +116,7 @@ def _provider() -> TracerProvider | None:
 
 
 def _parent() -> Context | None:
-    """Return the context of what started this process, if no span of its own is open; None: the current one."""
+    """Return the context of what started this process, if this process has no open span; None: the current one."""
     from opentelemetry.trace import get_current_span
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def beside(work: Callable[[], T], name: str) -> Future[T]:
-    """Begin work in a thread of its own, which no end of the process waits for; return what will have its result or error."""
+    """Begin work in a daemon thread; return what will have its result or error."""
     outcome: Future[T] = Future()
 
     def run() -> None:
@@ -56,7 +56,7 @@ class Deadline:
         return any(condition() for _ in self.polls(every))
 
     def polls(self, every: float = 0.25) -> Iterator[None]:
-        """Yield now, every so many seconds, and a last time when the deadline passes."""
+        """Yield now, at each interval, and a last time when the deadline passes."""
         yield
         while (remaining := self.left()) > 0:
             time.sleep(min(every, remaining))

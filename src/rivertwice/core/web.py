@@ -82,7 +82,7 @@ def is_web_address(url: str) -> bool:
     try:
         parsed = httpx.URL(url)
         parts = urlsplit(url)
-        _ = parts.port  # raises if it is no port
+        _ = parts.port  # raises if it is not a port
     except (ValueError, httpx.InvalidURL):  # their messages may contain the address
         return False
     return parsed.scheme in ("http", "https") and bool(parts.hostname)
@@ -96,7 +96,7 @@ def web_client(*, timeout_s: float, headers: dict[str, str] | None = None, **opt
 
 
 def send(client: httpx.Client, url: str, content: bytes, headers: dict[str, str]) -> Answer:
-    """Post to a receiver and use only the status; a large answer is no error, and is not read to its end.
+    """Post to a receiver and use only the status; a large answer is not an error, and is not read to its end.
 
     Connection, request and answer together take at most `ANSWER_S`; after that the client is closed.
 
@@ -122,7 +122,7 @@ def send(client: httpx.Client, url: str, content: bytes, headers: dict[str, str]
 
 
 def within(seconds: float, work: Callable[[], T], end: Callable[[], None]) -> T:
-    """Return what `work` returns, or end it after so many seconds.
+    """Return what `work` returns, or end it after a time limit.
 
     The limits of a client are for one read or write each; a server that sends a byte now and then meets them for ever. So the work has
     a thread, and `end` closes its connections: it fails at the next byte.

@@ -1,6 +1,6 @@
 """What a definition may contain under `airflow`: when its DAGs run, and with which resources. Pure.
 
-Nothing of it changes a row of the results, so it is in no fingerprint: who moves a schedule has the same pipeline as before.
+Nothing of it changes a row of the results, so no fingerprint contains it: a pipeline with another schedule is the same pipeline.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _schedule(value: str) -> str:
         every = parse_duration(value)
     except ValueError:
         message = (
-            f"{value[:80]!r} is no schedule; write five fields of cron ('5 * * * *', in UTC), a duration ('15 minutes'), one of "
+            f"{value[:80]!r} is not a valid schedule; write five fields of cron ('5 * * * *', in UTC), a duration ('15 minutes'), one of "
             f"{', '.join(PRESETS)}, or {NO_SCHEDULE}"
         )
         raise ValueError(message) from None
@@ -69,7 +69,7 @@ def _check_cron(value: str) -> None:
     try:
         croniter(value).get_next()
     except (CroniterError, ValueError, KeyError) as error:
-        message = f"{value[:80]!r} is no cron expression, or never comes ({error}); write minute, hour, day, month, weekday: '5 * * * *'"
+        message = f"{value[:80]!r} is not a valid cron expression, or never occurs ({error}); write minute, hour, day, month, weekday: '5 * * * *'"
         raise ValueError(message) from None
 
 
@@ -120,9 +120,9 @@ class SparkResources(Strict):
     def _allowed(cls, conf: dict[str, str]) -> dict[str, str]:
         for name in conf:
             if not name.startswith("spark."):
-                message = f"{name!r} is no setting of Spark; their names begin with 'spark.'"
+                message = f"{name!r} is not a Spark setting; their names begin with 'spark.'"
             elif name in _FIELD_OF:
-                message = f"{name!r} has a field of its own; write {_FIELD_OF[name]}"
+                message = f"{name!r} has its own field; write {_FIELD_OF[name]}"
             elif _SECRET.search(name):
                 message = f"{name!r} is a secret, which the job's command line and log would show; give it by a connection (docs/howto-airflow-own.md)"
             elif name.startswith(_OURS):

@@ -58,7 +58,7 @@ def parse_avro(data: bytes | str, where: str) -> AvroSchema:
     """Return the schema in `data`.
 
     Raises:
-        DefinitionError: it is no schema of a record, or exceeds a limit.
+        DefinitionError: it is not a schema of a record, or exceeds a limit.
     """
     require_size(data, where)
     try:
@@ -68,7 +68,9 @@ def parse_avro(data: bytes | str, where: str) -> AvroSchema:
             warnings.simplefilter("ignore", IgnoredLogicalType)
             parsed = avro_schema.parse(text)
     except (ValueError, AvroException, RecursionError, TypeError, KeyError, AttributeError) as error:
-        message = f"{where} is no Avro schema ({type(error).__name__}: {str(error)[:300]}); correct it or take another"
+        message = (
+            f"{where} is not an Avro schema ({type(error).__name__}: {str(error)[:300]}); correct it or take another"
+        )
         raise DefinitionError(message) from None
     if not isinstance(parsed, avro_schema.RecordSchema):
         message = f"{where} is a schema of {str(parsed.type)[:40]}, not of a record; a source's values must be records"
@@ -277,7 +279,9 @@ def encode_avro(schema: AvroSchema, value: Mapping[str, Any]) -> bytes:
     try:
         DatumWriter(schema.record).write(whole, BinaryEncoder(buffer))
     except AvroException as error:
-        message = f"{str(value)[:200]} is no record of {schema.record.fullname}: {str(error)[:200]}; correct the value"
+        message = (
+            f"{str(value)[:200]} is not a record of {schema.record.fullname}: {str(error)[:200]}; correct the value"
+        )
         raise DefinitionError(message) from None
     return buffer.getvalue()
 

@@ -74,7 +74,7 @@ def rename(bundle: Bundle, name: str) -> Bundle:
     """Return the bundle of the same definition under another name: only `name` of its `pipeline.yaml` is another one.
 
     Raises:
-        DefinitionError: the name is not on a line of its own, so what else would change is not known.
+        DefinitionError: the name shares its line with other text.
     """
     old = bundle.definition.name
     if old == name:
@@ -83,8 +83,8 @@ def rename(bundle: Bundle, name: str) -> Bundle:
     text, count = line.subn(f"name: {name}", bundle.files[YAML_FILE].decode())
     if count != 1:
         message = (
-            f"{YAML_FILE} of {old} has its name on {count} lines of the form `name: {old}`, and one is needed to give the definition the name "
-            f"{name}; nothing was done; write `name: {old}` on a line of its own"
+            f"{YAML_FILE} of {old} has its name on {count} lines of the form `name: {old}`, and one is needed to give the definition the "
+            f"name {name}; write `name: {old}` on a separate line"
         )
         raise DefinitionError(message)
     files = {**bundle.files, YAML_FILE: text.encode()}

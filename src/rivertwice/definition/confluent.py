@@ -101,7 +101,7 @@ def join_json(text: str, parts: Sequence[Part], where: str) -> str:
     """Return a JSON Schema with the documents that it refers to below its `$defs`.
 
     Raises:
-        RequestError: a part or the schema is no JSON.
+        RequestError: a part or the schema is not valid JSON.
     """
     if not parts:
         return text
@@ -113,7 +113,7 @@ def join_json(text: str, parts: Sequence[Part], where: str) -> str:
         }
         joined = _moved(document, "#", places)
         if not isinstance(joined, dict) or not isinstance(joined.get("$defs", {}), dict):
-            message = "it is no object"
+            message = "it is not an object"
             raise ValueError(message)
     except (ValueError, RecursionError) as error:
         raise _refused(where, parts, error) from None
@@ -172,7 +172,7 @@ def _put(files: dict[str, descriptor_pb2.FileDescriptorProto], name: str, text: 
 
 def _put_known(files: dict[str, descriptor_pb2.FileDescriptorProto], name: str) -> None:
     if name not in _KNOWN:
-        message = f"{name[:120]} is imported, and is no reference of it"
+        message = f"{name[:120]} is imported but is not among its references"
         raise ValueError(message)
     for needed in _KNOWN[name].dependencies:
         if needed.name not in files:
@@ -185,8 +185,8 @@ def _put_known(files: dict[str, descriptor_pb2.FileDescriptorProto], name: str) 
 def _refused(where: str, parts: Sequence[Part], error: Exception) -> RequestError:
     named = ", ".join(part.name[:80] for part in parts[:6])
     return RequestError(
-        f"{where} and what it refers to ({named}) make no schema ({type(error).__name__}: {str(error)[:200]}), so nothing of it is used; "
-        "look at the references in the registry"
+        f"{where} and what it refers to ({named}) do not make a valid schema ({type(error).__name__}: {str(error)[:200]}); look "
+        "at the references in the registry"
     )
 
 
@@ -350,7 +350,7 @@ def require_address(url: str, name: str) -> Any:
     """
     parts = urlsplit(url if is_web_address(url) else "")
     if not parts.hostname or parts.query or parts.fragment:
-        message = f"{name} is no http(s) address of a server; write https://HOST:PORT"
+        message = f"{name} is not an http(s) address of a server; write https://HOST:PORT"
         raise ConfigError(message)
     if parts.username or parts.password:
         message = f"{name} carries a user or password, which would end up in messages; use {USER_ENV}, {PASSWORD_ENV}"
@@ -426,7 +426,7 @@ class ConfluentRegistry:
         """Return a Protobuf subject's file with its imports, compiled; without a version its newest.
 
         Raises:
-            RequestError: there is none, or it is no Protobuf.
+            RequestError: there is none, or it is not Protobuf.
         """
         number = version or next(iter(reversed(self._numbers(subject))), 1)
         path = f"/subjects/{require_subject(subject)}/versions/{number}"
@@ -519,7 +519,7 @@ class ConfluentRegistry:
             if name in parts or depth == MAX_DEPTH or len(parts) == MAX_PARTS:
                 message = (
                     f"{self.place}{path} refers to {name[:80]!r} in two versions, deeper than {MAX_DEPTH} levels, or to more than {MAX_PARTS} "
-                    "schemas, so nothing of it is used; register it with fewer references"
+                    "schemas; register it with fewer references"
                 )
                 raise RequestError(message)
             where = f"/subjects/{origin[0][:128]}/versions/{origin[1]}"
@@ -560,7 +560,5 @@ class ConfluentRegistry:
             self._strange(path)
 
     def _strange(self, path: str) -> NoReturn:
-        message = (
-            f"{self.place}{path} did not answer as a schema registry does, so nothing of it is used; check {URL_ENV}"
-        )
+        message = f"{self.place}{path} did not answer as a schema registry does; check {URL_ENV}"
         raise RequestError(message)

@@ -295,7 +295,7 @@ def _pinned(definition: Definition, files: Mapping[str, bytes], where: str) -> D
     schemas = {name: by_schema and split_name(name)[0] for name in files if name.startswith(f"{FOLDER}/")}
     stray = sorted(name for name, view in schemas.items() if not by_schema or view in others)
     if stray:
-        message = f"{where}/{stray[0]} is an Avro schema, but the format is no Avro; remove it, or say format: avro"
+        message = f"{where}/{stray[0]} is an Avro schema, but the format is not Avro; remove it, or say format: avro"
         raise DefinitionError(message)
     if not by_schema and not messages:
         return definition

@@ -32,7 +32,7 @@ _TABLE = re.compile(r"^([a-z][a-z0-9_]{0,62}\.)?[a-z][a-z0-9_]{0,62}\Z")
 def _variable(value: str) -> str:
     if not _VARIABLE.match(value):
         message = (
-            "this names no environment variable (A-Z, 0-9 and _): addresses and secrets never stand in a definition; put "
+            "this names no environment variable (A-Z, 0-9 and _): addresses and secrets do not belong in a definition; put "
             "the value into the environment, and the variable's name here"
         )
         raise ValueError(message)
@@ -208,7 +208,7 @@ def find_delivery_conflict(sinks: Mapping[str, Any], topics: Sequence[str], *, f
     places: dict[str, str] = {}
     for name, sink in sinks.items():
         if not NAME.match(name):
-            return f"deliver: {name[:80]!r} is no allowed name; use at most 64 of a-z, 0-9, _ and -"
+            return f"deliver: {name[:80]!r} is not an allowed name; use at most 64 of a-z, 0-9, _ and -"
         if sink.rows == NEWEST and not folds:
             return (
                 f"deliver.{name} has rows: newest, which is for folds: a fold emits every change of a key, and the newest row is what it "
@@ -224,7 +224,7 @@ def find_delivery_conflict(sinks: Mapping[str, Any], topics: Sequence[str], *, f
 
 # What a definition may contain under `fast`: rows of single records that go to a topic within milliseconds. Pure.
 #
-# `fast.sql` reads one record at a time, so it needs no window and no state. It runs in a process of its own, beside the stream. It does
+# `fast.sql` reads one record at a time, so it needs no window and no state. It runs in a separate process, beside the stream. It does
 # not change the stream's results, so it is in no fingerprint of the stream.
 
 SHORTEST = timedelta(seconds=5)
@@ -239,7 +239,7 @@ class FastPath(Strict):
     key: Column = Field(description="The column of fast.sql whose text is the record's key.")
     interval: Duration = Field(
         default=SHORTEST,
-        description="How often the position is stored: after a crash at most so much is sent again, under the same `record`.",
+        description="How often the position is stored: after a crash, what was sent since is sent again, under the same `record`.",
     )
 
     @model_validator(mode="after")
@@ -255,11 +255,11 @@ def find_fast_conflict(definition: DefinitionFile) -> str | None:
     if definition.fast is None:
         return None
     if len(definition.sources) != 1:
-        return f"fast reads the one source of a pipeline, but there are {list(definition.sources)}; give it a pipeline of its own"
+        return f"fast reads the one source of a pipeline, but there are {list(definition.sources)}; use a separate pipeline for it"
     _, source = definition.source
     if source.tombstones == "delete" or source.envelope != "none":
         return (
-            "fast takes plain records, but the source's are change events or may delete; give it a pipeline of its own"
+            "fast takes plain records, but the source's are change events or may delete; use a separate pipeline for it"
         )
     if source.format == "protobuf":
         return (

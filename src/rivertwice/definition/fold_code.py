@@ -43,7 +43,7 @@ _MUTATORS = frozenset(
 _CONSTANT_CALLS = frozenset(
     {"Decimal", "Fraction", "timedelta", "datetime", "date", "time", "timezone", "frozenset", "tuple", "compile"}
 )
-_LIFT = ", or give up comparison with compare: false"
+_LIFT = ", or disable the comparison with compare: false"
 
 
 def check_fold(text: str, where: str, *, compared: bool) -> None:
@@ -55,7 +55,7 @@ def check_fold(text: str, where: str, *, compared: bool) -> None:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        message = f"{where} is no Python: {error}; correct it"
+        message = f"{where} is not valid Python: {error}; correct it"
         raise DefinitionError(message) from None
     findings = list(_shape_findings(tree))
     if compared:

@@ -116,7 +116,7 @@ class Fields:
         """Return a dict of exactly the declared names; a name that `fold` left out is null.
 
         Raises:
-            FoldValueError: it is no dict, has an undeclared name, or a value does not fit its type.
+            FoldValueError: it is not a dict, has an undeclared name, or a value does not fit its type.
         """
         get = self._require_known(what, values).get
         return {name: None if (value := get(name)) is None else take(value) for name, take in self._settlers}
@@ -154,7 +154,7 @@ class Fields:
 
 
 def prepare_fields(types: Mapping[str, str]) -> Fields:
-    """Return the fields of these types, in their order; prepared once in a process, for a worker is asked once for each bucket."""
+    """Return the fields of these types, in their order; prepared once in a process, because a worker is asked once for each bucket."""
     return _prepared(tuple(types.items()))
 
 
@@ -241,7 +241,7 @@ def _json_text(name: str, value: Any) -> str:
     try:
         return _TAKEN.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        message = f"{name} is no JSON ({error}); use dict, list, str, bool, int, float and None"
+        message = f"{name} is not valid JSON ({error}); use dict, list, str, bool, int, float and None"
         raise FoldValueError(message) from None
 
 
@@ -266,7 +266,7 @@ def _precision(kind: str) -> tuple[int, int]:
 def _wrong(name: str, kind: str, value: Any) -> FoldValueError:
     text = repr(value)
     return FoldValueError(
-        f"{name} is {text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__}), which is no {kind} without loss; "
+        f"{name} is {text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__}), which does not fit {kind} without loss; "
         "convert or round it in fold"
     )
 
@@ -445,7 +445,7 @@ def sql_type(value: str) -> str:
     if not SQL_TYPE.match(value):
         known = _OTHER_TYPES.get(value.lower()) or nearest(value, _TYPES)
         message = (
-            f"{value[:80]!r} is no type of a field; use string, boolean, int, bigint, double, timestamp or decimal(P,S)"
+            f"{value[:80]!r} is not a valid field type; use string, boolean, int, bigint, double, timestamp or decimal(P,S)"
         ) + ("" if known is None else f"; did you mean {known}?")
         raise ValueError(message)
     return value
@@ -453,7 +453,7 @@ def sql_type(value: str) -> str:
 
 def _state_type(value: str) -> str:
     if value != JSON and not SQL_TYPE.match(value):
-        message = f"{value[:80]!r} is no type of a state; use one of a field's types, or json for a list or a dict"
+        message = f"{value[:80]!r} is not a valid state type; use one of a field's types, or json for a list or a dict"
         raise ValueError(message)
     return value
 
@@ -476,7 +476,7 @@ def find_fold_conflict(definition: DefinitionFile) -> str | None:
 
 
 def find_stray_fold_part(definition: DefinitionFile) -> str | None:
-    """Return which part of a definition that is no fold belongs to folds, or which source lacks a watermark; else None."""
+    """Return which part of a definition that is not a fold belongs to folds, or which source lacks a watermark; else None."""
     given = [name for name in ("by", "state", "types", "deleted") if getattr(definition, name)]
     for name in (*given, *({"order"} & definition.model_fields_set)):
         return f"{name} is for folds; remove it, or give window: {{fold: 1 day, at: COLUMN}} and a fold.py"
@@ -490,7 +490,7 @@ def _source_conflict(view: str, source: Source) -> str | None:
         return None
     for name in ("tombstones", "envelope"):
         if name in source.model_fields_set:
-            return f"{name} of source {view!r} is for folds and tables: a transform cannot see what became of a record; remove it"
+            return f"{name} of source {view!r} is for folds and tables: a transform cannot see the outcome of a record; remove it"
     if source.has_watermark:
         return None
     return f"source {view!r} has no watermark; declare how far it stays behind, for instance '10 minutes'"
@@ -525,8 +525,8 @@ def _by_conflict(definition: DefinitionFile, view: str, source: Source) -> str |
     for name in fields.values():
         kind = source.schema_.get(name)
         if kind in (None, "double") or name not in source.required_fields:
-            problem = "no field" if kind is None else f"a {kind}" if kind == "double" else "not required"
-            return f"by names {name!r}{where}, which is {problem}; the state's key is made of required fields that are no doubles"
+            problem = "not a field" if kind is None else f"a {kind}" if kind == "double" else "not required"
+            return f"by names {name!r}{where}, which is {problem}; the state's key is made of required fields that are not doubles"
     if source.tombstones == "delete" and not set(fields.values()) <= set(source.key_fields):
         return (
             f"tombstones{where} are deletes and have nothing but {', '.join(source.key_fields)}, but the state's key is "
@@ -555,14 +555,12 @@ def _type_conflict(definition: DefinitionFile) -> str | None:
                 )
     at = definition.window.at
     if at not in columns or definition.row_types[at] != "timestamp":
-        return (
-            f"window.at {at!r} is no key or column of type timestamp; it holds the event's time: add it, or correct it"
-        )
+        return f"window.at {at!r} is not a key or column of type timestamp; it holds the event's time: add it, or correct it"
     for special, needed in ((ERROR, "string"), (definition.deleted, "boolean")):
         if special in definition.columns and definition.types[special] != needed:
             return f"column {special!r} is {definition.types[special]}; it must be {needed}"
     if definition.deleted is not None and definition.deleted not in definition.columns:
-        return f"deleted {definition.deleted!r} is no column; name the boolean column that marks a key as deleted"
+        return f"deleted {definition.deleted!r} is not a column; name the boolean column that marks a key as deleted"
     return None
 
 
@@ -574,6 +572,6 @@ def _order_conflict(definition: DefinitionFile) -> str | None:
     if definition.window.at in definition.keys:
         return (
             f"order: any declares that the newest row of a key does not depend on the order, but the keys hold {definition.window.at!r}, the "
-            "time of an event, so each event has a key of its own; make it a column"
+            "time of an event, so each event has its own key; make it a column"
         )
     return None

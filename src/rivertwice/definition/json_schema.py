@@ -2,7 +2,7 @@
 
 The library for it reads draft 4 and ignores newer keywords (docs/howto-schemas.md). This module is sound, not complete. A "yes" comes
 only from rules that hold for every document (`tests/unit/definition/test_json_schema.py` looks for one that breaks them). A demand
-without a rule is a finding of its own kind, never a "yes". The rules are those of JSON Schema 2020-12, for keywords with the same
+without a rule is a separate kind of finding, never a "yes". The rules are those of JSON Schema 2020-12, for keywords with the same
 meaning since draft 6.
 """
 
@@ -88,7 +88,7 @@ def parse_json_schema(data: str, where: str) -> Node:
     """Return the schema with every reference replaced by its target.
 
     Raises:
-        DefinitionError: it is no schema, exceeds a limit, refers to itself, or refers to another document.
+        DefinitionError: it is not a schema, exceeds a limit, refers to itself, or refers to another document.
     """
     try:
         if len(data) > MAX_BYTES:
@@ -98,7 +98,7 @@ def parse_json_schema(data: str, where: str) -> Node:
         Draft202012Validator.check_schema(value)
         node: Node = _Expander(value).expand(value, 0, ())
     except (ValueError, RecursionError, SchemaError) as error:
-        message = f"{where} is no JSON Schema that can be compared: {str(error).splitlines()[0][:300]}; correct it"
+        message = f"{where} is not a JSON Schema that can be compared: {str(error).splitlines()[0][:300]}; correct it"
         raise DefinitionError(message) from None
     return node
 
@@ -270,7 +270,7 @@ def _compare_objects(reader: Mapping[str, Any], writer: Mapping[str, Any], path:
             )
         )
         if findings and name not in writer_properties:
-            yield f"{path}/{name} is new, but the old schema let anything stand there (additionalProperties)"
+            yield f"{path}/{name} is new, but the old schema allowed any value there (additionalProperties)"
         else:
             yield from findings
     yield from _compare(reader_rest, writer_rest, f"{path}/*")

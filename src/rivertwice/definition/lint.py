@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 HOT_SHARE = 0.6
 """A partition that holds more of the records than this, of at least three, is a hot one."""
 LEAST_LAG = timedelta(hours=1)
-"""A compacted topic that keeps superseded records for less is no source."""
+"""The shortest time that a compacted topic must keep superseded records to be a source."""
 FEW = 100
 """Of fewer records in a partition, the middle one says little."""
 SKEWED_SPAN = 0.1
-"""Middles that lie further apart than this share of the topic's time are no chance."""
+"""Middles that lie further apart than this share of the topic's time are not chance."""
 MB_PER_PARTITION = 10  # partitions = max(MB/s / 10, readers): the rule of thumb of Kafka's own operators
 
 
@@ -108,7 +108,7 @@ def skew_finding(definition: Definition, topic: str, facts: TopicFacts | None) -
     """
     check = "skewed partitions"
     if facts is None:
-        text = f"Kafka did not tell how the records of {topic} lie in its partitions"
+        text = f"Kafka did not tell how the records of {topic} are spread over its partitions"
         return LintFinding(check, NOT_CHECKED, text, f"run `rivertwice lint {definition.name}` where Kafka answers")
     total = sum(facts.held.values())
     hot = [partition for partition, count in facts.held.items() if count > HOT_SHARE * total]

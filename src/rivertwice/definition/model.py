@@ -74,7 +74,7 @@ class RepairPolicy(Strict):
 
 
 def find_sources_conflict(definition: DefinitionFile) -> str | None:
-    """Return why a definition may not have so many sources, or None."""
+    """Return why a definition may not have that number of sources, or None."""
     if not definition.streams:
         return "every source is a table, so there are no events to compute results from; add a stream"
     if len(definition.sources) > 1 and not definition.window.kind.takes_several_sources:
@@ -92,8 +92,8 @@ def find_topics_conflict(definition: DefinitionFile) -> str | None:
     if twice:
         views = [view for view, source in definition.sources.items() if source.topic == twice[0]]
         return (
-            f"sources {' and '.join(views)} both read topic {twice[0]!r}, so a record's source would be unknown; give each "
-            "source a topic of its own, or read the topic by one source"
+            f"sources {' and '.join(views)} both read topic {twice[0]!r}; give each source "
+            "its own topic, or read the topic by one source"
         )
     if "watermark_policy" not in definition.model_fields_set:
         return None
@@ -116,7 +116,7 @@ def _optional_part(schema: dict[str, Any]) -> None:
 def _name(value: str) -> str:
     if not PIPELINE.match(value):
         message = (
-            f"{value[:80]!r} is no allowed name; names start with a lower-case letter or digit and hold at "
+            f"{value[:80]!r} is not an allowed name; names start with a lower-case letter or digit and hold at "
             "most 64 of a-z, 0-9, _ and -"
         )
         raise ValueError(message)

@@ -130,7 +130,7 @@ def parse_duration(value: Any) -> timedelta:
     """Return the duration in `value`; whole milliseconds only.
 
     Raises:
-        ValueError: the value is no duration, with the form to use.
+        ValueError: the value is not a valid duration, with the form to use.
     """
     if isinstance(value, timedelta):
         return value
@@ -138,7 +138,7 @@ def parse_duration(value: Any) -> timedelta:
     unit = match.group(2) if match else ""
     scale = _UNITS.get(unit) or (_UNITS.get(unit[:-1]) if len(unit) > 3 else None)
     if match is None or scale is None:
-        message = f"{value!r} is no duration; write a whole number and a unit: '1 hour', '10 minutes', '30 s'"
+        message = f"{value!r} is not a valid duration; write a whole number and a unit: '1 hour', '10 minutes', '30 s'"
         raise ValueError(message)
     return timedelta(milliseconds=int(match.group(1)) * scale)
 
@@ -175,8 +175,8 @@ class LatePolicy(Strict):
     alert_share: float = Field(default=0.05, gt=0, le=1, description="A larger share of late rows raises an alert.")
     debounce: Duration = Field(
         default=timedelta(minutes=10),
-        description="For correct: a window is corrected once no late row has arrived for it for so long, or six times as long "
-        "after the first.",
+        description="For correct: a window is corrected when no late row has arrived for it for this time, "
+        "or after six times this time since the first one.",
     )
     horizon: Duration = Field(
         default=timedelta(days=7),
@@ -200,7 +200,7 @@ class LatePolicy(Strict):
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether late rows are stored in a table of their own."""
+        """Whether late rows are stored, in a separate table."""
         return self.policy != "drop"
 
 

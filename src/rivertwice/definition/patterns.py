@@ -164,7 +164,7 @@ def _parse(pattern: str) -> Any:
             message = f"it is read differently by different engines ({error}); put a backslash before '[', '&', '~', '|' or '-'"
             raise PatternError(message) from None
         except (re.error, RecursionError, OverflowError) as error:
-            message = f"it is no regular expression ({error}); correct it"
+            message = f"it is not a valid regular expression ({error}); correct it"
             raise PatternError(message) from None
 
 
@@ -300,7 +300,7 @@ _NAMES = {
     "POSSESSIVE_REPEAT": "a possessive repetition",
     "ATOMIC_GROUP": "an atomic group",
     "AT": "a word boundary",
-    "SUBPATTERN": "a group with flags of its own",
+    "SUBPATTERN": "a group with its own flags",
 }
 
 

@@ -42,7 +42,7 @@ def split_name(path: str) -> tuple[str, int | None]:
     match = _FILE.match(path.removeprefix(f"{FOLDER}/"))
     if match is None or int(match["id"] or 1) > MAX_ID:
         message = (
-            f"{path[:120]!r} is no name of a pinned schema; use {FOLDER}/VIEW.avsc for what is read, "
+            f"{path[:120]!r} is not a valid name of a pinned schema; use {FOLDER}/VIEW.avsc for what is read, "
             f"{FOLDER}/VIEW-ID.avsc for what wrote the records with schema id ID and {FOLDER}/VIEW.protobuf.json for a Protobuf "
             "message, or remove the file"
         )

@@ -119,14 +119,14 @@ def parse_proto(data: bytes | str, where: str) -> ProtoSchema:
     """Return the message type in the JSON text of a pinned or registered schema.
 
     Raises:
-        DefinitionError: it is no schema, or is too large.
+        DefinitionError: it is not a schema, or is too large.
     """
     require_size(data, where)
     try:
         value = json.loads(data)
         files, name = value["files"], value["message"]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
-        message = f"{where} is no Protobuf schema ({type(error).__name__}: {str(error)[:200]}); make it with `rivertwice schema pin`"
+        message = f"{where} is not a Protobuf schema ({type(error).__name__}: {str(error)[:200]}); make it with `rivertwice schema pin`"
         raise DefinitionError(message) from None
     file_set = _file_set(files, where)
     _find(file_set, str(name), where)
@@ -139,7 +139,7 @@ def compiled_proto(data: bytes, name: str | None, where: str) -> ProtoSchema:
     Without a name it is the only message of the last file, which is the compiled file.
 
     Raises:
-        DefinitionError: it is no such file, or has no such message.
+        DefinitionError: it is not such a file, or has no such message.
     """
     files = descriptor_pb2.FileDescriptorSet()
     try:
@@ -341,7 +341,7 @@ def plan_pin(data: bytes, message: str | None, fields: Mapping[str, str], before
         where: the file, for messages.
 
     Raises:
-        DefinitionError: it is no such file, or has no such message.
+        DefinitionError: it is not such a file, or has no such message.
     """
     new = compiled_proto(data, message, where)
     findings = proto_findings(new, fields)

@@ -168,7 +168,7 @@ def encode_proto(schema: ProtoSchema, value: Mapping[str, Any]) -> bytes:
     try:
         return bytes(json_format.ParseDict(plain, schema.reader()).SerializeToString(deterministic=True))
     except json_format.ParseError as error:
-        message = f"{str(value)[:200]} is no {schema.message}: {str(error)[:200]}; correct the value"
+        message = f"{str(value)[:200]} is not a {schema.message}: {str(error)[:200]}; correct the value"
         raise DefinitionError(message) from None
 
 

@@ -35,7 +35,7 @@ class ProtoRecords:
     framed: bool
 
     def replaced(self, data: bytes, swap: Swap) -> bytes | None:
-        """Return a record's bytes with the value replaced; None if the bytes are no such record."""
+        """Return a record's bytes with the value replaced; None if the bytes are not such a record."""
         start = 0
         if self.framed:
             if data[:1] != PREFIX or len(data) < PREFIX_BYTES:
@@ -50,7 +50,7 @@ class ProtoRecords:
             return None
 
     def replaced_key(self, key: bytes, swap: Swap) -> bytes | None:
-        """Return None: a record's key is no message here."""
+        """Return None: a record's key is not a message here."""
         del key, swap
         return None
 
@@ -67,7 +67,7 @@ class _Walk:
         `named`: the message wraps the value of a named field, or is an entry of a named map field.
 
         Raises:
-            ValueError, IndexError: the bytes are no message.
+            ValueError, IndexError: the bytes are not a message.
         """
         out = bytearray()
         while self._at < len(self._data):

@@ -24,7 +24,7 @@ class FunctionRefusal:
     always: bool = False
 
 
-_LIFT = ", or give up comparison with compare: false"
+_LIFT = ", or disable the comparison with compare: false"
 CLOCK = FunctionRefusal("reads the clock, so a recompute gives another result", "use the event time" + _LIFT)
 WHO = FunctionRefusal(
     "depends on who runs it and where, so stream and recompute may differ", "use a field of the record" + _LIFT
@@ -38,8 +38,8 @@ SKETCH = FunctionRefusal(
     "is approximate, so stream and recompute may differ", "use the exact percentile or count" + _LIFT
 )
 DISTINCT = FunctionRefusal(
-    "counts distinct values, which Spark cannot do in a stream",
-    "group by the value in a pipeline of its own, or count rows",
+    "counts distinct values, which Spark does not support in a stream",
+    "group by the value in a separate pipeline, or count rows",
     always=True,
 )
 PLACE = FunctionRefusal(

@@ -140,7 +140,7 @@ class FolderRegistry:
         for number, text in enumerate(path.read_text().splitlines(), 1):
             line = _checked(text)
             if line is None:
-                message = f"{path} line {number} is no entry of format {FORMAT}: {text[:80]!r}; restore the file"
+                message = f"{path} line {number} is not an entry of format {FORMAT}: {text[:80]!r}; restore the file"
                 raise ConfigError(message)
             yield line
 
@@ -161,7 +161,9 @@ def _parsed(text: str, where: str) -> Any:
             raise ValueError(message)
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        message = f"the schema of {where} is no JSON of at most {MAX_BYTES} bytes: {str(error)[:200]}; correct it"
+        message = (
+            f"the schema of {where} is not valid JSON of at most {MAX_BYTES} bytes: {str(error)[:200]}; correct it"
+        )
         raise RequestError(message) from None
 
 

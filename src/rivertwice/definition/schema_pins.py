@@ -129,7 +129,7 @@ def field_findings(reader: AvroSchema, fields: Mapping[str, str]) -> list[str]:
 
 
 def field_types(schema: AvroSchema) -> dict[str, str]:
-    """Return field to the SQL type that its Avro type is; fields that are no single value are left out."""
+    """Return field to the SQL type that its Avro type is; fields that are not a single value are left out."""
     kinds = {str(field.name): avro_sql_types(field.type) for field in schema.record.fields}
     return {name: each[0] for name, each in kinds.items() if each}
 

@@ -93,12 +93,12 @@ def check_new(
     """Return the objections to a new version: by `rule`, else by the subject's own rule.
 
     Raises:
-        DefinitionError: it is no schema, or no JSON Schema that can be compared.
+        DefinitionError: it is not a schema, or no JSON Schema that can be compared.
         RequestError: the subject holds schemas of another kind.
     """
     versions = registry.versions(subject)
     if versions and versions[0].kind != kind:
-        message = f"{subject} holds {versions[0].kind} schemas, not {kind}; register it under a subject of its own"
+        message = f"{subject} holds {versions[0].kind} schemas, not {kind}; register it under a separate subject"
         raise RequestError(message)
     rule = rule or registry.rule(subject)
     where, before = f"the new schema of {subject}", [(each, f"{subject} version {each.version}") for each in versions]
@@ -117,8 +117,8 @@ def check_new(
 def refusal(subject: str, rule: Compatibility, findings: list[str]) -> str:
     """Return the message that refuses a new version."""
     return (
-        f"the new schema of {subject} breaks its rule {rule!r}, so it is not registered: {'; '.join(findings[:4])}; give "
-        "new fields a default, keep types, or use a subject of its own"
+        f"the new schema of {subject} breaks its rule {rule!r}, which refuses it: {'; '.join(findings[:4])}; give "
+        "new fields a default, keep types, or use a separate subject"
     )
 
 
@@ -143,7 +143,7 @@ def open_registry(project: Path, env: Mapping[str, str] | None = None) -> Regist
 
 
 def decode_avro(schema: AvroSchema, body: bytes) -> dict[str, Any] | None:
-    """Return a record's fields, instants as ISO 8601; None if the bytes are no record of the schema."""
+    """Return a record's fields, instants as ISO 8601; None if the bytes are not a record of the schema."""
     try:
         value = DatumReader(schema.record).read(BinaryDecoder(io.BytesIO(body)))
     except (AvroException, ValueError, OverflowError, EOFError, IndexError, TypeError):

@@ -34,10 +34,10 @@ class Records(Protocol):
     """How the records of a source are written, if they are not JSON."""
 
     def replaced(self, data: bytes, swap: Swap) -> bytes | None:
-        """Return a record's bytes with the value replaced; None if the bytes are no such record."""
+        """Return a record's bytes with the value replaced; None if the bytes are not such a record."""
 
     def replaced_key(self, key: bytes, swap: Swap) -> bytes | None:
-        """Return a record's key with the value replaced; None if it is no such key."""
+        """Return a record's key with the value replaced; None if it is not such a key."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class AvroRecords:
     writers: Mapping[int | None, AvroSchema]
 
     def replaced(self, data: bytes, swap: Swap) -> bytes | None:
-        """Return a record's bytes with the value replaced; None if the bytes are no such record."""
+        """Return a record's bytes with the value replaced; None if the bytes are not such a record."""
         framed = None not in self.writers
         if framed and (data[:1] != PREFIX or len(data) < PREFIX_BYTES):
             return None
@@ -57,7 +57,7 @@ class AvroRecords:
         return None if body is None else data[:start] + body
 
     def replaced_key(self, key: bytes, swap: Swap) -> bytes | None:
-        """Return a record's key with the value replaced, if it is a text or number after an id; None if it is no such key."""
+        """Return a record's key with the value replaced, if it is a text or number after an id; None if it is not such a key."""
         if None in self.writers or key[:1] != PREFIX or len(key) <= PREFIX_BYTES:
             return None
         kind = avro_schema.parse('"string"' if isinstance(swap.value, str) else '"long"')

@@ -68,7 +68,7 @@ def find_envelope_conflict(source: Source) -> str | None:
     for name in source.key_fields:
         kind = source.schema_.get(name)
         if kind not in _KEY_TYPES or name not in source.required_fields:
-            actual = "no field" if kind is None else f"of type {kind}" if kind not in _KEY_TYPES else "not required"
+            actual = "not a field" if kind is None else f"of type {kind}" if kind not in _KEY_TYPES else "not required"
             return f"key_field {name!r} is {actual}; it must be a required field of type {', '.join(_KEY_TYPES)}"
     return None
 
@@ -84,7 +84,7 @@ def _path(value: str) -> str:
     parts = value.split(".")
     if len(parts) > MOST_PARTS or not all(PART.match(part) for part in parts):
         message = (
-            f"{value[:80]!r} is no path to a field; write the names of the objects and of the field with dots between, for instance "
+            f"{value[:80]!r} is not a path to a field; write the names of the objects and of the field with dots between, for instance "
             f"customer.address.zipCode (at most {MOST_PARTS} names of A-Z, a-z, 0-9, _, -, $, @ and :, which begin with no digit)"
         )
         raise ValueError(message)
@@ -193,7 +193,7 @@ class Range(_Rule):
     @model_validator(mode="after")
     def _bounds(self) -> Range:
         if self.min is None and self.max is None:
-            message = f"rule {self.name!r} has neither min nor max, so it would accept all; give at least one"
+            message = f"rule {self.name!r} has neither min nor max; give at least one"
             raise ValueError(message)
         if self.min is not None and self.max is not None and self.min > self.max:
             message = f"rule {self.name!r} has min {self.min} above max {self.max}, so it would refuse every row"
@@ -212,7 +212,7 @@ class Pattern(_Rule):
         try:
             re.compile(self.pattern)
         except re.error as error:
-            message = f"rule {self.name!r}: {self.pattern!r} is no regular expression ({error}); correct it"
+            message = f"rule {self.name!r}: {self.pattern!r} is not a valid regular expression ({error}); correct it"
             raise ValueError(message) from None
         return self
 
@@ -374,7 +374,7 @@ class Source(Strict):
         """Return why the fields do not fit the source's role, or None."""
         if not self.is_table:
             if self.table_keys:
-                return f"table_keys is {self.table_keys}, but the source is no table; remove it, or say role: table"
+                return f"table_keys is {self.table_keys}, but the source is not a table; remove it, or say role: table"
             return None
         if self.has_watermark:
             return "a table moves no watermark: its records are versions, and none is dropped; remove watermark"
@@ -416,7 +416,7 @@ class Source(Strict):
             expected_type = str if kind == "string" else bool if kind == "boolean" else int if numeric else None
             wrong = [value for value in rule.values if type(value) is not expected_type]
             if wrong:
-                message = f"rule {rule.name!r}: {wrong[0]!r} is no value of {rule.field!r}, whose type is {kind}"
+                message = f"rule {rule.name!r}: {wrong[0]!r} is not a value of {rule.field!r}, whose type is {kind}"
                 raise ValueError(message)
 
     def with_pins(self, pins: Pins) -> Self:

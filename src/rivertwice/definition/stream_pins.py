@@ -56,8 +56,8 @@ class StreamPins(Strict):
     def _require_share(cls, value: float) -> float:
         if not 0 <= value <= 1:
             message = (
-                f"{value:g} is no share of the watermark: beyond 1 a catch-up would make records late that were in time, below 0 it "
-                "has no meaning; write a number from 0 (batches are split by what waits) to 1, such as 0.25"
+                f"{value:g} must be between 0 and 1: beyond 1 a catch-up would make records late that "
+                "were in time; write a number from 0 (batches are split by what waits) to 1, such as 0.25"
             )
             raise ValueError(message)
         return value

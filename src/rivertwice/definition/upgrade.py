@@ -152,8 +152,8 @@ def _find_updates(definition: Definition) -> str | None:
     if not definition.has_updates:
         return None
     return (
-        f"{definition.name} has emit: updates, whose open windows are a table of their own, so a switch would change the two one after "
-        "the other"
+        f"{definition.name} has emit: updates, whose open windows are a separate table, and a switch cannot change both "
+        "at once"
     )
 
 

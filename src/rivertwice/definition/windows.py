@@ -49,20 +49,20 @@ class Window(BaseModel):
     )
     every: Duration | None = Field(
         default=None,
-        description="Intervals instead of a size: the rows of so much event time are computed together, from raw records.",
+        description="Intervals instead of a size: length of event time whose rows are computed together, from raw records.",
         json_schema_extra=without_null,
     )
     fold: Duration | None = Field(
         default=None,
-        description="A fold instead of a size: fold.py follows each key, event by event; rows are stored by so much event time.",
+        description="A fold instead of a size: fold.py follows each key, event by event; rows are stored by intervals of this length.",
         json_schema_extra=without_null,
     )
     lookback: Duration = Field(
-        default=_NONE, description="For intervals: records so long before an interval are seen too."
+        default=_NONE, description="For intervals: how long before an interval records are seen too."
     )
     lookahead: Duration = Field(
         default=_NONE,
-        description="For intervals: records so long after an interval are seen too; it is emitted so much later.",
+        description="For intervals: how long after an interval records are seen too; it is emitted later by as much.",
     )
     at: Column | None = Field(
         default=None,

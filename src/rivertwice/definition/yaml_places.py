@@ -193,7 +193,7 @@ def _describe(finding: Mapping[str, Any], root: yaml.Node | None, model: type[Ba
     close = nearest_field(model, field_path) if kind == "extra_forbidden" else nearest_value(finding["input"], finding)
     meant = "" if close is None else f"; did you mean {close}?"
     if kind == "extra_forbidden":
-        return f"{at}{field} is no field{meant or f'; {remedy}'}"
+        return f"{at}{field} is not a field{meant or f'; {remedy}'}"
     end = meant or (f"; {remedy}" if remedy else "")
     if isinstance(finding["input"], dict | list):  # a section: the sentence names what is wrong in it
         return f"{at}{field + ': ' if field_path else ''}{text}{end}"

@@ -268,7 +268,7 @@ class Deliverer:
         covered, sent = len(records), len(fitted)
 
         def covers(taken: int) -> int:
-            """Return how many of the records a position covers that covers so many of the fitted ones."""
+            """Return how many of the records a position covers, from how many of the fitted ones it covers."""
             return len(records) if taken == len(fitted) else places[fitted[taken].key]
 
         def set_aside(refused: Sequence[RefusedRecord], taken: int | None = None) -> None:

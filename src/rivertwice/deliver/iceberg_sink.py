@@ -193,7 +193,7 @@ class IcebergSink:
                 schema = self._schema = schema_of(parcel.shape, parcel.schema)
             summary = {self._position_name: after, **_stamp(parcel.after)}
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that no row was replaced is no mistake
+                warnings.simplefilter("ignore", UserWarning)  # that no row was replaced is not a mistake
                 change = table.transaction()
                 if parcel.schema is not None:
                     _reshape(change, table, schema)
@@ -291,18 +291,20 @@ class IcebergSink:
         except (CommitFailedException, ValidationException) as error:
             raise LostRaceError(self._turned_away()) from error
         except CommitStateUnknownException as error:
-            message = f"no answer came to a commit to the {where}; its position says what became of it when it is opened again"
+            message = (
+                f"no answer came to a commit to the {where}; its position shows the outcome when it is opened again"
+            )
             raise ServiceError(message) from error
         except (RESTError, OSError) as error:
             text = " ".join(str(error).split())[:300]
             message = (
-                f"the {where} failed at {doing} ({type(error).__name__}: {text}); what became of a step is seen by its position when it is "
+                f"the {where} failed at {doing} ({type(error).__name__}: {text}); its position shows the outcome of the step when it is "
                 "opened again; see the catalog of pyiceberg's configuration"
             )
             raise ServiceError(message) from None
         except (ImportError, ValueError) as error:
             text = " ".join(str(error).split())[:300]
-            message = f"the {where} cannot be used ({type(error).__name__}: {text}); correct pyiceberg's configuration, then it goes on by itself"
+            message = f"the {where} cannot be used ({type(error).__name__}: {text}); correct pyiceberg's configuration, then it resumes automatically"
             raise ConfigError(message) from None
 
 

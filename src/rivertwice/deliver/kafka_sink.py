@@ -60,7 +60,7 @@ class KafkaSink:
         if self._topic_id != more["topic_id"]:
             message = (
                 f"topic {self._asked.topic} is not the one that {position.number} steps were delivered to (id {self._topic_id}, "
-                f"not {more['topic_id']}): it was deleted or another one is named now; nothing was delivered; deliver all "
+                f"not {more['topic_id']}): it was deleted or another one is named now; deliver all "
                 f"again with `rivertwice deliver run {shape.pipeline} --again`"
             )
             raise LedgerError(message)

@@ -188,7 +188,7 @@ class DeliveredColumns:
 
     Attributes:
         sessions: whether windows are sessions.
-        newest: for a fold with `rows: newest`: the keys are the fold's own, and the window is no part of a row's identity.
+        newest: for a fold with `rows: newest`: the keys are the fold's own, and the window is not part of a row's identity.
         updates_ms: length of windows in milliseconds, if a batch emits every row that it changed: the newest row of a window and
             keys counts, also while the window is open. None: rows are emitted once, when their window closes.
         version: name of the pipeline's version that has them; empty: the first one.
@@ -244,7 +244,7 @@ class DeliveryBatch:
     """The records of one step, and the positions before and after it. A sink takes all of it or nothing.
 
     Attributes:
-        part_of: returns the position after some of the records, from the first on; a sink may take these alone. None: it may not.
+        part_of: returns the position after some of the records, from the first on; a sink may take only these. None: it may not.
         schema: types of the result's columns, if the positions are of two versions of the pipeline.
     """
 
@@ -257,5 +257,5 @@ class DeliveryBatch:
     part_of: Callable[[int], Position] | None = None
 
     def position_after(self, taken: int) -> Position:
-        """Return the position after so many of the records, from the first on."""
+        """Return the position after a number of the records, from the first on."""
         return self.after if self.part_of is None or taken == len(self.records) else self.part_of(taken)

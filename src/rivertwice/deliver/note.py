@@ -94,7 +94,7 @@ def only_deliverer(home: PipelineHome, sink: str) -> Iterator[None]:
     def refuse(holder: str) -> LeaseLostError:
         message = (
             f"sink {sink} of {home.root.name} is delivered by {holder} of this home (the agent does it while the "
-            "stream is wanted running); see `rivertwice deliver status`"
+            "desired state is running); see `rivertwice deliver status`"
         )
         return LeaseLostError(message)
 

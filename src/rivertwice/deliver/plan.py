@@ -95,7 +95,7 @@ def check_continued(part: StepPart, to: Position, records: Sequence[DeliveredRec
         return
     message = (
         f"sink {sink} of {pipeline} has {part.done} records of the step to batch {part.to.batch} of {part.to.timeline} (sequence "
-        f"{part.to.seq}), and the tables give other records for it now; nothing was delivered; deliver all with `rivertwice deliver "
+        f"{part.to.seq}), and the tables give other records for it now; deliver all with `rivertwice deliver "
         f"run {pipeline} --sink {sink} --again`"
     )
     raise LedgerError(message)
@@ -137,7 +137,7 @@ def is_continued(position: Position, held: Line, head: Line, publications: Seque
 
     Timelines are a tree: if the same timeline committed the position's batch on both paths, all earlier batches are the same. An
     upgrade adds semantics to the path. None of their publications may be one that the position has passed because it did not count.
-    Versions of a pipeline have trees of their own.
+    Versions of a pipeline have their own trees.
     """
     if held.version != head.version:
         return False

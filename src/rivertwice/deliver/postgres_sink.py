@@ -4,7 +4,7 @@ A second deliverer waits for the row, then sees another position than the one fr
 
 Every wait has an end. The server ends a transaction that is idle; a deliverer that opens the sink ends the session of one that stands
 still inside COPY, which PostgreSQL itself does not count as idle; and the client waits for no answer longer than `WAIT_S`. After that
-the position says what became of the transaction.
+the position shows the outcome of the transaction.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def find_columns(table: str) -> sql.Composed:
 
 
 def find_still() -> sql.SQL:
-    """Return the statement that finds the sessions of one name that have stood still inside COPY for so many seconds.
+    """Return the statement that finds the sessions of one name that have been idle inside COPY for a number of seconds.
 
     A live deliverer's COPY is much shorter. The sessions are those of this role in this database: others may not be ended.
     """
@@ -208,7 +208,7 @@ SLOW_S = 3600.0
 """The same for statements that read or delete the whole table; only a person or another version's columns ask for them."""
 LOCK_S = 30
 CHUNK = 10_000
-"""Rows of one statement; also COPY ends after so many, or after `CHUNK_S`: one that lasts longer belongs to a client that stands still."""
+"""Rows of one statement; also COPY ends after this number, or after `CHUNK_S`: one that lasts longer belongs to a client that hangs."""
 CHUNK_S = 5.0
 
 
@@ -355,9 +355,9 @@ class PostgresSink:
                 f"PostgreSQL failed at {doing} {self._asked.table} of sink {self._name}: {type(error).__name__}: {text}"
             )
             if isinstance(error, psycopg.DataError | psycopg.ProgrammingError):
-                message = f"{description}; nothing was taken; correct the table, the rights or the data, then it goes on by itself"
+                message = f"{description}; nothing was taken; correct the table, the rights or the data, then it resumes automatically"
                 raise ConfigError(message) from None
-            message = f"{description}; what became of the transaction is seen by its position when it is opened again"
+            message = f"{description}; its position shows the outcome of the transaction when it is opened again"
             raise ServiceError(message) from None
 
     def _position(self, connection: psycopg.Connection) -> str:
@@ -411,7 +411,7 @@ class PostgresSink:
             if connection.execute(find_others(table), (key_start(self._pipeline),)).fetchone() is not None:
                 message = (
                     f"table {table} has rows of another pipeline than {self._pipeline}, so it cannot get the columns of the version that "
-                    f"serves ({', '.join([*new, *gone])}); nothing was taken; let {self._pipeline} deliver to a table of its own"
+                    f"serves ({', '.join([*new, *gone])}); nothing was taken; let {self._pipeline} deliver to a separate table"
                 )
                 raise ConfigError(message)
             for statement in reshape(table, gone, new):

@@ -235,7 +235,7 @@ def _rows_of_batches(
     if rows.num_rows != expected:
         message = (
             f"the ledger counts {expected} rows for batches {batches[0].batch} to {batches[-1].batch} of {shape.pipeline}, "
-            f"the changelog holds {rows.num_rows}; nothing was delivered; run `rivertwice reconcile {shape.pipeline}`"
+            f"the changelog holds {rows.num_rows}; run `rivertwice reconcile {shape.pipeline}`"
         )
         raise LedgerError(message)
     counting = _counting(view.publications, view.head, step.to.seq)
@@ -291,7 +291,7 @@ def diff(
     only_values: bool = True,
     columns: DeliveredColumns | None = None,
 ) -> list[DeliveredRecord]:
-    """Return the records that change a consumer's rows to the wanted ones, by key.
+    """Return the records that change a consumer's rows to the target rows, by key.
 
     A row with equal values is not delivered again, whatever its origin; without `only_values` every row is.
 
@@ -409,8 +409,8 @@ def _by_key(rows: pa.Table, shape: DeliveredColumns) -> dict[str, _Row]:
     rows_by_key = dict(_keyed(rows, shape))
     if len(rows_by_key) != rows.num_rows:
         message = (
-            f"{rows.num_rows} rows of {shape.pipeline} have only {len(rows_by_key)} different windows and keys; a consumer could hold "
-            "one row of each only, so nothing was delivered; let the transform yield one row per window and keys"
+            f"{rows.num_rows} rows of {shape.pipeline} have only {len(rows_by_key)} different windows and keys; a consumer could "
+            "hold only one row of each; let the transform yield one row per window and keys"
         )
         raise LedgerError(message)
     return rows_by_key

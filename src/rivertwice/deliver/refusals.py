@@ -18,7 +18,7 @@ from rivertwice.deliver.wire import address_json, plain
 
 OPEN, DISCARDED = "open", "discarded"
 MOST_IN_A_ROW = 100
-"""After so many refusals without one taken record, the records are not the cause."""
+"""The number of refusals in a row, without one taken record, after which the records are not the cause."""
 MOST_ENTRIES = 10_000
 _REASON = 300
 
@@ -189,7 +189,7 @@ def all_refused(count: int, reason: str, sink: str) -> ConfigError:
     """Return the error that stops a sink whose destination refuses every record."""
     message = (
         f"the destination of sink {sink} refused the last {count} records and took none between them ({reason[:_REASON]}): that is not the "
-        "records' fault, so the sink stops and its position stays; correct the destination, then it goes on by itself"
+        "records' fault, so the sink stops and its position stays; correct the destination, then it resumes automatically"
     )
     return ConfigError(message)
 

@@ -123,7 +123,7 @@ class StoredSource:
         if held.born != position.born:
             message = (
                 f"the position names timeline {position.timeline} created at {position.born}, here it was created at {held.born}: "
-                "the sink was filled from another home; nothing was delivered; use another sink, or deliver all with --again"
+                "the sink was filled from another home; use another sink, or deliver all with --again"
             )
             raise LedgerError(message)
         return held

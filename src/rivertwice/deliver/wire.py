@@ -81,7 +81,7 @@ def value_text(shape: DeliveredColumns, record: DeliveredRecord, after: Position
 
     Args:
         shape: the columns of the parcel.
-        record: the record; one that is withdrawn may have columns of its own.
+        record: the record; one that is withdrawn may have other columns.
         after: the position after its step.
     """
     shape = record.columns or shape
@@ -159,8 +159,8 @@ def check_rows(shape: DeliveredColumns, more: Mapping[str, Any], sink: str) -> N
     held, asked = more.get(ROWS, ALL), row_selection(shape).get(ROWS, ALL)
     if held != asked:
         message = (
-            f"sink {sink} of {shape.pipeline} was filled with rows: {held}, and the definition says rows: {asked} now; what it holds would "
-            f"stay beside the new rows, so nothing was delivered; deliver all with `rivertwice deliver run {shape.pipeline} --sink {sink} "
+            f"sink {sink} of {shape.pipeline} was filled with rows: {held}, and the definition says rows: {asked} now; what it holds "
+            f"would stay beside the new rows; deliver all with `rivertwice deliver run {shape.pipeline} --sink {sink} "
             "--again`, or put the definition back"
         )
         raise LedgerError(message)

@@ -79,7 +79,7 @@ class Expect(_Model):
     def _known(cls, value: dict[str, str]) -> dict[str, str]:
         unknown = [reason for reason in value.values() if reason not in REASONS]
         if unknown:
-            message = f"{unknown[0]!r} is no reason of a dead letter; use one of {', '.join(REASONS)}"
+            message = f"{unknown[0]!r} is not a valid reason of a dead letter; use one of {', '.join(REASONS)}"
             raise ValueError(message)
         return value
 
@@ -123,7 +123,7 @@ def load_case(path: Path) -> Case:
     """Return the case in a file.
 
     Raises:
-        DefinitionError: the file is no case; names file, field, value and remedy.
+        DefinitionError: the file is not a case; names file, field, value and remedy.
     """
     data = path.read_bytes()
     try:
@@ -132,7 +132,7 @@ def load_case(path: Path) -> Case:
         raise DefinitionError(describe(error, str(path), data, Case)) from None
     except (yaml.YAMLError, TypeError) as error:
         why = describe_yaml_error(error) if isinstance(error, yaml.YAMLError) else str(error)
-        message = f"{path} is no case in YAML: {why}; correct it there, or just before"
+        message = f"{path} is not a case in YAML: {why}; correct it there, or just before"
         raise DefinitionError(message) from None
 
 
@@ -140,7 +140,7 @@ def load_cases(folder: Path) -> list[Case]:
     """Return the cases of the pipeline in `folder`, by file name.
 
     Raises:
-        DefinitionError: a file is no case; names file, field, value and remedy.
+        DefinitionError: a file is not a case; names file, field, value and remedy.
     """
     return [load_case(path) for path in case_paths(folder)]
 

@@ -66,7 +66,7 @@ def _of_fields(source: Source, value: Row) -> Iterator[str]:
     absent = [name for name in named if name not in value]
     for name in value:
         if name not in named:
-            yield f"{name} is no field of the schema{meant(name, absent)}"
+            yield f"{name} is not a field of the schema{meant(name, absent)}"
     for name, kind in source.schema_.items():
         text = value_at(value, parts_of(source, name))
         is_instant = kind == "timestamp" and name not in source.epochs
@@ -163,7 +163,7 @@ def _diff_columns(definition: Definition, label: str, expected: Row, actual: Row
     lines = []
     for name, value in expected.items():
         if name not in actual:
-            lines.append(f"{label}: {name!r} is no column of the result; it has {', '.join(actual)}")
+            lines.append(f"{label}: {name!r} is not a column of the result; it has {', '.join(actual)}")
             continue
         column = definition.columns.get(name)
         tolerance = column.tolerance if column else None
@@ -175,7 +175,7 @@ def _diff_columns(definition: Definition, label: str, expected: Row, actual: Row
 
 
 def _as_column_value(expected: Any, actual: Any) -> Any:
-    """Return what a case expects in the type of the column's value, so that the two can be compared; None if it is no such value."""
+    """Return what a case expects in the type of the column's value, so that the two can be compared; None if it is not such a value."""
     if expected is None or actual is None:
         return expected
     if isinstance(expected, bool) or isinstance(actual, bool):

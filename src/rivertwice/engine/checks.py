@@ -210,7 +210,7 @@ def _check_columns(definition: Definition, plan: DataFrame) -> None:
     if absent:
         kind = "key" if absent[0] in definition.keys else "column"
         message = (
-            f"the definition's {kind} {absent[0]!r} is no column of the result, which has {plan.columns}; give both the same "
+            f"the definition's {kind} {absent[0]!r} is not a column of the result, which has {plan.columns}; give both the same "
             f"names in the same order{meant(absent[0], sorted({*plan.columns} - {*definition.result_columns}))}"
         )
         raise DefinitionError(message)

@@ -81,9 +81,9 @@ def class_options(settings: Settings) -> str:
 
 
 def train_archive(settings: Settings) -> str:
-    """Make the archive by a driver's run over a small log of its own, unless it exists. Returns what to print.
+    """Make the archive by a driver's run over its own small log, unless it exists. Returns what to print.
 
-    An archive is a convenience: a Java that cannot make one is reported, and is no error.
+    An archive is a convenience: a Java that cannot make one is reported, and is not an error.
     """
     archive = archive_file(settings)
     if archive.exists():

@@ -31,7 +31,7 @@ def compile_stream(spark: SparkSession, definition: Definition, raw: DataFrame, 
         spark: the session that `raw` belongs to.
         definition: what to run.
         raw: a streaming frame with Kafka's columns.
-        observe: whether the observations are wanted.
+        observe: whether to collect the observations.
     """
     checks = {view: row_checks(spark, definition, view) for view in definition.streams}
     branches = accepted_branches(definition, raw, checks, observe=observe)

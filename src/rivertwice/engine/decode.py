@@ -56,8 +56,8 @@ from rivertwice.engine.row_errors import NO_CHECKS, RowChecks
 
 # Avro values to typed columns: each record by its own writer's schema, resolved into the pinned reader's.
 #
-# Spark's `from_avro` gives NULL for bytes it cannot read. But it ignores bytes after a record, and may read a record that was
-# cut off together with the bytes that follow. So every value is read inside a frame: the record, then its length in eight
+# Spark's `from_avro` gives NULL for bytes it cannot read. But it ignores bytes after a record, and may read a truncated
+# record together with the bytes that follow. So every value is read inside a frame: the record, then its length in eight
 # bytes. Only a record that ends exactly at the end of the value is followed by its own length.
 
 _END = {"type": "fixed", "name": "rivertwice_end", "size": 8}
@@ -211,8 +211,8 @@ def decode(
         raw: Kafka's columns key, value, topic, partition, offset, timestamp, and headers if the source reads them (`reads_headers`).
         source: schema and rules.
         checks: on which records the SQL throws (`compile.decode_view` knows them).
-        details: whether `_detail` is wanted; a stream that only counts reasons plans each batch again, and a smaller plan sooner.
-        hashed: whether `HASH` is wanted.
+        details: whether to compute `_detail`; a stream that only counts reasons plans each batch again, and a smaller plan sooner.
+        hashed: whether to compute `HASH`.
     """
     headers = F.col("headers") if "headers" in raw.columns else F.lit(None)
     records = raw.select(
@@ -341,7 +341,7 @@ def _since_1970(number: Column, unit: str) -> Column:
 def is_plain_instant(text: Column) -> Column:
     """Return whether a text has the form of nearly all instants, `2013-06-30T04:00:00Z`; TIMESTAMP decides all others.
 
-    It costs a fifth of the regular expression. Digits are not looked at but for the last: Spark's parser refuses anything else
+    It costs a fifth of the regular expression. Digits are not looked at except for the last: Spark's parser refuses anything else
     between these signs (read in its `parseTimestampString`), except white space before the zone.
     """
     signs = F.concat(*(text.substr(place, 1) for place in (5, 8, 11, 14, 17)), text.substr(20, 8))

@@ -102,7 +102,7 @@ def written_at() -> Column:
 
 
 def envelope_cases() -> list[Case]:
-    """Return the reasons why a JSON object is no change event."""
+    """Return the reasons why a JSON object is not a change event."""
     unknown = ~F.coalesce(F.col(OP).isin(*_OPS), F.lit(False))
     empty = F.col("_parsed._record").isNull()
     side = F.when(F.col(OP) == "d", F.lit("before")).otherwise(F.lit("after"))

@@ -21,7 +21,7 @@ from rivertwice.core.errors import CheckpointError
 from rivertwice.definition.model import Definition
 
 PER_KEY = 0
-"""The number of buckets that stands for a state of its own for each key."""
+"""The number of buckets that means a separate state for each key."""
 
 
 def bucket_of(key: str, buckets: int) -> int:
@@ -30,7 +30,7 @@ def bucket_of(key: str, buckets: int) -> int:
 
 
 def buckets_at_genesis(definition: Definition) -> int:
-    """Return the number of buckets that a timeline without a parent begins with; `PER_KEY` if it is no fold."""
+    """Return the number of buckets that a timeline without a parent begins with; `PER_KEY` if it is not a fold."""
     return PER_KEY if definition.fold_py is None else definition.stream.fold_buckets
 
 
@@ -51,7 +51,7 @@ def dump_bucket(states: Mapping[str, str]) -> str | None:
     """Return the text of a bucket; None if it has no key.
 
     Raises:
-        ValueError: a key or a state has a line break, so it is no JSON that Spark or this package wrote.
+        ValueError: a key or a state has a line break, so neither Spark nor this package wrote it.
     """
     return _joined([line for key in sorted(states) for line in (key, states[key])])
 
@@ -117,7 +117,7 @@ def require_buckets(name: str, stored: int, buckets: int) -> None:
     """
     if stored != buckets:
         message = (
-            f"the state of {name} was stored in {stored} buckets, and its timeline has {buckets}: checkpoint and "
-            "timeline do not belong together, so nothing was committed; restore the newest proved savepoint"
+            f"the state of {name} was stored in {stored} buckets, and its timeline has {buckets}: checkpoint "
+            "and timeline do not belong together; restore the newest proved savepoint"
         )
         raise CheckpointError(message)

@@ -142,14 +142,12 @@ def java_env(settings: Settings | None = None, env: Mapping[str, str] | None = N
         if java is None:
             silent = [f"{home}: {why}" for home, why in answers.items() if isinstance(why, str)]
             if silent:  # for instance without memory, on a machine that is full
-                message = (
-                    f"Java is there and does not run, so neither the broker nor Spark can start: {'; '.join(silent)}"
-                )
+                message = f"Java is installed but does not run: {'; '.join(silent)}"
                 raise ServiceError(message)
             message = (
                 f"no Java 17 or 21: neither JAVA_HOME ({env.get('JAVA_HOME') or 'not set'}) nor PATH nor "
-                f"{build / 'java'} has one, so neither the broker nor Spark can start; "
-                "run `rivertwice setup`, or set JAVA_HOME"
+                f"{build / 'java'} has one; run `rivertwice "
+                "setup`, or set JAVA_HOME"
             )
             raise ConfigError(message)
         _found[key] = java

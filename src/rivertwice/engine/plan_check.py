@@ -142,7 +142,7 @@ def unfit_keys(frame: DataFrame, keys: Sequence[str], event_time: str) -> dict[s
         if name in keys and expression.foldable():
             reasons[name] = "it has the same value in every row, so all records meet in one task"
         elif name in keys and class_of(expression) == "AttributeReference" and expression.name() == event_time:
-            reasons[name] = "it is the event time itself, so nearly every record is a group of its own"
+            reasons[name] = "it is the event time itself, so nearly every record is a separate group"
     return reasons
 
 

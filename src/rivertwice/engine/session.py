@@ -325,7 +325,7 @@ def spark_on_demand(
         spark.release()
 
 
-# Start the JVM of a command, and pass on what it says, except one warning that every start has and nobody can act on.
+# Start the JVM of a command, and pass on what it says, except one warning that appears at every start and needs no action.
 #
 # Spark's launcher adds the module `jdk.incubator.vector`, and Java warns of it on stderr; no option of Java turns that off. All other
 # lines are passed on as they come. Logs of streams and jobs keep the warning.

@@ -1,7 +1,7 @@
 """The embedded Airflow: API server, scheduler, DAG processor and triggerer, started and stopped by us.
 
 `airflow standalone` is not used: its parent leaves orphans behind when it is ended, and it cannot be adopted. Each service
-runs detached in a session of its own and is recorded by process id and start time, so any later process can look after it.
+runs detached in its own session and is recorded by process id and start time, so any later process can look after it.
 Killing all of it harms nothing: streams belong to the agent, and everything a task does can be done again.
 """
 
@@ -211,7 +211,7 @@ def is_alive(mark: ProcessMark) -> bool:
     """Say whether the very process still runs (a zombie does not).
 
     0.1 recorded creation times, which move with the clock. Such a mark that does not fit counts for the process if that one
-    leads a session of its own and is Airflow: it is not ended for a clock that was set.
+    leads its own session and is Airflow: it is not ended for a clock that was set.
     """
     life = look(mark.pid, mark.started)
     return life is Life.ALIVE or (

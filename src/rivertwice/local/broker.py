@@ -5,7 +5,7 @@ Start, in steps:
 2. Try `run.lock`. A running broker holds it for its life (it inherits the descriptor), so a starter that cannot
    get it adopts the broker that has it.
 3. Choose ports (the ones used before if they are free) and hold them, write the configuration, format the folder once.
-4. Start the process in a session of its own: it outlives the process that started it.
+4. Start the process in its own session: it outlives the process that started it.
 5. Wait until it answers a metadata request.
 
 A crash after any step leaves either no process (the next start begins again) or a process that holds

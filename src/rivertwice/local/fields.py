@@ -20,7 +20,7 @@ MOST_DECIMALS = 6
 """Numbers with more digits after the point are measurements, not amounts: they become doubles."""
 BIGINT_END = 2**63
 RESERVED = {"window", "window_start", "window_end"}
-"""Names that a result with windows has of its own."""
+"""Names that every result with windows has."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _whole(name: str, present: Sequence[int]) -> _Verdict:
         )
     if any(not -BIGINT_END <= value < BIGINT_END for value in present):
         return "decimal(38,0)", None, "whole numbers beyond 64 bits", LIKELY, None
-    return "bigint", None, "whole numbers; bigint, so that a larger one is no dead letter", LIKELY, None
+    return "bigint", None, "whole numbers; bigint, so that a larger one is not a dead letter", LIKELY, None
 
 
 def _fraction(name: str, present: Sequence[Any]) -> _Verdict:

@@ -3,8 +3,8 @@
 Each `airflow` command spends five CPU seconds on imports before it does anything, and a fresh start needs five commands.
 Forked from one process they share that work and their memory. So do the processes that they fork in turn: every parse of a
 DAG file and every task would import our DAGs again, so those are imported here too. The fork server opens no database
-connection and starts no thread before it forks, and it ends when its caller closes the pipe; the services live on in sessions
-of their own.
+connection and starts no thread before it forks, and it ends when its caller closes the pipe; the services live on in their
+own sessions.
 
 Its caller writes one JSON object a line: {"arguments": [...], "log": path, "wait": bool}; the answer is {"pid": n} or, after
 waiting, {"pid": n, "code": n}.
@@ -52,7 +52,7 @@ class ForkServer:
             )
 
     def start(self, arguments: Sequence[str], log: Path) -> int:
-        """Start `airflow ARGUMENTS` in a session of its own and return its process id."""
+        """Start `airflow ARGUMENTS` in its own session and return its process id."""
         return int(self._ask(arguments, log, wait=False)["pid"])
 
     def run(self, arguments: Sequence[str], log: Path) -> int:

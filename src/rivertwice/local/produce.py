@@ -71,7 +71,7 @@ def send_file(
         sent += len(send_records(settings, topic, chunk))
     if skipped:
         reasons = ", ".join(f"{count} lines are {reason}" for reason, count in skipped.items())
-        message = f"{sent} records of {path} were sent to {topic}, but {reasons}; correct these lines and send them in a file of their own"
+        message = f"{sent} records of {path} were sent to {topic}, but {reasons}; correct these lines and send them in a separate file"
         raise RequestError(message)
     return sent
 

@@ -44,22 +44,20 @@ def read_file(path: Path, topic: str, most: int, zone: ZoneInfo | None = None) -
     try:
         values = list(islice(file_values(path, skipped), most))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        message = f"{path} cannot be read ({error}), so nothing was guessed; save it as UTF-8, or name another file"
+        message = f"{path} cannot be read ({error}); save it as UTF-8, or name another file"
         raise RequestError(message) from None
     if not values:
         reasons = (
             f" ({', '.join(f'{count} lines are {reason}' for reason, count in skipped.items())})" if skipped else ""
         )
-        message = f"{path} has no record{reasons}, so nothing can be guessed; it must hold one JSON object a line, or rows of CSV or Parquet"
+        message = f"{path} has no records{reasons}; it must hold one JSON object a line, or rows of CSV or Parquet"
         raise RequestError(message)
     names = dict.fromkeys(name for value in values for name in value)
     renamed = {name: field_name(name) for name in names}
     twice = sorted({new for new in renamed.values() if list(renamed.values()).count(new) > 1})
     if twice:
         both = [name for name, new in renamed.items() if new == twice[0]]
-        message = (
-            f"{path}: the columns {both} would both become the field {twice[0]!r}, so nothing was guessed; rename one"
-        )
+        message = f"{path}: the columns {both} would both become the field {twice[0]!r}; rename one"
         raise RequestError(message)
     records = [SampleRecord(0, number, 0, None, None, as_fields(value, zone)) for number, value in enumerate(values)]
     changed = {name: new for name, new in renamed.items() if name != new}
@@ -78,7 +76,7 @@ def file_values(path: Path, skipped: dict[str, int]) -> Iterator[Mapping[str, An
         RequestError: the file is absent, or of another kind.
     """
     if not path.is_file():
-        message = f"{path} is no file, so there is nothing to read; name one of JSON lines, CSV or Parquet"
+        message = f"{path} is not a file, so there is nothing to read; name one of JSON lines, CSV or Parquet"
         raise RequestError(message)
     ending = path.suffix.lower()
     if ending in JSON_ENDINGS:
@@ -132,7 +130,7 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
             for row in batch.to_pylist():
                 yield {name: _parquet_value(value) for name, value in row.items()}
     except pa.ArrowInvalid as error:
-        message = f"{path} is no Parquet file ({str(error).splitlines()[0]}), so nothing was guessed; name another file"
+        message = f"{path} is not a Parquet file ({str(error).splitlines()[0]}); name another file"
         raise RequestError(message) from None
 
 

@@ -18,7 +18,7 @@ from rivertwice.core.instants import EPOCH, parse_iso, to_iso
 from rivertwice.definition.parts import MICROS, TIMESTAMP
 
 MOST_RECORDS = 1_000
-"""Records of a sample, if nobody asks for another number."""
+"""The default number of records of a sample."""
 FRAME_BYTES = 5
 """Confluent's prefix: a zero byte and a schema id of four."""
 
@@ -120,12 +120,12 @@ def parse_object(data: bytes | str) -> dict[str, Any] | str:
     try:
         value = json.loads(data, parse_int=_whole, parse_float=_fraction, parse_constant=_refuse_constant)
     except UnicodeDecodeError:
-        return "no UTF-8 text"
+        return "not UTF-8 text"
     except OverflowError:
         return "a number larger than a double can hold"
     except (ValueError, RecursionError):
-        return "no JSON"
-    return value if isinstance(value, dict) else f"JSON, but no object: {type(value).__name__}"
+        return "not valid JSON"
+    return value if isinstance(value, dict) else f"JSON, but not an object: {type(value).__name__}"
 
 
 def number_of(text: str) -> int | Decimal:

@@ -389,7 +389,7 @@ print(json.dumps({{"topic": TOPIC, "sent": sent}}))
 # A first suite of data quality for a guessed pipeline: what its sample says of the rows. Pure.
 
 MOST_VALUES = 20
-"""A key with so many values in the sample gets an expectation that names them."""
+"""The maximum number of values of a key for an expectation that names them."""
 
 
 def suite_path(name: str) -> str:
@@ -428,7 +428,7 @@ def make_suite(guess: Guess) -> str:
 
 
 def _values(guess: Guess, key: str) -> list[str]:
-    """Return the texts that a key has in the sample, sorted; none if it is no text, or has many."""
+    """Return the texts that a key has in the sample, sorted; none if it is not a text, or has many."""
     kind = next((each.kind for each in guess.declared if each.name == key), None)
     seen = [value for record in guess.sample.records if (value := record.value.get(key)) is not None]
     if kind != "string" or not all(isinstance(value, str) for value in seen):

@@ -112,8 +112,7 @@ def check_unmoved(archived: OffsetRanges, planned_from: OffsetRanges, topic: str
     """
     if archived and drop_empty(archived) != drop_empty(planned_from):  # a partition may have been added since
         message = (
-            f"the archive of {topic} was extended by another job while this chunk was read; nothing was written; "
-            "run the archive job again"
+            f"the archive of {topic} was extended by another job while this chunk was read; run the archive job again"
         )
         raise LostRaceError(message)
 
@@ -127,7 +126,7 @@ def check_turn(turn: int, planned_at: int, topic: str) -> None:
     if turn != planned_at:
         message = (
             f"the archive of {topic} has {turn} commits and this chunk was planned from {planned_at}: another job extended it "
-            "while the chunk was read; nothing was written; run the archive job again"
+            "while the chunk was read; run the archive job again"
         )
         raise LostRaceError(message)
 
@@ -189,7 +188,7 @@ def extend_archive(
         settings: the cluster and the archive's folder.
         topic: the topic.
         upto: ends to stop at, by partition; None means Kafka's current ends, or the first open transaction.
-        chunk_records: at most so many records per Delta commit.
+        chunk_records: maximum number of records per Delta commit.
         progress: is passed one line per chunk.
         accept_hole: if Kafka deleted records before they were archived, continue after the hole with another segment; the
             records in the hole can never be read again. If Kafka has other records at archived offsets, let the archive follow it.

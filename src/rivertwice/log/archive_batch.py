@@ -192,7 +192,7 @@ class _Reader(DataSourceStreamReader):
 
 
 def _as_kafka(rows: pa.Table, task: ArchiveTask) -> pa.Table:
-    """Return the wanted records among rows of the archive, with Kafka's columns."""
+    """Return the requested records among rows of the archive, with Kafka's columns."""
     in_ranges = functools.reduce(operator.or_, (_is_in(*bounds) for bounds in task.ranges))
     is_record = pc.field("timestamp_type") != ABSENT
     kept = rows.filter((pc.field("topic_id") == task.topic_id) & in_ranges & is_record)

@@ -193,7 +193,7 @@ def last_marks(rows: pa.Table) -> dict[int, LastRecord]:
 
 
 def observe_archive_forks(settings: Settings, origin: Origin, now: Archived) -> list[Fork]:
-    """Return where Kafka has not the archive's last record.
+    """Return where Kafka does not have the archive's last record.
 
     Raises:
         ServiceError: Kafka does not answer.
@@ -203,14 +203,14 @@ def observe_archive_forks(settings: Settings, origin: Origin, now: Archived) -> 
 
 
 def require_followed(forks: Sequence[Fork]) -> None:
-    """Refuse to extend an archive that has not the same records as Kafka.
+    """Refuse to extend an archive that does not have the same records as Kafka.
 
     Raises:
         LogForkError: the message names each partition, and the way on.
     """
     if forks:
         message = (
-            f"Kafka has not the records that were archived: {', '.join(map(str, forks))}; after an unclean leader election or from a backup, "
+            f"Kafka does not have the records that were archived: {', '.join(map(str, forks))}; after an unclean leader election or from a backup, "
             "Kafka gave their offsets to other records, which the archive lacks; `rivertwice savepoint rewind NAME` takes the stream back to "
             "before that, and `rivertwice archive NAME --accept-hole` lets the archive follow Kafka: it keeps what Kafka lost, apart"
         )

@@ -56,8 +56,8 @@ SCHEMA = pa.schema(
 
 
 ABSENT = -1
-"""`timestamp_type` of an offset that holds no record for a reader: a transaction's marker, or an aborted record. It has a row of
-its own, without key, value and headers, so that the archive has one row per offset whatever the topic."""
+"""`timestamp_type` of an offset that holds no record for a reader: a transaction's marker, or an aborted record. It has a separate
+row, without key, value and headers, so that the archive has one row per offset whatever the topic."""
 COUNTED = pa.schema([SCHEMA.field(name) for name in ("topic_id", "partition", "offset")])
 
 
@@ -154,7 +154,7 @@ def archived_starts(settings: Settings, topic: str, topic_id: str) -> dict[int, 
 
 
 def count_archived(files: Iterable[str], topic_id: str, ranges: OffsetRanges) -> dict[int, int]:
-    """Count the wanted records in the archive's files, by partition; three columns of one file at a time."""
+    """Count the requested records in the archive's files, by partition; three columns of one file at a time."""
     counts: Counter[int] = Counter()
     for file in files:
         counts.update(count_rows(pq.ParquetFile(file).read(columns=COUNTED.names), topic_id, ranges))
@@ -162,7 +162,7 @@ def count_archived(files: Iterable[str], topic_id: str, ranges: OffsetRanges) ->
 
 
 def count_rows(rows: pa.Table, topic_id: str, ranges: OffsetRanges) -> dict[int, int]:
-    """Return partition to how many of the archive's rows are wanted. Pure.
+    """Return partition to how many of the archive's rows are in the ranges. Pure.
 
     A file that delta-rs rewrote (delete, update) has the types string_view and binary_view, which Arrow's comparisons do
     not accept (ran, pyarrow 26); so the columns are always cast to our own types.

@@ -15,12 +15,12 @@ from rivertwice.log.marks import HASH_BITS, Fork, LastRecord, Marks, find_forks,
 from rivertwice.log.reader import BRIEF, read_pieces, read_with
 
 _LOOK_BACK = 8
-"""So many offsets before the end are looked at: the last ones may be a transaction's marker, which is no record."""
+"""So many offsets before the end are looked at: the last ones may be a transaction's marker, which is not a record."""
 _TRIES = 3
 
 
 def observe_forks(settings: Settings, topic_ids: Mapping[str, str], marks: Marks, bits: int = HASH_BITS) -> list[Fork]:
-    """Return where Kafka has not the records that were read now; one record of each partition is read.
+    """Return where Kafka does not have the records that were read now; one record of each partition is read.
 
     A topic that was deleted and created again has another id; it is not looked at here.
 

@@ -31,7 +31,7 @@ HANDED_OVER = "handed over"
 REPAIRABLE = "gap, which the archive can fill"
 """Start of a verdict's reason if all lost records are in the archive: a backfill corrects the window."""
 _ID = re.compile(r"^gap-[0-9a-f]{12}\Z")
-_LONGEST_AHEAD_MS = 10 * 365 * 24 * 3_600_000  # a broker's limit beyond this is no limit
+_LONGEST_AHEAD_MS = 10 * 365 * 24 * 3_600_000  # a larger limit of a broker counts as none
 
 
 @dataclass(frozen=True)
@@ -217,10 +217,10 @@ def _require_id(value: str) -> str:
     """Return `value` if it is a gap's id.
 
     Raises:
-        RequestError: it is no gap's id, so it could name another file.
+        RequestError: it is not a gap's id, so it could name another file.
     """
     if not _ID.match(value):
-        message = f"{value[:80]!r} is no gap id; ids look like gap-0f3a9c2e71b4, see `rivertwice retention`"
+        message = f"{value[:80]!r} is not a valid gap id; ids look like gap-0f3a9c2e71b4, see `rivertwice retention`"
         raise RequestError(message)
     return value
 

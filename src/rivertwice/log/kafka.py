@@ -97,7 +97,7 @@ def range_options(settings: Settings) -> dict[str, str]:
     """Return the options of Spark's Kafka source for a batch read of exact ranges, whose partitions are assigned.
 
     Spark keeps a consumer for each group and partition. With one group for all these reads they use the consumers of earlier
-    ones; without it each read leaves consumers that nobody uses again. Nothing is committed under the group.
+    ones; without it each read leaves idle consumers behind. No offsets are committed under the group.
 
     Raises:
         ConfigError: no address or no password is known.
@@ -198,7 +198,7 @@ _LEADERLESS = (
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError._NOENT,  # "No leaders found"
 )
-_MOST_BYTES = 90_000_000  # the client must be able to receive so much
+_MOST_BYTES = 90_000_000  # the client must be able to receive a message of that size
 _RETENTION = {"retention.ms": "-1"}  # records carry the time of the event's arrival, which may be years ago
 
 
@@ -363,7 +363,7 @@ def _is_unknown(error: BaseException) -> bool:
 
 
 def delete_topic(settings: Settings, topic: str) -> None:
-    """Delete a topic and wait for the broker's confirmation; an absent topic is no error."""
+    """Delete a topic and wait for the broker's confirmation; an absent topic is not an error."""
     client = admin(settings)
     with _explained(settings, f"deleting topic {topic}"):
         try:

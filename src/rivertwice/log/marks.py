@@ -91,7 +91,7 @@ def find_forks(
     compacted: frozenset[str] = frozenset(),
     bits: int = HASH_BITS,
 ) -> list[Fork]:
-    """Return where Kafka has not the record that was read. Pure.
+    """Return where Kafka does not have the record that was read. Pure.
 
     Args:
         marks: what was read.
@@ -116,7 +116,7 @@ def find_forks(
 
 
 def require_no_fork(forks: Sequence[Fork], pipeline: str) -> None:
-    """Refuse a log that has not the records that a stream read.
+    """Refuse a log without the records that a stream read.
 
     Raises:
         LogForkError: the message names each partition.
@@ -128,7 +128,7 @@ def require_no_fork(forks: Sequence[Fork], pipeline: str) -> None:
 def fork_message(forks: Sequence[Fork], pipeline: str) -> str:
     """Return what is wrong with the log, and the way on."""
     return (
-        f"Kafka has not the records that the stream of {pipeline} read: {', '.join(map(str, forks))}; after an unclean leader election or "
+        f"Kafka does not have the records that the stream of {pipeline} read: {', '.join(map(str, forks))}; after an unclean leader election or "
         "from a backup, Kafka gave their offsets to other records, which the stream would never read; "
         f"`rivertwice savepoint rewind {pipeline}` goes back to the newest proved savepoint from before that and reads the log again"
     )

@@ -1,6 +1,6 @@
 """Send records and a position together: in one Kafka transaction, or, without transactions, the position last.
 
-The position is stored in a compacted topic, under a key of its own, and not in a consumer group's offsets. Kafka deletes those if a
+The position is stored in a compacted topic, under a separate key, and not in a consumer group's offsets. Kafka deletes those if a
 group is idle for `offsets.retention.minutes` (seven days), and all records would be sent again.
 
 `open` fences: a running producer with the same transactional id can no longer commit, and its unfinished transaction is
@@ -79,7 +79,7 @@ class Outbox:
         return newest
 
     def look(self) -> bytes | None:
-        """Return the last position, and fence nobody."""
+        """Return the last position, without fencing."""
         if not kafka.topic_exists(self._settings, POSITIONS):
             return None
         return read_newest(self._settings, POSITIONS, self._name.encode())[0]
@@ -122,7 +122,7 @@ class Outbox:
         return client
 
     def _next_epoch(self) -> Producer:
-        """Return a client with a new epoch, if nobody else has sent under this name since the last one.
+        """Return a client with a new epoch, if no other client has sent under this name since.
 
         Raises:
             LeaseLostError: somebody has, so the position is not the one that is known here.

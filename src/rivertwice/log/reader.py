@@ -289,7 +289,7 @@ def count_runs(runs: Mapping[int, Iterable[tuple[int, int]]]) -> dict[int, int]:
 _EXTRA = {
     "enable.partition.eof": True,
     "queued.min.messages": 1_000,
-    "queued.max.messages.kbytes": 4_096,  # the client reads ahead so much, not 64 MB
+    "queued.max.messages.kbytes": 4_096,  # how far the client reads ahead; its default is 64 MB
 }
 
 
@@ -352,10 +352,7 @@ def sample_topic(settings: Settings, topic: str, most: int) -> TopicSample:
     begins, ends = begin_offsets(settings, topic), end_offsets(settings, topic)
     held = sum(end - begins.get(partition, 0) for partition, end in ends.items())
     if not held:
-        message = (
-            f"topic {topic} has no record now, so nothing can be guessed from it; send some, or take a file of records with "
-            "--from-file"
-        )
+        message = f"topic {topic} has no records; send some, or take a file of records with --from-file"
         raise RequestError(message)
     stretches = plan_stretches(begins, ends, most)
     records: dict[OffsetSpan, list[Message]] = {}
@@ -394,7 +391,7 @@ def _read(settings: Settings, topic: str, stretches: list[OffsetSpan]) -> dict[O
     if open_partitions:
         message_text = (
             f"Kafka at {settings.bootstrap_servers()} did not give the records of {topic}, partitions {sorted(open_partitions)}, within "
-            f"{TIMEOUT:.0f} s, so nothing was guessed; see `rivertwice status`, and try again"
+            f"{TIMEOUT:.0f} s; see `rivertwice status`, and try again"
         )
         raise ServiceError(message_text)
     return records

@@ -46,12 +46,12 @@ _COUNTS = T.StructType([T.StructField("partition", T.IntegerType()), T.StructFie
 
 
 def select_files(actions: Iterable[Mapping[str, Any]], uris: Sequence[str], ranges: OffsetRanges) -> list[str]:
-    """Return the files that may have a wanted record, by the bounds that Delta keeps for each.
+    """Return the files that may have a requested record, by the bounds that Delta keeps for each.
 
     Args:
         actions: one mapping per file with `path`, `min.partition`, `max.partition`, `min.offset`, `max.offset`.
         uris: full names of the same files; they end with `path`.
-        ranges: wanted offsets. A file without bounds is kept.
+        ranges: requested offsets. A file without bounds is kept.
     """
     by_name = {uri.rpartition("/")[2]: uri for uri in uris}
     files = [by_name[str(action["path"]).rpartition("/")[2]] for action in actions if _may_hold(action, ranges)]
@@ -68,12 +68,12 @@ def _may_hold(action: Mapping[str, Any], ranges: OffsetRanges) -> bool:
 
 
 def archive_files(settings: Settings, topic: str, ranges: OffsetRanges, table: Snapshot | None = None) -> list[str]:
-    """Return the full names of the archive's files that may have a wanted record.
+    """Return the full names of the archive's files that may have a requested record.
 
     Args:
         settings: location of the archive.
         topic: the archive's topic.
-        ranges: wanted offsets.
+        ranges: requested offsets.
         table: an open handle; None: the archive as it is now.
 
     Raises:
@@ -161,7 +161,7 @@ def kafka_schema() -> T.StructType:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """The source of each wanted record.
+    """The source of each requested record.
 
     Attributes:
         archive: ranges taken from the archive.
@@ -303,7 +303,7 @@ def check_same_topic(settings: Settings, topic: str, topic_id: str, plan: ReadPl
 def _gap(topic: str, missing: Iterable[tuple[int, int, int]]) -> LogGapError:
     shown = ", ".join(f"partition {partition} [{start}, {end})" for partition, start, end in missing)
     message = (
-        f"topic {topic}: {shown} is in neither Kafka nor the archive, so no result over it can be right; run the archive "
+        f"topic {topic}: {shown} is in neither Kafka nor the archive, and results over it would be wrong; run the archive "
         "more often than Kafka's retention deletes, or ask for a range that is still there"
     )
     return LogGapError(message)

@@ -152,7 +152,7 @@ def feed_replay_topic(
         name: the temporary topic.
         ranges: partition to half-open offset range; its start becomes offset 0.
         records: Kafka's columns, ordered by offset within each partition.
-        absent: partition to how many of its offsets hold no record, as recorded; exactly so many must lack one.
+        absent: partition to how many of its offsets hold no record, as recorded; exactly this number must lack one.
 
     Returns:
         how many records were produced.
@@ -232,7 +232,7 @@ _QUIET.setLevel(logging.CRITICAL)
 
 
 def ask_cluster_id(settings: Settings, seconds: float) -> str | None:
-    """Return the cluster's id if a broker answers within so many seconds."""
+    """Return the cluster's id if a broker answers within a time limit."""
     options: dict[str, Any] = {**python_options(settings), "logger": _QUIET}
     client = AdminClient(options)
     try:
@@ -262,7 +262,7 @@ def await_kafka(settings: Settings, require_starting: Callable[[], None] | None 
         if require_starting is not None:
             require_starting()
         elif (refused := kafka.refusal(settings)) is not None:
-            message = f"Kafka at {bootstrap} refuses this client ({refused}), so nothing can be read; check RIVERTWICE_KAFKA_*"
+            message = f"Kafka at {bootstrap} refuses this client ({refused}); check RIVERTWICE_KAFKA_*"
             raise ServiceError(message)
     where = "the address" if settings.bootstrap else f"{settings.broker / 'logs'} or the address"
     message = f"no broker answers at {bootstrap} after {START_SECONDS:.0f} s; see {where}"

@@ -151,7 +151,7 @@ def judge_pandas(
         frame: the rows.
         parameters: values for `$PARAMETER`.
         index: columns that name a row; with them a result names unexpected rows.
-        most: so many unexpected values and rows are listed.
+        most: maximum number of unexpected values and rows that are listed.
         whole: all unexpected rows are named, which takes seconds for tens of thousands.
     """
     context = _context()
@@ -247,7 +247,7 @@ def _spared() -> Iterator[None]:
 
 
 class _StandIn(ModuleType):
-    """Stands for a module while Great Expectations is imported, and for ever in its modules: whoever uses it imports the real one."""
+    """Stands for a module while Great Expectations is imported, and stays in its modules: its first use imports the real one."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MOST_CELLS = 1_000_000
-"""A frame with so many values is judged by pandas, a larger one by Spark."""
+"""The number of values up to which a frame is judged by pandas; a larger one by Spark."""
 MOST_PLACED = 10_000
-"""The windows of so many unexpected rows are looked up; if more rows are so, all windows of the run count as failing."""
+"""The number of unexpected rows whose windows are looked up; with more, all windows of the run count as failing."""
 PANDAS, SPARK = "pandas", "spark"
 _LONGEST = 200  # characters of a value that is shown
 

@@ -70,7 +70,7 @@ class Judgement:
     def describe(self) -> str:
         """Return it as one sentence: what was expected, what was found, in which windows.
 
-        No keys and values of rows are in it, for it is stored in many places: an erasure finds those in the table `quality`.
+        No keys and values of rows are in it, because it is stored in many places: an erasure finds those in the table `quality`.
         """
         place = f"{self.type}{f' on {self.column}' if self.column else ''}"
         if self.state == ERRORED:

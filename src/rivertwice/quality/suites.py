@@ -115,7 +115,7 @@ def read_suite(settings: Settings, pipeline: str, subject: str) -> Suite | None:
     """Return a pipeline's suite as it is written, or None if it has none. What is in it is not checked (`load_checked`).
 
     Raises:
-        SuiteError: the file is no suite.
+        SuiteError: the file is not a suite.
     """
     path = find_suite(settings, pipeline, subject)
     if path is None:
@@ -126,7 +126,9 @@ def read_suite(settings: Settings, pipeline: str, subject: str) -> Suite | None:
         document = json.loads(data, parse_float=lambda text: _held(text, name))
     except (OSError, ValueError) as error:
         place = f" at line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-        message = f"{name} is no JSON{place} ({error}), so it would check nothing; correct the file, or remove it"
+        message = (
+            f"{name} is not valid JSON{place} ({error}), so it would check nothing; correct the file, or remove it"
+        )
         raise SuiteError(message) from error
     entries = document.get("expectations") if isinstance(document, dict) else None
     if not isinstance(entries, list) or not entries or not all(isinstance(each, dict) for each in entries):
@@ -159,7 +161,7 @@ def load_checked(settings: Settings, pipeline: str, definition: Definition, subj
     """Return a pipeline's suite, or None if it has none.
 
     Raises:
-        SuiteError: it is no suite, or something in it is wrong; the message names all of it.
+        SuiteError: it is not a suite, or something in it is wrong; the message names all of it.
     """
     suite = read_suite(settings, pipeline, subject)
     problems = [] if suite is None else suite_problems(suite, columns_of(definition))
@@ -201,7 +203,7 @@ def _entry_problems(entry: Mapping[str, Any], columns: Sequence[str], accepted: 
         set(entry) - {"type", "kwargs", "severity", "meta", "id", "description", "notes", "rendered_content"}
     )
     for name in unknown:
-        yield f"`{name}` is no part of an expectation; {did_you_mean(name, ('type', 'kwargs', 'severity', 'meta'))}"
+        yield f"`{name}` is not part of an expectation; {did_you_mean(name, ('type', 'kwargs', 'severity', 'meta'))}"
     severity = entry.get("severity", CRITICAL)
     if severity not in SEVERITIES:
         yield f"severity {severity!r} is unknown{meant(str(severity), SEVERITIES)}; write critical, warning or info"

@@ -88,7 +88,7 @@ def store_quality(
         judged: the rows.
         judgements: what is true after it.
         now: the run's time.
-        reason: why a person published a backfill although it fails; empty: nobody did.
+        reason: why a person published a backfill although it fails; empty: no person did.
     """
     app = f"quality/{run}/{suite.sha256[:16]}{'/accepted' if reason else ''}"
     if Table(home.tables.quality).applied_version(app) is not None:
@@ -201,10 +201,10 @@ def _as_json(text: str | None) -> str | None:
     return None if text is None else json.dumps(json_value(json.loads(text)))
 
 
-_NEWEST: Remembered[QualityRun | None] = Remembered(256)  # the newest run of so many pipelines and subjects
+_NEWEST: Remembered[QualityRun | None] = Remembered(256)  # the newest runs, by pipeline and subject
 
 
-# What is true of the served rows as far as they were judged: read from the records of the runs. Nothing is judged here.
+# What is true of the served rows as far as they were judged: read from the records of the runs. This module judges nothing.
 
 
 def standing(settings: Settings, home: PipelineHome) -> QualityRun | None:

@@ -182,7 +182,7 @@ def judge_corrections(
         rows: those of the table `corrections`.
         spark: gives a session for many rows; None: pandas judges however many there are.
         now: the present instant.
-        accepted: why a person publishes it whatever is found; empty: nobody said so.
+        accepted: why a person publishes it whatever is found; empty: not accepted.
         most_cells: a larger frame is judged by Spark.
 
     Raises:

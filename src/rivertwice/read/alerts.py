@@ -79,7 +79,7 @@ def describe_alerts(
 
 
 def read_past(path: Path, most: int = MOST_READ) -> list[dict[str, Any]]:
-    """Return the last lines of `alerts.jsonl`, oldest first; a line that is cut off or damaged is left out."""
+    """Return the last lines of `alerts.jsonl`, oldest first; a truncated or damaged line is left out."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)

@@ -29,7 +29,7 @@ from rivertwice.timeline.serving import select_serving
 LISTED = 25
 _HISTORY = 500  # newest commits of `corrections` in which the times of chunks are looked for
 
-RUNNING, PLANNED, CUT_OFF, FAILED, AUDITED = "running", "planned", "cut off", "audit failed", "audited"
+RUNNING, PLANNED, INTERRUPTED, FAILED, AUDITED = "running", "planned", "interrupted", "audit failed", "audited"
 PUBLISHED, REPLACED, OBSOLETE = "published", "replaced", "obsolete"
 
 
@@ -66,7 +66,7 @@ def decide_state(facts: Facts) -> str:
         return OBSOLETE
     if facts.passed:
         return AUDITED
-    return CUT_OFF if facts.done else PLANNED
+    return INTERRUPTED if facts.done else PLANNED
 
 
 def list_of_backfills(settings: Settings, name: str, skip: int = 0, limit: int = LISTED) -> dict[str, Any]:
@@ -75,8 +75,8 @@ def list_of_backfills(settings: Settings, name: str, skip: int = 0, limit: int =
     Args:
         settings: where everything is stored.
         name: the version that serves, or `NAME@v2`.
-        skip: leave out so many of the newest.
-        limit: at most so many.
+        skip: number of the newest to leave out.
+        limit: maximum number.
     """
     home = open_serving(settings, name).home
     ids = list_backfills(home)[::-1]
@@ -155,7 +155,7 @@ def _row(
         "sequence": facts.published,
         "replaces": list(plan.replaces),
         "command": f"rivertwice backfill run {plan.pipeline} --id {plan.id}"
-        if state in (PLANNED, CUT_OFF, AUDITED, FAILED)
+        if state in (PLANNED, INTERRUPTED, AUDITED, FAILED)
         else None,
     }
 
@@ -165,7 +165,7 @@ def _why(state: str, facts: Facts, failed: Sequence[Mapping[str, Any]]) -> str |
         return "; ".join(f"{check['name']}: {check['detail']}" for check in failed)
     if state == OBSOLETE:
         return facts.why_obsolete
-    if state == CUT_OFF:
+    if state == INTERRUPTED:
         return f"no process computes it; run again, it continues after chunk {facts.done}"
     return None
 

@@ -81,7 +81,7 @@ def parse_cell_key(text: str | None) -> dict[str, Any]:
     except ValueError:
         key = None
     if not isinstance(key, dict):
-        message = f'the key {text[:80]} is no JSON object; write it as \'{{"origin": "JFK"}}\''
+        message = f'the key {text[:80]} is not a JSON object; write it as \'{{"origin": "JFK"}}\''
         raise RequestError(message)
     return key
 
@@ -103,7 +103,7 @@ def _judged_row(row: Mapping[str, Any], definition: Definition) -> dict[str, Any
 def _served(
     settings: Settings, name: str, definition: Definition, start: datetime, end: datetime, key: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return rows of the key that are served, without a verdict of their own, and whether there are more."""
+    """Return rows of the key that are served, without their own verdict, and whether there are more."""
     served = open_rows(settings, name, BY_NAME[SERVED])
     if served is None:
         return [], False
@@ -119,7 +119,7 @@ def _served(
             "key": text,
             "label": key_label(axis_key(text, definition)),
             "verdict": None,
-            "reason": f"it has no verdict of its own: {AGREES} if its window was judged",
+            "reason": f"it has no separate verdict: {AGREES} if its window was judged",
             "late": 0,
         }
         for begin, close, text in zip(

@@ -109,7 +109,7 @@ def parse_key(text: str | None, names: Sequence[str]) -> dict[str, Any]:
             raise RequestError(message)
         return value
     if len(names) != 1:
-        message = f"{text[:80]!r} is no key: there are {len(names)} key columns ({', '.join(names) or 'none'}); write it as '{form}'"
+        message = f"{text[:80]!r} is not a key: there are {len(names)} key columns ({', '.join(names) or 'none'}); write it as '{form}'"
         raise RequestError(message)
     return {names[0]: text if isinstance(value, list) or value is None else value}
 

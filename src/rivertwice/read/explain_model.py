@@ -143,7 +143,7 @@ class LateRecord:
     Attributes:
         place: TOPIC/PARTITION@OFFSET.
         event_time: of the record. watermark: by which its batch judged it: that of the batch before.
-        late_s: seconds from the end of its window to that watermark: so much earlier it had to be read.
+        late_s: seconds from the end of its window to that watermark: how much earlier it had to be read.
         batch: that read it, TIMELINE/BATCH; read_at: when that was committed. None: not on the head's path.
         is_served: whether the publication that serves the window could count it.
     """
@@ -257,7 +257,7 @@ class Explanation:
         is_closed: whether the head's watermark closed the window; closed_at: when, closed_by: the batch, TIMELINE/BATCH.
         has_served, has_stream: whether there is such a row. has_truth: the same, None: the truth was not computed.
         columns: the value columns side by side.
-        emitted: who emitted the stream's row; published: who published what is served. None: nobody.
+        emitted: who emitted the stream's row; published: who published what is served; or None.
         reads: from which offsets.
         late, late_total: late records. dead, dead_total: refused ones among what the batches read.
         history: how the number changed.

@@ -150,7 +150,7 @@ def why_lag_is_stale(facts: Facts) -> str | None:
     if facts.stream["heartbeat_age_s"] is None or is_lag_fresh(facts.stream):
         return None
     if facts.stream["driver"] is None:
-        return "no driver lives to ask Kafka"
+        return "no driver is running to ask Kafka"
     return "the driver gets no answer from Kafka"
 
 

@@ -99,7 +99,7 @@ class Facts:
         head_at: when the head last moved, its number in the sequence, and to which timeline.
         published_at: the newest publication, and its number.
         began_at: when the first batch of the head's path was committed.
-        reconcile_every: how often a reconcile starts by itself; None: nobody has scheduled one, or its rhythm is not a simple one.
+        reconcile_every: how often a reconcile starts by itself; None: none is scheduled, or its rhythm is not a simple one.
         compare: whether the definition asks for a comparison.
         has_room: whether the home's disk has room.
         dead: that too many of the newest records are dead letters, in words; empty: they are not.

@@ -77,7 +77,7 @@ def levels_of(step_ms: int, *, is_aligned: bool) -> tuple[HeatmapLevel, ...]:
 
 
 def choose_level(levels: Sequence[HeatmapLevel], start_ms: int, end_ms: int, most: int) -> HeatmapLevel:
-    """Return the finest level that shows a range in at most so many columns, else the coarsest."""
+    """Return the finest level that shows a range in a maximum number of columns, else the coarsest."""
     for level in levels:
         if count_columns(level, start_ms, end_ms) <= most:
             return level
@@ -110,7 +110,7 @@ class Columns:
         return self.start_ms + self.count * self.step_ms
 
     def places(self, starts_ms: Numbers) -> Numbers:
-        """Return the column of each window start; all of them must lie in the columns."""
+        """Return the column of each window start; all of them must be in the columns."""
         return (starts_ms - self.start_ms) // self.step_ms
 
     def touched(self, ranges: Sequence[tuple[int, int]]) -> list[int]:
@@ -136,7 +136,7 @@ class CellVerdict:
 
     Attributes:
         starts_ms: start of the window.
-        keys: number of the key in `names`, -1 for a verdict on all rows of its window that have none of their own.
+        keys: number of the key in `names`, -1 for a verdict on all other rows of its window.
         codes: place of the verdict in `WORDS`.
         rows: for how many rows it stands.
         late: late records of the row.
@@ -159,7 +159,7 @@ class CellVerdict:
         return counts
 
     def rank_keys(self) -> list[tuple[int, tuple[int, ...], int]]:
-        """Return the keys with a verdict of their own, the worst first: number, rows by word, late records."""
+        """Return the keys with their own verdict, the worst first: number, rows by word, late records."""
         own = self.keys >= 0
         counts = np.zeros((len(self.names), len(WORDS)), dtype=np.int64)
         late = np.zeros(len(self.names), dtype=np.int64)
@@ -201,7 +201,7 @@ def fill_cells(judged: CellVerdict, shown: Mapping[int, int], count: int, presen
         judged: the verdicts of the columns.
         shown: number of a key in `judged.names` to its place among those that are shown.
         count: how many keys are shown.
-        present: rows that are served; one without a verdict of its own has that of its window.
+        present: rows that are served; one without its own verdict has that of its window.
         columns: those that are shown.
     """
     counts = np.zeros((count, columns.count, len(WORDS)), dtype=np.int64)
@@ -242,7 +242,7 @@ def fill_cells(judged: CellVerdict, shown: Mapping[int, int], count: int, presen
 def _add_present(
     counts: npt.NDArray[np.int64], judged: CellVerdict, rows_of: Numbers, present: Present, columns: Columns
 ) -> None:
-    """Add the served rows that have no verdict of their own: by that of their window, or as not judged."""
+    """Add the served rows without their own verdict: by that of their window, or as not judged."""
     together = judged.keys < 0
     starts, first = np.unique(judged.starts_ms[together], return_inverse=True)
     code_of = np.full(len(starts) + 1, len(WORDS) - 1, dtype=np.int64)
@@ -351,9 +351,9 @@ _EVENTS: Remembered[list[tuple[int, int]]] = Remembered(32)
 
 PAIRS = ("served", "stream")
 FIRST_COLUMNS = 90
-"""Columns of the view that nobody chose."""
+"""Default columns of the view."""
 FIRST_DAYS = 62
-"""So many of the newest days are shown if nobody chose a range."""
+"""The number of newest days that are shown by default."""
 MOST_SCANNED = 20_000_000
 """Served rows among which keys that agree are looked for; of more, keys are found by their text alone."""
 _TEXTUAL = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
@@ -361,14 +361,14 @@ _TEXTUAL = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.typ
 
 @dataclass(frozen=True)
 class HeatmapQuery:
-    """Which part of the heatmap is wanted.
+    """Which part of the heatmap to show.
 
     Attributes:
         pair: `served` or `stream`, each against the truth.
         start, end: range of window starts; None: the newest.
         level: name of a level; None: the finest that fits.
         text: only keys that contain it.
-        skip: leave out so many keys, the worst first. limit: show at most so many.
+        skip: number of keys to leave out, the worst first. limit: maximum number of keys.
     """
 
     pair: str = PAIRS[0]
@@ -531,7 +531,7 @@ def _choose_keys(
         condition = Where.all([condition, Where.any(Where(name).contains(asked.text) for name in definition.keys)])
     agreeing: list[str] = []
     skip, page = max(0, asked.skip - len(ranked)), limit - len(chosen)
-    # Keys with a verdict of their own come first, and are among all keys again: so many more are looked at.
+    # Keys with their own verdict come first, and are among all keys again: that many more are looked at.
     most = skip + page + len(ranked) + 1
     rows = Table(serving.served).group_counts(definition.keys, condition, order=definition.keys, limit=most)
     if rows is not None:

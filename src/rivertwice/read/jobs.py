@@ -51,7 +51,7 @@ def _of_facts(facts: Facts) -> Iterator[Job]:
         windows, left = load["windows"], load["windows_left"]
         is_counted = windows is not None and left is not None
         done, total = (windows - left, windows) if is_counted else (load["step"], load["steps"])
-        state = "running" if load["process"] else "nobody works on it"
+        state = "running" if load["process"] else "no process works on it"
         yield Job(
             f"first load {load['load'] or ''}".strip(), state, None, done, total, "windows" if is_counted else "steps"
         )

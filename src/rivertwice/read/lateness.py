@@ -35,7 +35,7 @@ class Bar:
     """Records that were late by `[from_s, to_s)` seconds; `to_s` None: without end.
 
     Attributes:
-        count: how many. until: how many were late by less than `to_s`: so many would have been in time.
+        count: how many. until: how many were late by less than `to_s`: how many would have been in time.
     """
 
     from_s: int

@@ -1,7 +1,7 @@
 """The end of a log, for the page: bounded, searched, and without control characters. What is older is named, not shown.
 
-Logs hold no secret: whoever writes them keeps passwords and addresses of receivers out. The agent's log is about all pipelines of a
-home; who may not read all of them sees the lines about one.
+Logs hold no secrets: the product does not log passwords and addresses of receivers. The agent's log is about all pipelines of a
+home; a user who may not read all of them sees the lines about one.
 """
 
 from __future__ import annotations
@@ -157,14 +157,12 @@ def _read_after(text: str) -> tuple[int, int]:
     if not text:
         return 0, -1
     if len(parts) != 2 or not all(part.isdecimal() and len(part) < 20 for part in parts):
-        message = (
-            f"after={text[:40]!r} is no end of a log; nothing was read; leave it out, or give the `end` of an answer"
-        )
+        message = f"after={text[:40]!r} is not a valid position of a log; leave it out, or give the `end` of an answer"
         raise RequestError(message)
     return int(parts[0]), int(parts[1])
 
 
 def _require(what: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
-        message = f"there is no {what} {value[:40]!r}; nothing was read; choose one of {', '.join(known)}"
+        message = f"there is no {what} {value[:40]!r}; choose one of {', '.join(known)}"
         raise RequestError(message)

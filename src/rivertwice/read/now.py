@@ -262,9 +262,9 @@ def _where(verdict: RunVerdict, word: str) -> str:
 # What is wrong with a pipeline's stream, or under way. Pure.
 
 CATCHES_UP_S = 60.0
-"""A lag that is gone sooner is no news."""
+"""A lag that is gone sooner is not news."""
 ARRIVALS_S = 60.0
-"""A lag of fewer records than arrive in so many seconds is what any batch leaves, and its trend over a few batches is chance."""
+"""A lag of fewer records than arrive in this number of seconds is what any batch leaves, and its trend over a few batches is chance."""
 FULL = frozenset({"disk_full", "disk"})
 STREAM_ALERTS = frozenset(STREAM_KINDS)
 
@@ -279,7 +279,7 @@ def find_stream_problems(facts: Facts, now: datetime) -> Iterator[Problem]:
             "not_asked",
             NONE,
             STREAM,
-            "nobody has asked for this stream to run",
+            "no start of this stream was requested",
             None,
             "",
             f"`rivertwice start {facts.name}`",
@@ -316,15 +316,15 @@ def _running(facts: Facts, now: datetime) -> Iterator[Problem]:
     seen = facts.observation
     if seen.given_up:
         yield Problem(
-            "given_up", BAD, STREAM, f"the agent has given up the stream: {seen.given_up}", seen.memory.broken_at, _gets_older(facts, now),
-            f"cure the cause, then `rivertwice start {facts.name}`", "logs", covers=STREAM_ALERTS | {"retention"},
+            "given_up", BAD, STREAM, f"the agent has stopped restarting the stream: {seen.given_up}", seen.memory.broken_at, _gets_older(facts, now),
+            f"correct the cause, then `rivertwice start {facts.name}`", "logs", covers=STREAM_ALERTS | {"retention"},
         )  # fmt: skip
         return
     if not _agent_lives(facts, now):
         driver = "the driver runs on" if seen.owner is not None else "no driver runs"
         touches = KINDS[AGENT_DEAD].meaning if seen.owner is not None else _gets_older(facts, now)
         yield Problem(
-            "agent_dead", BAD, STREAM, f"no agent lives; {driver}, and nobody would start it again", seen.agent_at, touches,
+            "agent_dead", BAD, STREAM, f"no agent is running; {driver}, and it would not be restarted", seen.agent_at, touches,
             "`rivertwice agent start`", covers=STREAM_ALERTS | {AGENT_DEAD},
         )  # fmt: skip
         if seen.owner is None:
@@ -476,7 +476,7 @@ def _work(facts: Facts) -> Iterator[Problem]:
     operation = facts.operation
     if operation is not None:
         what = f"the {operation.noun} {operation.id} is not done: step {operation.step} of {operation.steps} is ({operation.name})"
-        then = f"wait; if it was cut off, `{operation.finish}` finishes it"
+        then = f"wait; if it was interrupted, `{operation.finish}` finishes it"
         yield Problem(
             "operation",
             CALM,
@@ -562,9 +562,7 @@ def _served_until(facts: Facts, now: datetime) -> str:
         shown += "; a newer batch or publication is not served yet"
     if _agent_lives(facts, now):
         return f"{shown}: the agent builds them next"
-    return (
-        f"{shown}, because no agent lives: `rivertwice agent start`, or once `rivertwice served rebuild {facts.name}`"
-    )
+    return f"{shown}, because no agent is running: `rivertwice agent start`, or once `rivertwice served rebuild {facts.name}`"
 
 
 def _served(facts: Facts) -> Mapping[str, Any] | None:
@@ -633,8 +631,8 @@ class Now:
 
 NOT_SERVED = "no served number depends on it: another version of the pipeline serves"
 RULES = {
-    STREAM: "Red: no driver, a silent one, no agent, given up, or a full disk. Yellow: it starts again, its lag does not shrink or is not known, "
-    "or what a restart needs is too old. Green: a driver runs. Grey: the stream is not wanted.",
+    STREAM: "Red: no driver, a silent one, no agent, not restarted any more, or a full disk. Yellow: it starts again, its lag does not shrink or is not known, "
+    "or what a restart needs is too old. Green: a driver runs. Grey: the desired state is stopped.",
     DATA: "Red: served rows that are a DEFECT or lack late records above the limit, a gate that did not pass, a critical expectation "
     "that fails. Yellow: late records above the limit that backfills have put right, too many dead letters among the newest records, rows that cannot be "
     "compared, a verdict that is stale. "
@@ -662,7 +660,7 @@ def decide_now(facts: Facts, now: datetime) -> Now:
     lights = (_stream_light(facts, problems), _data_light(facts, problems), _alert_light(facts))
     if wrong and wrong[0].level != CALM:
         return Now(wrong[0], tuple(wrong[1:]), lights)
-    if rest or wrong:  # a stream that is not wanted says so before what is calm
+    if rest or wrong:  # a stream whose desired state is stopped says so before what is calm
         first, *others = [*rest, *wrong]
         return Now(first, tuple(others), lights)
     return Now(_well(facts), (), lights)
@@ -690,7 +688,7 @@ def _unread(facts: Facts) -> list[Problem]:
 def _well(facts: Facts) -> Problem:
     verdict, batch = facts.verdict, facts.stream.get("batch")
     rows = 0 if verdict is None else sum(verdict.served.values())
-    running = f"the stream runs as wanted, at batch {batch}" if batch is not None else "the stream runs as wanted"
+    running = f"the stream runs, at batch {batch}" if batch is not None else "the stream runs"
     if verdict is None:
         return Problem("well", GOOD, STREAM, running, None, "", "")
     agree = verdict.served.get("AGREES", 0)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 BAD, WARN, CALM, NONE, GOOD = "bad", "warn", "calm", "none", "good"
 LEVELS = (BAD, WARN, CALM, NONE, GOOD)
 """The worst first. `bad`: a person is needed, or served numbers are wrong or get no newer. `warn`: it will be, if it lasts. `calm`:
-something is under way. `none`: nothing is wanted. `good`: nothing is wrong."""
+something is under way. `none`: the desired state is stopped. `good`: nothing is wrong."""
 STREAM, DATA, ALERTS = "stream", "data", "alerts"
 
 
@@ -52,7 +52,7 @@ class Problem:
 
     @property
     def headline(self) -> str:
-        """What is wrong, as a sentence of its own."""
+        """What is wrong, as a whole sentence."""
         return _ended(_capital(self.what))
 
     @property

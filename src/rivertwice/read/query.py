@@ -91,7 +91,7 @@ def run_query(settings: Settings, sql: str, limit: int, *, require_current: bool
         require_current: refuse if a view that says what it shows does not show all that is committed.
 
     Raises:
-        RequestError: the text is no query, names what is not there, or fails on the rows; with the place and the nearest names.
+        RequestError: the text is not a query, names what is not there, or fails on the rows; with the place and the nearest names.
             Or a view is not current.
         ServiceError: DuckDB is not installed.
     """
@@ -132,7 +132,7 @@ def _names_in(connection: Any, sql: str) -> tuple[list[str], set[str]]:
     if tree["error"]:
         position = tree.get("position")
         if position is None:
-            message = f"{_short(sql)!r} is no query: only SELECT runs here, and nothing is written; `rivertwice export` writes files"
+            message = f"{_short(sql)!r} is not a query: only SELECT runs here, and nothing is written; `rivertwice export` writes files"
             raise RequestError(message)
         message = f"{tree['error_message']}\n{_pointer(sql, int(position))}"
         raise RequestError(message)

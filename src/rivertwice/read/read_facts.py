@@ -102,7 +102,7 @@ def lasting_alerts(settings: Settings, name: str) -> tuple[Alert, ...]:
 
 
 def reconcile_rhythm(definition: Definition) -> timedelta | None:
-    """Return how often a reconcile starts by itself; None if none does, or its cron expression is no plain rhythm. Pure."""
+    """Return how often a reconcile starts by itself; None if none does, or its cron expression is not a plain rhythm. Pure."""
     text = definition.airflow.schedules.reconcile
     plain = {"@hourly": timedelta(hours=1), "@daily": timedelta(days=1), "@midnight": timedelta(days=1),
              "@weekly": timedelta(days=7)}  # fmt: skip

@@ -28,11 +28,11 @@ from rivertwice.timeline.lineage import Segment, Timeline, head_path
 
 # The race clocks of a savepoint: until when its records exist, and until when it can be proved. Pure.
 #
-# What is needed lies in Kafka, which deletes, and in the archive, which keeps. The agent measures both; here its last measurement is
+# What is needed is in Kafka, which deletes, and in the archive, which keeps. The agent measures both; here its last measurement is
 # read. A measurement that does not name a savepoint was made before it was taken.
 
 KEPT, UNTIL, SOON, LOST, UNKNOWN = "kept", "until", "soon", "lost", "unknown"
-"""The records exist without end; until an instant; until one that is near; some are gone; nobody has measured it."""
+"""The records exist without end; until an instant; until one that is near; some are gone; not measured."""
 _SOON_LEVELS = ("warning", "critical")
 
 
@@ -62,7 +62,7 @@ class ProofRace:
     """Whether a savepoint that is not proved can still be proved.
 
     Attributes:
-        left: how many more batches the stream may commit before it cannot; None: it is not known, for no checkpoint is here.
+        left: how many more batches the stream may commit before it cannot; None: it is not known, because no checkpoint is here.
         text: the same in a sentence.
     """
 
@@ -118,7 +118,7 @@ def lost_to_rewind(manifest: Manifest, measured: Mapping[str, Any] | None) -> in
 def decide_proof_race(batch: int, oldest: int | None, budget: ProofBudget) -> ProofRace:
     """Return whether a savepoint at a batch can still be proved.
 
-    A proof compares the state with one that the running checkpoint still has, and may replay so many batches to reach it.
+    A proof compares the state with one that the running checkpoint still has, and may replay a limited number of batches to reach it.
 
     Args:
         batch: the savepoint's.
@@ -179,7 +179,7 @@ class SavepointInputs:
 
 
 def describe_savepoints(settings: Settings, name: str, now: datetime) -> dict[str, Any]:
-    """Return the savepoints of a pipeline, newest first, with counts, and the operation that was cut off.
+    """Return the savepoints of a pipeline, newest first, with counts, and the interrupted operation.
 
     Raises:
         SavepointError: the store cannot be read.
@@ -274,7 +274,7 @@ def find_obstacles(
 
 
 def describe_operation(operations: Sequence[Operation], pipeline: str) -> dict[str, Any] | None:
-    """Return the operation that was cut off and waits to be finished or given up, or that works now; None: there is none. Pure."""
+    """Return the operation that was interrupted and waits to be finished or abandoned, or that works now; None: there is none. Pure."""
     unfinished = [operation for operation in operations if operation.step < DONE]
     if not unfinished:
         return None

@@ -1,4 +1,4 @@
-"""A selection of windows and the plan of their backfill, and one backfill as the page shows it. Nothing is written.
+"""A selection of windows and the plan of their backfill, and one backfill as the page shows it. Read only.
 
 The plan is the one that `rivertwice backfill plan` shows, made from the tables and from what Kafka and the archive hold. Sessions
 are only known by reading the log, which needs Spark; no Spark runs where the page is served, so their plan is made by the DAG's dry
@@ -71,7 +71,7 @@ def preview_backfill(
         return {
             **common,
             "state": REFUSED,
-            "why": f"{pipeline} has no committed batch, so no window is closed; start it first",
+            "why": f"{pipeline} has no committed batch and no closed windows; start it first",
         }
     if not definition.has_lone_windows:
         why = f"windows of {pipeline} are not published alone: it is a fold; `rivertwice upgrade {pipeline} --new-version` computes all of it"

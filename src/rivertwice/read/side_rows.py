@@ -98,7 +98,7 @@ def describe_amendment(pipeline: str, *, applies: bool) -> str:
 
 
 def describe_letter(letter: DeadLetter, chars: int) -> dict[str, Any]:
-    """Return a letter as it is shown, its values as text of at most so many characters. Pure."""
+    """Return a letter as it is shown, its values as text of a maximum length. Pure."""
     decided = letter.amendment
     return {
         "place": letter.place,
@@ -122,12 +122,12 @@ def describe_letter(letter: DeadLetter, chars: int) -> dict[str, Any]:
 
 
 def as_text(data: bytes | None) -> str | None:
-    """Return bytes as text; what is no UTF-8 is shown by its numbers. Pure."""
+    """Return bytes as text; what is not UTF-8 is shown by its numbers. Pure."""
     return None if data is None else data.decode("utf-8", errors="backslashreplace")
 
 
 def shorten(text: str | None, chars: int) -> str | None:
-    """Return a text of at most so many characters, and three dots if it was longer. Pure."""
+    """Return a text of a maximum length, with three dots if it was longer. Pure."""
     return text if text is None or len(text) <= chars else f"{text[:chars]}..."
 
 

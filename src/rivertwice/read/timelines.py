@@ -220,7 +220,7 @@ def _served_part(name: str, last: int | None, path: Sequence[Segment]) -> tuple[
 def describe_serving(serves: tuple[int, int] | None, last: int | None, *, is_head: bool) -> str:
     """Return in words what a timeline serves. Pure."""
     if serves is None:
-        return "the head; no batch of its own yet" if is_head else "serves nothing: none of its batches counts"
+        return "the head; it has no batch itself yet" if is_head else "not served: none of its batches counts"
     first, end = serves
     text = f"serves what batches {first} to {end} emitted" if first != end else f"serves what batch {first} emitted"
     lost = (last or end) - end

@@ -113,7 +113,7 @@ def sort_trouble(rows: Iterable[Mapping[str, Any]], waiting: Iterable[Mapping[st
     Args:
         rows: verdicts on single rows, of both pairs.
         waiting: verdicts OPEN on all rows of a window.
-        limit: so many of each are kept.
+        limit: how many of each are kept.
     """
     by_row: dict[tuple[Any, ...], dict[str, Any]] = {}
     for verdict in rows:

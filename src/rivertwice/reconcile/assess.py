@@ -199,7 +199,7 @@ class RederivedLedger:
 
 @dataclass(frozen=True)
 class Forked:
-    """Where Kafka has not the records that the head read, and the path index of the first batch that may have read such a one."""
+    """Where Kafka does not have the records that the head read, and the path index of the first batch that may have read such a one."""
 
     forks: Sequence[Fork]
     index: int

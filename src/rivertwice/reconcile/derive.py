@@ -137,7 +137,7 @@ class DerivedLog:
         has_holes: bool = False,
         barred: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """Plan the reading of `ranges`, one entry per batch of the path, contiguous but for `jumps`.
+        """Plan the reading of `ranges`, one entry per batch of the path, contiguous except for `jumps`.
 
         With `has_holes` they are batches of an incremental run: records between two ranges that do not meet are not read.
 

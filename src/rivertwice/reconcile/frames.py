@@ -61,7 +61,7 @@ def late_by_row(records: Iterable[_Record]) -> dict[RowId, list[_Record]]:
 def verdict_frame(verdicts: Iterable[Verdict], judged: Iterable[Mapping[str, Any]] = ()) -> pd.DataFrame:
     """Return the frame of the suite `verdicts`: a row for each pair, window, verdict and presence.
 
-    `rows` counts result rows, but for those that need not be compared (`OLDER`); `late`, `dead` and `unexplained` are their
+    `rows` counts result rows, except for those that need not be compared (`OLDER`); `late`, `dead` and `unexplained` are their
     sums, `late_share` the largest of any.
 
     Args:

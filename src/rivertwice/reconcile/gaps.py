@@ -110,7 +110,7 @@ class LostRecordEffects:
             for doubt in self.doubts
             if not doubt.unread and (doubt.until_ms is None or start_ms <= doubt.until_ms)
         ]
-        return f"but for late records that may be among the lost: {lost[0].reason}" if lost else ""
+        return f"except for late records that may be among the lost: {lost[0].reason}" if lost else ""
 
 
 def find_unreadable(ranges: Sequence[Ranges], missing: Sequence[Missing]) -> dict[int, Parts]:
@@ -190,7 +190,7 @@ def doubts_of_exchanged(
 
 
 def doubt_after_fork(rows: Sequence[LedgerRow], index: int, chain: Chain, forks: Sequence[Fork]) -> LostRecordsDoubt:
-    """Return the doubt about every window that was open when the log forked: nobody read the records that are there now.
+    """Return the doubt about every window that was open when the log forked: the records that are there now were not read.
 
     Args:
         rows: batches of the path.
@@ -239,15 +239,15 @@ def find_doubts(
         if row.min_event_ms is None or row.max_event_ms is None:
             continue
         reason = (
-            f"gap: {describe_parts(unreadable_parts)}, read by batch {row.batch} of {row.timeline}, is in neither Kafka nor the "
-            "archive, so what the window holds cannot be checked"
+            f"gap: {describe_parts(unreadable_parts)}, read by batch {row.batch} of {row.timeline}, is in neither Kafka nor "
+            "the archive, so the window cannot be checked"
         )
         doubts.append(LostRecordsDoubt(row.min_event_ms, row.max_event_ms, reason, unread=True))
     for jump in jumps:
         lost = sum(count(intersect(jump.parts, {part: (low, high)})) for part, low, high in missing)
         if lost:
             reason = (
-                f"gap: {jump.text}: the stream went on past it, {lost} records are lost for ever and may belong to the "
+                f"gap: {jump.text}: the stream continued past it, {lost} records are lost for ever and may belong to the "
                 "window"
             )
             doubts.append(LostRecordsDoubt(chain.late[jump.index], jump.skipped.until_ms, reason))
@@ -281,7 +281,7 @@ def gaps_of(jumps: Iterable[SkippedRange]) -> list[SkippedRange]:
 def with_filled(doubts: LostRecordEffects, jumps: Sequence[SkippedRange], starts: Iterable[int]) -> LostRecordEffects:
     """Return the doubts with the windows (by start) of records that are in accepted gaps and that the archive has."""
     what = "; ".join(jump.text for jump in jumps)
-    reason = f"{REPAIRABLE}: {what}: the stream went on past records of the window, and a backfill over it reads them"
+    reason = f"{REPAIRABLE}: {what}: the stream continued past records of the window, and a backfill over it reads them"
     return replace(doubts, filled=dict.fromkeys(starts, reason))
 
 
@@ -297,8 +297,8 @@ def count_readable(
         ranges: of each batch.
         missing: what neither Kafka nor the archive has.
         absent: of each batch, topic to partition to how many of its offsets the ledger says to hold no record.
-        derived: (number of the batch, part) to how many records were read. It counts where both of the above overlap: of a
-            range with absent offsets and lost ones nobody knows which are which.
+        derived: (number of the batch, part) to how many records were read. It counts where both of the above overlap: in a
+            range with absent and lost offsets they cannot be told apart.
     """
     read: dict[Part, int] = {}
     for number, batch in enumerate(ranges):

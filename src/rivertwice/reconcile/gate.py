@@ -108,7 +108,7 @@ class Gate:
 def warn_of_foreign(gate: Gate, foreign: str | None, before: Mapping[str, Any] | None) -> Gate:
     """Return the gate of a run over everything with a warning of another program's commit, if it passes all the same.
 
-    What did not pass has alerts of its own, which name what is wrong. Nor is it news once its rows were repaired.
+    What did not pass has its own alerts, which name what is wrong. Nor is it news once its rows were repaired.
 
     Args:
         gate: of the run.

@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 def _forked(settings: Settings, view: HeadView) -> Forked | None:
-    """Return where Kafka's log forked since the head read it. The archive may have all that is judged, so no answer is no failure."""
+    """Return where Kafka's log forked since the head read it. The archive may have all that is judged, so no answer is not a failure."""
     try:
         return observe_forked(settings, view)
     except ServiceError as error:
@@ -84,7 +84,7 @@ def judge_head(
 
     Windows over whose records the SQL throws are NOT_COMPARABLE; all others are judged as ever.
 
-    `wanted` are the starts of the windows that are asked for (epoch ms, half-open); where executors judge, they leave out others.
+    `wanted` are the starts of the requested windows (epoch ms, half-open); where executors judge, they leave out others.
     """
     try:
         return _judge_head(spark, settings, view, done, wanted)

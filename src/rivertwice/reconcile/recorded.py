@@ -167,7 +167,11 @@ def _update_problem(shape: RowColumns, expected: Values | None, emitted: Sequenc
     if expected is None:
         return "was emitted, but no record of the batch changed it"
     if len(emitted) != 1:
-        return f"was emitted {len(emitted)} times, and had to be once" if emitted else "was not emitted, and had to be"
+        return (
+            f"was emitted {len(emitted)} times, but had to be emitted once"
+            if emitted
+            else "was not emitted, but had to be"
+        )
     names = shape.differences(emitted[0], expected)
     return f"differs in {', '.join(names)} from what had been read of it by then" if names else None
 

@@ -228,7 +228,7 @@ def check_ledger(
 
 
 def _counted(counts: BatchCounts) -> dict[str, Any]:
-    """Return counts without the digest: other records are no defect of the ledger (`gaps.find_exchanged`)."""
+    """Return counts without the digest: other records are not a defect of the ledger (`gaps.find_exchanged`)."""
     return {name: value for name, value in asdict(counts).items() if name != "digest"}
 
 

@@ -123,7 +123,7 @@ def check_windows(
 
 
 def standing_alerts(settings: Settings, home: PipelineHome) -> list[GateAlert]:
-    """Return what the gate says when no window was judged: what failed before and nobody corrected or accepted."""
+    """Return what the gate says when no window was judged: what failed before and was neither corrected nor accepted."""
     try:
         known = standing(settings, home)
     except SuiteError as error:

@@ -42,7 +42,7 @@ VERDICTS = pa.schema(
         ("rows", pa.int64()),
     ]
 )
-"""A row that agrees, or is open, has no row of its own: one without a key stands for all `rows` of them in a window."""
+"""A row that agrees, or is open, has no separate row: one without a key stands for all `rows` of them in a window."""
 CAUSES = pa.schema(
     [
         ("_format", pa.int32()),

@@ -197,7 +197,7 @@ class ExpectedServed:
             joined them, and none if it alone had made the session.
         emitted: sessions of the stream that no publication replaces.
         published: publication to its sessions that no newer one replaces, of the records that it knew.
-        missing: records in none of them. None is in two, because two sessions with the same record overlap.
+        missing: records in none of them. No record is in two, because two sessions with the same record overlap.
         since: those of `missing` that the stream did not drop, but that a publication did not know yet, and those in the same
             session of the stream as such a record, if a publication replaces that session.
         amended: those of `missing` that are dead letters, amended when no publication could count them any more.

@@ -38,7 +38,7 @@ class SealedPrefix:
 
     Attributes:
         scope: the windows that are judged.
-        count: so many of the view's first rows are batches of the prefix; the others follow the prefix, without a gap.
+        count: how many of the view's first rows are batches of the prefix; the others follow the prefix, without a gap.
         late_ms, batch_ms: their watermarks, as they were proved (epoch ms).
         end_offsets: of the prefix's last batch; all topics.
         last_batch: number of the prefix's last batch; numbers rise along a path.

@@ -77,14 +77,14 @@ def decide_acceptance(asked: Gap, present: Gap | None, head_timeline: str | None
         return asked.message()
     if head_timeline != asked.timeline:
         return (
-            f"gap {asked.id} is of timeline {asked.timeline}, but the head is {head_timeline} by now; nothing was done; "
+            f"gap {asked.id} is of timeline {asked.timeline}, but the head is {head_timeline} by now; "
             "start the stream: if a gap is in its way it is named"
         )
     if present is None:
         return f"gap {asked.id} is no longer there: Kafka has every record the stream needs next; start it without --accept-gap"
     if present.id != asked.id:
         return (
-            f"more is gone by now than gap {asked.id} says, so it does not cover what would be skipped; nothing was done; "
+            f"more is gone by now than gap {asked.id} says, so it does not cover what would be skipped; "
             + present.message()
         )
     return None
@@ -114,16 +114,14 @@ def _fork(settings: Settings, home: PipelineHome, gap: Gap, now: datetime) -> st
         if last.batch != gap.batch:
             message = (
                 f"batch {last.batch} of timeline {gap.timeline} is committed, but its checkpoint finished only batch "
-                f"{gap.batch}: its records are needed once more for the state, and they are in the gap; nothing was done; "
+                f"{gap.batch}: its records are needed once more for the state, and they are in the gap; "
                 f"`rivertwice savepoint restore {home.root.name}` replays them from the archive, if it has them"
             )
             raise RequestError(message)
         work = home.scratch / f"{gap.id}-{secrets.token_hex(4)}"
         row = copy_committed(home, gap.timeline, work)
         if row.batch != gap.batch:
-            message = (
-                f"the checkpoint's copy is at batch {row.batch}, not at {gap.batch}; nothing was done; run it again"
-            )
+            message = f"the checkpoint's copy is at batch {row.batch}, not at {gap.batch}; run it again"
             raise SavepointError(message)
         path = work / "offsets" / str(row.batch)
         (path.parent / f".{path.name}.crc").unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from rivertwice.timeline.ledger import LedgerRow
 BATCHES = 50
 """So many of the newest batches say how fast a stream reads."""
 _PAUSE = 10
-"""A batch that came so many times the usual time after the one before it came after a pause of the stream."""
+"""A batch that came later than this multiple of the usual interval came after a pause of the stream."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 1. The records that it skips are archived, all of them. 2. They are recorded as a gap (`log.gaps`) with the cause `handed over`. 3. The
 stream continues after the gap on a new timeline, with the state as it was (`retention.accept`). A reconcile reads the skipped records
-from the archive, names the windows that they belong to, and a backfill publishes these. Nothing is lost, and nothing is called equal
+from the archive, names the windows that they belong to, and a backfill publishes these. No record is lost, and no row is called equal
 before that.
 
 A crash before step 3 leaves the stream as it was; the archive has more. In step 3 it is that of an accepted gap.
@@ -82,7 +82,7 @@ def plan_hand_over(settings: Settings, pipeline: str, backlog: Backlog, keep: ti
     _, _, definition = _running(settings, pipeline)
     refusal = find_hand_over_obstacle(definition)
     if refusal is not None:
-        message = f"{pipeline} cannot leave a part of its log to batch: {refusal}; nothing was done; let it catch up"
+        message = f"{pipeline} cannot leave a part of its log to batch: {refusal}; let it catch up"
         raise RequestError(message)
     kept = 2 * open_for(definition) if keep is None else keep
     if backlog.newest_ms is None:
@@ -92,7 +92,7 @@ def plan_hand_over(settings: Settings, pipeline: str, backlog: Backlog, keep: ti
     ranges = select_skipped(backlog.waiting, kafka.offsets_at(settings, backlog.topic, cut_ms))
     if not ranges:
         message = (
-            f"all that waits in {backlog.topic} is of the newest {kept}, which the stream reads itself; nothing was done; let it catch up, or "
+            f"all that waits in {backlog.topic} is of the newest {kept}, which the stream reads itself; let it catch up, or "
             "name a shorter --keep"
         )
         raise RequestError(message)
@@ -133,11 +133,11 @@ def hand_over(
     with at_rest(home, "hand-over", now, running="it reads what would be left to batch"):
         position = next_offsets(home.checkpoint(line.timeline), line, plan.topic)
         if head(home) != line.timeline or any(position.get(p, 0) != start for p, (start, _) in plan.ranges.items()):
-            message = f"the stream of {pipeline} went on meanwhile, so the plan does not hold any more; nothing was skipped; run it again"
+            message = f"the stream of {pipeline} continued meanwhile, so the plan is outdated and nothing was skipped; run it again"
             raise RequestError(message)
         archived = intersect(plan.ranges, archived_ranges(settings, plan.topic, line.topic_ids[plan.topic]))
         if archived != plan.ranges:
-            message = f"the archive of {plan.topic} has not all of {plan.ranges}; nothing was skipped; `rivertwice archive {plan.topic}`"
+            message = f"the archive of {plan.topic} lacks part of {plan.ranges}; nothing was skipped; `rivertwice archive {plan.topic}`"
             raise RequestError(message)
         gap = _gap(home, line, plan, now)
         gap.record(home)  # step 2
@@ -166,7 +166,7 @@ def _running(settings: Settings, pipeline: str) -> tuple[PipelineHome, Timeline,
     home = settings.pipeline(pipeline)
     name = head(home)
     if name is None:
-        message = f"{pipeline} never ran, so nothing of its log waits; `rivertwice start {pipeline}`"
+        message = f"{pipeline} never ran and has no backlog; `rivertwice start {pipeline}`"
         raise RequestError(message)
     line = Timeline.load(home, name)
     return home, line, load_bundle_definition(home.bundles, line.bundle)

@@ -53,7 +53,7 @@ def claim_stream(timeline: str, position: PartitionOffsets, *, kafka_only: bool 
 
 
 def claim_truth(genesis: PartitionOffsets, committed: PartitionOffsets) -> RetentionClaim:
-    """Return the claim of reconcile: all records that the head's path has read, for every reconcile computes all of them again."""
+    """Return the claim of reconcile: all records that the head's path has read, because every reconcile computes all of them again."""
     return RetentionClaim("reconcile", "truth", {p: (genesis.get(p, 0), end) for p, end in committed.items()})
 
 

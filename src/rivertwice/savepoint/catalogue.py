@@ -55,13 +55,13 @@ def hot_copy(source: Path, target: Path) -> HotCopy:
     """Copy the checkpoint `source` into the empty folder `target` without stopping its query.
 
     Spark writes every file whole, under a temporary name that is skipped, so a file that is seen is complete. A file
-    that vanishes was purged. Its folder is listed again, for its successor may be in it.
+    that vanishes was purged. Its folder is listed again, because its successor may be in it.
 
     Raises:
         SavepointError: there is no checkpoint, or its files vanish faster than they can be copied.
     """
     if not (source / "metadata").exists():
-        message = f"{source} is no checkpoint (it has no metadata); start the stream first"
+        message = f"{source} is not a checkpoint (it has no metadata); start the stream first"
         raise SavepointError(message)
     target.mkdir(parents=True, exist_ok=False)
     copied: list[str] = []
@@ -317,7 +317,7 @@ def download(savepoint: Savepoint, target: Path) -> None:
     The folder appears whole or not at all.
 
     Raises:
-        SavepointError: a file is missing or differs. Nothing is left in `target`.
+        SavepointError: a file is missing or differs. `target` is removed on failure.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temp:
@@ -345,6 +345,6 @@ def _entry(savepoint: Savepoint, path: str) -> FileEntry | None:
 
 def _refused(savepoint: Savepoint, problem: str) -> str:
     return (
-        f"savepoint {savepoint.id} is damaged: {problem}; it is refused, for a stream restored from it would continue with "
-        "wrong state; use another savepoint (`rivertwice savepoint list`) and take a new one"
+        f"savepoint {savepoint.id} is damaged: {problem}; a stream restored from it would continue with wrong "
+        "state; use another savepoint (`rivertwice savepoint list`) and take a new one"
     )

@@ -108,7 +108,7 @@ def oldest_offsets(
 ) -> dict[str, dict[int, int]]:
     """Return topic to the first offsets that Kafka still has; if the topic was created again, Kafka has none of its records.
 
-    If the archive was rewritten (`archive_only`), or if the topic is compacted, Kafka's records do not count, for they differ from
+    If the archive was rewritten (`archive_only`), or if the topic is compacted, Kafka's records do not count, because they differ from
     what the tables contain.
     """
     return {topic: _oldest_offsets(settings, manifest, topic, archive_only) for topic in definition.topics}

@@ -1,6 +1,6 @@
 """The manifest describes a savepoint. It is written last; without it the savepoint does not exist.
 
-Format 2 contains a digest of itself, for the hashes of the listed files do not detect a flipped bit in the manifest. Format 1
+Format 2 contains a digest of itself, because the hashes of the listed files do not detect a flipped bit in the manifest. Format 1
 has no digest and will always be readable.
 """
 
@@ -85,7 +85,7 @@ class Manifest:
         try:
             values: dict[str, Any] = dict(json.loads(data))
         except (ValueError, TypeError) as error:
-            message = f"a savepoint's manifest is no JSON ({error}): it is damaged; use another savepoint"
+            message = f"a savepoint's manifest is not valid JSON ({error}): it is damaged; use another savepoint"
             raise SavepointError(message) from error
         stored_format = values.get("format")
         if stored_format not in READABLE:
@@ -104,7 +104,9 @@ class Manifest:
             files = {require_key(path): FileEntry(**entry) for path, entry in values.pop("files").items()}
             return cls(**{**values, "files": files, "created_at": parse_iso(values["created_at"])})
         except (KeyError, TypeError, ValueError, AttributeError, RequestError) as error:
-            message = f"a savepoint's manifest has not the fields of format {stored_format} ({error}): it is damaged; use another"
+            message = (
+                f"a savepoint's manifest does not match format {stored_format} ({error}): it is damaged; use another"
+            )
             raise SavepointError(message) from error
 
 
@@ -119,9 +121,7 @@ def require_savepoint_id(value: str) -> str:
         RequestError: it is not, so it could name something else.
     """
     if not _ID.match(value):
-        message = (
-            f"{value[:80]!r} is no savepoint id; ids look like sp-t1-120-0f3a9c2e, see `rivertwice savepoint list`"
-        )
+        message = f"{value[:80]!r} is not a valid savepoint id; ids look like sp-t1-120-0f3a9c2e, see `rivertwice savepoint list`"
         raise RequestError(message)
     return value
 

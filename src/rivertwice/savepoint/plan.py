@@ -227,8 +227,8 @@ def plan_replay(
 def select_proof_end(batch: int, *, wanted: int, committed: int, retained: int) -> int:
     """Return the last batch that a proof replays.
 
-    It replays at least the wanted number of batches, if so many are committed. It replays more if the running checkpoint has
-    already purged the state of the last wanted batch, for then only a later state can be compared.
+    It replays at least the requested number of batches, if they are committed. It replays more if the running checkpoint has
+    already purged the state of the last requested batch, because then only a later state can be compared.
 
     Args:
         batch: the savepoint's batch.
@@ -287,7 +287,7 @@ def require_one_definition(manifest: Manifest, rows: Sequence[LedgerRow], bundle
         message = (
             f"batch {foreign.batch} of {manifest.pipeline} was made by bundle {foreign.bundle}, whose results differ from those of bundle "
             f"{manifest.bundle} that the head runs: the stream was upgraded, and its beginning cannot be replayed by one "
-            "definition; nothing was done; restore a savepoint that is newer than the upgrade"
+            "definition; restore a savepoint that is newer than the upgrade"
         )
         raise FingerprintError(message)
 

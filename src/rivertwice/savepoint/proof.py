@@ -63,7 +63,7 @@ def describe_proof(batches: int, last: int, state_rows: int, *, exhausted: bool)
         return f"proved: nothing follows batch {last} in the log, and its state ({state_rows} rows) loads and is equal"
     return (
         f"not proved: the state after batch {last} ({state_rows} rows) loads and is equal, but no batch followed in time, "
-        "although the log goes on; prove it again once the stream has run"
+        "although the log has more records; prove it again once the stream has run"
     )
 
 
@@ -199,7 +199,7 @@ class ProofBudget:
     """The bounds of one proof; a rotation has to end before the next one begins.
 
     Attributes:
-        batches: recorded batches to replay, if the stream commits so many.
+        batches: recorded batches to replay, if the stream commits that number.
         wait_s: seconds to wait for them, in all.
         max_batches: more are not replayed, even where only a later state can be compared.
         max_bytes: size of the two copies that a proof holds in scratch.
@@ -214,7 +214,7 @@ class ProofBudget:
 
 
 def decide_over_bytes(size: int, budget: ProofBudget) -> str | None:
-    """Return why a savepoint of so many bytes is not proved within the budget, or None."""
+    """Return why a savepoint of this size is not proved within the budget, or None."""
     if 2 * size <= budget.max_bytes:
         return None
     return (

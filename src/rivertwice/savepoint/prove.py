@@ -100,7 +100,7 @@ def prove_savepoint(
         settings: the settings of the home.
         pipeline: the pipeline's name.
         savepoint_id: which savepoint.
-        batches: how many batches to replay, if the stream commits so many; None takes the budget's.
+        batches: how many batches to replay, if the stream commits that number; None takes the budget's.
         wait_seconds: how long to wait for them, in all; None takes the budget's.
         budget: what the proof may cost; a proof that would cost more is recorded as an attempt, with this reason.
         progress: is called with a line for every step.

@@ -49,7 +49,7 @@ from rivertwice.timeline.lineage import Segment, head_path
 
 # What interrupted deletions and takes left in the store of savepoints, and what a prune does with each.
 
-ABANDONED = timedelta(hours=1)  # a take copies for seconds; one that began so long ago has died
+ABANDONED = timedelta(hours=1)  # a take copies for seconds; one that began longer ago has died
 FINISH, DECIDE, LEAVE = "finish", "decide", "leave"
 _UNKNOWN = {
     DELETING: "it is not known which of its files are deleted already",

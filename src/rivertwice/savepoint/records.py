@@ -59,7 +59,7 @@ def decode_record(data: bytes) -> dict[str, Any]:
     try:
         values: dict[str, Any] = dict(json.loads(data))
     except (ValueError, TypeError, RecursionError) as error:
-        message = f"is no JSON object ({error}): it is damaged"
+        message = f"is not a JSON object ({error}): it is damaged"
         raise ValueError(message) from error
     found = values.pop("format", None)
     if found != FORMAT:

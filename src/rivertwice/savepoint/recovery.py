@@ -24,7 +24,7 @@ BATCH_S = 0.5
 START_S = 25.0
 """Seconds of a fall-back that do not depend on the batches: Spark for the replay, Spark for the stream, the savepoint's files."""
 SHARE = 0.5
-"""A savepoint is due once this share of the objective is used up: to take and prove one needs time, and batches go on."""
+"""A savepoint is due once this share of the objective is used up: to take and prove one needs time, and batches continue."""
 BETWEEN = timedelta(minutes=2)
 LONGEST_WAIT = timedelta(minutes=30)
 _MEASURED = 5  # newest proofs that are looked at
@@ -124,7 +124,7 @@ def decide_keep_up(
         awaiting: savepoints of planned restores that are not proved yet, oldest first.
         memory: of the jobs before.
         now: the present instant.
-        wanted: the stream is wanted running.
+        wanted: the desired state is running.
     """
     if memory.busy:
         return KeepUpDecision(WAIT, "a job is at work")
@@ -136,7 +136,7 @@ def decide_keep_up(
             PROVE, f"{awaiting[-1]}, from which the head's timeline began, is not proved yet", awaiting[-1]
         )
     if estimate is None or objective is None or not wanted:
-        return KeepUpDecision(WAIT, "no recovery objective, or a stream that is not wanted running")
+        return KeepUpDecision(WAIT, "no recovery objective, or a stream whose desired state is stopped")
     due_at = batches_within(objective, estimate.batch_s)
     if estimate.batches < due_at:
         return KeepUpDecision(WAIT, f"{estimate.batches} batches would be replayed, a savepoint is due at {due_at}")

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 # snapshots get the version of N, `offsets/N` gets the new number, `commits/N` names the new snapshots, and the files of the old layout are
 # removed. Everything that Spark derives from N (offsets, watermarks) stays as it was.
 #
-# It works on a copy that nothing else uses; one that is cut off is thrown away.
+# It works on a copy that nothing else uses; an interrupted one is thrown away.
 
 _METADATA = "_metadata"
 _LOGS = ("offsets", "commits")
@@ -89,7 +89,7 @@ def repartition_state(spark: SparkSession, checkpoint: Path, batch: int, partiti
 
 
 def name_of_version(name: str, version: int, wanted: int) -> str | None:
-    """Return the name that a file of a state's version has as another version, or None if it is no such file. Pure."""
+    """Return the name that a file of a state's version has as another version, or None if it is not such a file. Pure."""
     hidden = "." if name.startswith(".") else ""
     number, mark, rest = name.removeprefix(".").partition("_")
     return f"{hidden}{wanted}_{rest}" if mark and number == str(version) else None
@@ -125,7 +125,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 _log = logging.getLogger(__name__)
-_STUCK_S = 10.0  # a query that waits so long for data will not run the recorded batch by itself
+_STUCK_S = 10.0  # a query that waits this long for data will not run the recorded batch by itself
 _WAITING = "Waiting for data to arrive"
 
 
@@ -270,8 +270,8 @@ class _Replay:
         if differences:
             message = (
                 f"replaying batch {row.batch} of timeline {row.timeline} over its recorded range gave another result: "
-                f"{'; '.join(differences)}; the savepoint, the definition or the log is not what it was, so nothing is "
-                "built on this savepoint; use another one and run a reconcile"
+                f"{'; '.join(differences)}; the savepoint, the definition or the log has changed; "
+                "use another savepoint and run a reconcile"
             )
             raise ReplayMismatchError(message)
 
@@ -416,6 +416,6 @@ def steer_watermark(execution: Any, watermark_ms: int) -> bool:
         tracker = execution.watermarkTracker()
         tracker.setWatermark(max(watermark_ms, tracker.currentWatermark()))
     except Py4JError as error:
-        _log.info("the watermark cannot be steered (%s); every batch starts a query of its own", str(error)[:300])
+        _log.info("the watermark cannot be steered (%s); every batch starts a new query", str(error)[:300])
         return False
     return True

@@ -40,7 +40,7 @@ def resting_of(home: PipelineHome, parent: str, last: LedgerRow | None) -> Savep
 def describe_no_batch(pipeline: str) -> str:
     """Return that a stream has no state to continue from, and what begins it. Pure."""
     return (
-        f"{pipeline} has committed no batch yet, so there is no state to continue from; nothing was done; "
+        f"{pipeline} has committed no batch yet, so there is no state to continue from; "
         f"`rivertwice start {pipeline}` begins with the definition as it is now"
     )
 
@@ -60,19 +60,19 @@ def require_own_state(line: Timeline, of_last: Timeline, last: LedgerRow) -> Non
     if line.fingerprint != of_last.fingerprint:
         message = (
             f"timeline {line.timeline} of {line.pipeline} was made by an upgrade and has no batch yet: its checkpoint still has the "
-            f"state of the definition before; nothing was done; start the stream, and repeat this after its first batch"
+            f"state of the definition before; start the stream, and repeat this after its first batch"
         )
         raise FingerprintError(message)
     if last.timeline != line.timeline and line.shuffle_partitions not in (0, partitions_of(last.offsets_text)):
         message = (
             f"timeline {line.timeline} of {line.pipeline} has its state in {line.shuffle_partitions} partitions and has no batch yet: its "
-            f"checkpoint is not what the ledger recorded for batch {last.batch}; nothing was done; start the stream, and repeat this after "
+            f"checkpoint is not what the ledger recorded for batch {last.batch}; start the stream, and repeat this after "
             "its first batch"
         )
         raise SavepointError(message)
     if last.timeline != line.timeline and last.end_offsets != line.genesis:
         message = (
             f"timeline {line.timeline} of {line.pipeline} was made by an accepted gap and has no batch yet: its checkpoint is not "
-            f"what the ledger recorded for batch {last.batch}; nothing was done; start the stream, and repeat this after its first batch"
+            f"what the ledger recorded for batch {last.batch}; start the stream, and repeat this after its first batch"
         )
         raise SavepointError(message)

@@ -174,13 +174,15 @@ def _publish(home: PipelineHome, manifest: Manifest, staging: Path) -> None:
     with ThreadPoolExecutor(WORKERS) as pool:
         list(pool.map(lambda path: store.put_file(f"{name}/{CHECKPOINT}/{path}", staging / path), manifest.files))
     if store.get(f"{name}/{TAKING}") is None:
-        message = f"prune cleared {name} while it was being copied, for it looked abandoned; take the savepoint again"
+        message = (
+            f"prune cleared {name} while it was being copied, because it looked abandoned; take the savepoint again"
+        )
         raise LostRaceError(message)
     data = manifest.to_bytes()
     if not store.put_if_absent(f"{name}/{MANIFEST}", data) and store.get(f"{name}/{MANIFEST}") != data:
         message = f"another savepoint took the id {name} first; nothing of this one counts; take it again"
         raise LostRaceError(message)
-    if store.get(f"{name}/{TAKING}") is None:  # this process was suspended for so long that prune took it for dead
+    if store.get(f"{name}/{TAKING}") is None:  # this process was suspended for longer than prune waits
         store.delete(f"{name}/{MANIFEST}")
         message = f"prune cleared {name} while its manifest was put; nothing of it is left; take the savepoint again"
         raise LostRaceError(message)

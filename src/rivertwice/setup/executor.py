@@ -45,7 +45,7 @@ def executor_command(java: Path, jars: Path, env: Mapping[str, str]) -> list[str
     if missing := [name for name in (*_OPTIONS.values(), _MEMORY) if not env.get(name)]:
         message = (
             f"{', '.join(missing)} not set, so it is not known which driver this executor belongs to; Spark sets them in the pods "
-            "that it starts (RIVERTWICE_SPARK_MASTER=k8s://...), and nobody else runs this command"
+            "that it starts (RIVERTWICE_SPARK_MASTER=k8s://...), and no person runs this command"
         )
         raise ConfigError(message)
     numbered = {int(found[1]): value for name, value in env.items() if (found := _JVM_OPTION.fullmatch(name))}

@@ -52,7 +52,7 @@ def probe(arguments: argparse.Namespace) -> str | None:
             socket.create_connection((arguments.host, arguments.port), TIMEOUT_S).close()
             return None
         if not arguments.url.startswith(("http://", "https://")):
-            return f"{arguments.url!r} is no address of a page; write http://HOST:PORT/PATH"
+            return f"{arguments.url!r} is not a valid page address; write http://HOST:PORT/PATH"
         url = arguments.url if arguments.kind == "http" else f"{arguments.url.rstrip('/')}/api/v2/monitor/health"
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:  # noqa: S310 (http and https only, see above)
             body = answer.read(1_000_000)

@@ -24,7 +24,7 @@ def require_key(key: str) -> str:
     parts = key.split("/")
     if len(key) > _LONGEST or any(part in ("", ".", "..") or not _PART.match(part) for part in parts):
         message = (
-            f"{key[:120]!r} is no key of a store: it could leave the store's folder or prefix; keys are parts of "
+            f"{key[:120]!r} is not a valid key: it could leave the store's folder or prefix; keys are parts of "
             "letters, digits and ._=+@- joined by single slashes"
         )
         raise RequestError(message)
@@ -82,7 +82,7 @@ class BlobStore(Protocol):
         ...
 
     def delete(self, key: str) -> None:
-        """Remove an object; an absent one is no error."""
+        """Remove an object; an absent one is not an error."""
         ...
 
     def put_file(self, key: str, path: Path) -> None:

@@ -31,7 +31,7 @@ def home_id(folder: Path) -> str:
     if recorded_place != place:
         warning = describe_copy(folder)
         if warning is not None:
-            _log.warning("%s; it has an id of its own from now on", warning)
+            _log.warning("%s; from now on it has its own id", warning)
         record = {"format": FORMAT, "home": secrets.token_hex(8), "place": place}
         replace_json(path, record)
     file = path.stat()

@@ -77,11 +77,11 @@ def decide_takeover(held: LeaseRecord | None, *, home: str, unchanged_s: float, 
         held: the lease in the object; None if there is none.
         home: id of the home that wants the lease, **whose local lock the caller holds**: a holder of the same home
             is therefore dead.
-        unchanged_s: how long the caller has seen the object unchanged, by a clock of its own that counts suspension.
+        unchanged_s: how long the caller has seen the object unchanged, by its own clock, which counts suspension.
         floor: newest epoch known from the ledger or the home, in case the object was lost.
     """
     if held is None:
-        return Takeover(True, floor + 1, "nobody ever held it")
+        return Takeover(True, floor + 1, "it was never held")
     epoch = max(held.epoch, floor) + 1
     if held.released:
         return Takeover(True, epoch, f"epoch {held.epoch} released it")

@@ -64,7 +64,7 @@ def decode_held(data: bytes) -> LeaseRecord:
     """Return the lease in the object's bytes.
 
     Raises:
-        ConfigError: the bytes are no lease, or their format is unknown.
+        ConfigError: the bytes are not a lease, or their format is unknown.
     """
     try:
         values: dict[str, Any] = json.loads(data)
@@ -80,7 +80,7 @@ def decode_held(data: bytes) -> LeaseRecord:
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         message = (
-            f"the lease's object is no lease ({type(error).__name__}), so no driver may start: another program wrote to it; put the "
+            f"the lease's object is not a lease ({type(error).__name__}), so no driver may start: another program wrote to it; put the "
             "newest epoch's record back, and never delete it, because the epochs would start again"
         )
         raise ConfigError(message) from error
@@ -142,7 +142,7 @@ class Watch:
 
 
 class StoreClaim:
-    """An epoch held in a store. `start` renews it in a thread of its own; without `start` the owner calls `renew`."""
+    """An epoch held in a store. `start` renews it in a separate thread; without `start` the owner calls `renew`."""
 
     def __init__(
         self,
@@ -312,7 +312,7 @@ def shared_lock(
             break
         except LeaseLostError as error:
             if forward_clock() >= deadline:
-                message = f"another host works on {what} ({error}); nothing was done here; try again when it is done"
+                message = f"another host works on {what} ({error}); try again when it is done"
                 raise LostRaceError(message) from error
             time.sleep(terms.renew_s / 2)
     claim.start()

@@ -32,9 +32,7 @@ def is_durable() -> bool:
     """
     value = os.environ.get(VARIABLE) or "on"
     if value not in ("on", "off"):
-        message = (
-            f"{VARIABLE} is {value[:40]!r}, but only on and off are known; nothing was written; set it to one of them"
-        )
+        message = f"{VARIABLE} is {value[:40]!r}, but only on and off are known; set it to one of them"
         raise ConfigError(message)
     return value == "on"
 
@@ -131,7 +129,7 @@ def read_json(path: Path) -> Any | None:
     """Return the content of a JSON file, or None if there is none.
 
     Raises:
-        DamagedFileError: it is no JSON; the message names the file, its purpose and the remedy.
+        DamagedFileError: it is not valid JSON; the message names the file, its purpose and the remedy.
     """
     try:
         data = path.read_bytes()
@@ -144,7 +142,7 @@ def parse_json(data: bytes, path: Path | str) -> Any:
     """Return the content of a JSON file from its bytes; `path` is for the message.
 
     Raises:
-        DamagedFileError: the bytes are no JSON.
+        DamagedFileError: the bytes are not valid JSON.
     """
     try:
         return json.loads(data)
@@ -155,7 +153,7 @@ def parse_json(data: bytes, path: Path | str) -> Any:
 _REMOVE = "remove it (`rm {path}`): it is only a note of what a process last did, and is written again"
 _RECORDS = {
     "intent.json": (
-        "what is wanted of the stream",
+        "the desired state of the stream",
         "remove it (`rm {path}`) and give the command again (`rivertwice start NAME`)",
     ),
     "timeline.json": (
@@ -189,7 +187,7 @@ def describe_damage(data: bytes, path: str) -> str:
         if not data
         else "holds only zeros"
         if not data.strip(b"\0")
-        else f"holds {len(data)} bytes that are no JSON"
+        else f"holds {len(data)} bytes that are not valid JSON"
     )
     return (
         f"{path} ({meaning}) {content}: a power loss, a full disk or a hand cut it short; it is not guessed at; "
@@ -212,7 +210,7 @@ class LocalStore:
     def _path(self, key: str) -> Path:
         path = self.root / require_key(key)
         if not path.resolve().is_relative_to(self.root.resolve()):
-            message = f"{key!r} leads out of the store {self.root} by a link, so it is neither read nor written; remove the link"
+            message = f"{key!r} leads out of the store {self.root} by a link; remove the link"
             raise RequestError(message)
         return path
 

@@ -24,7 +24,7 @@ def open_store(place: str | Path, *parts: str, answer_s: float | None = None) ->
     Args:
         place: the folder or address.
         parts: names below it.
-        answer_s: for S3, give a request up after so many seconds and one repetition; None: the default patience.
+        answer_s: for S3, abandon a request after this number of seconds and one repetition; None: the default patience.
 
     Raises:
         ConfigError: the scheme is unknown, or the endpoint cannot decide races.
@@ -107,14 +107,14 @@ class RecordStore:
         return None if data is None else parse_json(data, str(below(self._place, key)))
 
     def delete(self, key: str) -> None:
-        """Remove a record; an absent one is no error."""
+        """Remove a record; an absent one is not an error."""
         if isinstance(self._place, Path):
             (self._place / key).unlink(missing_ok=True)
         else:
             open_store(self._place).delete(key)
 
     def remove_all(self) -> None:
-        """Remove all that is stored at the place; an absent one is no error."""
+        """Remove all that is stored at the place; an absent one is not an error."""
         if isinstance(self._place, Path):
             shutil.rmtree(self._place, ignore_errors=True)
             return

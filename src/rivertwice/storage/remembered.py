@@ -28,7 +28,7 @@ def marks_of(tables: Sequence[Place]) -> tuple[LogFingerprint, ...] | None:
 class Remembered(Generic[T]):
     """Values by key, each with the marks of the tables that it was computed from; threads may share it.
 
-    A value must depend on its key and these tables alone, and nobody may change it.
+    A value must depend on its key and these tables alone, and must not be changed.
     """
 
     def __init__(self, most: int) -> None:

@@ -339,4 +339,4 @@ def explain_kept_versions(bucket: str) -> str | None:
         return f"{bucket}: earlier versions of its objects, if it keeps any: it could not be asked ({str(error)[:200]}); {end}"
     if status is None:
         return None
-    return f"{bucket}: earlier versions of its objects, for its versioning is {status}; {end}"
+    return f"{bucket}: earlier versions of its objects, because its versioning is {status}; {end}"

@@ -55,9 +55,7 @@ CHECKPOINT_EVERY = 20
 
 def lost_race(path: Place, error: Exception) -> LostRaceError:
     """Return the error of a writer that found another one's commit where its own was to be."""
-    message = (
-        f"another writer changed {name_of(path)} while its rows were replaced ({error}); nothing was written; try again"
-    )
+    message = f"another writer changed {name_of(path)} while its rows were replaced ({error}); try again"
     return LostRaceError(message)
 
 
@@ -138,7 +136,7 @@ _AFTER_COMMIT = PostCommitHookProperties(create_checkpoint=True, cleanup_expired
 """A writer never removes old commits: if two do so at once, one of them fails after its commit was made (ran)."""
 
 NONCE = "nonce"
-"""Key of the metadata that every commit of ours has, but for those that replace a whole table."""
+"""Key of the metadata that every commit of ours has, except for those that replace a whole table."""
 REPAIR = "RIVERTWICE REPAIR"
 """Operation of a commit that takes the place of a torn one."""
 _LOOK_BACK = 50  # newest commits in which a writer searches its own
@@ -417,8 +415,8 @@ class Table:
             columns: the columns to group by; no other column comes here.
             matching: a condition made of `Where`: only rows for which it is true; files that cannot have one are not read.
             order: columns by which the groups are ordered.
-            limit: at most so many groups.
-            skip: leave out so many of them first.
+            limit: maximum number of groups.
+            skip: number of groups to leave out first.
         """
         with self.borrow() as newest:
             if newest is None:
@@ -503,7 +501,7 @@ class Table:
     ) -> list[NewFile]:
         """Write the rows of each task of Spark to new files, on executors; no reader sees them before a commit adds them.
 
-        A task that is repeated leaves a file that nobody adds; the table's upkeep removes it.
+        A task that is repeated leaves an orphaned file; the table's upkeep removes it.
 
         Args:
             rows: what is written.
@@ -747,9 +745,7 @@ class Table:
             with explained(self.place, "committing"):
                 is_current = write(target, properties)
         except CommitFailedError as error:
-            message = (
-                f"another writer committed to {self.name} first ({error}); nothing was written; read again and retry"
-            )
+            message = f"another writer committed to {self.name} first ({error}); read again and retry"
             raise LostRaceError(message) from error
         return (target if is_current and target is not None else Snapshot(self.place)).version
 

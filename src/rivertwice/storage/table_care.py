@@ -268,7 +268,7 @@ class TableCare:
         return sorted(name for name in names if name not in live and not _belongs_to_log(name))
 
     def _remove(self, names: Iterable[str]) -> int:
-        """Delete files of the table's folder, and return how many existed; a file that is already deleted is no error."""
+        """Delete files of the table's folder, and return how many existed; a file that is already deleted is not an error."""
         removed = 0
         for name in names:
             if isinstance(self.place, Path):
@@ -435,7 +435,7 @@ def _describe_mended(torn: Sequence[TornEntry]) -> str:
 
 
 def _take_out(table: Place, name: str, aside: Path | None) -> None:
-    """Move a file of the log to `aside`; on S3 its bytes. An absent one is no error."""
+    """Move a file of the log to `aside`; on S3 its bytes. An absent one is not an error."""
     if isinstance(table, Path):
         path = table / LOG / name
         if path.exists():

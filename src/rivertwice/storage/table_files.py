@@ -2,7 +2,7 @@
 
 DuckDB, Polars and pandas read the dataset, with filters. Its files are read by pyarrow's own file systems. Those that cannot have a row
 of interest, by the statistics in the table's log, are not opened. `to_pyarrow_dataset` of deltalake gives the same, but its promises
-about a file cover columns for which they need not hold: a float column with NaN, and texts that the log has cut off.
+about a file cover columns for which they need not hold: a float column with NaN, and texts that the log has truncated.
 
 Spark has no connector for Delta here, and the driver must not hold a table that grows with history. So the driver asks
 delta-rs which files a version has, and each executor reads its share of them, or writes a file for each of its tasks.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _ROUNDING_US = 1000  # the log has timestamps in whole milliseconds, rounded down
-_WHOLE_TEXT = 31  # longer texts may be cut off in the log
+_WHOLE_TEXT = 31  # longer texts may be truncated in the log
 _MICROSECOND = pa.timestamp("us", "UTC")
 
 
@@ -220,7 +220,7 @@ class TableFiles:
 
 
 def _shares(files: Sequence[DataFile], most_bytes: int = TASK_BYTES) -> list[list[DataFile]]:
-    """Return the files by task: neighbours together, up to so many bytes. Pure."""
+    """Return the files by task: neighbours together, up to a number of bytes. Pure."""
     tasks: list[list[DataFile]] = []
     size = 0
     for file in files:
@@ -249,7 +249,7 @@ def _source(path: Place, name: str) -> Any:
 
 
 def _completed(rows: pa.Table, partition: Mapping[str, Any], wanted: pa.Schema) -> pa.Table:
-    """Return rows with all wanted columns: partition values, others null."""
+    """Return rows with all requested columns: partition values, others null."""
     columns = []
     for column in wanted:
         if column.name in partition:

@@ -128,7 +128,7 @@ def _look(table: Place, decode: bool) -> list[TornEntry]:
 def _checkpoints(table: Place, names: Sequence[str], newest: int, decode: bool) -> tuple[int, list[TornEntry]]:
     """Return the version of the newest whole checkpoint (-1: there is none), and those that keep a reader from using it.
 
-    A reader takes the newest checkpoint that is not empty. Without the one that the pointer names it gives up, whatever else there is.
+    A reader takes the newest checkpoint that is not empty. Without the one that the pointer names it fails, whatever else there is.
     """
     files = {int(match.group(1)): match.group(0) for match in map(_CHECKPOINT.match, sorted(names)) if match}
     pointed = _pointed(table) if POINTER in names else -1

@@ -155,7 +155,7 @@ def with_partitions(text: str, partitions: int) -> str:
     return "\n".join([version, json.dumps(values, separators=(",", ":")), *sources])
 
 
-# How far a driver runs a timeline that is not the head yet: until it has read what the head has read. Pure but for one file.
+# How far a driver runs a timeline that is not the head yet: until it has read what the head has read. Pure except for one file.
 #
 # A rewind runs such a driver while the head's own stream is stopped. The driver ends by itself at the goal.
 
@@ -185,12 +185,12 @@ class Goal:
         """Read a goal.
 
         Raises:
-            RequestError: the text is no goal.
+            RequestError: the text is not a goal.
         """
         try:
             return cls(**json.loads(text))
         except (ValueError, TypeError) as error:
-            message = f"{text[:200]!r} is no goal to catch up to ({error}); `rivertwice savepoint rewind` gives one"
+            message = f"{text[:200]!r} is not a goal to catch up to ({error}); `rivertwice savepoint rewind` gives one"
             raise RequestError(message) from error
 
 

@@ -302,7 +302,7 @@ def check_checkpoint(home: PipelineHome, line: Timeline, rows: Sequence[LedgerRo
     if finished > committed:
         message = (
             f"the checkpoint of timeline {line.timeline} of {line.pipeline} has finished batch {finished}, but the newest batch "
-            f"of the changelog and the ledger is {committed}: both lost rows that were emitted; the stream does not start, for "
+            f"of the changelog and the ledger is {committed}: both lost rows that were emitted; the stream does not start, because "
             f"it would continue after them; `rivertwice savepoint restore {line.pipeline}` continues from batch {committed} on a new "
             "timeline, which reads what follows again"
         )

@@ -69,7 +69,7 @@ _LOOKING = "Getting offsets from "
 
 
 class QuietClock:
-    """Measures a query's quiet time. It begins when the query waits, goes on while it looks at the log, and ends with a batch."""
+    """Measures a query's quiet time. It begins when the query waits, continues while it looks at the log, and ends with a batch."""
 
     def __init__(self) -> None:
         """Create a clock of a query that is busy."""
@@ -329,7 +329,7 @@ class Driver:
         return archive_stream(spark, stage.archive)
 
     def classify(self, error: BaseException) -> str:
-        """Return the class of a failure. What Kafka deleted during a load is no loss if the archive has it: the next start reads it."""
+        """Return the class of a failure. What Kafka deleted during a load is not a loss if the archive has it: the next start reads it."""
         failure = classify_failure(error)
         if failure == RETENTION and self._marks.explain() is not None:
             return FORK
@@ -352,7 +352,7 @@ class Driver:
     def _require_checked(self, bundle: Bundle) -> None:
         """Refuse a definition that the checks refuse, before any part of it is stored. The verdict is stored, so it is made once.
 
-        A definition that the fingerprint refuses is not checked, for it does not start anyway.
+        A definition that the fingerprint refuses is not checked, because it does not start anyway.
         """
         name = (None if self._goal is None else self._goal.timeline) or head(self._home)
         if name is not None and Timeline.load(self._home, name).fingerprint != bundle.fingerprint.hashes():

@@ -141,7 +141,7 @@ def check_reach(
 def explain_loss(settings: Settings, definition: Definition, now: datetime) -> str | None:
     """Return what a stream that failed for missing records has lost, by partition and offset; None if there is no gap.
 
-    The gap is recorded. It never raises for the log's state, for it is called while a failure is handled.
+    The gap is recorded. It never raises for the log's state, because it is called while a failure is handled.
     """
     home = settings.pipeline(definition.name)
     try:
@@ -159,7 +159,7 @@ def explain_loss(settings: Settings, definition: Definition, now: datetime) -> s
 def reads_on_from_archive(settings: Settings, definition: Definition, now: datetime) -> bool:
     """Say whether a stream that failed for missing records loads a log, and finds them in the archive at its next start.
 
-    It never raises for the log's state, for it is called while a failure is handled.
+    It never raises for the log's state, because it is called while a failure is handled.
     """
     home = settings.pipeline(definition.name)
     try:

@@ -94,7 +94,7 @@ LogEnds = Mapping[str, Mapping[int, int]]
 
 
 SLOWEST_OF = timedelta(seconds=15)
-"""The heartbeat reports the slowest batch of so long, for those who look less often than batches come."""
+"""The time of which the heartbeat reports the slowest batch, for readers that look less often than batches come."""
 
 
 def lag_by_partition(end_offsets: StoredOffsets, log_ends: LogEnds) -> dict[str, dict[str, int]]:

@@ -246,7 +246,7 @@ def require_no_other_host(home: PipelineHome) -> None:
     while not watch.look().take:
         if watch.changes > 0:
             message = (
-                f"a driver on another host, {watch.held.holder if watch.held else 'unknown'}, renews the lease of {home.root.name} in {store}; nothing was done; stop it there "
+                f"a driver on another host, {watch.held.holder if watch.held else 'unknown'}, renews the lease of {home.root.name} in {store}; stop it there "
                 "(`rivertwice stop`), or stop that host, then run this again"
             )
             raise LeaseLostError(message)
@@ -327,10 +327,7 @@ def at_rest(home: PipelineHome, by: str, now: datetime, *, running: str) -> Iter
     try:
         owner = lease_owner(home)
         if owner is not None:
-            message = (
-                f"a driver of {name} runs (pid {owner.pid}), so {running}; nothing was done; "
-                f"`rivertwice stop {name} --wait` first"
-            )
+            message = f"a driver of {name} runs (pid {owner.pid}), so {running}; `rivertwice stop {name} --wait` first"
             raise LeaseLostError(message)
         with _held(home, now, running) as check:
             yield check
@@ -347,6 +344,6 @@ def _held(home: PipelineHome, now: datetime, running: str) -> Iterator[Callable[
         try:
             check = stack.enter_context(hold_lease(home, now))
         except LeaseLostError as error:
-            message = f"{error}; so {running}; nothing was done; `rivertwice stop {home.root.name} --wait` where its driver runs"
+            message = f"{error}; so {running}; `rivertwice stop {home.root.name} --wait` where its driver runs"
             raise LeaseLostError(message) from error
         yield check

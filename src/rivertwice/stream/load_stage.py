@@ -1,7 +1,7 @@
 """Which query a driver runs next while its stream loads the log as it was at the first start (`timeline.stream_load`).
 
 1. Kafka has deleted records that come next, and the archive has them: one large batch of the archive's records. Its ends are those
-   in `offsets/N` if that exists, for a planned batch keeps its range; else they are chosen here.
+   in `offsets/N` if that exists, because a planned batch keeps its range; else they are chosen here.
 2. Otherwise, until the load is read: large batches of Kafka's records.
 3. From then on: the definition's own batches.
 

@@ -1,6 +1,6 @@
 """Begin a stream after what a first load by batch reads instead of it.
 
-Once the load is recorded, every start of the pipeline does these steps until the head is there, whoever asked for it:
+Once the load is recorded, every start of the pipeline does these steps until the head is there, for every requester:
 
 1. Record the timeline, which begins where the load ends.
 2. Publish no rows for the windows to load. They serve nothing, and nothing of what the stream makes of the part that it reads.

@@ -51,7 +51,7 @@ def read_pieces(
         rows: the largest possible number of rows; None: every offset may have some.
         per_offset: how many rows an offset can have.
         at: the columns with partition and offset.
-        bounds: the bounds of a piece; None takes those of the session. A single larger record is a piece of its own.
+        bounds: the bounds of a piece; None takes those of the session. A single larger record is a separate piece.
     """
     non_empty = drop_empty(ranges)
     most_rows = (bounds or BOUNDS).rows
@@ -117,7 +117,7 @@ def bounds_of(spark: SparkSession) -> Bounds:
 def plan_large(rows: pa.Table, at: tuple[str, str], limit: int) -> list[OffsetRanges]:
     """Cut rows (columns `at`, `_size`) into successive groups of at most `limit` bytes; return the ranges around each.
 
-    Rows of one offset stay together, for a range cannot separate them. Pure.
+    Rows of one offset stay together, because a range cannot separate them. Pure.
     """
     sizes: dict[tuple[int, int], int] = {}
     for partition, offset, size in zip(*(rows[name].to_pylist() for name in (*at, SIZE)), strict=True):

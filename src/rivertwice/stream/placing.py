@@ -3,7 +3,7 @@
 A running query is given the ends of its next batch from inside `foreachBatch`. A query's first batch is planned by Spark before
 anything of it can be steered. So where batches must be placed from the start, Spark's plan of the first one is a draft:
 
-1. The marker `unplaced.json` names the batch. Nothing of it can have run, for the checkpoint has no plan of it yet.
+1. The marker `unplaced.json` names the batch. No part of it can have run, because the checkpoint has no plan of it yet.
 2. A query starts, writes `offsets/N`, and is stopped before it computes anything.
 3. The ends in `offsets/N` are replaced. The rest of the file is Spark's own.
 4. The marker is removed. Only now may a query run the batch, and from now on its range stays as it is.
@@ -57,14 +57,14 @@ if TYPE_CHECKING:
 # frontier hides between two known offsets: records that are newer than the next known ones.
 
 RUN = 64
-"""An interval of so many records is read whole."""
+"""The number of records up to which an interval is read whole."""
 GLANCE = 8
 """Records that are read at a place within a longer interval: one alone may be late and say nothing of those before it."""
 _PIECES = 6
 _FULL = 0.95
 """A batch that takes a smaller share of what it may is placed only once nothing more can be known of the records after it."""
 _AHEAD = 8
-"""A look reads for so many batches at once, for a look costs about the same whatever it reads."""
+"""A look reads for this number of batches at once, because a look costs about the same whatever it reads."""
 
 
 NOTHING = -(1 << 62)

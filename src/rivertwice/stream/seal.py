@@ -2,7 +2,7 @@
 
 A driver that was suspended, or that runs on another host, may continue at any moment and commit a batch to the parent. Between
 "this is the parent's last batch" and "the head is the child" that batch would count, be served, and be void a moment
-later. The seal is a commit of its own in the changelog, so the table itself orders it against every batch. A batch comes
+later. The seal is a separate commit in the changelog, so the table itself orders it against every batch. A batch comes
 before it and is seen, or it is refused.
 """
 

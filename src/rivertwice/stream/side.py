@@ -1,6 +1,6 @@
 """Rows that a micro-batch writes beside its result: dead letters, late rows, versions of tables.
 
-They are written before the batch's commit, under a transaction of their own, and count only once their batch is in the
+They are written before the batch's commit, under a separate transaction, and count only once their batch is in the
 ledger. So a crash between the two duplicates no row. Each write notes the offset ranges from which it was made.
 """
 
@@ -127,7 +127,7 @@ class SideTable:
     def write_pieces(
         self, batch: int, ranges: Parts, pieces: Iterable[pa.Table], address: Sequence[str], *, even_none: bool = False
     ) -> int:
-        """Append a batch's rows piece by piece, each in a commit of its own; return how many rows were written now.
+        """Append a batch's rows piece by piece, each in a separate commit; return how many rows were written now.
 
         Only the last commit carries the batch's transaction, so a batch that was interrupted between two pieces does not count as
         written. Its rows that exist already are recognised by `address` (columns, including the timeline) and not written

@@ -233,7 +233,7 @@ def check_same_records(row: LedgerRow, read: Mapping[str, BatchCounts]) -> None:
         if before is not None and now is not None and before != now:
             message = (
                 f"batch {row.batch} is committed, and its offsets of topic {topic} hold other records now than it read (digest {now:x}, recorded "
-                f"{before:x}), so its state cannot be made again; nothing was written; `rivertwice savepoint rewind {row.pipeline}` "
+                f"{before:x}), so its state cannot be made again; `rivertwice savepoint rewind {row.pipeline}` "
                 "goes back to the newest proved savepoint from before that and reads the log again"
             )
             raise LogForkError(message)

@@ -41,7 +41,7 @@ def explain_throw(
 ) -> str | None:
     """Return on which record of a batch the transform throws, and what to do; None if the batch failed for another reason.
 
-    It never raises for what it reads, for it is called while a failure is handled.
+    It never raises for what it reads, because it is called while a failure is handled.
 
     Args:
         spark: the driver's session; its query has ended.
@@ -128,8 +128,8 @@ def describe_throw(
         (topic, partition), offset = culprit
         where = f"on the record {topic}/{partition}@{offset}, after those before it in the batch,"
     return (
-        f"{TRANSFORM_FILE} of {name} throws {where} with {condition} Nothing of batch {batch} is committed, and each start "
-        f"will end here. {describe_way(name, way)}"
+        f"{TRANSFORM_FILE} of {name} throws {where} with {condition} Batch {batch} was not committed, and each start "
+        f"will fail here. {describe_way(name, way)}"
     )
 
 

@@ -1,6 +1,6 @@
 """Versions of table sources: the changes that each batch read from a topic, stored as rows that are joined with windows.
 
-A batch's versions are written before its results, under a transaction of their own. They count once the batch is in the
+A batch's versions are written before its results, under a separate transaction. They count once the batch is in the
 ledger. A window sees the versions of the batches on the path up to the batch that closes it.
 """
 
@@ -108,7 +108,7 @@ class KnownVersions:
 
     From one batch that closes windows to the next, executors hold the versions that the windows of then and later ones may see: the
     newest of each row of the table, and those that ended since. So a batch reads what the batches since have stored, and no version
-    twice. The first batch of a query, which has a session of its own, reads all; so does one that comes before the last, or closes
+    twice. The first batch of a query, which has a new session, reads all; so does one that comes before the last, or closes
     windows from before its own.
     """
 

@@ -234,7 +234,7 @@ def committed_batches(
 ) -> CommittedBatches:
     """Return the committed batches of a path, of the head's if none is given; rows that only commits have are included.
 
-    A contradiction in the ledger (two different rows for a batch) is not looked for: whoever reads whole rows finds it.
+    A contradiction in the ledger (two different rows for a batch) is not looked for: reading whole rows finds it.
     `every` is what `every_batch` returned, for a caller that has it.
     """
     path = head_path(home) if path is None else path
@@ -338,7 +338,7 @@ def newest_batches(
 def newest_batch(home: PipelineHome, path: Sequence[Segment]) -> LedgerRow | None:
     """Return the last committed batch of a path, None before the first.
 
-    The newest commits of the changelog say from where on to read, unless the path's last timeline has no batch of its own yet.
+    The newest commits of the changelog say from where on to read, unless the path's last timeline has no batch itself yet.
     They need not have it: a repair commits batches again.
     """
     if not path:

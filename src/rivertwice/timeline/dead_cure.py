@@ -43,7 +43,7 @@ def amended_rows(spark: SparkSession, definition: Definition, cures: Sequence[Cu
 
 
 def _decoded(spark: SparkSession, definition: Definition, view: str, cures: Sequence[Cure]) -> DataFrame:
-    """Decode each cure with a number of its own as its offset, because an address may have had several."""
+    """Decode each cure with a separate number as its offset, because an address may have had several."""
     raw = [
         (*raw_record(cure.letter, cure.value)[:4], 0, number, cure.letter.record_time)
         for number, cure in enumerate(cures)

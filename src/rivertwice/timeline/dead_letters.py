@@ -212,7 +212,7 @@ def count_states(letters: Iterable[DeadLetter]) -> dict[str, dict[str, int]]:
 
 @dataclass(frozen=True)
 class Decision:
-    """Who decides, why, and since when it is asked for."""
+    """The person who decides, why, and since when it is asked for."""
 
     by: str
     why: str
@@ -250,7 +250,7 @@ def select_discards(
     left = [letter for letter in chosen if not decision.made(letter, DISCARD)]
     if left or any(decision.made(letter, DISCARD) and reason in (None, letter.reason) for letter in letters):
         return left
-    message = f"no open dead letter has the reason {str(reason)[:80]!r}, so nothing was discarded; `rivertwice dead list` shows them"
+    message = f"no open dead letter has the reason {str(reason)[:80]!r}; `rivertwice dead list` shows them"
     raise RequestError(message)
 
 

@@ -114,7 +114,7 @@ def append_amendments(home: PipelineHome, decided: list[Amendment], *, expected_
 def _raced(home: PipelineHome, newest_seq: int, expected: int) -> str:
     return (
         f"the amendments of {home.root.name} are at {newest_seq}, not at {expected}: another process decided about dead letters "
-        "meanwhile; nothing was written; look again (`rivertwice dead list`) and decide again"
+        "meanwhile; look again (`rivertwice dead list`) and decide again"
     )
 
 
@@ -255,7 +255,7 @@ def find_letter(letters: Sequence[DeadLetter], place: tuple[str | None, int, int
         return matching[0]
     if matching:
         message = (
-            f"several dead letters of {pipeline} are at {partition}@{offset}, in different topics; nothing was done; name one: "
+            f"several dead letters of {pipeline} are at {partition}@{offset}, in different topics; name one: "
             + ", ".join(letter.place for letter in matching)
         )
         raise RequestError(message)
@@ -279,7 +279,7 @@ def amend(
     problem = judge(letter, value)
     if problem is not None:
         message = (
-            f"the amended record {letter.place} would be a dead letter too ({problem}); nothing was written; "
+            f"the amended record {letter.place} would be a dead letter too ({problem}); "
             "correct the value, or discard the record"
         )
         raise RequestError(message)

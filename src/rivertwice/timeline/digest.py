@@ -29,7 +29,7 @@ def canonical_value(value: Any) -> bytes:
     """Return bytes that are equal exactly for equal values of one type.
 
     Raises:
-        TypeError: the value's type has no canonical form (it is no result type).
+        TypeError: the value's type has no canonical form (it is not a result type).
     """
     if value is None:
         return b"n"

@@ -279,8 +279,8 @@ def check_correction_counts(pipeline: str, publications: Sequence[Publication], 
             for publication in short[:5]
         )
         message = (
-            f"{CORRECTIONS} of {pipeline} have lost rows of backfill {shown}, which is published: its windows would be served without them, "
-            f"so nothing is; `rivertwice repair {pipeline}` names the backfill that computes them again"
+            f"{CORRECTIONS} of {pipeline} have lost rows of backfill {shown}, which is published; nothing is served, because its windows "
+            f"would lack them; `rivertwice repair {pipeline}` names the backfill that computes them again"
         )
         raise TableDamageError(message)
 

@@ -46,7 +46,7 @@ def read_view(
         history: return every row, not only the newest of each key.
 
     Raises:
-        RequestError: it is no fold, never ran, or the key names no key column.
+        RequestError: it is not a fold, never ran, or the key names no key column.
     """
     name = home.root.name
     head = select_head(read_sequence(home))
@@ -90,7 +90,7 @@ def check_request(definition: Definition, key: Mapping[str, Any] | None) -> None
     """Refuse a request that cannot be viewed.
 
     Raises:
-        RequestError: it is no fold, or the key names no key column.
+        RequestError: it is not a fold, or the key names no key column.
     """
     if not definition.window.kind.has_newest_rows and not definition.has_updates:
         message = (
@@ -100,7 +100,9 @@ def check_request(definition: Definition, key: Mapping[str, Any] | None) -> None
         raise RequestError(message)
     unknown = sorted(set(key or ()) - set(definition.keys))
     if unknown:
-        message = f"--key names {unknown[0]!r}, which is no key of {definition.name}; use {', '.join(definition.keys)}"
+        message = (
+            f"--key names {unknown[0]!r}, which is not a key of {definition.name}; use {', '.join(definition.keys)}"
+        )
         raise RequestError(message)
 
 

@@ -1,4 +1,4 @@
-"""The ledger: one row per micro-batch. It is in the metadata of the changelog's commit and is copied to a table of its own.
+"""The ledger: one row per micro-batch. It is in the metadata of the changelog's commit and is copied to a separate table.
 
 Delta removes commit metadata with its log, so only the copy stays; but the commit is what counts. `heal_ledger` copies what
 is missing after a crash between the two. Rows of format 1, which have no `by_topic`, of format 2, which have no

@@ -43,7 +43,7 @@ class StoredRequest:
     result: Mapping[str, Any] | None = None
 
     def save(self, home: PipelineHome, id_: str) -> None:
-        """Store it; the same id replaces its own. Those that nobody has done for a day are removed."""
+        """Store it; the same id replaces its own. Those that were not done for a day are removed."""
         for left in _waiting(home):
             if self.at.timestamp() - left.stat().st_mtime > LONGEST_S:
                 left.unlink(missing_ok=True)
@@ -59,7 +59,7 @@ class StoredRequest:
         """Return a request that waits.
 
         Raises:
-            RequestError: there is none, so it was done already or nobody asked.
+            RequestError: there is none, because it was done already or never existed.
         """
         data = read_json(_path(home, id_))
         if data is None or data.get("format") != FORMAT:

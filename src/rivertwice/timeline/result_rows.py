@@ -81,7 +81,7 @@ def _equals(field: pa.Field, value: Any) -> pc.Expression:
             pa.scalar(value, pa.string()).cast(field.type) if isinstance(value, str) else pa.scalar(value, field.type)
         )
     except (pa.ArrowException, TypeError, ValueError, RequestError) as error:
-        message = f"{value!r} is no value of the column {field.name}, which is {field.type} ({error})"
+        message = f"{value!r} is not a value of the column {field.name}, which is {field.type} ({error})"
         raise RequestError(message) from None
     return pc.field(field.name) == scalar
 

@@ -92,7 +92,7 @@ class Status:
         if not self.is_current:
             message = (
                 f"{self.table} of {self.version} is not current: it shows batch {self.batch} of {self.timeline}, sequence "
-                f"{self.sequence}, and {self._newest}, is committed; nothing was read; {how_served(self.version)}"
+                f"{self.sequence}, and {self._newest}, is committed; {how_served(self.version)}"
             )
             raise RequestError(message)
 

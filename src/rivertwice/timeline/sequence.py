@@ -107,7 +107,7 @@ def check_predecessor(newest: int, expected: int, pipeline: str) -> None:
     if newest != expected:
         message = (
             f"the sequence of {pipeline} is at {newest}, not at {expected}: another process moved the head or "
-            "published meanwhile; nothing was written; read again and decide again"
+            "published meanwhile; read again and decide again"
         )
         raise LostRaceError(message)
 

@@ -170,7 +170,7 @@ def find_newly_published(span: Span) -> Ranges | None:
     )
 
 
-# What became of the served table since its stamp, read from what changed alone: rows that go, and rows that come.
+# The changes of the served table since its stamp, read from what changed alone: rows that go, and rows that come.
 #
 # Three things change what a closed window serves, and each names its rows:
 #

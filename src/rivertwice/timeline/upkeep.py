@@ -38,7 +38,7 @@ from rivertwice.timeline.lineage import head_definition
 #
 # The run itself stays in `reconciles`, with its counts, its balance and its alerts. A run that a kept run or a kept seal builds on
 # keeps its rows. Those of a reconcile that was killed before its row in `reconciles` belong to no run; they go when they are as old.
-# What users' suites found goes as well, but for the newest run over each subject, which says all that holds, and for what a person
+# What users' suites found goes as well, except for the newest run over each subject, which says all that holds, and for what a person
 # accepted.
 
 
@@ -236,7 +236,7 @@ def keep_up(
 
     Args:
         home: of the pipeline.
-        compact_at: so many small files of a partition are merged.
+        compact_at: from how many small files a partition is merged.
         now: the present instant.
         verdicts_kept: how long rows of a reconcile are kept.
     """

@@ -16,4 +16,4 @@ BY_GRAVITY = (DEFECT, NOT_COMPARABLE, LATE, OPEN, AGREES)
 """The worst first."""
 
 LATE_RECORD = "late"
-"""The cause that a late record is stored as; a verdict is no cause."""
+"""The cause that a late record is stored as; a verdict is not a cause."""

@@ -1,7 +1,7 @@
-"""The versions of a pipeline: definitions that run beside the first one, each with a home of its own.
+"""The versions of a pipeline: definitions that run beside the first one, each with its own home.
 
 Records of the pipeline's place, format 1: `versions/v2.json` is written once when a version begins, and `versions/v2-dropped.json`
-when it is given up. A number is never used again. `versions/v2-accepted-MS.json` is written once right before the commit of a switch
+when it is dropped. A number is never used again. `versions/v2-accepted-MS.json` is written once right before the commit of a switch
 to a version whose rows could not be compared: who accepted that, when and why. MS is that time, in epoch milliseconds.
 """
 
@@ -80,8 +80,8 @@ class Version:
         fingerprint: {"state", "semantics", "decode"} of its definition.
         changed: components of the definition that differ from the one that served.
         by, noted_at: who asked, and when.
-        dropped_at: when it was given up; None: it was not.
-        accepted: the newest acceptance of rows that could not be compared; None: nobody had to accept any.
+        dropped_at: when it was dropped; None: it was not.
+        accepted: the newest acceptance of rows that could not be compared; None: no acceptance was needed.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Version:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was not given up."""
+        """Whether it was not dropped."""
         return self.dropped_at is None
 
 
@@ -116,7 +116,7 @@ def hold_versions(home: PipelineHome) -> Iterator[None]:
 
     def refuse(name: str) -> LostRaceError:
         message = (
-            f"{name} begins, drops or switches a version of {home.root.name}, so nothing was done; run it again when that has ended: "
+            f"{name} begins, drops or switches a version of {home.root.name}; run it again when that has ended: "
             f"`rivertwice version list {home.root.name}` shows what it did"
         )
         return LostRaceError(message)
@@ -133,7 +133,7 @@ def record_version(home: PipelineHome, version: Version) -> bool:
 
 
 def record_dropped(home: PipelineHome, version: Version, by: str, now: datetime) -> bool:
-    """Record that a version was given up; return False if it was already."""
+    """Record that a version was dropped; return False if it was already."""
     record = {"format": FORMAT, "by": by, "dropped_at": to_iso(now)}
     return RecordStore(_place(home)).put_if_absent(f"v{version.number}{_DROPPED}", record)
 
@@ -157,7 +157,7 @@ def next_name(home: PipelineHome) -> str:
 
 
 def read_versions(home: PipelineHome) -> list[Version]:
-    """Return the versions of the pipeline whose home is given, those that were given up too, by number; the first is not among them.
+    """Return the versions of the pipeline whose home is given, those that were dropped too, by number; the first is not among them.
 
     Raises:
         RequestError: a record has a format that is not known.

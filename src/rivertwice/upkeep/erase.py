@@ -92,7 +92,7 @@ class Reader:
         definition: the head's definition.
         driver: pid of a driver that runs, or None.
         ledger: batches on the head's path.
-        remakes: its state is made again, so that nothing in the present one is an obstacle.
+        remakes: its state is rebuilt, so the present one is never an obstacle.
         savepoints: all savepoints. protected: id to the reason why a prune would keep it; with `remakes` only those that are held.
         obstacle: the reason why its state cannot be made again.
     """
@@ -122,7 +122,7 @@ def refuse_pseudonym(definition: Definition, fields: Sequence[str], value: Value
         for name in fields:
             kind = source.schema_.get(name)
             if kind is not None and kind not in wanted:
-                return f"field {name!r} of topic {source.topic} is {kind}, and {value!r} is no such value"
+                return f"field {name!r} of topic {source.topic} is {kind}, and {value!r} is not such a value"
             if kind == "int" and isinstance(given, int) and given > 2**31 - 1:
                 return f"pseudonym {given} does not fit field {name!r} of topic {source.topic}, which is int; give a smaller one (--as)"
             narrow = [] if source.format == "json" or kind is None else _kinds_in_schemas(source, name)
@@ -270,7 +270,7 @@ def find_obstacle(settings: Settings, home: PipelineHome, erasure_id: str) -> st
     for operation in read_operations(home):
         own = isinstance(operation, Restore) and operation.rewritten_by == erasure_id
         if operation.step < DONE and not own:
-            return f"{operation.id} is not finished: finish it, or give it up"
+            return f"{operation.id} is not finished: finish or abandon it"
     parent = head(home)
     rows = path_ledger(home)
     if parent is None or not rows:
@@ -365,7 +365,7 @@ def new_erasure(
             continue
         why_not = refuse_pseudonym(definition, fields, value, pseudonym)
         if why_not is not None:
-            message = f"nothing is erased, for {name} stands in the way: {why_not}"
+            message = f"nothing was erased, because {name} cannot be erased: {why_not}"
             raise RequestError(message)
     return Erasure(
         id=f"er-{secrets.token_hex(6)}",
@@ -429,7 +429,7 @@ def plan_erasure(settings: Settings, asked: Erasure, value: Value) -> ErasurePla
         where = ", ".join(sorted(inside))
         refusals.append(
             f"texts of a fold hold the value among other words: {where}; a replay would write them again and not agree with the tables; "
-            "keep the value in a column of its own, in a pipeline of another name, and let this one go"
+            "keep the value in a separate column, in a pipeline of another name, and drop this one"
         )
     return ErasurePlan(
         pipelines=tuple(definitions),
@@ -449,7 +449,7 @@ def begin_erasure(
 ) -> Mapping[str, Any]:
     """Record a request and carry it out."""
     record_request(settings, asked, value)  # step 1
-    progress(f"{asked.id} recorded; if it is cut off: rivertwice privacy resume {asked.id}")
+    progress(f"{asked.id} recorded; if it is interrupted: rivertwice privacy resume {asked.id}")
     return resume_erasure(settings, asked.id, now=now, progress=progress)
 
 

@@ -1,7 +1,7 @@
 """The register of erasures: requests and outcomes are kept for ever; the value itself is kept only until the erasure is done.
 
 The files are in `HOME/erasures/ID/`, format 1, and each is written once: `request.json`, `subject.json` (the value; removed with
-the last step), `plan.json` (the plan from before the first change, for a later plan contains less), `done.json`.
+the last step), `plan.json` (the plan from before the first change, because a later plan contains less), `done.json`.
 """
 
 from __future__ import annotations

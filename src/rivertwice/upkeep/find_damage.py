@@ -120,7 +120,7 @@ def require_damage_on_s3(home: PipelineHome, findings: Findings) -> None:
     if is_s3(home.tables.root) and not findings.anything:
         message = (
             f"the tables of {home.root.name} are on S3 ({home.tables.root}) and can be opened: there an object is written whole or not at "
-            f"all, and rows that are gone were deleted; nothing was done; `rivertwice reconcile {home.root.name}` names them, a backfill "
+            f"all, and rows that are gone were deleted; `rivertwice reconcile {home.root.name}` names them, a backfill "
             "computes them again"
         )
         raise RequestError(message)
@@ -393,7 +393,7 @@ def _describe_logs(
 
 def _checkpoint_cure(entries: Sequence[TornEntry]) -> str:
     if all(entry.is_checkpoint for entry in entries):
-        return "set aside; its commits are read from their own entries and an older checkpoint, so nothing is lost"
+        return "set aside; its commits are read from their own entries and an older checkpoint; no commit is lost"
     return "set aside; the entries that no other file has are named here too"
 
 

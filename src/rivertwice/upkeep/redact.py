@@ -239,8 +239,8 @@ class Redactor:
         """Return bytes of a JSON object, of any depth, with the value of the named fields replaced; all other bytes stay.
 
         A value is decided by what it says, not by its spelling, and a number of a text field by its digits.
-        Bytes that are no JSON object (a dead letter) have no fields for sure. There every spelling of the text is replaced where it is
-        a separate word. If the bytes may be a damaged binary record, it is replaced everywhere, for a length before it may look like
+        Bytes that are not a JSON object (a dead letter) have no fields for sure. There every spelling of the text is replaced where it is
+        a separate word. If the bytes may be a damaged binary record, it is replaced everywhere, because a length before it may look like
         a letter.
         """
         replaced = self._in_fields(data)

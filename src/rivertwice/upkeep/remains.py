@@ -299,7 +299,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 # Replace a value in the records of refused deliveries: in keys, in rows that a destination has, and in its error texts.
 #
-# An entry is rewritten, not dropped, where that is possible: later records of its key need it, for it contains the row that the
+# An entry is rewritten, not dropped, where that is possible: later records of its key need it, because it contains the row that the
 # destination really has.
 
 

@@ -187,7 +187,7 @@ def _read_again(work: _Work) -> list[LostRows]:
         if rows.num_rows != lost_batch.expected:
             message = (
                 f"reading the ranges of batch {row.batch} of {timeline} again gave {rows.num_rows} {lost_batch.table}, the ledger counted "
-                f"{lost_batch.expected}: the log or the definition is not what it was, so nothing of it was written; `rivertwice reconcile "
+                f"{lost_batch.expected}: the log or the definition has changed; `rivertwice reconcile "
                 f"{home.root.name}` names what differs"
             )
             raise TableDamageError(message)
@@ -235,7 +235,7 @@ def repair(
         settings: where everything is stored.
         pipeline: its name.
         now: the present instant, for the folder of what is set aside.
-        accept_loss: tables whose torn commits are given up though their content cannot be restored.
+        accept_loss: tables whose torn commits are dropped although their content cannot be restored.
         erased: topic to the erasures that replaced records of its archive; none: its records were never erased.
         progress: is informed of every step.
         spark: the session to use; None starts the pipeline's own, if something must be computed.
@@ -307,7 +307,7 @@ def _require_damaged(home: PipelineHome, findings: Findings, accept_loss: Collec
     if unknown:
         torn = ", ".join(findings.torn) or "none"
         message = (
-            f"the log of table {unknown[0]!r} has no torn commit whose loss could be accepted; torn are: {torn}; nothing was done; "
+            f"the log of table {unknown[0]!r} has no torn commit whose loss could be accepted; torn are: {torn}; "
             f"`rivertwice repair {home.root.name}` names what is damaged"
         )
         raise RequestError(message)

@@ -301,7 +301,7 @@ def _repair(
     count = 0
     for ranges in passes(damage.wanted):
         for chunk in plan_chunks(ranges, CHUNK_RECORDS):
-            assert origin is not None, "there are wanted records"
+            assert origin is not None, "there are requested records"
             rows = collect_chunk(None, settings, origin, chunk)
             check()
             turn = read_archived(Table(place).open(), damage.topic_id).turn

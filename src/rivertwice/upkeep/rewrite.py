@@ -33,7 +33,7 @@ STAMPS = {"served": served_stamp, "provisional": provisional_stamp}
 
 
 def own_tables(home: PipelineHome, definition: Definition) -> dict[str, Place]:
-    """Return all tables of a pipeline, by name; also what a switch of versions that was cut off left of the rows of before."""
+    """Return all tables of a pipeline, by name; also what an interrupted switch of versions left of the previous rows."""
     left = {"served_left": home.own_served} if home.serves else {}
     return {**tables_of(home.tables, definition.tables), "amendments": home.tables.amendments, **left}
 

@@ -1,4 +1,4 @@
-"""Repairs of windows: which is due, who decides on it, what became of it, and the plan that would do it.
+"""Repairs of windows: which is due, who decides on it, its outcome, and the plan that would do it.
 
 A reconcile's gate finds rows that are served and wrong: DEFECT, or so many LATE ones that the pipeline's limit is passed. The
 smallest backfill that cures them has the windows of these rows and no other, without those that were published since. `backfill`
@@ -31,7 +31,7 @@ from rivertwice.timeline.judgements import rows_of, verdicts_of
 from rivertwice.timeline.verdicts import DEFECT, LATE
 
 DECLINED_FOR = timedelta(days=7)
-"""A repair that a person declined is not proposed again for so long. If other windows differ too, a person is asked for all."""
+"""How long a repair that a person declined is not proposed again. If other windows differ too, a person is asked for all."""
 VERDICT_OF = {"defect": DEFECT, "late_share": LATE}
 """Kind of a gate's alert to the verdict of the rows that it is about."""
 WAITING, RUNNING, DONE, DECLINED, UNANSWERED, UNNEEDED, FAILED = (
@@ -87,7 +87,7 @@ class Decision:
     """Whether a repair is made, and who decides.
 
     Attributes:
-        wanted: whether anything is to be done at all.
+        wanted: whether anything is to be done.
         asks: whether a person has to approve.
         why: the reason, in a sentence.
     """
@@ -238,7 +238,7 @@ def ask(pipeline: str, proposal: Proposal, decision: Decision, plan: str, reason
     return "\n\n".join(parts)
 
 
-# Find the smallest backfill that cures what the newest reconcile found, count rows again, and keep what became of repairs.
+# Find the smallest backfill that cures what the newest reconcile found, count rows again, and keep the outcome of repairs.
 
 FORMAT = 1
 KEPT = 50

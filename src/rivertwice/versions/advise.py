@@ -130,7 +130,7 @@ def suggest(pairs: int, step_ms: int, needed: Mapping[int, int]) -> tuple[Sugges
 
 
 def select_newest(rows: Sequence[LedgerRow], last: timedelta | None) -> int:
-    """Return the index of the first batch to look at: from it on, event time went on by at least `last`; None: all."""
+    """Return the index of the first batch to look at: from it on, event time advanced by at least `last`; None: all."""
     if last is None:
         return 0
     largest = [row.max_event_ms for row in rows if row.max_event_ms is not None]
@@ -144,7 +144,7 @@ class AdviceRequest:
 
     Attributes:
         delays: to judge; none: parts and multiples of the present one, and the suggested ones.
-        last: only the newest batches, so that event time went on by so much in them; None: all.
+        last: only the newest batches, so that event time advanced by this much in them; None: all.
         column: a field of the source; the values that lose most are named.
     """
 
@@ -155,7 +155,7 @@ class AdviceRequest:
 
 @dataclass(frozen=True)
 class _Windows:
-    """The windows of the records, and by delay what becomes of each.
+    """The windows of the records, and by delay what happens to each.
 
     Attributes:
         ends_ms: of each window.
@@ -176,7 +176,7 @@ def advise(
     """Return what each delay would have done with the records that the head's path read.
 
     Raises:
-        RequestError: no advice can be given for the definition, nothing is committed, or the column is no field.
+        RequestError: no advice can be given for the definition, nothing is committed, or the column is not a field.
         LogGapError: neither Kafka nor the archive has a record that is needed.
     """
     refusal = refusal_of(definition)
@@ -185,7 +185,7 @@ def advise(
     ((view, source),) = definition.streams.items()
     if request.column is not None and request.column not in source.schema_:
         message = (
-            f"{request.column!r} is no field of {view}; its fields are {', '.join(source.schema_)}; name one of them"
+            f"{request.column!r} is not a field of {view}; its fields are {', '.join(source.schema_)}; name one of them"
         )
         raise RequestError(message)
     home = settings.pipeline(definition.name)

@@ -1,4 +1,4 @@
-"""Begin a version of a pipeline: its definition is frozen, and gets a home of its own beside the one that serves.
+"""Begin a version of a pipeline: its definition is frozen, and gets its own home beside the one that serves.
 
 1. Store the project's definition under the version's name, and record the version. 2. Freeze the definition that serves: from now on
 its stream starts with what it ran, whatever the project says. 3. Freeze the version's own. Then the version is a pipeline like
@@ -97,7 +97,7 @@ def find_wanted(settings: Settings, pipeline: str, *, recompute: bool = False) -
     if old.fingerprint.semantics == new.fingerprint.semantics and not recompute:
         message = (
             f"the definition of {pipeline} in the project gives the same results as the one that its stream runs, so a new version would "
-            f"recompute all for nothing; nothing was done; what touches no result (settings, checks, delivery) counts from the next "
+            f"recompute all for nothing; what touches no result (settings, checks, delivery) counts from the next "
             f"start; if a state or rows were damaged, `rivertwice upgrade {pipeline} --new-version --recompute` computes all again"
         )
         raise RequestError(message)
@@ -134,7 +134,7 @@ def select_under_way(versions: Sequence[Version], serving: str, drawn_from: str)
     under_way = next((version for version in versions if version.is_open and version.name != serving), None)
     if under_way is not None and under_way.drawn_from != drawn_from:
         message = (
-            f"{under_way.name} is under way, of another definition than the project has now; nothing was done; give it up first with "
+            f"{under_way.name} is under way, with another definition than the project has now; drop it first with "
             f"`rivertwice version drop {under_way.name} --yes`, then begin again"
         )
         raise RequestError(message)
@@ -178,7 +178,7 @@ def begin_version(settings: Settings, pipeline: str, *, by: str, now: datetime, 
         save_bundle(wanted.new, settings.pipeline(version.name).bundles)  # step 1
         if wanted.begun is None and not record_version(home, version):
             message = (
-                f"another process began {version.name} at the same moment; nothing was done; run it again: it continues that one, "
+                f"another process began {version.name} at the same moment; run it again: it continues that one, "
                 "or says that it is of another definition"
             )
             raise LostRaceError(message)
@@ -218,17 +218,15 @@ def drop_version(settings: Settings, name: str, *, by: str, now: datetime) -> Ve
 
 
 def _starting(name: str, process: str) -> LostRaceError:
-    message = (
-        f"{process} starts the stream of {name}; nothing was removed; `rivertwice stop {name} --wait`, then drop it"
-    )
+    message = f"{process} starts the stream of {name}; `rivertwice stop {name} --wait`, then drop it"
     return LostRaceError(message)
 
 
 def require_droppable(version: Version, serving: str, pid: int | None) -> None:
-    """Check that a version can be given up. Pure.
+    """Check that a version can be dropped. Pure.
 
     Args:
-        version: to be given up.
+        version: to be dropped.
         serving: name of the version that serves.
         pid: of the driver that owns its stream; None: none does.
 
@@ -237,10 +235,10 @@ def require_droppable(version: Version, serving: str, pid: int | None) -> None:
     """
     name = version.name
     if serving == name:
-        message = f"{name} serves; nothing was removed; let another version serve first: `rivertwice version serve {version.beside}`"
+        message = f"{name} serves; let another version serve first: `rivertwice version serve {version.beside}`"
         raise RequestError(message)
     if pid is not None:
-        message = f"the stream of {name} runs (process {pid}); nothing was removed; `rivertwice stop {name} --wait`, then drop it"
+        message = f"the stream of {name} runs (process {pid}); `rivertwice stop {name} --wait`, then drop it"
         raise RequestError(message)
 
 
@@ -253,7 +251,7 @@ def _require_no_sink(home: PipelineHome, name: str) -> None:
     stale = [sink for sink, note in noted_sinks(home).items() if note.position and note.position.version == name]
     if stale:
         message = (
-            f"sink {stale[0]} of {base_of(name)} still has the rows of {name}; nothing was removed; let it have those that serve now: "
+            f"sink {stale[0]} of {base_of(name)} still has the rows of {name}; let it have those that serve now: "
             f"`rivertwice deliver run {base_of(name)} --until-end`, then drop it"
         )
         raise RequestError(message)
@@ -276,5 +274,5 @@ def require_version(settings: Settings, name: str) -> Version:
         if version.name == name:
             return version
     known = ", ".join(version.name for version in versions) or "none"
-    message = f"{name} is no version of {pipeline}; there are: {known}; `rivertwice upgrade {pipeline} --new-version` begins one"
+    message = f"{name} is not a version of {pipeline}; there are: {known}; `rivertwice upgrade {pipeline} --new-version` begins one"
     raise RequestError(message)

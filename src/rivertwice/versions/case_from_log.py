@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # From records of the log to a case: its events, its micro-batches, and what the definition gives for it today. Pure.
 
 MOST_RECORDS = 500
-"""A case of more records is refused: nobody could read it, and a test should be small."""
+"""A case of more records is refused: a test should be small enough to read."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 _ADDRESS = re.compile(r"(?:(?P<topic>[A-Za-z0-9._-]+)/)?(?P<partition>[0-9]{1,6})[@/](?P<offset>[0-9]{1,18})")
 
@@ -77,11 +77,13 @@ def parse_address(text: str, topics: Sequence[str]) -> tuple[Part, int]:
     """Return the address of a record: TOPIC/PARTITION@OFFSET, or PARTITION@OFFSET if there is one topic; `/` stands for `@` too.
 
     Raises:
-        RequestError: it is no address, or its topic is none of the topics.
+        RequestError: it is not an address, or its topic is none of the topics.
     """
     match = _ADDRESS.fullmatch(text)
     if match is None or (match["topic"] is None and len(topics) > 1):
-        message = f"{text!r} is no address of a record; write TOPIC/PARTITION@OFFSET, for instance {topics[0]}/0@118"
+        message = (
+            f"{text!r} is not an address of a record; write TOPIC/PARTITION@OFFSET, for instance {topics[0]}/0@118"
+        )
         raise RequestError(message)
     topic = match["topic"] or topics[0]
     if topic not in topics:
@@ -384,7 +386,7 @@ def _check_key(definition: Definition, key: Mapping[str, Any] | None) -> None:
     """Refuse a key by which records cannot be chosen.
 
     Raises:
-        RequestError: it has other columns than the keys, or one that is no field of the one source.
+        RequestError: it has other columns than the keys, or one that is not a field of the one source.
     """
     if key is None:
         return

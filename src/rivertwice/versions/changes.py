@@ -1,6 +1,6 @@
 """The change file of a version: which differences from the rows that are served now are meant, and why. Read by the parity gate.
 
-`pipelines/NAME/changes/v2.yaml` belongs to `NAME@v2`. It is no part of the definition: it may be corrected while the version runs.
+`pipelines/NAME/changes/v2.yaml` belongs to `NAME@v2`. It is not part of the definition: it may be corrected while the version runs.
 """
 
 from __future__ import annotations

@@ -174,14 +174,14 @@ def require_valid(settings: Settings, stored: StoredComparison) -> None:
     changes = read_changes(settings, stored.version)
     obstacles = list(stored.reasons) or find_outdated(stored, proofs, changes.sha256, follow_stamp(homes[1]))
     if obstacles:
-        message = f"comparison {stored.run} does not let {stored.version} serve: {'; '.join(obstacles)}; nothing was switched; compare again"
+        message = f"comparison {stored.run} does not let {stored.version} serve: {'; '.join(obstacles)}; compare again"
         raise RequestError(message)
 
 
 def find_outdated(stored: StoredComparison, proofs: tuple[Proof, Proof], declared: str, serving: str) -> list[str]:
     """Return what changed since a comparison, one sentence each. Pure.
 
-    A later reconcile is no change: it proves more windows, and of those that were compared the same rows, as long as nothing was
+    A later reconcile is not a change: it proves more windows, and of those that were compared the same rows, as long as nothing was
     published and the head did not move.
 
     Args:

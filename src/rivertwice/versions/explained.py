@@ -1,4 +1,4 @@
-"""What explains rows that differ between two versions and that nobody declared, by kind of windows."""
+"""What explains undeclared differences between two versions, by kind of windows."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Unexplained:
 
 @dataclass(frozen=True)
 class Explained:
-    """What became of the rows that differ.
+    """The causes of the rows that differ.
 
     Attributes:
         late: differ by late records alone.
@@ -113,7 +113,7 @@ def rest_of(rest: DataFrame, differing: int, left_out: Sequence[ExcludedWindows]
 
 # Rows of two folds that differ: none is late; where the order of a key's records is not the log's, no order is the right one.
 
-NO_ORDER = "their keys have records in several partitions, which each stream read in an order of its own, so which row is right is not known"
+NO_ORDER = "their keys have records in several partitions, which each stream read in its own order, so which row is right is not known"
 
 
 def explain_folds(case: Unexplained) -> Explained:

@@ -120,7 +120,7 @@ def _below(definition: Definition, ends: Mapping[str, Mapping[str, int]]) -> Col
     return functools.reduce(operator.or_, parts, F.lit(False))
 
 
-# Rows that differ between two versions and that nobody declared: whether late records are the cause, or no cause can be known.
+# Undeclared differences between two versions: whether late records are the cause, or no cause can be known.
 #
 # Their windows are computed from the log by both definitions, in batch, where a late record counts like any other.
 
@@ -147,7 +147,7 @@ class _Side:
 
 
 def compare_versions(settings: Settings, name: str, spark: Spark, progress: Progress, *, limit: int = 20) -> Parity:
-    """Compare what a version serves with what the version beside it serves. Nothing is written: `comparisons` stores it.
+    """Compare what a version serves with what the version beside it serves; `comparisons` stores the result.
 
     Args:
         settings: where everything is stored.
@@ -262,7 +262,7 @@ def _served(spark: SparkSession, settings: Settings, home: PipelineHome) -> _Sid
 
 
 def _schema_change(old: _Side, new: _Side) -> SchemaChange:
-    """Return how the columns of two results differ, but for those of the window, whose names do not matter."""
+    """Return how the columns of two results differ, except for those of the window, whose names do not matter."""
     kinds = []
     for side in (old, new):
         window = side.bundle.definition.window
@@ -315,6 +315,6 @@ def _warnings(rows: Comparison, expected: Sequence[Expected]) -> tuple[str, ...]
 
 def _bad_predicate(declared: Declared, error: PySparkException) -> str:
     return (
-        f"{declared.path}: a `where` is no condition over old, new, the keys, window_start and window_end: "
+        f"{declared.path}: a `where` is not a condition over old, new, the keys, window_start and window_end: "
         f"{str(error).splitlines()[0][:300]}; correct it"
     )

@@ -7,7 +7,7 @@ no reader ever sees rows of both. 3. Note it for this host. 4. Remove the versio
 Sinks belong to the pipeline: their deliverers see which version serves, and change by one step what they delivered to its rows.
 
 The old version keeps its rows for itself from then on, and can serve again by the same act. A crash before step 2 leaves all as it
-was. After it, whoever looks next does step 3: each build of the old version reads the stamp before it writes.
+was. After it, the next reader does step 3: each build of the old version reads the stamp before it writes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def serve_version(
         name: of the version; the pipeline's own name is the first one.
         by: who asks.
         now: the present instant.
-        compared: what the gate said, for the record; None: nothing was compared, as for a version that served before.
+        compared: what the gate said, for the record; None: it was not compared, as for a version that served before.
         reason: why, for the record.
         accept: where rows cannot be compared: called right before the commit, returns what a person accepted, which is recorded.
         check: is called right before the commit, when the rows that it will show are known; what it raises prevents the switch.
@@ -124,7 +124,7 @@ def require_unmoved(before: str, serving: str) -> None:
         LostRaceError: another one does.
     """
     if serving != before:
-        message = f"another process let {serving} serve meanwhile; nothing was switched; run it again"
+        message = f"another process let {serving} serve meanwhile; run it again"
         raise LostRaceError(message)
 
 
@@ -139,16 +139,13 @@ def stamp_to_serve(home: PipelineHome, own: ServedStamp | None) -> ServedStamp:
         RequestError: it has no rows.
     """
     if own is None:
-        message = (
-            f"{home.root.name} has no closed window yet, so it would serve nothing; nothing was switched; "
-            "wait for its first windows"
-        )
+        message = f"{home.root.name} has no closed window yet, so it would serve nothing; wait for its first windows"
         raise RequestError(message)
     return replace(own, version=mark_of(home, home.public_served))
 
 
 def has_served(home: PipelineHome, switches: Sequence[Mapping[str, Any]]) -> bool:
-    """Say whether a version served before, so that nothing is compared when it serves again: the first one did. Pure."""
+    """Say whether a version served before, so that it is not compared when it serves again: the first one did. Pure."""
     return home.is_first_version or any(each["to"] == home.root.name for each in switches)
 
 
@@ -167,7 +164,7 @@ def require_switchable(settings: Settings, name: str) -> None:
     home = settings.pipeline(name)
     known = {version.name for version in read_versions(settings.pipeline(base)) if version.is_open}
     if number > 1 and name not in known:
-        message = f"{name} is no version of {base} that runs; `rivertwice version list {base}`"
+        message = f"{name} is not a version of {base} that runs; `rivertwice version list {base}`"
         raise RequestError(message)
     way = decide_way(definition_of(settings.pipeline(home.serving_version)), definition_of(home))
     if way.kind == NEVER:
@@ -207,7 +204,7 @@ def publications_not_counted(settings: Settings, home: PipelineHome) -> list[Ent
 def publications_since(home: PipelineHome, until: datetime | None = None) -> list[Entry]:
     """Return the publications that a version made since it began to serve, up to an instant.
 
-    Nothing is returned if the log does not say any more since when it serves, as for the first version before any switch.
+    The result is empty if the log no longer says since when it serves, as for the first version before any switch.
     """
     switches = [record for record in read_switches(home) if until is None or parse_iso(record["at"]) < until]
     begun = [record["at"] for record in switches if record["to"] == home.root.name]

@@ -21,7 +21,7 @@ class Choice:
     Attributes:
         version: its name; serving: the version that serves now.
         compares: whether the two are compared first; a version that served before is not, nor one whose rows have no counterpart.
-        different: why its rows cannot be compared, so that a person must accept the switch; empty: nobody must.
+        different: why its rows cannot be compared, so that a person must accept the switch; else empty.
     """
 
     version: str
@@ -44,7 +44,7 @@ def choose_version(settings: Settings, pipeline: str, asked: str = "") -> Choice
     home = settings.pipeline(pipeline)
     serving = follow_stamp(home)
     if asked and base_of(asked) != pipeline:
-        message = f"{asked} is no version of {pipeline}; nothing was switched; `rivertwice version list {pipeline}` shows them"
+        message = f"{asked} is not a version of {pipeline}; `rivertwice version list {pipeline}` shows them"
         raise RequestError(message)
     if asked == serving:
         message = f"{asked} serves already; nothing was switched"
@@ -69,16 +69,15 @@ def choice_of(settings: Settings, version: str) -> Choice:
 
 
 def explain_not_needed(choice: Choice) -> str:
-    """Return why nobody has to accept that a version's rows differ, and what to do instead. Pure."""
+    """Return why the differences of a version's rows need no acceptance, and what to do instead. Pure."""
     name = choice.version
     if choice.compares:
         return (
-            f"rows of {name} and {choice.serving} can be compared, so there is nothing to accept unseen; nothing was switched; declare the "
+            f"rows of {name} and {choice.serving} can be compared, so there is nothing to accept unseen; declare the "
             f"rows that are meant to differ in the change file, then `rivertwice version serve {name}` without --accept-different"
         )
     return (
-        f"{name} served before, so nothing is compared and nothing must be accepted; nothing was switched; "
-        f"`rivertwice version serve {name}` goes back to it"
+        f"{name} served before and needs no comparison or acceptance; `rivertwice version serve {name}` goes back to it"
     )
 
 
@@ -88,7 +87,7 @@ def _newest_open(settings: Settings, pipeline: str, serving: str) -> str:
         return names[-1]
     back = "" if serving == pipeline else f"; to go back, name {pipeline}"
     message = (
-        f"{pipeline} has no version besides {serving}, which serves; nothing was switched; `rivertwice upgrade {pipeline} "
+        f"{pipeline} has no version besides {serving}, which serves; `rivertwice upgrade {pipeline} "
         f"--new-version` begins one{back}"
     )
     raise RequestError(message)

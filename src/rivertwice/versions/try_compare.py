@@ -256,7 +256,7 @@ def count_judged(
 
 
 def _number(value: float | None) -> float | None:
-    """Return a distance; none if one of the values is no number."""
+    """Return a distance; none if one of the values is not a number."""
     return None if value is None or math.isnan(value) else value
 
 

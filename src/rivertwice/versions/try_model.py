@@ -113,7 +113,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class ColumnChange:
-    """In how many rows a column differs, and by how much at most; None: it is no number, or one of the values is null."""
+    """In how many rows a column differs, and by how much at most; None: it is not a number, or one of the values is null."""
 
     name: str
     rows: int
@@ -184,7 +184,7 @@ class Trial:
     """The result of a trial.
 
     Attributes:
-        outcome: `same` (nothing that a result depends on differs, so nothing was run), `compared`, or `incomparable` (rows of the
+        outcome: `same` (they do not differ in what a result depends on), `compared`, or `incomparable` (rows of the
             two cannot be put beside each other).
         reason: why nothing was run, or why rows cannot be compared; empty if they were.
         old, new: the running definition and the one in the project.

@@ -1,4 +1,4 @@
-"""Run a changed definition beside the running one over a part of the log, and compare the rows. Nothing is written.
+"""Run a changed definition beside the running one over a part of the log, and compare the rows. Read only.
 
 Both are run by the batch path of a backfill: the same plan of windows and offsets, the same reading, the same transform. No lease is
 taken, and neither tables nor records of the pipeline change: a stream that runs does not notice.

@@ -41,7 +41,7 @@ class VersionView:
         name: its name; serves: whether consumers read its rows; since: since when, ISO 8601; None: from the beginning, or it does not.
         began: when it began, ISO 8601; None: it is the first one.
         proof: up to where a reconcile has proved it; comparison: its newest one.
-        accepted: by whom, when and why its rows, which could not be compared, were accepted; None: nobody had to.
+        accepted: by whom, when and why its rows, which could not be compared, were accepted; None: no acceptance was needed.
         next: what to do next.
     """
 

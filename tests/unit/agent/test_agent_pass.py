@@ -197,7 +197,7 @@ def test_a_failure_that_a_restart_worsens_stops_and_pages_once(world: World) -> 
     for _ in range(5):
         world.turn()
     assert world.alerts() == ["range_mismatch"]
-    assert world.agent.actions["p"].reason.startswith("given up until")
+    assert world.agent.actions["p"].reason.startswith("not retried until")
     (world.home.root / "fault").unlink()
     world.ask("running")
     world.until_owner(2)

@@ -63,7 +63,7 @@ def test_a_partition_that_is_behind_is_waited_for(ends: dict[str, dict[str, int]
 
 
 @pytest.mark.parametrize("seen", [
-    replace(SEEN, epoch=None),  # no driver lives: the heartbeat is that of a dead one
+    replace(SEEN, epoch=None),  # no driver is running: the heartbeat is that of a dead one
     replace(SEEN, epoch=4),  # another driver lives and has not reported yet
     at(state="starting"),
     at(state="failed"),
@@ -93,9 +93,9 @@ def test_a_rest_that_a_batch_interrupted_begins_again() -> None:
 
 
 @pytest.mark.parametrize(("seen", "words"), [
-    (replace(SEEN, given_up="poison: a record"), "the agent has given up: poison: a record"),
+    (replace(SEEN, given_up="poison: a record"), "the agent has stopped retrying: poison: a record"),
     (replace(SEEN, desired="stopped"), "somebody stopped it"),
-    (replace(SEEN, epoch=None, has_agent=False), "neither its driver nor an agent lives"),
+    (replace(SEEN, epoch=None, has_agent=False), "no driver and no agent is running"),
 ])  # fmt: skip
 def test_a_stream_that_will_not_catch_up_ends_the_wait_with_the_reason(seen: StreamLook, words: str) -> None:
     wait = decide(Wait(ENDS), seen)

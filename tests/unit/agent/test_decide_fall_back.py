@@ -25,7 +25,7 @@ from simulated.supervision import DAMAGED, DRIVER, FELL_BACK, NOW, RUNNING, STOP
 CASES: list[Case] = [
     ("the checkpoint is damaged", RUNNING, seen(memory=Memory(failures=DAMAGED)), ActionKind.RESTORE, "checkpoint"),
     (
-        "the checkpoint is damaged and the stream is not wanted",
+        "the checkpoint is damaged and the desired state is stopped",
         STOPPED,
         seen(memory=Memory(failures=DAMAGED)),
         ActionKind.WAIT,

@@ -12,7 +12,7 @@ from rivertwice.agent.memory import Intended, Memory
 from simulated.supervision import AGENT_DRAIN, NOW, RUNNING, UNKNOWN5, Case, S, check_case, failed, seen
 
 CASES: list[Case] = [
-    ("first start", RUNNING, seen(), ActionKind.START, "no driver lives"),
+    ("first start", RUNNING, seen(), ActionKind.START, "no driver is running"),
     (
         "a restore holds the drain marker",
         RUNNING,
@@ -124,7 +124,7 @@ CASES: list[Case] = [
         RUNNING,
         seen(memory=Memory(broken_at=NOW - 10 * S, broken_because="why", failures=UNKNOWN5)),
         ActionKind.WAIT,
-        "given up until a new start is asked for: why",
+        "not retried until a new start is requested: why",
     ),
     (
         "given up, then asked again",
@@ -152,7 +152,7 @@ CASES: list[Case] = [
         RUNNING,
         seen(memory=Memory(intended=Intended("start", "r", NOW + 3600 * S, done=False))),
         ActionKind.START,
-        "no driver lives",
+        "no driver is running",
     ),
     (
         "a start at this very instant may be under way",
@@ -166,28 +166,28 @@ CASES: list[Case] = [
         RUNNING,
         seen(memory=Memory(intended=Intended("start", "r", NOW - 30 * S, done=False))),
         ActionKind.START,
-        "no driver lives",
+        "no driver is running",
     ),
     (
         "the start that was intended was done",
         RUNNING,
         seen(memory=Memory(intended=Intended("start", "r", NOW - 3 * S, done=True))),
         ActionKind.START,
-        "no driver lives",
+        "no driver is running",
     ),
     (
         "another action was under way",
         RUNNING,
         seen(memory=Memory(intended=Intended("drain", "r", NOW - 3 * S, done=False))),
         ActionKind.START,
-        "no driver lives",
+        "no driver is running",
     ),
     (
         "two starts are two seconds apart",
         RUNNING,
         seen(memory=Memory(last_start_at=NOW - 2 * S)),
         ActionKind.START,
-        "no driver lives",
+        "no driver is running",
     ),
     (
         "two starts are never closer than two seconds",

@@ -13,8 +13,20 @@ from simulated.supervision import AGENT_DRAIN, DRIVER, KNOWN, NOW, RUNNING, STOP
 CASES: list[Case] = [
     ("nobody ever asked for anything", None, seen(), ActionKind.WAIT, "stopped"),
     ("stopped and nothing lives", STOPPED, seen(), ActionKind.WAIT, "stopped"),
-    ("stopped is wanted, a driver runs", STOPPED, seen(owner=DRIVER, memory=KNOWN), ActionKind.DRAIN, "pid 100"),
-    ("stopped is wanted, a driver starts", STOPPED, seen(launched=DRIVER, memory=KNOWN), ActionKind.DRAIN, "pid 100"),
+    (
+        "the desired state is stopped, a driver runs",
+        STOPPED,
+        seen(owner=DRIVER, memory=KNOWN),
+        ActionKind.DRAIN,
+        "pid 100",
+    ),
+    (
+        "the desired state is stopped, a driver starts",
+        STOPPED,
+        seen(launched=DRIVER, memory=KNOWN),
+        ActionKind.DRAIN,
+        "pid 100",
+    ),
     ("it drains already", STOPPED, seen(owner=DRIVER, memory=KNOWN, drain=AGENT_DRAIN), ActionKind.WAIT, "drains"),
     (
         "it drains for ever",

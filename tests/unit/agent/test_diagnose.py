@@ -32,7 +32,7 @@ def test_a_healthy_stream_has_no_diagnosis() -> None:
     [
         ({"state": "given_up", "failures": 3}, "silence", "the agent stopped trying"),
         ({"state": "down", "failures": 2}, "silence", "fails again and again"),
-        ({"state": "down"}, "silence", "no agent lives"),
+        ({"state": "down"}, "silence", "no agent is running"),
         ({"state": "starting", "heartbeat_age_s": 500.0}, "silence", "the start hangs"),
         ({**LAGGING, "backpressure_s": 20.0, "batch_p50_s": 0.5}, "lag", "the cap of a batch is reached"),
         ({**LAGGING, "arriving_per_s": 50.0, "read_per_s": 20.0, "batch_p50_s": 3.0}, "lag", "the batches themselves are too slow"),
@@ -57,7 +57,7 @@ def test_a_symptom_is_traced_to_the_cause_its_figures_support(
 
 def test_a_hot_partition_is_named() -> None:
     found = causes(**(LAGGING | {"partition_lag": {"0": 5, "1": 880, "2": 15}, "catch_up_s": 5.0}))
-    assert [one.evidence for one in found] == ["880 of 900 waiting records lie in partition 1"]
+    assert [one.evidence for one in found] == ["880 of 900 waiting records are in partition 1"]
 
 
 def test_a_trigger_longer_than_a_batch_is_named_before_the_cap() -> None:

@@ -49,8 +49,8 @@ def seen(now: datetime = NOW, **changes: Any) -> StreamObservation:
     ("changes", "word", "said"),
     [
         ({}, "ok", "epoch 3, batch 12, running"),
-        ({"intent": None, "agent_at": None, "owner": None}, "ok", "nobody has asked"),
-        ({"intent": Intent("stopped", "test", NOW), "agent_at": None, "owner": None}, "ok", "stopped, as wanted"),
+        ({"intent": None, "agent_at": None, "owner": None}, "ok", "no start was requested"),
+        ({"intent": Intent("stopped", "test", NOW), "agent_at": None, "owner": None}, "ok", "stopped, as desired"),
         ({"agent_at": None}, "agent_dead", "never; the driver still runs"),
         ({"agent_at": after(-31)}, "agent_dead", "31 s ago"),
         ({"agent_at": after(-29)}, "ok", "running"),
@@ -61,7 +61,7 @@ def seen(now: datetime = NOW, **changes: Any) -> StreamObservation:
             "ended as out_of_memory: heap",
         ),
         ({"heartbeat": Heartbeat(3, 4711, "t1", "running", after(-121))}, "driver_down", "last spoke 121 s ago"),
-        ({"given_up": "poison"}, "given_up", "the agent has given up: poison"),
+        ({"given_up": "poison"}, "given_up", "the agent has stopped retrying: poison"),
     ],
 )
 def test_health_says_what_is_wrong(changes: dict[str, Any], word: str, said: str) -> None:

@@ -103,7 +103,7 @@ def me() -> dict[str, Any]:
         ),
         ("an empty one holds for a while", None, 100, False, True),
         ("but not for ever", None, 700, False, False),
-        ("one that is no JSON is like an empty one", "touched by hand", 100, False, True),
+        ("one that is not valid JSON is like an empty one", "touched by hand", 100, False, True),
     ],
 )
 def test_a_drain_marker_holds_as_long_as_somebody_needs_it(

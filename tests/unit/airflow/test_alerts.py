@@ -130,7 +130,7 @@ def test_a_stream_that_the_agent_has_given_up_is_told_by_the_agent_alone(setting
     page(settings, "schema", P, "the definition is not acceptable", utc_now())
     Sender(settings).run_pass()
     for status in ("given_up", "driver_down"):
-        fail("watch", failed(StreamFaultError(status, "the agent has given up")), dag="supervise")
+        fail("watch", failed(StreamFaultError(status, "the agent has stopped retrying")), dag="supervise")
     assert hook.told() == [("schema", "firing")]
 
 

@@ -104,7 +104,7 @@ def test_what_a_dag_that_is_gone_names_is_taken(verb: str, conf: dict[str, Any])
         ({"act": "drop"}, "is not one of savepoint.prove"),
         ({"act": ["savepoint.pin"]}, "is not one of savepoint.prove"),
         ({"act": "savepoint.prove"}, "needs savepoint"),
-        ({"act": "savepoint.pin", "savepoint": "sp-x"}, "no savepoint id"),
+        ({"act": "savepoint.pin", "savepoint": "sp-x"}, "not a valid savepoint id"),
         ({"act": "savepoint.pin", "savepoint": 7}, "write it as sp-t1-120-0a1b2c3d"),
         ({"act": "savepoint.pin", "savepoint": SAVEPOINT, "value": "x"}, "does not take 'value'"),
         ({"act": "savepoint.pin", "savepoint": SAVEPOINT, "other": 1}, "does not take 'other'"),

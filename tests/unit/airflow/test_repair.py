@@ -258,7 +258,7 @@ def test_a_repair_that_somebody_made_unneeded_ends_well_and_says_so(run: Run) ->
     run.publish((0, 1))
     assert run.answered(YES) == ""
     assert run.do("close", "p")["outcome"] == "unneeded"
-    assert alert_of(run, LATE).resolution == "somebody published these windows meanwhile, so nothing was left to do"
+    assert alert_of(run, LATE).resolution == "these windows were published meanwhile; nothing was left to do"
 
 
 def test_a_declined_repair_is_acknowledged_and_not_asked_for_again(run: Run) -> None:
@@ -350,7 +350,7 @@ def test_a_repair_that_cured_nothing_fails_and_its_alert_stays(run: Run) -> None
     run.verified([(0, "DEFECT")])
     with pytest.raises(AirflowFailException, match="still finds 1 row DEFECT") as raised:
         run.do("close", "p")
-    assert isinstance(raised.value.__cause__, ReportedError)  # so that the failed task is no second alert
+    assert isinstance(raised.value.__cause__, ReportedError)  # so that the failed task is not a second alert
     assert alert_of(run, DEFECT).resolved_at is None
     assert [record.outcome for record in read_repairs(run.home)] == ["failed"]
 
@@ -368,5 +368,5 @@ def test_a_repair_without_an_approval_plans_nothing(run: Run) -> None:
     run.reconcile("rc-1", [(0, "LATE")])
     run.do("find", "p")
     run.xcoms["approve"] = NO
-    with pytest.raises(AirflowFailException, match="nobody approved"):
+    with pytest.raises(AirflowFailException, match="was not approved"):
         run.do("plan", "p", run.xcoms["find"])

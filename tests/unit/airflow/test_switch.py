@@ -107,7 +107,7 @@ def test_without_an_approval_nothing_is_switched(run: Run, world: World) -> None
 
     found = run.found()
     for answer in (None, {"chosen_options": ["Reject"]}):
-        with pytest.raises(AirflowFailException, match="nobody approved that p@v2 serves; nothing was switched"):
+        with pytest.raises(AirflowFailException, match="the switch to p@v2 was not approved"):
             run.serve(found, answer)
     assert serving_by_stamp(world.old) == "p"
 
@@ -172,7 +172,7 @@ def test_going_back_compares_nothing_and_asks_all_the_same(run: Run, world: Worl
     assert run.do("comparison_wanted", choice) == []
     found = dict(run.do("gate", choice))
     assert found["run"] is None
-    assert "p served before, so nothing is compared" in found["body"]
+    assert "p served before and is not compared" in found["body"]
     assert "b7: [1970-01-01T00:00:00Z, 1970-01-01T02:00:00Z)" in found["body"]
     run.serve(found)
     assert serving_by_stamp(world.old) == "p"
@@ -188,7 +188,7 @@ def test_a_person_is_told_of_windows_that_are_left_out(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "said"),
-    [("p@v7", "p@v7 is no version of p that runs"), ("q", "q is no version of p"), ("p", "p serves already")],
+    [("p@v7", "p@v7 is not a version of p that runs"), ("q", "q is not a version of p"), ("p", "p serves already")],
 )
 def test_a_version_that_cannot_serve_is_a_refused_form(run: Run, asked: str, said: str) -> None:
     from airflow.sdk.exceptions import AirflowFailException
@@ -224,7 +224,7 @@ def test_rows_that_cannot_be_compared_are_accepted_by_a_person_who_says_why(
     assert found["run"] is None
     assert "**No row was compared**: the windows changed from 1 hour to 2 hours" in found["body"]
     assert "| windows | 8 | 5 |" in found["body"]
-    with pytest.raises(AirflowFailException, match="nobody approved"):
+    with pytest.raises(AirflowFailException, match="was not approved"):
         run.serve(found, None)
     assert serving_by_stamp(world.old) == "p"
     done = run.serve(found)

@@ -141,5 +141,5 @@ def test_a_plan_when_nothing_is_due_is_refused_with_what_waits() -> None:
 
 
 def test_a_plan_of_the_queue_of_another_policy_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"late\.policy of p is not correct"):
+    with pytest.raises(RequestError, match=r"late\.policy of p is not `correct`"):
         plan_of(policy=None)

@@ -1,4 +1,4 @@
-"""`rivertwice backfill` without a range where nothing is late: it says so, with what to do, and that is no failure."""
+"""`rivertwice backfill` without a range where nothing is late: it says so, with what to do, and that is not a failure."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("bootstap: x", r"bootstap is no setting, so nothing was read; did you mean bootstrap\?"),
-        ("kafka: {protocoll: SSL}", r"kafka\.protocoll is no setting.*did you mean kafka\.protocol\?"),
+        ("bootstap: x", r"bootstap is an unknown setting; did you mean bootstrap\?"),
+        ("kafka: {protocoll: SSL}", r"kafka\.protocoll is an unknown setting.*did you mean kafka\.protocol\?"),
         ("kafka: {password: x}", r"kafka\.password would be a secret.*RIVERTWICE_KAFKA_PASSWORD"),
         ("bootstrap: [a, b]", r"bootstrap is \['a', 'b'\].*write one text"),
         ("- bootstrap", r"the file is \['bootstrap'\].*write keys with values"),

@@ -65,22 +65,26 @@ def test_the_published_json_schema_is_current() -> None:
         ("keys: [origin]", "keys: [flights]", ["'flights' is given twice"]),
         ("count_column: flights", "count_column: rows", ["count_column 'rows'"]),
         ("event_time: sched_dep", "event_time: carrier", ["'carrier' is string", "type timestamp"]),
-        ("flight: int", "flight: integer", ["'integer' is no type"]),
+        ("flight: int", "flight: integer", ["'integer' is not a valid field type"]),
         ("required: [carrier", "required: [carier", ["'carier'", "not in schema"]),
         ("rule: in_set", "rule: among", ["rules.0", "not_null"]),
         ("min: 1, max: 9999", "min: 9, max: 1", ["min 9 above max 1"]),
         ("field: flight, min: 1", "field: carrier, min: 1", ["range over 'carrier' of type string"]),
-        ('pattern: "[A-Z]{3}"', 'pattern: "[A-Z"', ["no regular expression"]),
+        ('pattern: "[A-Z]{3}"', 'pattern: "[A-Z"', ["not a valid regular expression"]),
         (
             'pattern: "[A-Z]{3}"',
             r'pattern: "(?=A)(A|B)*"',
             ["sources.flights.rules", "dest_is_an_airport", "look ahead"],
         ),
         ("min_batches_to_retain: 200", "min_batches_to_retain: 2", ["min_batches_to_retain", "100"]),
-        ("catch_up_share: 0", "catch_up_share: 1.5", ["stream.catch_up_share", "1.5 is no share", "such as 0.25"]),
-        ("catch_up_share: 0", "catch_up_share: -0.1", ["stream.catch_up_share", "-0.1 is no share"]),
-        ("catch_up_share: 0", "catch_up_share: .nan", ["stream.catch_up_share", "nan is no share"]),
-        ("emit: final", "emits: final", ["emits is no field", "did you mean emit?"]),
+        (
+            "catch_up_share: 0",
+            "catch_up_share: 1.5",
+            ["stream.catch_up_share", "1.5 must be between 0 and 1", "such as 0.25"],
+        ),
+        ("catch_up_share: 0", "catch_up_share: -0.1", ["stream.catch_up_share", "-0.1 must be between 0 and 1"]),
+        ("catch_up_share: 0", "catch_up_share: .nan", ["stream.catch_up_share", "nan must be between 0 and 1"]),
+        ("emit: final", "emits: final", ["emits is not a field", "did you mean emit?"]),
         ("emit: final", "emit: final\nemit: final", ["'emit' is given again"]),
         ("emit: final", "emit: [", ["is not YAML"]),
         ("delay_sum: {compare: exact}", "delay_sum: {compare: tolerance}", ["columns.delay_sum", "tolerance"]),
@@ -125,7 +129,7 @@ def test_a_duration_reads_back_what_it_writes(milliseconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "hour", "-1 hour", "1.5 hours", "1 hours ago", "1 fortnight", "1  ss", None])
 def test_what_is_no_duration_is_refused(text: object) -> None:
-    with pytest.raises(ValueError, match="is no duration"):
+    with pytest.raises(ValueError, match="is not a valid duration"):
         parse_duration(text)
 
 

@@ -113,5 +113,5 @@ def test_the_users_decimal_context_changes_no_settled_value() -> None:
         context.prec = 2
         context.traps[decimal.InvalidOperation] = False
         assert coerce_value("x", "decimal(12,2)", 123456) == Decimal("123456.00")
-        with pytest.raises(FoldValueError, match="no decimal"):
+        with pytest.raises(FoldValueError, match="does not fit decimal"):
             coerce_value("x", "decimal(3,2)", Decimal("12.34"))

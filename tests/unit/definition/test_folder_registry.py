@@ -79,7 +79,7 @@ def test_json_schemas_are_under_no_rule_until_one_is_set(registry: FolderRegistr
     assert registry.register("j", "json", wider, "backward").version == 2
     with pytest.raises(RequestError, match="number could stand at /, now only string"):
         registry.register("j", "json", '{"type": "string"}', None)
-    with pytest.raises(RequestError, match="a subject of its own"):
+    with pytest.raises(RequestError, match="a separate subject"):
         registry.register("j", "avro", FIRST, None)
 
 

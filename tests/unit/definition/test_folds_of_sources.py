@@ -76,7 +76,7 @@ def test_rows_name_their_source_and_each_source_names_its_own_key() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("by: {user_id: {users: id}}", "by: [user_id]"), "by names 'user_id' of source 'users', which is no field"),
+        (("by: {user_id: {users: id}}", "by: [user_id]"), "by names 'user_id' of source 'users', which is not a field"),
         (("{users: id}", "{users: name}"), "by names 'name' of source 'users', which is not required"),
         (("{users: id}", "{user: id}"), r"by names a field of 'user', but the sources are \['users', 'orders'\]"),
         (("{id: bigint", "{id: int"), "'user_id' is int in source 'users' and bigint in 'orders', where it would be another key"),

@@ -91,7 +91,7 @@ def test_a_table_stands_beside_a_stream_and_moves_no_watermark() -> None:
         ("    table_keys: [k]\n", "", "a table needs table_keys"),
         ("table_keys: [k]", "table_keys: [name]", "'name', which must be a required field"),
         ("    max_future", "    watermark: 1 s\n    max_future", "a table moves no watermark"),
-        ("role: table", "role: stream", "table_keys is .'k'., but the source is no table"),
+        ("role: table", "role: stream", "table_keys is .'k'., but the source is not a table"),
         ("    role: table\n    table_keys: [k]\n", "", "source .names. has no watermark"),
         ("name: string", "valid_to: string", "has the name of a column that intervals add"),
     ],

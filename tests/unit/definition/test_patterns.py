@@ -32,7 +32,7 @@ REFUSED = {
     r"a{,5}": "read differently",
     r"\v": "read differently",
     r"(?m)^a": "flags",
-    r"(?i:a)(b|c)*": "flags of its own",
+    r"(?i:a)(b|c)*": "its own flags",
 }
 
 

@@ -67,8 +67,8 @@ BROKEN = {
     "no reader": (lambda f: (f / "schemas/orders.avsc").unlink(), "orders.avsc does not exist"),
     "no writer": (lambda f: [(f / f"schemas/orders-{n}.avsc").unlink() for n in (1, 2, 3)], "orders-ID.avsc does not exist"),
     "another source's": (lambda f: (f / "schemas/orders-1.avsc").rename(f / "schemas/carts-1.avsc"), "source 'carts'"),
-    "a misnamed file": (lambda f: (f / "schemas/orders-1.avsc").rename(f / "schemas/orders-01.avsc"), "is no name"),
-    "an id beyond four bytes": (lambda f: (f / "schemas/orders-1.avsc").rename(f / "schemas/orders-9999999999.avsc"), "is no name"),
+    "a misnamed file": (lambda f: (f / "schemas/orders-1.avsc").rename(f / "schemas/orders-01.avsc"), "is not a valid name"),
+    "an id beyond four bytes": (lambda f: (f / "schemas/orders-1.avsc").rename(f / "schemas/orders-9999999999.avsc"), "is not a valid name"),
     "a field the reader lacks": (lambda f: replace_text(f / "pipeline.yaml", "      note: string", "      gift: string"), "no field 'gift'"),
     "another type than the reader's": (lambda f: replace_text(f / "pipeline.yaml", "decimal(10,2)", "decimal(10,3)"), "decimal\\(10,2\\)"),
     "an unreadable writer": (
@@ -77,7 +77,7 @@ BROKEN = {
     ),
     "ids in the yaml": (lambda f: replace_text(f / "pipeline.yaml", "framing: confluent", "framing: confluent\n    schema_ids: ['1']"), "remove both"),
     "writers without framing": (lambda f: replace_text(f / "pipeline.yaml", "framing: confluent", "framing: none"), "framing is 'none'"),
-    "schemas beside JSON": (lambda f: replace_text(f / "pipeline.yaml", "format: avro", "format: json"), "format is no Avro"),
+    "schemas beside JSON": (lambda f: replace_text(f / "pipeline.yaml", "format: avro", "format: json"), "format is not Avro"),
     "a link": (lambda f: ((f / "schemas/orders-1.avsc").unlink(), (f / "schemas/orders-1.avsc").symlink_to("/etc/hosts")), "is a link"),
 }  # fmt: skip
 

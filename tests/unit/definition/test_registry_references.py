@@ -85,10 +85,10 @@ def test_an_avro_schema_is_given_with_all_that_it_refers_to() -> None:
     ("change", "said"),
     [
         (lambda server: server.subjects.pop("line"), "refused .*/subjects/line/versions/1 with 404"),
-        (lambda server: server.subjects["line"].__setitem__(0, registered("{}", 2)), "make no schema"),
+        (lambda server: server.subjects["line"].__setitem__(0, registered("{}", 2)), "do not make a valid schema"),
         (
             lambda server: server.subjects["order"][0].update(references=refers(shop__Money=("money", 1))),
-            "make no schema",
+            "do not make a valid schema",
         ),
         (
             lambda server: server.subjects["money"][0].update(references=refers(shop__lines__Line=("line", 1))),
@@ -102,7 +102,7 @@ def test_an_avro_schema_is_given_with_all_that_it_refers_to() -> None:
             "in two versions",
         ),
     ],
-    ids=["one is gone", "one is no schema", "one is not named", "in a circle", "two versions"],
+    ids=["one is gone", "one is not a schema", "one is not named", "in a circle", "two versions"],
 )
 def test_references_that_make_no_schema_are_refused_by_name(change: Any, said: str) -> None:
     server = avro_server()
@@ -168,7 +168,7 @@ def test_a_protobuf_subject_is_compiled_with_its_imports() -> None:
             registry.versions("order")
         server.subjects["order"][1]["references"] = []
         registry = ConfluentRegistry(url)
-        with pytest.raises(RequestError, match=r"shop/money\.proto is imported, and is no reference"):
+        with pytest.raises(RequestError, match=r"shop/money\.proto is imported but is not among its references"):
             registry.compiled("order")
 
 
@@ -215,7 +215,7 @@ def test_a_registry_over_tls_is_shown_a_certificate(tmp_path: Path) -> None:
     [
         (RegistryLogin("u", "p", token_endpoint="http://login/token"), "the secret would travel unprotected"),
         (RegistryLogin("u", "p", token_endpoint="https://u:p@login/token"), "carries a user or password"),
-        (RegistryLogin("u", "p", token_endpoint="login"), "TOKEN_ENDPOINT is no http"),
+        (RegistryLogin("u", "p", token_endpoint="login"), "TOKEN_ENDPOINT is not an http"),
         (RegistryLogin("u", token_endpoint="https://login/token"), "no token can be asked for"),
         (RegistryLogin("u", "p", scope="registry"), "SCOPE cannot be used without"),
         (RegistryLogin("u:v", "p"), "USER cannot be used without"),

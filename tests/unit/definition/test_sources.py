@@ -30,7 +30,7 @@ def test_several_sources_are_refused_until_their_windows_are_built() -> None:
 
 @pytest.mark.usefixtures("lifted")
 def test_two_sources_of_one_topic_are_refused_with_a_remedy() -> None:
-    with pytest.raises(DefinitionError, match=r"sources a and b both read topic 'topic-a'.*a topic of its own"):
+    with pytest.raises(DefinitionError, match=r"sources a and b both read topic 'topic-a'.*its own topic"):
         two.two_sources(sources={"b": two.source(two.A)})
 
 

@@ -137,9 +137,9 @@ def test_the_flight_pipeline_has_cases() -> None:
         (
             "description: x\nbatches: [[{id: a, at: '2013-01-01T00:00:00Z', raw: x}]]\n"
             "expect: {batch: [], stream: [], dead: {a: odd}}",
-            "no reason of a dead letter",
+            "not a valid reason of a dead letter",
         ),
-        ("[1]", "is no case in YAML"),
+        ("[1]", "is not a case in YAML"),
     ],
 )
 def test_a_wrong_case_is_refused_with_file_and_field(tmp_path: Path, text: str, words: str) -> None:

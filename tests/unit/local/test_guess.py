@@ -213,10 +213,10 @@ def test_every_part_can_be_asked_for() -> None:
     ("wishes", "words"),
     [
         (Overrides(event_time="startet_at"), ["no record of topic trips has such a field", "did you mean started_at?"]),
-        (Overrides(event_time="fare"), ["are no time that a definition reads"]),
+        (Overrides(event_time="fare"), ["are not a time that a definition can read"]),
         (Overrides(keys=("statoin",)), ["--key statoin", "did you mean station?"]),
         (Overrides(keys=("started_at",)), ["it is the event time"]),
-        (Overrides(columns=("fair",)), ["no field with numbers", "did you mean fare?"]),
+        (Overrides(columns=("fair",)), ["not a numeric field", "did you mean fare?"]),
         (Overrides(columns=("fare:summ",)), ["sum, mean, min, max", "did you mean sum?"]),
     ],
 )

@@ -47,7 +47,7 @@ def test_a_port_that_accepts_and_a_page_that_answers_are_healthy(port: int) -> N
     [
         (["tcp", "127.0.0.1", "1"], "refused"),
         (["http", "http://127.0.0.1:PORT/down"], "503"),
-        (["http", "file:///etc/passwd"], "is no address of a page"),
+        (["http", "file:///etc/passwd"], "is not a valid page address"),
         (["airflow", "http://127.0.0.1:PORT", "metadatabase", "scheduler"], "probe: scheduler is unhealthy"),
         (
             ["airflow", "http://127.0.0.1:PORT", "triggerer", "dag_processor"],

@@ -68,7 +68,7 @@ def test_an_acceptance_names_the_timeline_behind_the_gap_and_is_final(tmp_path: 
 
 @pytest.mark.parametrize("name", ["gap-1", "../gap-0123456789ab", "gap-0123456789ab\n", "gap-0123456789AB"])
 def test_what_is_no_gap_id_names_no_file(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RequestError, match="no gap id"):
+    with pytest.raises(RequestError, match="not a valid gap id"):
         Gap.load(PipelineHome(tmp_path), name)
 
 

@@ -104,7 +104,7 @@ def test_an_audit_that_is_repeated_stores_nothing_twice(made: Made) -> None:
 def test_a_suite_that_cannot_be_read_publishes_nothing(made: Made) -> None:
     settings, home, plan = made
     write_suite(settings, "corrections").write_text("{")
-    with pytest.raises(SuiteError, match=r"expectations/p/corrections.json is no JSON"):
+    with pytest.raises(SuiteError, match=r"expectations/p/corrections.json is not valid JSON"):
         audit_backfill(settings, plan)
     assert read_audit(home, plan.id) is None
 

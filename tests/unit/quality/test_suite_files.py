@@ -47,7 +47,7 @@ MISTAKES = [
     (between(), "cannot both be None"),
     ({"type": "expect_column_values_to_not_be_null", "kwargs": {}}, "`column`: field required"),
     ({"type": "expect_column_to_exist", "kwargs": {"column": "n"}, "severity": "critcal"}, "did you mean critical?"),
-    ({"type": "expect_column_to_exist", "kwarg": {"column": "n"}}, "`kwarg` is no part of an expectation; did you mean kwargs?"),
+    ({"type": "expect_column_to_exist", "kwarg": {"column": "n"}}, "`kwarg` is not part of an expectation; did you mean kwargs?"),
     ({"type": "unexpected_rows_expectation", "kwargs": {"unexpected_rows_query": "x"}}, "asks an SQL database"),
     (expect("expect_compound_columns_to_be_unique", column_list=["k", "window_begin"]), "no column 'window_begin'"),
     (between(min_value=0, row_condition='k=="a"', condition_parser="pandas"), "row_condition is a text"),
@@ -82,7 +82,7 @@ def test_the_same_expectation_twice_would_be_judged_once(made: Made) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "no JSON at line 1, column 2"),
+        ("{", "not valid JSON at line 1, column 2"),
         ("[]", "no list `expectations`"),
         ('{"expectations": []}', "no list `expectations`"),
     ],

@@ -15,7 +15,7 @@ NEW = Facts(0, locked=False, passed=None, published=None, serves=False, why_obso
     ("facts", "state"),
     [
         (NEW, "planned"),
-        (replace(NEW, done=2), "cut off"),
+        (replace(NEW, done=2), "interrupted"),
         (replace(NEW, done=2, locked=True), "running"),
         (replace(NEW, done=4, passed=True), "audited"),
         (replace(NEW, done=4, passed=False), "audit failed"),

@@ -64,7 +64,9 @@ def test_what_is_served_ends_where_the_table_ends_and_what_would_serve_the_rest_
     assert f"{SERVED}. Next" in said(settings)
     go_on(made)
     text = said(settings)
-    assert f"{SERVED}; {LEFT} are closed and not served yet, because no agent lives: `rivertwice agent start`" in text
+    assert (
+        f"{SERVED}; {LEFT} are closed and not served yet, because no agent is running: `rivertwice agent start`" in text
+    )
     value = json.loads(run(settings, "--output", "json", "status").stdout)["pipelines"][0]
     assert value["served"] == {
         "timeline": "t1", "batch": 9, "until": "1970-01-01T08:00:00Z", "closed": "1970-01-01T10:00:00Z", "is_current": False,
@@ -105,5 +107,5 @@ def test_a_stream_without_a_driver_and_an_agent_adds_no_window(made: Made) -> No
     go_on(made)
     write_intent(home, "running", "test", NOW)
     text: Any = said(settings)
-    assert "No agent lives; no driver runs" in text
+    assert "No agent is running; no driver runs" in text
     assert f"gets older: {SERVED.replace('Windows', 'windows')}; {LEFT} are closed and not served yet" in text

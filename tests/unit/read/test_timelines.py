@@ -91,7 +91,7 @@ def test_each_lane_says_what_it_serves_and_how_it_came(home: PipelineHome) -> No
     assert [lanes[name].way for name in lanes] == [START, REWIND, UPGRADE, OTHER]
     assert [lanes[name].serves for name in lanes] == [(0, 3), (4, 5), (6, 7), None]
     assert lanes["t1"].text == "serves what batches 0 to 3 emitted; 3 later batches count no more"
-    assert lanes["t4"].text == "serves nothing: none of its batches counts"
+    assert lanes["t4"].text == "not served: none of its batches counts"
     assert [(lanes[name].parent, lanes[name].fork) for name in lanes] == [(None, None), ("t1", 3), ("t2", 5), ("t1", 3)]
     assert (lanes["t3"].is_head, lanes["t3"].changed, lanes["t2"].changed) == (True, ("semantics",), ())
 
@@ -154,7 +154,7 @@ def test_the_newest_timelines_are_drawn_in_order_of_creation() -> None:
 
 
 def test_a_head_without_a_batch_serves_what_its_parent_does() -> None:
-    assert describe_serving(None, None, is_head=True) == "the head; no batch of its own yet"
+    assert describe_serving(None, None, is_head=True) == "the head; it has no batch itself yet"
     assert describe_serving((4, 4), 4, is_head=True) == "serves what batch 4 emitted"
 
 

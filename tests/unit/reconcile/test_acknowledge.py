@@ -170,7 +170,7 @@ def test_one_that_cannot_be_read_is_named_and_nothing_passes_by_it(home: Pipelin
 
 
 def test_a_reason_that_was_stored_in_older_words_still_counts(home: PipelineHome, command: Command) -> None:
-    order = "records of the key {} lie in the partitions 0, 1 of t, so their order {} how batches were cut"
+    order = "records of the key {} are in the partitions 0, 1 of t, so their order {} how batches were cut"
     reconcile(home, verdicts(order.format("k", "hangs on")))
     assert command("acknowledge", P, "--reason", "known").exit_code == 0
     reasons = reasons_of([("stream", "NOT_COMPARABLE", "both", order.format("k", "depends on"))])

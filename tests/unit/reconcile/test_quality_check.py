@@ -55,4 +55,4 @@ def test_a_suite_that_cannot_be_read_fails_the_gate_though_nothing_is_new(made: 
     write_suite(settings, "windows").write_text("{")
     (alert,) = standing_alerts(settings, home)
     assert (alert.severity, alert.kind) == ("critical", "quality")
-    assert "expectations/p/windows.json is no JSON" in alert.message
+    assert "expectations/p/windows.json is not valid JSON" in alert.message

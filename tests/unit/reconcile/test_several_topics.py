@@ -135,7 +135,7 @@ def test_gaps_of_different_topics_are_told_apart() -> None:
     chain = Chain((0, 0, 1000), (0, 1000, 2000))
     found = find_doubts(ROWS, {}, jumps, [(B0, 4, 9)], chain)
     (lost,) = found.doubts
-    assert "b partition 0 [2, 9): the stream went on past it, 5 records are lost for ever" in lost.reason
+    assert "b partition 0 [2, 9): the stream continued past it, 5 records are lost for ever" in lost.reason
     filled = with_filled(found, jumps, [1000])
     assert "a partition 0 [20, 30); " in filled.filled[1000]
     assert "b partition 0 [2, 9)" in filled.filled[1000]

@@ -77,7 +77,7 @@ def test_updates_that_had_to_be_raise_nothing() -> None:
 @pytest.mark.parametrize(
     ("came", "words"),
     [
-        (RIGHT[:3], "batch 2 of t1: the row .* was not emitted, and had to be"),
+        (RIGHT[:3], "batch 2 of t1: the row .* was not emitted, but had to be"),
         ([*RIGHT, (2, "a", 3)], "batch 2 of t1: the row .* no record of the batch changed it"),
         ([*RIGHT, RIGHT[0]], "batch 0 of t1: the row .* was emitted 2 times"),
         (

@@ -39,7 +39,7 @@ def test_the_newest_proved_takes_the_place_and_the_intent_is_left_alone(world):
     fallen = fall_back(settings, "p", progress=print)
     assert (fallen.report.savepoint, fallen.report.forked_at, fallen.report.replayed) == (newer.id, 6, 1)
     assert (head(home), Intent.load(home), fallen.passed_over) == ("t2", before, {})
-    assert "timeline t2 goes on after batch 6" in describe_fallen(fallen, 1.0)
+    assert "timeline t2 continues after batch 6" in describe_fallen(fallen, 1.0)
 
 
 def damage_file(newer, folder):

@@ -42,7 +42,7 @@ def test_no_part_of_a_manifest_counts_as_one():
 
 
 def test_what_is_no_json_says_so():
-    with pytest.raises(SavepointError, match="no JSON"):
+    with pytest.raises(SavepointError, match="not valid JSON"):
         Manifest.from_bytes(b"{")
 
 

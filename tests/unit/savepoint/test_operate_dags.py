@@ -157,7 +157,7 @@ def test_a_restore_that_was_given_up_is_not_begun_by_a_retry(
     [
         ({"reason": "no name"}, "the pipeline's name, p, has to be typed .* nothing was"),
         ({"confirm": "q"}, "'q' was; nothing was done"),
-        ({"confirm": "p", "savepoint": "../x"}, "is no savepoint id"),
+        ({"confirm": "p", "savepoint": "../x"}, "is not a valid savepoint id"),
         ({"confirm": "p", "planned": True, "savepoint": "sp-t1-3-00000003"}, "leave one of them out"),
         ({"confirm": "p", "other": 1}, "does not take 'other'"),
         ({"confirm": "p", "savepoint": "sp-t1-3-00000003"}, "does not exist"),

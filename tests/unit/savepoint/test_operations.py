@@ -364,7 +364,7 @@ def test_once_the_head_is_sealed_or_moved_it_can_only_be_finished(ground, monkey
     with pytest.raises(RequestError, match="only be finished"):
         abandon_operation(ground.settings, "p", operation.plan)
     assert operation.go_on(ground).resumed
-    with pytest.raises(RequestError, match=f"no {operation.plan.noun} of p was cut off.*nothing to give up"):
+    with pytest.raises(RequestError, match=f"no {operation.plan.noun} of p was interrupted.*nothing to abandon"):
         abandon_operation(ground.settings, "p", operation.plan)
 
 
@@ -463,10 +463,10 @@ def test_two_at_once_are_refused(ground, operation):
 
 
 @of(
-    (FROM_SAVEPOINT, FROM_SAVEPOINT, "download", "was cut off at 'fork decided'"),
-    (PLANNED, FROM_SAVEPOINT, "download", "was cut off at 'savepoint taken'"),
-    (REWOUND, FROM_SAVEPOINT, "seal_timeline", "a restore now would move the head under it"),
-    (REWOUND, REWOUND, "seal_timeline", "was cut off at 'caught up and compared'"),
+    (FROM_SAVEPOINT, FROM_SAVEPOINT, "download", "was interrupted at 'fork decided'"),
+    (PLANNED, FROM_SAVEPOINT, "download", "was interrupted at 'savepoint taken'"),
+    (REWOUND, FROM_SAVEPOINT, "seal_timeline", "finish it"),
+    (REWOUND, REWOUND, "seal_timeline", "was interrupted at 'caught up and compared'"),
     others=("second", "effect", "match"),
 )
 def test_no_other_begins_under_an_unfinished_one(ground, monkeypatch, operation, second, effect, match):

@@ -183,7 +183,7 @@ def test_what_0_1_stored_of_a_restore_is_resumed_by_replaying(planned_world, ste
     write_intent(home, "stopped", STORED["id"], utc_now())
     stored = {**STORED, "savepoint": taken.id, "step": step, "forked_at": 6 if step >= record.FORKED else None}
     replace_json(home.operations / "restore-0a1b2c3d.json", stored)
-    with pytest.raises(RequestError, match="was cut off"):
+    with pytest.raises(RequestError, match="was interrupted"):
         restore_savepoint(settings, "p", RESTING)
     report = restore_savepoint(settings, "p")
     assert (report.operation, report.savepoint, report.resumed) == ("restore-0a1b2c3d", taken.id, True)

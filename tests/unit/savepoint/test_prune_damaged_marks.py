@@ -46,11 +46,11 @@ def files_of(home, name):
 @pytest.mark.parametrize(
     ("mark", "data", "why"),
     [
-        ("deleting.json", b"", "is no JSON object"),
-        ("deleting.json", b"\0\0", "is no JSON object"),
-        ("deleting.json", b"[" * 100_000, "is no JSON object"),
+        ("deleting.json", b"", "is not a JSON object"),
+        ("deleting.json", b"\0\0", "is not a JSON object"),
+        ("deleting.json", b"[" * 100_000, "is not a JSON object"),
         ("deleting.json", b'{"format":2}', "has format 2, and this version reads 1"),
-        ("taking.json", b"\xff\xfe", "is no JSON object"),
+        ("taking.json", b"\xff\xfe", "is not a JSON object"),
         ("taking.json", b'{"format":1}', "has no instant started_at"),
         ("taking.json", b'{"format":1,"started_at":"x"}', "has no instant started_at"),
         ("taking.json", b'{"format":1,"started_at":7}', "has no instant started_at"),
@@ -95,5 +95,5 @@ def test_a_savepoint_that_may_be_half_deleted_is_not_trusted(world):
 
 
 def test_the_remedy_on_s3_names_the_whole_savepoint():
-    message = describe_damaged_mark("s3://bucket/savepoints/p", HALF, "deleting.json", "is no JSON object")
+    message = describe_damaged_mark("s3://bucket/savepoints/p", HALF, "deleting.json", "is not a JSON object")
     assert f"`aws s3 rm --recursive s3://bucket/savepoints/p/{HALF}/`" in message

@@ -25,7 +25,7 @@ def run(rewind_world):
 def test_without_a_word_it_only_shows_what_would_change(run, rewind_world):
     shown = run(rewind_world.taken.id)
     assert shown.exit_code == 1
-    assert "nothing was changed: there was no yes, and nobody to ask" in shown.stderr
+    assert "nothing was changed: it needs a yes" in shown.stderr
     assert "batch 3 of timeline t1, on the head's path" in shown.output
     assert "3 closed windows, 3 rows" in shown.output
     assert "30 records" in shown.output
@@ -91,7 +91,7 @@ def test_given_up_it_says_what_stays_behind(run, rewind_world):
     given = json.loads(run("--abandon", "--yes", output="json").stdout)
     assert (given["stopped_after"], given["head"], given["running"]) == ("caught up and compared", "t1", True)
     assert len(given["left"]) == 2
-    assert "nothing to give up" in run("--abandon").output
+    assert "nothing to abandon" in run("--abandon").output
 
 
 @pytest.mark.parametrize(

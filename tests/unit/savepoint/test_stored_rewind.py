@@ -103,6 +103,6 @@ def test_a_rewind_that_0_1_stored_as_over_is_not_resumed(rewind_world, step):
     stored = {**STORED, **COMPARED, "savepoint": rewind_world.taken.id, "step": step}
     replace_json(rewind_world.home.operations / f"{FILE}.json", stored)
     refused = command(rewind_world, "--abandon")
-    assert (refused.exit_code, "nothing to give up" in refused.output) == (1, True), refused.output
+    assert (refused.exit_code, "nothing to abandon" in refused.output) == (1, True), refused.output
     report = json.loads(command(rewind_world, "--yes").stdout)
     assert (report["resumed"], report["operation"] == FILE) == (False, False)

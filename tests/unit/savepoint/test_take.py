@@ -186,5 +186,5 @@ def test_a_copy_without_the_offsets_of_its_batch_is_refused():
     "name", ["", "sp", "../sp-t1-1-00000000", "sp-t1-1-0000000g", "sp-t1-x-00000000", "sp-T1-1-00000000"]
 )
 def test_what_is_no_savepoint_id_is_refused(name):
-    with pytest.raises(RequestError, match="no savepoint id"):
+    with pytest.raises(RequestError, match="not a valid savepoint id"):
         require_savepoint_id(name)

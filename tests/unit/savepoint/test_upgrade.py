@@ -81,7 +81,7 @@ def test_an_upgrade_does_not_go_on_with_something_else_that_was_cut_off(bundles:
     old, new = bundles
     require_same_aim(replace(OPERATION, bundle=new.id), new.id)
     require_same_aim(replace(OPERATION, bundle=new.id), None)  # `savepoint restore` finishes it too
-    with pytest.raises(RequestError, match="a restore, was cut off"):
+    with pytest.raises(RequestError, match="a restore, was interrupted"):
         require_same_aim(OPERATION, new.id)
     with pytest.raises(RequestError, match="an upgrade to bundle"):
         require_same_aim(replace(OPERATION, bundle=old.id), new.id)

@@ -61,7 +61,7 @@ def test_places_are_parsed_joined_and_named():
     assert below("s3://bucket", "a", "b") == "s3://bucket/a/b"
     assert below(Path("/a"), "b") == Path("/a/b")
     assert (name_of("s3://bucket/a/changelog"), name_of(Path("/a/ledger"))) == ("changelog", "ledger")
-    with pytest.raises(ConfigError, match="names no place"):
+    with pytest.raises(ConfigError, match="is not a place"):
         parse_place("gs://bucket")
 
 

@@ -14,7 +14,7 @@ GOAL = Goal("t2", "rewind-1", {"flights": {"0": 10, "1": 7}}, 5_000)
 
 def test_a_goal_survives_a_command_line():
     assert Goal.from_text(GOAL.to_text()) == GOAL
-    with pytest.raises(RequestError, match="no goal"):
+    with pytest.raises(RequestError, match="not a goal"):
         Goal.from_text('{"timeline": "t2"}')
 
 

@@ -52,12 +52,12 @@ def test_where_the_state_is_to_blame_no_record_is_named_and_the_ranges_are() -> 
 
 def test_the_message_names_record_condition_consequence_and_remedy() -> None:
     message = describe_throw(
-        "p", 3, PARTS, (Part("b", 0), 2), "[CAST_INVALID_INPUT] The value 'x' is no number.", CARRY_ON
+        "p", 3, PARTS, (Part("b", 0), 2), "[CAST_INVALID_INPUT] The value 'x' is not a number.", CARRY_ON
     )
     for word in (
         "the record b/0@2",
         "CAST_INVALID_INPUT",
-        "Nothing of batch 3 is committed",
+        "Batch 3 was not committed",
         "`rivertwice upgrade p --yes`",
     ):
         assert word in message

@@ -117,7 +117,7 @@ def test_a_key_is_a_json_object_of_key_columns() -> None:
     assert parse_key(None) is None
     assert parse_key('{"k": 42}') == {"k": 42}
     for text in ("42", "k=42", "[]"):
-        with pytest.raises(RequestError, match="is no JSON object"):
+        with pytest.raises(RequestError, match="is not a JSON object"):
             parse_key(text)
-    with pytest.raises(RequestError, match="names 'x', which is no key"):
+    with pytest.raises(RequestError, match="names 'x', which is not a key"):
         check_request(define(), {"x": 1})

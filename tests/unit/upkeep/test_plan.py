@@ -151,7 +151,7 @@ def test_windows_reach_as_far_as_the_definition_says() -> None:
     ("fields", "value", "pseudonym", "said"),
     [
         (("user",), "u42", None, "rule 'shape' judges field 'user'"),
-        (("user",), 42, None, "is string, and 42 is no such value"),
+        (("user",), 42, None, "is string, and 42 is not such a value"),
         (("n",), 42, 2**31, "does not fit field 'n'"),
         (("user",), ' {"id": 1}', "u1", "name the fields inside of it"),
         (("other",), "u42", None, "none of its sources has a field other"),

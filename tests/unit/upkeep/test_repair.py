@@ -243,5 +243,5 @@ def test_the_text_says_what_was_done_and_where_the_damaged_files_lie(made):
     )
     assert answer.exit_code == 0
     assert "changelog: 2 rows of batch 3 of t1 written again" in answer.stdout
-    assert f"damaged files lie in {home.root / 'damaged'}" in answer.stdout
+    assert f"damaged files are in {home.root / 'damaged'}" in answer.stdout
     assert answer.stdout.endswith("nothing is damaged now\n")

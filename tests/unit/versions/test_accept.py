@@ -352,7 +352,7 @@ def test_what_can_never_be_switched_is_refused_before_it_begins_with_another_way
     refused = run(settings, *command)
     assert refused.exit_code == 1
     text = " ".join(refused.output.split())
-    assert "p has emit: updates, whose open windows are a table of their own" in text
+    assert "p has emit: updates, whose open windows are a separate table" in text
     assert "--new-version" not in text
     assert read_versions(home) == []
     # what it says to do, word by word

@@ -53,4 +53,4 @@ def test_a_run_of_the_same_name_is_not_compared_again(world: World) -> None:
 
 def test_an_unknown_version_is_one_line_with_its_reason(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--pipeline", "p@v5", "--run", "pc-1"]) == 1
-    assert capsys.readouterr().err.startswith("request: p@v5 is no version of p")
+    assert capsys.readouterr().err.startswith("request: p@v5 is not a version of p")

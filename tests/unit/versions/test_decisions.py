@@ -76,13 +76,13 @@ def test_a_version_that_does_not_serve_yet_is_continued_or_given_up() -> None:
     assert select_under_way([V2], "p", "d2") is V2
     assert select_under_way([V2], "p@v2", "d3") is None
     assert select_under_way([replace(V2, dropped_at=NOW)], "p", "d3") is None
-    with pytest.raises(RequestError, match=r"p@v2 is under way, of another definition.*version drop p@v2"):
+    with pytest.raises(RequestError, match=r"p@v2 is under way, with another definition.*version drop p@v2"):
         select_under_way([V2], "p", "d3")
 
 
 def test_a_version_that_serves_or_runs_is_not_dropped() -> None:
     require_droppable(V2, "p", None)
-    with pytest.raises(RequestError, match="p@v2 serves; nothing was removed"):
+    with pytest.raises(RequestError, match="p@v2 serves; let another version serve first"):
         require_droppable(V2, "p@v2", None)
     with pytest.raises(RequestError, match=r"the stream of p@v2 runs \(process 7\)"):
         require_droppable(V2, "p", 7)

@@ -59,5 +59,5 @@ def test_a_name_that_is_not_on_a_line_of_its_own_is_refused(tmp_path: Path) -> N
     yaml = settings.definitions / "p" / "pipeline.yaml"
     yaml.write_text(yaml.read_text().replace("name: p\n", "name:\n  p\n"))
     assert load_definition(yaml.parent).name == "p"
-    with pytest.raises(DefinitionError, match="write `name: p` on a line of its own"):
+    with pytest.raises(DefinitionError, match="write `name: p` on a separate line"):
         rename(build_bundle(yaml.parent), "p@v2")

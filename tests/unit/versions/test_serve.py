@@ -179,9 +179,9 @@ def test_what_serves_is_not_dropped_and_what_never_ran_does_not_serve(world: Wor
         drop_version(world.settings, "p@v2", by="test", now=AT)
     world.serve("p")
     drop_version(world.settings, "p@v2", by="test", now=AT)
-    with pytest.raises(RequestError, match="p@v2 is no version of p that runs"):
+    with pytest.raises(RequestError, match="p@v2 is not a version of p that runs"):
         world.serve("p@v2")
-    with pytest.raises(RequestError, match="p@v3 is no version of p that runs"):
+    with pytest.raises(RequestError, match="p@v3 is not a version of p that runs"):
         world.serve("p@v3")
 
 
@@ -279,7 +279,7 @@ def test_no_version_is_switched_while_one_is_dropped(world: World) -> None:
         world.serve("p@v2")
     assert world.consumers_see() == before
     drop_version(world.settings, "p@v2", by="test", now=AT)
-    with pytest.raises(RequestError, match="is no version of p that runs"):
+    with pytest.raises(RequestError, match="is not a version of p that runs"):
         world.serve("p@v2")
     assert world.consumers_see() == before
 

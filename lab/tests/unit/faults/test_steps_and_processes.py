@@ -36,7 +36,7 @@ def test_steps_are_seen_as_their_files_appear(tmp_path: Path) -> None:
     table.mkdir()
     (table / "part-0.parquet").write_bytes(b"")
     assert steps.files_written(0)
-    assert not Steps(checkpoint, table).files_written(0)  # what lay there before is no news
+    assert not Steps(checkpoint, table).files_written(0)  # what lay there before is not news
     Table(table).append(ROWS, transactions={"lab#t1": 0})
     assert steps.published(0)
     assert not steps.idle(7)

@@ -87,8 +87,8 @@ export function Curve({ title, note, times, lines, marks, format, range, isTime 
     for (let index = times.length - 1; index >= 0; index -= 1) if (lines.some((line) => !isMissing(line.mean[index]))) return index;
     return null;
   }, [times, lines]);
-  const shown = (index) => (isMissing(index) ? "Nothing is known in this range." : `${clock(times[index] * 1000)}: ${words(index).slice(0, 6).join(", ")}`);
-  const label = `${title}: ${newest === null ? "nothing is known in this range" : lines.map((line) => `${line.name || title}, largest ${format(Math.max(0, ...(line.most || line.mean).filter((value) => !isMissing(value))))}`).slice(0, 6).join("; ")}`;
+  const shown = (index) => (isMissing(index) ? "No data in this range." : `${clock(times[index] * 1000)}: ${words(index).slice(0, 6).join(", ")}`);
+  const label = `${title}: ${newest === null ? "no data in this range" : lines.map((line) => `${line.name || title}, largest ${format(Math.max(0, ...(line.most || line.mean).filter((value) => !isMissing(value))))}`).slice(0, 6).join("; ")}`;
   const key = lines.map((line) => line.name).join("|");
   useEffect(() => {
     const made = new uPlot(options({ width: Math.max(box.current.clientWidth, 200), lines, format, isTime, marks, onCursor: (index) => {
@@ -120,7 +120,7 @@ export function Curve({ title, note, times, lines, marks, format, range, isTime 
       onFocus=${() => readout.current.setAttribute("aria-live", "polite")} onBlur=${() => readout.current.setAttribute("aria-live", "off")}></div>
     ${lines.length > 1 && !asTable ? html`<ul class="legend">${lines.map((line, place) => html`<li key=${line.name}><${Swatch} place=${place} /> ${line.name}</li>`)}</ul>` : null}
     ${asTable ? html`<div class="tall"><${Table} caption=${`${title}, by step, newest first`} rowHead heads=${["From", ...lines.flatMap((line) => (line.most ? [{ text: `${line.name || "mean"}${line.name ? ", mean" : ""}`, num: true }, { text: "least", num: true }, { text: "largest", num: true }] : [{ text: line.name, num: true }]))]}
-      rows=${known.map((index) => ({ key: times[index], cells: [instant(times[index] * 1000), ...lines.flatMap((line) => (line.most ? [line.mean, line.least, line.most] : [line.mean]).map((values) => (isMissing(values[index]) ? "–" : format(values[index]))))] }))} empty="Nothing is known in this range." /></div>` : null}
+      rows=${known.map((index) => ({ key: times[index], cells: [instant(times[index] * 1000), ...lines.flatMap((line) => (line.most ? [line.mean, line.least, line.most] : [line.mean]).map((values) => (isMissing(values[index]) ? "–" : format(values[index]))))] }))} empty="No data in this range." /></div>` : null}
   </section>`;
 }
 

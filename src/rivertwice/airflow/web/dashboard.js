@@ -44,7 +44,7 @@ function Rivertwice() {
       h(Heading, { size: "md" }, "rivertwice"),
       h(Badge, { colorPalette: COLOURS[tone] }, alike ? `${alike} of ${rows.length} need attention` : `${rows.length} with nothing to do`),
       h(Link, { href: all, ms: "auto" }, "All pipelines")),
-    h(Text, null, h(Link, { href: place, fontWeight: "semibold" }, worst.name), ": ", worst.error || worst.now?.sentence || "nothing is known yet"));
+    h(Text, null, h(Link, { href: place, fontWeight: "semibold" }, worst.name), ": ", worst.error || worst.now?.sentence || "no data yet"));
 }
 
 globalThis.AirflowPlugin = Rivertwice;

@@ -74,7 +74,7 @@ function rangeOf(command, address) {
   return from && to ? { from: from[1], to: to[1] } : { from: address.start, to: address.end };
 }
 
-// The rows of one cell where a cell is no single row: the worst first, each leads to its explanation.
+// The rows of one cell where a cell is not a single row: the worst first, each leads to its explanation.
 export function CellRows({ api, cell, stamp, onClose, onExplain }) {
   const state = useData(api(`cell?${new URLSearchParams(cell)}`), stamp);
   return html`<${Dialog} title=${`Rows of ${instant(cell.from)} to ${instant(cell.to)}`} onClose=${onClose} wide><${Loaded} state=${state}>${(data) => (data.rows.length ? html`

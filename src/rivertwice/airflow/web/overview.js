@@ -67,6 +67,6 @@ export function Overview({ route, go }) {
       <p class="unseen" role="status">${shown.length} of ${rows.length} pipelines shown</p>
       ${shown.length
         ? html`<div class="card flush"><${Table} stack caption="Pipelines" className="overview" rowHead heads=${HEADS} rows=${shown.map((row) => ({ key: row.name, cells: cellsOf(row) }))} /></div>`
-        : html`<${Empty}>${rows.length ? "No pipeline fits what you asked for." : "There is no pipeline that you may read. A project's pipelines lie in its folder pipelines/; rivertwice init makes one."}<//>`}`}
+        : html`<${Empty}>${rows.length ? "No pipeline fits what you asked for." : "There is no pipeline that you may read. A project's pipelines are in its folder pipelines/; rivertwice init makes one."}<//>`}`}
   </div>`;
 }

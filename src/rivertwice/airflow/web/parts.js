@@ -12,7 +12,7 @@ const TONES = {
 };
 export const toneOf = (word) => TONES[word] || "none";
 
-const SHAPES = { // each tone has a shape of its own, so that it is read without its colour
+const SHAPES = { // each tone has its own shape, so that it is read without its colour
   good: html`<circle cx="8" cy="8" r="7" /><path class="cut" d="M4.5 8.2 7 10.6 11.5 5.6" />`,
   warn: html`<path d="M8 .8 15.6 14.6H.4z" /><path class="cut" d="M8 5.6v4.2M8 12v.6" />`,
   bad: html`<path d="M5 .9h6L15.1 5v6L11 15.1H5L.9 11V5z" /><path class="cut" d="M5.3 5.3l5.4 5.4M10.7 5.3l-5.4 5.4" />`,
@@ -25,7 +25,7 @@ export const Icon = ({ tone }) => html`<svg class="icon t-${tone}" viewBox="0 0 
 export const Light = ({ tone = "none", word, title }) => html`<span class="light t-${tone}" title=${title}><${Icon} tone=${tone} /><span>${word}</span></span>`;
 export const Tag = ({ word, tone }) => html`<span class="tag t-${tone || toneOf(word)}">${word}</span>`;
 
-// An instant, and its age by the server's clock. `toS`: the instant is given to so many seconds, so a smaller age means nothing.
+// An instant, and its age by the server's clock. `toS`: the instant is given to this number of seconds, so a smaller age means nothing.
 export function Ago({ at, before = "", after = " ago", toS = 0 }) {
   const text = useCallback((now) => {
     const age = isMissing(at) ? 0 : (now - Date.parse(at)) / 1000;
@@ -57,7 +57,7 @@ export const pipelineHref = (name, tab = "", query = {}) => {
 export const Words = ({ text }) => html`<span>${pieces(text).map((part) => (part.code ? html`<code>${part.text}</code>` : part.text))}</span>`;
 
 // heads: text or { text, num, mono, wide, hidden }; rows: arrays of cells, or { key, cells, tone }. `rowHead`: the number of the cell
-// that names its row, true for the first. `stack`: on a phone each row is a block of lines, so nothing is scrolled sideways.
+// that names its row, true for the first. `stack`: on a phone each row is a block of lines, without sideways scrolling.
 export function Table({ caption, heads, rows, rowHead = false, showCaption = false, stack = false, empty = "None.", className = "" }) {
   if (!rows.length) return html`<${Empty}>${empty}<//>`;
   const named = rowHead === true ? 0 : rowHead;

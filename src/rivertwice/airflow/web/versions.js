@@ -60,7 +60,7 @@ function Comparison({ found }) {
     ${found.examples.map((row) => html`<span key=${`${row.start}${row.kind}`} class="soft">for example a row of [${row.start}, ${row.end}) is ${row.kind}</span>`)}</div>`;
 }
 
-// What a task asks is Markdown: paragraphs, tables, lists. It is shown as text; nothing of it becomes HTML.
+// What a task asks is Markdown: paragraphs, tables, lists. It is shown as text; it never becomes HTML.
 function Body({ text }) {
   const plain = (part) => part.replaceAll("**", "");
   return html`<div class="asked">${text.split("\n\n").filter(Boolean).map((block, index) => {

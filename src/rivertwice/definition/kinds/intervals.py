@@ -58,7 +58,7 @@ class Intervals(Kind):
         for name, reach in (("lookback", window.lookback), ("lookahead", window.lookahead)):
             if reach < none or reach % every:
                 return (
-                    f"{name} {format_duration(reach)} is no multiple of every {format_duration(every)}; intervals are cut "
+                    f"{name} {format_duration(reach)} is not a multiple of every {format_duration(every)}; intervals are cut "
                     "by every, so give one of them another length"
                 )
         passes = self.length(window) // every

@@ -177,7 +177,7 @@ class Kind(ABC):
 # Fields of `window` in `pipeline.yaml` that belong to some kinds only: the other kinds refuse them.
 
 MOST_PASSES = 60
-"""A record belongs to at most so many hopping windows: a recompute runs the transform once for each of them."""
+"""The maximum number of hopping windows of a record: a recompute runs the transform once for each of them."""
 
 
 def find_stray_reach(window: Window, *, takes_at: bool = False) -> str | None:

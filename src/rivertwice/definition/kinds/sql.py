@@ -105,7 +105,7 @@ class GroupedKind(Kind):
 
 
 def find_stray_fold_file(definition: DefinitionFile, files: Mapping[str, str]) -> str | None:
-    """Return why a definition that is no fold may not have a fold's file, or None."""
+    """Return why a definition that is not a fold may not have a fold's file, or None."""
     if FOLD_FILE not in files:
         return None
     return (

@@ -30,7 +30,7 @@ class PlanCheck(Protocol):
     def find_window_conflicts(
         self, definition: Definition, rows: Sequence[Mapping[str, Any]], samples: int
     ) -> list[str]:
-        """Return the conflicts in windows or counts of the result rows, which come from so many made-up rows."""
+        """Return the conflicts in windows or counts of the result rows, which come from this number of made-up rows."""
 
 
 class Compiler(ABC):

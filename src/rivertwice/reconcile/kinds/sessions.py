@@ -8,7 +8,7 @@ What Spark does (tried on 4.2, gap 10 s; each line is also part of the property 
 - At its end a batch emits and forgets every session whose end is not above **its own** watermark, of all keys, also in a
   batch without records (Spark runs one when the watermark moved and nothing else comes).
 - So a record may be accepted for which its session is gone: t=0 is emitted as [0, 10) at watermark 12, then t=5 is
-  accepted, for it ends at 15, and becomes [5, 15). Batch has one session [0, 15); nothing was dropped. The session is
+  accepted, because it ends at 15, and becomes [5, 15). Batch has one session [0, 15); nothing was dropped. The session is
   **split**.
 
 `sessions.follow_key` does the same to each key's records and returns the session of each record. Sessions that would

@@ -117,7 +117,7 @@ class StatefulJudge(Judge):
         del shape
         if definitions == 1:
             return {}
-        reason = "mixed: more than one definition made the states that the fold went on from"
+        reason = "mixed: more than one definition made the states that the fold continued from"
         return {row.start_ms: reason for row in rows}
 
     def evidence(self, common: Evidence, batches: Sequence[int]) -> Evidence:
@@ -231,10 +231,10 @@ class StatefulJudge(Judge):
         topics, parts = definition.topics, row["_parts"]
         if definition.has_several_sources:
             places = ", ".join(f"{topics[part['_source']]}/{part['_partition']}" for part in parts)
-            return f"records of the key {row['_key']} lie in {places}, so their order depends on how batches were cut"
+            return f"records of the key {row['_key']} are in {places}, so their order depends on how batches were cut"
         places = ", ".join(str(part["_partition"]) for part in parts)
         return (
-            f"records of the key {row['_key']} lie in the partitions {places} of {topics[0]}, so "
+            f"records of the key {row['_key']} are in the partitions {places} of {topics[0]}, so "
             f"their order depends on how batches were cut; key the topic by {', '.join(definition.by)}"
         )
 

@@ -362,7 +362,7 @@ class WindowJudge(FixedWindows):
         return names_rows and self._definition.window.kind.is_aligned and not self._definition.has_updates
 
     def pairs_since(self, first_index: int, settled_ms: int) -> list[PairCount]:
-        """Return the pairs but for those that records before a path index have in settled windows."""
+        """Return the pairs except for those that records before a path index have in settled windows."""
         if self._answers is not None and self._answers.since == (first_index, settled_ms):
             return self._pair_counts(self._answers.tables["pairs"])
         return self._count_pairs(self._since(first_index, settled_ms))

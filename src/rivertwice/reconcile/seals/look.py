@@ -21,7 +21,7 @@ from rivertwice.timeline.lineage import Segment, path_of
 from rivertwice.timeline.sequence import PUBLICATION, Entry, read_sequence, select_head
 from rivertwice.timeline.served_stamp import ServedStamp, served_stamp
 
-# Whose commits came to the tables since a seal: the stream's and our own jobs', or another program's. Pure, but for the reading.
+# Whose commits came to the tables since a seal: the stream's and our own jobs', or another program's. Pure except for the reading.
 
 WATCHED = ("changelog", "ledger", "served", "corrections", "dead_letters", "late_rows", "sequence", "amendments")
 """Tables whose rows verdicts depend on."""
@@ -291,7 +291,7 @@ def require_same_table(pipeline: str, before: Place, after: Place) -> None:
         LostRaceError: it began or ceased to serve meanwhile.
     """
     if before != after:
-        message = f"{pipeline} began or ceased to serve while it was looked at; nothing was judged; run it again"
+        message = f"{pipeline} began or ceased to serve while it was looked at; run it again"
         raise LostRaceError(message)
 
 

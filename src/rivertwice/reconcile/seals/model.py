@@ -169,7 +169,7 @@ def store_seal(home: PipelineHome, seal: Seal, forgotten: int = 0) -> bool:
         home: of the pipeline.
         seal: of a run that passed.
         forgotten: how often all seals had been removed before the run read anything. If they were removed since, the rows that
-            it compared are others now, so nothing is stored; the commit itself compares the two.
+            it compared have changed, so the run is not stored; the commit itself compares the two.
 
     Raises:
         LostRaceError: other reconciles stored theirs at the same moment, each time.

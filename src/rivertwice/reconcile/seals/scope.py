@@ -109,7 +109,7 @@ def select_batches(zones: Zones, scope: Scope) -> list[int]:
 
 
 def joined_runs(places: Sequence[int], most: int = MOST_RUNS) -> list[Range]:
-    """Return half-open runs that cover places, at most so many: the smallest gaps between runs are filled."""
+    """Return a limited number of half-open runs that cover places: the smallest gaps between runs are filled."""
     runs: list[Range] = []
     for place in sorted(set(places)):
         if runs and runs[-1][1] == place:
@@ -120,7 +120,7 @@ def joined_runs(places: Sequence[int], most: int = MOST_RUNS) -> list[Range]:
 
 
 def join_nearest(ranges: Sequence[Range], most: int) -> list[Range]:
-    """Return half-open ranges, sorted and apart, with the smallest gaps filled until there are at most so many."""
+    """Return half-open ranges, sorted and apart, with the smallest gaps filled until their number is within a limit."""
     joined = merged(ranges)
     gaps = sorted(range(1, len(joined)), key=lambda at: joined[at][0] - joined[at - 1][1])
     filled = set(gaps[: max(0, len(joined) - most)])

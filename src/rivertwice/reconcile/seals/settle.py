@@ -76,7 +76,7 @@ def why_unfilled(jumps: Sequence[SkippedRange], filled: Collection[int], verdict
 def why_unproved(gate: Gate, counts: Counts) -> str:
     """Return why the verdicts of a run prove nothing; empty if they prove what they cover.
 
-    A pair may have nothing but open rows: after a first load by batch the stream has closed no window of its own yet.
+    A pair may have nothing but open rows: after a first load by batch the stream itself has not closed a window yet.
 
     Args:
         gate: of the run.

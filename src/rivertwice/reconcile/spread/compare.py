@@ -363,7 +363,7 @@ def suspect_rows(sides: DataFrame, compared: DataFrame, shape: RowColumns, apart
         compared: what `compare_sides` made of them.
         shape: how rows are addressed.
         apart: `_start_ms` of windows that are left out.
-        groups: so many groups; all entries of a row are in one.
+        groups: number of groups; all entries of a row are in one.
     """
     others = compared.where(~F.col("_clean")).select(
         *(F.col(name).alias(f"_of_{name}") for name in (*WINDOW, *shape.keys))

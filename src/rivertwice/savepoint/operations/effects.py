@@ -96,13 +96,13 @@ class HomeOperationStore:
         end_catching_up(self.home, record.child, self.drain_seconds)
 
     def intent(self) -> Intent | None:
-        """Return whether the stream is wanted running or stopped."""
+        """Return the desired state of the stream: running or stopped."""
         return Intent.load(self.home)
 
     def want(self, desired: str, by: str) -> None:
-        """Record that the stream is wanted running or stopped."""
+        """Record the desired state of the stream: running or stopped."""
         write_intent(self.home, desired, by=by, now=utc_now())
-        self.progress("the stream is wanted again" if desired == "running" else "the stream is wanted stopped")
+        self.progress("the desired state is running again" if desired == "running" else "the desired state is stopped")
 
     def head(self) -> str | None:
         """Return the timeline that serves."""
@@ -169,7 +169,7 @@ class OperationEffects(HomeOperationStore, ABC, Generic[R]):
         return self.effects[step.number](record)
 
     def is_wanted(self) -> bool:
-        """Say whether the stream is wanted running, so that it must be stopped now and wanted again at the end."""
+        """Say whether the desired state is running, so that the stream must be stopped now and started again at the end."""
         intent = self.intent()
         return not self.keep_intent and intent is not None and intent.desired == "running"
 
@@ -220,13 +220,13 @@ class OperationEffects(HomeOperationStore, ABC, Generic[R]):
 
 @dataclass(frozen=True)
 class AbandonReport:
-    """The result of giving up.
+    """The result of abandoning an operation.
 
     Attributes:
         stopped_after: the last step that was done.
         head: the timeline that serves, as before the operation.
         left: files that are left; none of them is served.
-        running: whether the stream is wanted running again.
+        running: whether the desired state is running again.
     """
 
     operation: str
@@ -260,7 +260,7 @@ def load(home: PipelineHome, record: Operation) -> Savepoint:
 
 
 def find_abandonable(settings: Settings, pipeline: str, plan: OperationPlan[Any]) -> Operation:
-    """Return the interrupted operation that can be given up; nothing is changed.
+    """Return the interrupted operation that can be abandoned; read only.
 
     Raises:
         RequestError: no operation was interrupted, or it is too late.
@@ -280,7 +280,7 @@ def abandon_operation(
 ) -> AbandonReport:
     """Abandon an interrupted operation: the old head keeps serving, and its stream can continue from its own checkpoint.
 
-    The stream is wanted running again if the operation stopped it and its intent was not changed since.
+    The desired state is running again if the operation stopped it and its intent was not changed since.
 
     Raises:
         RequestError: no operation was interrupted, or it is too late.

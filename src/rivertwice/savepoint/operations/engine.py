@@ -17,13 +17,13 @@ from rivertwice.savepoint.operations.steps import OperationPlan, R, Step, plan_o
 from rivertwice.timeline.intent import Intent
 
 LOOKED, SEALED, HEAD_MOVED = "head and last batch looked at", "old head sealed", "head moved"
-WANTED = "stream wanted again"
+WANTED = "stream started again"
 MOVE, ALREADY, AGAIN = "move", "moved already", "do the steps before again"
 SKIPPED, REPEATED, TO_DO = "done", "done, and done again", "to do"
 
 
 class OperationStore(Protocol):
-    """What every operation reads and changes outside itself, also one that is given up. Each effect is atomic or repeatable."""
+    """What every operation reads and changes outside itself, also one that is abandoned. Each effect is atomic or repeatable."""
 
     @property
     def pipeline(self) -> str:
@@ -48,10 +48,10 @@ class OperationStore(Protocol):
         """End a driver that works only for the operation."""
 
     def intent(self) -> Intent | None:
-        """Return whether the stream is wanted running or stopped."""
+        """Return the desired state of the stream: running or stopped."""
 
     def want(self, desired: str, by: str) -> None:
-        """Record that the stream is wanted running or stopped."""
+        """Record the desired state of the stream: running or stopped."""
 
     def head(self) -> str | None:
         """Return the timeline that serves."""
@@ -107,7 +107,7 @@ class OperationResult(Generic[R]):
 
 @dataclass(frozen=True)
 class AbandonResult(Generic[R]):
-    """The result of giving up: the record, the last step that was done, the head, whether the stream is wanted again."""
+    """The result of abandoning: the record, the last step that was done, the head, whether the desired state is running again."""
 
     record: R
     stopped_after: str
@@ -207,7 +207,7 @@ def abandon(plan: OperationPlan[R], ground: OperationStore) -> Generator[str | i
     ground.clear(interrupted)
     running = is_intent_ours(interrupted, ground.intent())
     if running:
-        ground.want("running", f"{interrupted.id} (given up)")
+        ground.want("running", f"{interrupted.id} (abandoned)")
     return AbandonResult(abandoned, plan_of(interrupted).name_of(interrupted.step), str(head), running)
 
 
@@ -275,8 +275,8 @@ def select_unfinished(
         return interrupted
     cut_off = plan_of(interrupted)
     message = (
-        f"{interrupted.id} of savepoint {interrupted.savepoint} was cut off at '{cut_off.name_of(interrupted.step)}', and a {plan.noun} now would "
-        f"move the head under it; finish it (`{cut_off.finish.format(pipeline=pipeline)}`) or give it up "
+        f"{interrupted.id} of savepoint {interrupted.savepoint} was interrupted at '{cut_off.name_of(interrupted.step)}'; "
+        f"finish it (`{cut_off.finish.format(pipeline=pipeline)}`) or abandon it "
         f"(`{cut_off.abandon.format(pipeline=pipeline)}`)"
     )
     raise RequestError(message)
@@ -285,7 +285,7 @@ def select_unfinished(
 def select_abandonable(
     operations: Sequence[Operation], plan: OperationPlan[R], head: str | None, ground: OperationStore
 ) -> R:
-    """Return the operation that was interrupted and can be given up.
+    """Return the operation that was interrupted and can be abandoned.
 
     Raises:
         RequestError: there is none; or its child is the head already, or the old head is sealed. Then it can only be finished.
@@ -293,7 +293,7 @@ def select_abandonable(
     unfinished = [operation for operation in operations if operation.step < DONE and isinstance(operation, plan.record)]
     if not unfinished:
         message = (
-            f"no {plan.noun} of {ground.pipeline} was cut off, so there is nothing to give up; see "
+            f"no {plan.noun} of {ground.pipeline} was interrupted, so there is nothing to abandon; see "
             f"`rivertwice savepoint list {ground.pipeline}`"
         )
         raise RequestError(message)

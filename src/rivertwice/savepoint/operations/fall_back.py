@@ -7,7 +7,7 @@ replayed and compared up to the last committed batch, a child timeline forks the
 1. If the head moved since the damage was noticed, nothing is done.
 2. A restore that was interrupted is resumed.
 3. The newest proved savepoint on the head's path is taken. One that is damaged, or whose replay gives another result, is
-   passed over, by name, for the next older one.
+   skipped, by name, in favour of the next older one.
 4. The intent is not changed: the agent starts no driver meanwhile, and a person's `stop` stays in force.
 
 The result is written to `operations/fall-back.json`. Exit codes: 0 restored, 1 refused.
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger("rivertwice.fallback")
-PATIENCE_S = 600.0  # another process that restores this pipeline gets so long to end
+PATIENCE_S = 600.0  # how long another process that restores this pipeline may take to end
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def describe_fallen(fallen: FallBackResult, seconds: float) -> str:
     report = fallen.report
     return (
         f"the damaged checkpoint of timeline {report.parent} was replaced from proved savepoint {report.savepoint}: "
-        f"{report.replayed} recorded batches replayed and equal, timeline {report.timeline} goes on after batch "
+        f"{report.replayed} recorded batches replayed and equal, timeline {report.timeline} continues after batch "
         f"{report.forked_at}; nothing served changed ({seconds:.1f} s){passed}"
     )
 

@@ -86,7 +86,7 @@ def read_parent(home: PipelineHome, parent: str) -> ParentBatches:
 
 
 def last_in_changelog(home: PipelineHome, timeline: str) -> int | None:
-    """Return a timeline's last batch in the changelog, whatever the ledger's table contains; None if it has none of its own."""
+    """Return a timeline's last batch in the changelog, whatever the ledger's table contains; None if it has none itself."""
     changelog = home.tables.changelog
     applied = Table(changelog).applied_version(app_of(Timeline.load(home, timeline).pipeline, timeline))
     if not is_sealed(applied):
@@ -136,7 +136,7 @@ _POLL_S = 0.1
 
 
 def drain_stream(home: PipelineHome, by: str, wanted: bool, seconds: float, progress: Progress) -> None:
-    """Record that the stream is wanted stopped, and wait until its driver has ended.
+    """Record that the desired state is stopped, and wait until its driver has ended.
 
     Raises:
         ServiceError: the driver did not end in time.
@@ -151,7 +151,7 @@ def drain_stream(home: PipelineHome, by: str, wanted: bool, seconds: float, prog
             progress(f"draining the driver (epoch {owner.epoch})")
         if not Deadline.after(seconds).wait_until(lambda: lease_owner(home) is None):
             message = (
-                f"the driver of {home.root.name} did not stop within {seconds:.0f} s; the stream is wanted stopped and nothing "
+                f"the driver of {home.root.name} did not stop within {seconds:.0f} s; the desired state is stopped and nothing "
                 f"else was done; see its log, stop it, and run the {by.partition('-')[0]} again"
             )
             raise ServiceError(message)

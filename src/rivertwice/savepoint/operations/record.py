@@ -35,7 +35,7 @@ class Restore:
         id: `restore-<8 hex>`.
         savepoint: a savepoint's id, or `beginning`, or `checkpoint` until a planned one has taken its savepoint.
         parent, child: the head timeline it began with, and the one it makes.
-        was_running: whether the stream was wanted running before, so that it can be wanted again.
+        was_running: whether the desired state was running before, so that it can be again.
         step: number of the last step that is done.
         forked_at: the parent's last committed batch, once known.
         replayed: how many recorded batches were replayed.
@@ -91,7 +91,7 @@ class Rewind:
         parent, batch: the fork: the savepoint's own timeline and batch.
         head: the timeline that serves until the head moves.
         child: the timeline that is made.
-        was_running: whether the stream was wanted running before, so that it can be wanted again.
+        was_running: whether the desired state was running before, so that it can be again.
         plan: the planned numbers: records, rows, windows.
         step: number of the last step that is done.
         head_batch: the head's last batch that the child has caught up with, once it has.
@@ -206,7 +206,7 @@ def only_operation(home: PipelineHome) -> Iterator[None]:
     """
 
     def refuse(holder: str) -> LostRaceError:
-        message = f"{holder} is restoring {home.root.name}; nothing was done; wait for it and look again"
+        message = f"{holder} is restoring {home.root.name}; wait for it and look again"
         return LostRaceError(message)
 
     with lock_or_refuse(home.operations / "lock", refuse):
@@ -245,10 +245,10 @@ def find_repeated(
         kind: `Restore` or `Rewind`.
         since: when it was asked for.
         base: what it was asked to be based on; None: whatever is chosen.
-        resumes: the operation that had been cut off when it was asked for; None: a new one was asked for.
+        resumes: the interrupted operation when it was asked for; None: a new one was asked for.
 
     Raises:
-        RequestError: it was given up since.
+        RequestError: it was abandoned since.
     """
     own = [
         operation
@@ -263,6 +263,6 @@ def find_repeated(
     if not own:
         return None
     if own[-1].step == ABANDONED:
-        message = f"{own[-1].id} was given up since it was asked for; nothing was done; ask for another one"
+        message = f"{own[-1].id} was abandoned since it was asked for; ask for another one"
         raise RequestError(message)
     return own[-1] if own[-1].step == DONE else None

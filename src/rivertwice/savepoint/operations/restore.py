@@ -1,7 +1,7 @@
 """Restore a savepoint, or the beginning, into a new timeline that serves exactly what the old one served.
 
 `steps.RESTORE` lists its steps, and which of them are done again after an interruption. If it is killed anywhere and run again,
-the result is the same. The child's checkpoint exists whole or not at all, for it is renamed into the child's folder. The child
+the result is the same. The child's checkpoint exists whole or not at all, because it is renamed into the child's folder. The child
 counts only once the head has moved, and up to the fork the path is the same.
 """
 
@@ -80,7 +80,7 @@ class RestoreReport:
         forked_at: last batch of the parent that counts.
         replayed: recorded batches that were replayed with equal results.
         resumed: whether an interrupted restore was resumed.
-        running: whether the stream is wanted again.
+        running: whether the desired state is running again.
     """
 
     operation: str
@@ -268,7 +268,7 @@ class RestoreEffects(OperationEffects[Restore]):
         return restore
 
     def again(self, record: Restore) -> Generator[str | int, None, Restore]:
-        """Take another child, for this one's record is final and leaves the parent too early."""
+        """Take another child, because this one's record is final and leaves the parent too early."""
         yield from ()
         self._take_another_child(record)
 
@@ -369,7 +369,7 @@ def require_same_aim(interrupted: Restore, bundle: str | None) -> None:
     if bundle is not None and interrupted.bundle != bundle:
         description = "a restore" if interrupted.bundle is None else f"an upgrade to bundle {interrupted.bundle[:12]}"
         message = (
-            f"{interrupted.id}, {description}, was cut off; finish it first (`rivertwice savepoint restore NAME` without an id) or give it up "
+            f"{interrupted.id}, {description}, was interrupted; finish it first (`rivertwice savepoint restore NAME` without an id) or abandon it "
             "(with --abandon), then upgrade"
         )
         raise RequestError(message)
@@ -391,7 +391,7 @@ class RestorePlan:
 
     Attributes:
         savepoint: a savepoint's id, or `beginning`, or `checkpoint` for one that would be taken.
-        proved: whether it is proved; the beginning needs no proof, for every batch is compared.
+        proved: whether it is proved; the beginning needs no proof, because every batch is compared.
         timeline, batch: the savepoint's timeline and batch; -1 before the first batch.
         parent: the head, which the new timeline would leave.
         forks_at: the parent's last committed batch as known now; a running stream commits more until it is drained.

@@ -129,7 +129,7 @@ def require_way(
     if decision.way == REFUSED:
         obstacles = "; ".join(f"{name}: {why}" for name, why in decision.obstacles.items())
         message = (
-            f"the new definition of {pipeline} cannot continue from the old one's state ({obstacles}); nothing was done; put the definition "
+            f"the new definition of {pipeline} cannot continue from the old one's state ({obstacles}); put the definition "
             f"back, or {_describe_beside(decision.beside, pipeline, beside)}"
         )
         raise FingerprintError(message)
@@ -224,7 +224,7 @@ def _check_upgrade(
     require_way(decision, manifest.pipeline, beside=next_name(home), partitions=restore.partitions)
 
 
-# A planned restore or upgrade: its base is a savepoint of the parent's own checkpoint at rest, so nothing is replayed.
+# A planned restore or upgrade: its base is a savepoint of the parent's own checkpoint at rest, and no batch is replayed.
 #
 # The savepoint is not proved yet. So the newest proved one, the operation's origin, stays until the new one was proved from it
 # (`savepoint.prove_origin`), and prune spares both (`savepoint.prune`).
@@ -247,7 +247,7 @@ def choose_origin(home: PipelineHome, parent: str, *, unproved: bool) -> Savepoi
     if origin is None and not unproved:
         message = (
             f"{home.root.name} has no proved savepoint of timeline {parent}'s definition on the head's path, so there would be "
-            f"nothing to go back to, and nothing to prove the new savepoint from; nothing was done; take and prove one first "
+            f"nothing to go back to, and nothing to prove the new savepoint from; take and prove one first "
             f"(`rivertwice savepoint take {home.root.name}`, then `prove`), or say --unproved"
         )
         raise SavepointError(message)
@@ -285,7 +285,7 @@ def select_way_back(restore: Restore, savepoints: list[Savepoint], problem: str)
     if origin is None:
         message = (
             f"the checkpoint of timeline {restore.parent} is damaged ({problem}), and {restore.id} has no proved savepoint to replay "
-            "from; the stream is stopped and the head is what it was; give it up (--abandon), then see `rivertwice savepoint fall-back "
+            "from; the stream is stopped and the head is unchanged; abandon it (--abandon), then see `rivertwice savepoint fall-back "
             "NAME --dry-run`"
         )
         raise SavepointError(message)

@@ -102,7 +102,7 @@ def read_definition(settings: Settings, pipeline: str) -> Definition:
 
 
 def forks_before(settings: Settings, home: PipelineHome, timeline: str, batch: int) -> list[LogFork]:
-    """Return where Kafka has not the last records that had been read by a batch.
+    """Return where Kafka does not have the last records that had been read by a batch.
 
     Raises:
         ServiceError: Kafka does not answer.
@@ -231,7 +231,7 @@ def _ended_early(home: PipelineHome, goal: Goal, code: int | None) -> str:
     why = "it left no record" if record is None else f"{record.failure}: {record.message[:1000]}"
     return (
         f"the driver that catches up on timeline {goal.timeline} ended with {code} before it was there ({why}); the head is "
-        "what it was and serves; see logs/rewind.log, cure it and run the rewind again, or give it up with --abandon"
+        "unchanged and serves; see logs/rewind.log, correct the cause and run the rewind again, or abandon it with --abandon"
     )
 
 
@@ -252,7 +252,7 @@ class RewindReport:
         compared_at: the old head's last batch, up to which both were compared.
         comparison: numbers of rows that are the same, differ, or exist on one side only, with examples.
         resumed: whether an interrupted rewind was resumed.
-        running: whether the stream is wanted again.
+        running: whether the desired state is running again.
     """
 
     operation: str

@@ -1,7 +1,7 @@
 """What a rewind would change, as a value that is shown before anything is done. Pure.
 
-A rewind goes back to a savepoint's own batch M of timeline T and lets the stream compute what follows again, with
-batches of its own. The batches of the head's path after the fork would no longer count. The windows that they emitted
+A rewind goes back to a savepoint's own batch M of timeline T and lets the stream compute what follows again,
+in new batches. The batches of the head's path after the fork would no longer count. The windows that they emitted
 may get other rows, because other batch boundaries drop other late rows.
 """
 
@@ -80,7 +80,7 @@ class RewindInputs:
         topic_ids: topic to its present id in Kafka.
         fingerprint: the fingerprint of the definition as it is in the project now.
         semantics: semantics hashes of the path that ends at the savepoint's batch.
-        forks: where Kafka has not the records that had been read by then.
+        forks: where Kafka does not have the records that had been read by then.
     """
 
     head: str
@@ -240,7 +240,7 @@ def _require_proved(manifest: Manifest, *, proved: bool) -> None:
     if not proved:
         message = (
             f"savepoint {manifest.savepoint} was taken and never proved, so it is not known whether a stream can continue from "
-            "it; nothing was done; prove it first (`rivertwice savepoint prove`), or say --unproved"
+            "it; prove it first (`rivertwice savepoint prove`), or say --unproved"
         )
         raise SavepointError(message)
 
@@ -257,8 +257,8 @@ def _require_later_batches(manifest: Manifest, gone: int) -> None:
 def _require_same_log(manifest: Manifest, forks: Sequence[Fork]) -> None:
     if forks:
         message = (
-            f"Kafka has not the records that had been read by savepoint {manifest.savepoint}: {', '.join(map(str, forks))}, so its state is of "
-            "records that are lost; nothing was done; rewind to an older savepoint; without an id the newest proved one from before that is taken"
+            f"Kafka does not have the records that had been read by savepoint {manifest.savepoint}: {', '.join(map(str, forks))}, so its state is of "
+            "records that are lost; rewind to an older savepoint; without an id the newest proved one from before that is taken"
         )
         raise LogForkError(message)
 
@@ -271,7 +271,7 @@ def _require_log(manifest: Manifest, reread: Sequence[Reread]) -> None:
         )
         message = (
             f"a rewind to {manifest.savepoint} reads on from its end, but Kafka no longer has {named}: those records would be "
-            "missing from every window computed again; nothing was done; rewind to a newer savepoint, or keep the head and "
+            "missing from every window computed again; rewind to a newer savepoint, or keep the head and "
             f"compute the windows again by a backfill, which reads the archive (`rivertwice backfill plan {manifest.pipeline}`)"
         )
         raise LogGapError(message)

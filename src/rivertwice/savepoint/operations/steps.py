@@ -1,7 +1,7 @@
 """The steps of each operation, in order. Values only: `engine` runs them, the effects do the work.
 
 A restore serves exactly what was served before: up to L, the parent's last batch, the path is the same. An upgrade is a restore
-whose child runs another definition. A planned one of either takes its savepoint of the parent's own checkpoint at L, so nothing is
+whose child runs another definition. A planned one of either takes its savepoint of the parent's own checkpoint at L, and no batch is
 replayed. A rewind goes back to the savepoint's own batch and computes again what followed.
 """
 
@@ -58,7 +58,7 @@ class Step:
 
 @dataclass(frozen=True)
 class OperationPlan(Generic[R]):
-    """An operation as a value: its steps in order, and how people finish it and give it up.
+    """An operation as a value: its steps in order, and how people finish or abandon it.
 
     Attributes:
         record: the type of its record.
@@ -151,7 +151,8 @@ def _rewritten(plan: OperationPlan[Restore]) -> OperationPlan[Restore]:
     """Return the plan of an upgrade, which may change the number of state partitions."""
     *before, fetched, created, moved, done = plan.steps
     also = replace(
-        fetched, does=f"{fetched.does}; if the number of state partitions changes, rewrite the state into so many"
+        fetched,
+        does=f"{fetched.does}; if the number of state partitions changes, rewrite the state into the new number",
     )
     return replace(plan, steps=(*before, also, created, moved, done))
 

@@ -64,7 +64,7 @@ class UpgradePlan:
         publications: how many publications are still served.
         resumes: the interrupted upgrade that would be resumed, or None.
         partitions: number of the state's partitions now and then, if it changes; else None.
-        kept: what changed and stays as it is, for it is frozen; empty if nothing did.
+        kept: what changed and stays as it is, because it is frozen; empty if nothing did.
         steps: what would be done, in order.
         refusal: why it cannot be done now, or None.
     """
@@ -172,7 +172,7 @@ def upgrade_stream(
     """Upgrade to the definition as it is in the project now, or resume the upgrade that was interrupted.
 
     The arguments and errors are those of `restore_savepoint`; without a savepoint's id it is planned: nothing is replayed.
-    If `stream.shuffle_partitions` is not the running number, the state is rewritten into so many partitions.
+    If `stream.shuffle_partitions` is not the running number, the state is rewritten into the new number of partitions.
 
     Raises:
         FingerprintError: the new definition cannot continue from the old one's state.

@@ -38,7 +38,7 @@ function Open({ alert, name, acts, act }) {
       ["Served numbers", alert.meaning],
       ["Since", html`<${Instant} at=${alert.since} />`],
       ["Reported", html`<span>last <${Ago} at=${alert.seen_at} />${alert.times > 1 ? `; it came again ${plural(alert.times - 1, "time")} before it was over` : ""}</span>`],
-      ["Sent to", `${alert.sent_to.join(", ") || "nobody yet"}${alert.waits_for.length ? `; waits for ${alert.waits_for.join(", ")}` : ""}`],
+      ["Sent to", `${alert.sent_to.join(", ") || "no receiver yet"}${alert.waits_for.length ? `; waits for ${alert.waits_for.join(", ")}` : ""}`],
       alert.dag && alert.run && ["Found by", html`<${AirflowLink} dag=${alert.dag} run=${alert.run}>${alert.dag}<//>`],
       alert.repair && !waits && !alert.over_at && ["Repair", alert.repair],
       alert.earlier_times ? ["Earlier", html`<span>${plural(alert.earlier_times, "time")}, last until <${Instant} at=${alert.earlier[0].until} seconds=${false} />: ${alert.earlier[0].resolution}</span>`] : null,
@@ -81,11 +81,11 @@ const Routes = ({ routes, problem }) => html`<${Card} title="Routes" note="where
   ${problem ? html`<${Note} tone="bad">${problem}<//>` : null}
   <${Table} caption="Routes of alerts" rowHead heads=${["Route", "To", "Severities", { text: "Waiting", num: true }, { text: "Failures", num: true }, "Last error"]}
     rows=${routes.map((route) => ({ key: route.route, cells: [route.route, route.to, route.severities.join(", "), route.waiting, route.failures, route.error || "–"] }))}
-    empty="No route is configured, so alerts reach nobody. Write alerts.yaml into the project (docs/howto-alerts.md)." /><//>`;
+    empty="No route is configured, so alerts are not sent. Write alerts.yaml into the project (docs/howto-alerts.md)." /><//>`;
 
 const fields = (values) => Object.entries(values).map(([key, value]) => `${key} ${value}`).join(", ");
 const People = ({ acts }) => html`<${Table} caption="Acts of people" rowHead=${1} heads=${["When", "Who", "What", { text: "Reason", wide: true }, "With", "Outcome"]}
   rows=${acts.map((each) => ({ key: `${each.at}${each.run}${each.act}`, cells: [
     html`<${Instant} at=${each.at} />`, each.by, html`<span>${each.dag ? html`<${AirflowLink} dag=${each.dag} run=${each.run}>${each.act}<//>` : each.act} <span class="soft">${each.how === "Airflow" ? "in Airflow" : ""}</span></span>`,
     each.reason || "–", fields(each.fields) || "–", html`<${Tag} word=${each.outcome} tone=${OUTCOMES[each.outcome]} />`] }))}
-  empty="Nobody has done anything to this pipeline yet." />`;
+  empty="No person has acted on this pipeline yet." />`;

@@ -6,7 +6,7 @@ import { PlanDialog } from "../plan.js";
 import { useClock, useData } from "../poll.js";
 import { Counts } from "../verdicts.js";
 
-const TONES = { published: "good", replaced: "none", running: "calm", audited: "calm", planned: "none", "cut off": "warn", "audit failed": "bad", obsolete: "none", unreadable: "bad" };
+const TONES = { published: "good", replaced: "none", running: "calm", audited: "calm", planned: "none", interrupted: "warn", "audit failed": "bad", obsolete: "none", unreadable: "bad" };
 const PAGE = 25;
 
 export default function Tab({ name, stamp, query, setQuery, api, act }) {

@@ -51,14 +51,14 @@ export default function Tab({ api, stamp, query, setQuery }) {
     <div class="tools"><fieldset class="choices"><legend>Range</legend>${Object.entries(RANGES).map(([key, text]) => html`<label key=${key}><input type="radio" name="range" value=${key} checked=${key === range} onChange=${() => setQuery({ ...query, range: key })} /><span>${text}</span></label>`)}</fieldset>
       ${marks.length ? html`<ul class="legend marks" aria-label="Marks in the curves">${Object.entries(state.data.kinds).filter(([kind]) => marks.some((mark) => mark.kind === kind)).map(([kind, text]) => html`<li key=${kind}><b class="letter">${LETTERS[kind]}</b> ${text}</li>`)}</ul>` : null}</div>
     <${Loaded} state=${state}>${(data) => html`<div>
-      ${Object.keys(data.curves).length ? null : html`<${Note} tone="none">Nothing is known in this range. The agent keeps samples while it runs: <code>rivertwice agent start</code>.<//>`}
+      ${Object.keys(data.curves).length ? null : html`<${Note} tone="none">No data in this range. The agent keeps samples while it runs: <code>rivertwice agent start</code>.<//>`}
       <div class="grid curves">
         <${States} data=${data} />
         ${charts.filter((chart) => chart.lines.length).map((chart) => html`<${Curve} key=${chart.key} title=${chart.title} note=${chart.note} times=${data.times} lines=${chart.lines} marks=${marks} format=${chart.format} range=${range} isTime=${chart.isTime} wide=${chart.wide} />`)}
         <${Card} title="What happened" wide note=${marks.length ? plural(marks.length, "mark") : null}><div class="tall"><${Table} caption="What happened in this range, newest first" rowHead heads=${["When", { text: "Mark", hidden: true }, { text: "What", wide: true }, { text: "In the curves", hidden: true }]}
           rows=${[...marks].reverse().map((mark) => ({ key: `${mark.at}${mark.text}`, cells: [html`<${Instant} at=${mark.at} />`, html`<b class="letter" title=${data.kinds[mark.kind]}>${LETTERS[mark.kind]}</b>`, mark.text, html`<button type="button" class="quiet" onClick=${() => pointAt(mark.seconds)}>Show in the curves<span class="unseen">: ${mark.text}</span></button>`] }))} empty="Nothing happened in this range." /></div><//>
       </div>
-      <p class="soft">Each step is ${duration(data.step_s)}; a band is from the least to the largest figure of a step, a line is the mean. A gap: nothing was known. ${data.from_ledger.length ? "Where the agent kept no samples, the figures are from the ledger." : ""} Times are in UTC.</p>
+      <p class="soft">Each step is ${duration(data.step_s)}; a band is from the least to the largest figure of a step, a line is the mean. A gap: no data. ${data.from_ledger.length ? "Where the agent kept no samples, the figures are from the ledger." : ""} Times are in UTC.</p>
     </div>`}<//>
   </div>`;
 }

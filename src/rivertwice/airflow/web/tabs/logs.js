@@ -70,7 +70,7 @@ export default function Tab({ name, api, query, setQuery }) {
     </div>
     <${Loaded} state=${state}>${(data) => html`<div>
       ${more.error ? html`<${Note} tone="warn">${more.error} The lines below stay; it is asked again.<//>` : null}
-      ${of === "agent" && !data.whole ? html`<${Note} tone="calm">You see the lines about ${name}. The whole log is for who may read every pipeline of this home.<//>` : null}
+      ${of === "agent" && !data.whole ? html`<${Note} tone="calm">You see the lines about ${name}. The whole log is for users who may read every pipeline of this home.<//>` : null}
       ${of === "driver" ? html`<${SparkUi} data=${data} />` : null}
       <p class="soft">${data.missing ? "There is no such log yet." : `${plural(data.lines.length + more.lines.length, "line")} of ${plural(data.searched, "line")} looked at${data.left_out ? `; ${plural(data.left_out, "earlier line")} that fit are left out` : ""}${data.cut ? `; the oldest ${bytes(data.cut)} of the log are not looked at` : ""}. All of it:`} ${data.missing ? null : html`<${Copyable} text=${`rivertwice logs ${of === "agent" ? "--agent" : `${name}${OPTION[of] === "" ? "" : ` --of ${of}`}`} --lines 100000`} />`}</p>
       ${more.again ? html`<${Note} tone="calm">The log was rotated meanwhile: these are its newest lines.<//>` : null}
