@@ -47,7 +47,7 @@ def python_api() -> str:
             "rivertwice.open",
             "rivertwice.read.project.Project",
             "rivertwice.timeline.result_rows.Rows",
-            "rivertwice.timeline.result_rows.Table",
+            "rivertwice.timeline.result_rows.ResultTable",
             "rivertwice.timeline.result_status.Status",
             "rivertwice.core.errors",
         )
