@@ -61,8 +61,8 @@ test-mutations: setup-dev ## sixty small changes of the decision modules, by SEE
 	@$(BIN)/python scripts/mutate.py --seed $(SEED) --jobs $(TEST_WORKERS)
 
 test-faults: setup-dev ## the fault campaign, three seeds of a case of every fault, and its report; goes on where it stopped
-	@$(BIN)/rivertwice faults campaign --jobs $(FAULT_JOBS) --results docs/fault-outcomes.jsonl
-	@$(BIN)/rivertwice faults report --results docs/fault-outcomes.jsonl --file docs/fault-report.md
+	@$(BIN)/rivertwice faults campaign --jobs $(FAULT_JOBS) --results lab/docs/fault-outcomes.jsonl
+	@$(BIN)/rivertwice faults report --results lab/docs/fault-outcomes.jsonl --file lab/docs/fault-report.md
 
 docs: setup-dev ## the site over docs/, into .build/site; a broken link ends it
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

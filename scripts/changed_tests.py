@@ -25,6 +25,7 @@ DURATIONS = TESTS / "durations.json"
 SHARED = ("boxes", "histories", "homes", "mistakes", "running", "servers", "simulated", "streams")
 BY_FOLDER = {
     "docs/": ("tests/unit/test_tiers.py", "tests/unit/test_site.py"),
+    "lab/docs/": ("tests/unit/test_tiers.py",),
     "dags/": ("tests/dags",),
     "expectations/": ("tests/expectations",),
     "pipelines/": ("tests/spark/test_example_pipelines.py",),

@@ -1,6 +1,6 @@
 """The page of the reference that says which section of the docs is proved by which test, and which of them `make test` runs.
 
-A test says what it proves by its marker: `@pytest.mark.proves("howto-late.md#heading")`. The page is made from the sources
+A test says what it proves by its marker: `@pytest.mark.proves("howto-correct.md#the-queue")`. The page is made from the sources
 of the tests, without collecting them.
 """
 
@@ -60,8 +60,8 @@ def headings(page: Path) -> dict[str, str]:
 
 
 def page_path(name: str) -> Path:
-    """Return where a page lies: README.md at the top, every other one in docs."""
-    return PROJECT / name if name == "README.md" else DOCS / name
+    """Return where a page is: README.md at the top, `lab/docs/PAGE` in the lab, every other one in docs."""
+    return PROJECT / name if name == "README.md" or name.startswith("lab/") else DOCS / name
 
 
 def _marks(nodes: list[ast.expr]) -> Iterator[tuple[str, ast.expr]]:
@@ -186,6 +186,7 @@ def proofs() -> str:
     for page in sorted({one.section.partition("#")[0] for one in found}):
         titles = headings(page_path(page))
         link = "../index.md" if page == "README.md" else f"../{page}"
+        is_on_site = not page.startswith("lab/")
         lines += [
             f"\n## {next(iter(titles.values()))}\n",
             "| section | `make test` | by shares | fault lab |",
@@ -195,5 +196,6 @@ def proofs() -> str:
             here = [one for one in found if one.section == f"{page}#{anchor}"]
             if here:
                 columns = ("<br>".join(f"`{one.test}`" for one in here if one.column == number) for number in range(3))
-                lines.append(f"| [{title}]({link}#{anchor}) | {' | '.join(columns)} |")
+                shown = f"[{title}]({link}#{anchor})" if is_on_site else title
+                lines.append(f"| {shown} | {' | '.join(columns)} |")
     return "\n".join(lines) + "\n"

@@ -17,7 +17,7 @@ def commands() -> str:
     """Return the page of all commands: of each its text, its usage, its options and its examples, as `--help` prints them."""
     from rivertwice.cli.main import cli
 
-    intro = f"# Commands\n\n{MADE} [The command line](../cli.md) says what they are for.\n"
+    intro = "# Commands\n\n[The command line](../cli.md) says what they are for.\n"
     return "\n".join([intro, *_commands(cli, click.Context(cli, info_name="rivertwice"))])
 
 
@@ -52,7 +52,7 @@ def python_api() -> str:
             "rivertwice.core.errors",
         )
     )
-    return f"# Python API\n\n{MADE} [Read results](../howto-results.md) shows it at work.\n\n{objects}\n"
+    return f"# Python API\n\n[Read results](../howto-results.md) shows it at work.\n\n{objects}\n"
 
 
 def settings() -> str:
@@ -63,7 +63,7 @@ def settings() -> str:
         f"| `{each.name}` | {f'`{each.key}`' if each.key else ''} | {each.meaning} | {each.default} |" for each in VARIABLES
     ]  # fmt: skip
     return (
-        f"# Settings\n\n{MADE}\n\n"
+        "# Settings\n\n"
         "A setting is an environment variable, or a key of `rivertwice.yaml` beside `pipelines/`. A variable wins.\n"
         "Keys with a dot are nested: `kafka.protocol` is `kafka: {protocol: ...}`. Relative paths in the file\n"
         "begin at its folder. The options `--project` and `--home` of a command win over both.\n\n"
@@ -77,7 +77,7 @@ def metrics() -> str:
 
     rows = [f"| `{each.name}` | {each.kind} | {', '.join(each.labels)} | {each.text} |" for each in described()]
     return (
-        f"# Metrics\n\n{MADE} [Metrics, alerts, diagnosis](../howto-metrics.md) says how to collect them.\n\n"
+        "# Metrics\n\n[Watch streams](../howto-watch.md) says how to collect them.\n\n"
         "| metric | kind | labels | what it is |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )
 
@@ -88,7 +88,7 @@ def pipeline_yaml() -> str:
 
     schema = json.loads(json_schema())
     parts = [
-        f"# Keys of pipeline.yaml\n\n{MADE} [Definitions](../definitions.md) explains them with examples;\n"
+        "# Keys of pipeline.yaml\n\n[Definitions](../definitions.md) explains them with examples;\n"
         "[pipeline.schema.json](../pipeline.schema.json) is the schema for editors.\n",
         _section("pipeline.yaml", schema),
     ]
@@ -170,11 +170,22 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def from_code() -> str:
+    """Return the page of all that is made from the code: a part for commands, keys, settings, metrics and Python."""
+    parts = (commands(), pipeline_yaml(), settings(), metrics(), python_api())
+    return f"# Commands, keys, settings, metrics, Python\n\n{MADE}\n\n" + "\n".join(_demoted(part) for part in parts)
+
+
+def _demoted(page: str) -> str:
+    """Return a page one level of headings deeper; blocks of code keep their lines."""
+    lines, is_code = [], False
+    for line in page.splitlines():
+        is_code ^= line.startswith("```")
+        lines.append(f"#{line}" if line.startswith("#") and not is_code else line)
+    return "\n".join(lines) + "\n"
+
+
 PAGES = {
-    "reference/commands.md": commands,
-    "reference/python.md": python_api,
-    "reference/settings.md": settings,
-    "reference/metrics.md": metrics,
-    "reference/pipeline-yaml.md": pipeline_yaml,
+    "reference/code.md": from_code,
     "reference/proofs.md": proofs,
 }

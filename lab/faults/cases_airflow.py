@@ -74,7 +74,7 @@ def wait_for_lag(lab: Lab) -> None:
     "F26",
     "a service of Airflow, or all of it, killed while it rotates: the stream continues and is adopted",
     kills=1,
-    proves=("howto-airflow.md#use-it-through-airflow",),
+    proves=("howto-airflow.md#the-airflow-that-rivertwice-starts",),
 )
 def airflow_killed(lab: Lab) -> None:
     """The same driver streams on; the next Airflow finishes what the killed one had begun."""

@@ -103,7 +103,7 @@ def rotten_archive(lab: Lab) -> None:
     "F40/archive-alone",
     "the same, and Kafka no longer has the records: named, never computed from, and right again once the file is put back",
     seeds=4,
-    proves=("howto-archive.md#what-it-promises",),
+    proves=("howto-log.md#what-it-promises",),
 )
 def rotten_archive_alone(lab: Lab) -> None:
     """Nothing can give the records back but a copy of the file; until then every other number stays right."""

@@ -251,7 +251,7 @@ def backfill_killed(lab: Lab) -> None:
 @case(
     "F35/overlap",
     "backfills that overlap, one of them older; windows that are open",
-    proves=("howto-backfill.md#what-a-plan-says",),
+    proves=("howto-correct.md#what-a-plan-says",),
 )
 def backfills_overlap(lab: Lab) -> None:
     """The newest publication wins whole windows; one that read less of the log is refused; an open window is the stream's."""
@@ -300,7 +300,7 @@ def backfills_overlap(lab: Lab) -> None:
 @case(
     "F36",
     "a backfill half from the archive, half from Kafka, with overlap: each offset once",
-    proves=("howto-backfill.md#what-a-plan-says",),
+    proves=("howto-correct.md#what-a-plan-says",),
 )
 def across_the_seam(lab: Lab) -> None:
     """The sums are the oracle's: an offset read twice or not at all would change them."""

@@ -82,7 +82,7 @@ def _all_in_sync(lab: Lab, cluster: Cluster) -> bool:
     kills=1,
     judge=False,
     proves=(
-        "howto-retention.md#offsets-that-hold-other-records",
+        "howto-log.md#offsets-that-hold-other-records",
         "failure-modes.md#a-start",
         "guarantees.md#what-everything-needs",
     ),

@@ -111,7 +111,7 @@ def network_storm(lab: Lab) -> None:
     "F17/restored",
     "the broker restored from a copy of its disk: other records at offsets that were read, and the stream goes back",
     judge=False,
-    proves=("howto-retention.md#offsets-that-hold-other-records",),
+    proves=("howto-log.md#offsets-that-hold-other-records",),
 )
 def broker_restored(lab: Lab) -> None:
     """What Kafka lost was acknowledged, so the oracle does not judge; after the rewind a reconcile does, by the log that is there."""

@@ -48,7 +48,7 @@ def any_cut(lab: Lab) -> None:
     "F38",
     "the suites misspelt, torn or gone: the gate fails closed, and no verdict is stored",
     kills=0,
-    proves=("howto-reconcile.md#where-it-is-kept",),
+    proves=("howto-correct.md#where-it-is-kept",),
 )
 def gate_without_suites(lab: Lab) -> None:
     """A check that cannot run must never look like one that passed."""

@@ -129,7 +129,7 @@ def deleted_below(lab: Lab) -> None:
     "F18/above",
     "records deleted before they were read: stop, name, record; accepted, exact after the gap",
     judge=False,
-    proves=("howto-retention.md#what-a-reconcile-says-then", "guarantees.md#what-everything-needs"),
+    proves=("howto-log.md#what-a-reconcile-says-then", "guarantees.md#what-everything-needs"),
 )
 def deleted_above(lab: Lab) -> None:
     """The archive has what the stream read, or half of what was lost too; windows the gap touches never agree."""
@@ -205,7 +205,7 @@ def deleted_while_running(lab: Lab) -> None:
     "F18/unarchived",
     "records deleted above and nothing archived: no window is called equal whose records are gone",
     judge=False,
-    proves=("architecture.md#the-laws", "howto-retention.md#what-a-reconcile-says-then"),
+    proves=("architecture.md#the-laws", "howto-log.md#what-a-reconcile-says-then"),
 )
 def deleted_without_archive(lab: Lab) -> None:
     """Kafka forgets what was read too, so even what the stream had to emit can no longer be derived.
@@ -235,7 +235,7 @@ def deleted_without_archive(lab: Lab) -> None:
     "F18/archived",
     "records deleted above, all of them archived: a backfill brings them back",
     judge=False,
-    proves=("howto-retention.md#what-can-be-repaired",),
+    proves=("howto-log.md#what-can-be-repaired",),
 )
 def deleted_but_archived(lab: Lab) -> None:
     """The stream's rows stay NOT_COMPARABLE; what is served becomes right again, as the reconcile proposes."""

@@ -244,7 +244,7 @@ def home_disk_full(lab: Lab) -> None:
     "F24/lost-host",
     "the machine of a driver is gone; another host continues from the shared place",
     kills=2,
-    proves=("failure-modes.md#a-lost-host", "howto-s3.md#a-host-is-lost"),
+    proves=("failure-modes.md#a-lost-host", "howto-deploy.md#a-host-is-lost"),
 )
 def host_lost(lab: Lab) -> None:
     """Two folders as two hosts: the second has no checkpoint, waits for the lease, and restores the proved savepoint."""

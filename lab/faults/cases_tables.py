@@ -118,7 +118,9 @@ for _table in TABLES:
         f"a commit of {_table} torn (newest, middle; zero, half, removed): a named stop and a repair, or nothing lost",
         seeds=2 if _table == "sequence" else 6,
         kills=1,
-        proves=("howto-repair.md#repair-tables-after-a-power-loss-or-a-damaged-disk",) if _table == "changelog" else (),
+        proves=("howto-correct.md#repair-tables-after-a-power-loss-or-a-damaged-disk",)
+        if _table == "changelog"
+        else (),
     )(partial(torn, table=_table))
 
 

@@ -113,7 +113,7 @@ def transact(lab: Lab, events: list[Event]) -> Any:
 @case(
     "F20",
     "a transaction in the log, open, then aborted or committed: read when committed, never else",
-    proves=("howto-retention.md#transactions-and-compaction",),
+    proves=("howto-log.md#transactions-and-compaction",),
 )
 def transaction_in_log(lab: Lab) -> None:
     """While it is open the stream waits in front of it. Then it reads what was committed; markers and aborted records are absent."""

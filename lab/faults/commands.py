@@ -132,7 +132,7 @@ def faults_campaign(
         raise SystemExit(DEFECT)
 
 
-@faults.command("report", epilog=example("rivertwice faults report --file docs/fault-report.md"))
+@faults.command("report", epilog=example("rivertwice faults report --file lab/docs/fault-report.md"))
 @click.option("--results", type=click.Path(path_type=Path, dir_okay=False), help="File of the outcomes.")
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file instead.")
 @changes_unasked("with --file a page", because="nothing of a stream")

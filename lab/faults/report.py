@@ -11,7 +11,7 @@ from lab.faults.outcomes import CONTROL, OURS, Outcome, wall_seconds
 _HEAD = """# Fault report
 
 Written by `rivertwice faults report` from the outcomes in [fault-outcomes.jsonl](fault-outcomes.jsonl), a line for each run;
-[howto-faults.md](howto-faults.md) shows how to repeat a line of it, and `make test-faults` runs all of it on the code that is there.
+[Break it on purpose](faults.md) shows how to repeat a line of it, and `make test-faults` runs all of it on the code that is there.
 
 ## What was found
 

@@ -167,7 +167,7 @@ class Careless:
 
 
 @pytest.mark.proves(
-    "howto-s3.md#which-stores-will-do",
+    "howto-deploy.md#which-stores-will-do",
     "howto-savepoints.md#where-they-are-stored",
     "guarantees.md#what-everything-needs",
 )

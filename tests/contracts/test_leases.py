@@ -42,7 +42,7 @@ def die(lease):
     lease._lock.close()
 
 
-@pytest.mark.proves("howto-s3.md#the-lease")
+@pytest.mark.proves("howto-deploy.md#the-lease")
 def test_epochs_rise_by_one_from_start_to_start_wherever_it_starts(homes):
     here, there = homes
     for expected, home in enumerate((here, here, there, here), start=1):
@@ -63,7 +63,7 @@ def test_a_second_start_in_the_same_home_is_refused_at_once(homes):
     lease.release()
 
 
-@pytest.mark.proves("howto-s3.md#the-lease", "guarantees.md#what-everything-needs")
+@pytest.mark.proves("howto-deploy.md#the-lease", "guarantees.md#what-everything-needs")
 def test_a_start_on_another_host_is_refused_while_the_holder_renews(homes):
     lease = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
     with pytest.raises(LeaseLostError, match="renews it"):
@@ -73,7 +73,7 @@ def test_a_start_on_another_host_is_refused_while_the_holder_renews(homes):
     lease.release()
 
 
-@pytest.mark.proves("failure-modes.md#a-lease-in-a-store", "howto-s3.md#the-lease")
+@pytest.mark.proves("failure-modes.md#a-lease-in-a-store", "howto-deploy.md#the-lease")
 def test_a_dead_holders_lease_is_taken_at_once_only_on_its_own_host(homes):
     die(acquire_lease(homes[0], "t1", NOW, terms=QUICK))
     again = acquire_lease(homes[0], "t1", NOW, terms=QUICK)
@@ -113,7 +113,7 @@ def test_of_many_hosts_that_want_a_released_lease_one_gets_it(place, tmp_path, r
         expected = winners[-1].epoch + 1
 
 
-@pytest.mark.proves("howto-s3.md#the-lease")
+@pytest.mark.proves("howto-deploy.md#the-lease")
 def test_a_lost_lease_object_does_not_start_the_epochs_again(homes):
     for _ in range(3):
         acquire_lease(homes[0], "t1", NOW, terms=QUICK).release()

@@ -231,7 +231,7 @@ def test_a_savepoint_that_could_not_be_finished_is_not_there(settings, proxy, pa
     assert [savepoint.id for savepoint in list_savepoints(home)] == [taken.id]
 
 
-@pytest.mark.proves("howto-s3.md#when-s3-fails")
+@pytest.mark.proves("howto-deploy.md#when-s3-fails")
 @pytest.mark.faults
 def test_a_stale_listing_hides_no_savepoint_from_prune_and_shows_no_half(settings, proxy):
     home = settings.pipeline("p")

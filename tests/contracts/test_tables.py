@@ -174,7 +174,7 @@ def test_data_files_are_fetched_once_and_are_what_was_written(place, tmp_path):
     assert local_files(uris, tmp_path / "cache") == files
 
 
-@pytest.mark.proves("howto-repair.md#repair-tables-after-a-power-loss-or-a-damaged-disk")
+@pytest.mark.proves("howto-correct.md#repair-tables-after-a-power-loss-or-a-damaged-disk")
 @pytest.mark.parametrize("how", ["gone", "empty", "cut short"])
 def test_a_torn_checkpoint_is_named_and_a_repair_takes_it_out(place, tmp_path, monkeypatch, how):
     project = {"p": {"pipeline.yaml": backfill.YAML, "transform.sql": backfill.SQL}}

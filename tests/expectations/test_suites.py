@@ -110,7 +110,7 @@ def test_every_expectation_has_its_fault() -> None:
     assert len(BALANCE_FAULTS) == len(kinds("balance"))
 
 
-@pytest.mark.proves("howto-reconcile.md#where-it-is-kept")
+@pytest.mark.proves("howto-correct.md#where-it-is-kept")
 def test_a_missing_column_is_errored_and_not_failed() -> None:
     frame = pd.DataFrame([VERDICT]).drop(columns="unexplained")
     outcome = run_suite(SUITES, "verdicts", frame)

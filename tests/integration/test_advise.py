@@ -74,7 +74,7 @@ def seconds(delay: str) -> float:
     return parse_duration(delay) / timedelta(seconds=1)
 
 
-@pytest.mark.proves("howto-late.md#choose-the-watermark")
+@pytest.mark.proves("howto-correct.md#choose-the-watermark")
 def test_flights_lose_by_a_delay_what_is_said_of_it(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
     def make(folder: Path) -> Settings:
         return make_flights_project(folder, bootstrap=broker.bootstrap, topic=topic, pins=PINS)
@@ -92,7 +92,7 @@ def test_flights_lose_by_a_delay_what_is_said_of_it(tmp_path: Path, broker: Brok
     assert dropped_by(make, tmp_path / "less", f"{int(none['delay'] - advice['step'])} s") > 0
 
 
-@pytest.mark.proves("howto-late.md#choose-the-watermark")
+@pytest.mark.proves("howto-correct.md#choose-the-watermark")
 @pytest.mark.faults
 def test_hopping_windows_lose_pairs_as_it_is_said(tmp_path: Path, broker: BrokerInfo, topic: str) -> None:
     def make(folder: Path) -> Settings:

@@ -28,7 +28,7 @@ FLIGHTS = 480
 
 
 @pytest.mark.proves(
-    "howto-airflow.md#use-it-through-airflow",
+    "howto-airflow.md#the-airflow-that-rivertwice-starts",
     "howto-stream.md#how-to-run-a-stream-and-what-the-agent-does-when-it-fails",
 )
 def test_the_stream_outlives_all_of_airflow_and_is_adopted(

@@ -179,7 +179,7 @@ def test_the_manifest_runs_and_a_stopping_pod_drains_its_drivers(
     assert ended["clean"]
 
 
-@pytest.mark.proves("howto-compose.md#who-holds-which-key", "security.md#security")
+@pytest.mark.proves("howto-deploy.md#who-holds-which-key", "security.md#security")
 def test_the_platform_s_key_reaches_its_bucket_and_nothing_else(make_boxes: Callable[[list[str]], Boxes]) -> None:
     values = make_secrets()
     compose = compose_containers(values)

@@ -134,7 +134,7 @@ def test_another_meaning_begins_another_run_and_both_are_judged(settings: Settin
     assert 60 < found["expected"] < 180
 
 
-@pytest.mark.proves("guarantees.md#fast-path", "howto-fast.md#write-one")
+@pytest.mark.proves("guarantees.md#fast-path", "howto-delivery.md#write-one")
 def test_a_record_on_which_fast_sql_throws_is_left_out_and_counted(
     settings: Settings, topic: str, tmp_path: Path
 ) -> None:
@@ -157,7 +157,7 @@ def test_a_record_on_which_fast_sql_throws_is_left_out_and_counted(
     assert (found["expected"], found["thrown_count"], found["thrown"]) == (3, 2, ["0@2", "0@5"])
 
 
-@pytest.mark.proves("guarantees.md#fast-path", "howto-fast.md#operate-it")
+@pytest.mark.proves("guarantees.md#fast-path", "howto-delivery.md#operate-it")
 def test_records_that_kafka_deleted_before_they_were_read_stop_the_fast_path(
     settings: Settings, topic: str, tmp_path: Path
 ) -> None:
@@ -177,7 +177,7 @@ def test_records_that_kafka_deleted_before_they_were_read_stop_the_fast_path(
     assert kafka.end_offsets(settings, f"{topic}-alerts") == sent
 
 
-@pytest.mark.proves("guarantees.md#fast-path", "howto-fast.md#operate-it")
+@pytest.mark.proves("guarantees.md#fast-path", "howto-delivery.md#operate-it")
 def test_two_hosts_that_run_it_send_every_row_twice_and_the_check_counts_it(
     settings: Settings, topic: str, tmp_path: Path
 ) -> None:

@@ -96,7 +96,7 @@ def streamed_over_a_fork(
     return made
 
 
-@pytest.mark.proves("howto-retention.md#offsets-that-hold-other-records", "guarantees.md#what-everything-needs")
+@pytest.mark.proves("howto-log.md#offsets-that-hold-other-records", "guarantees.md#what-everything-needs")
 def test_a_stream_over_a_forked_log_stops_and_goes_back_to_before_the_fork(tmp_path: Path) -> None:
     with restored_broker(tmp_path / "broker", REPOSITORY) as broker:
         made = streamed_over_a_fork(broker, tmp_path / "run", "forked")
@@ -127,7 +127,7 @@ def test_a_stream_over_a_forked_log_stops_and_goes_back_to_before_the_fork(tmp_p
         assert made.command("backfill", "plan", *window)["ranges"]
 
 
-@pytest.mark.proves("howto-archive.md#when-kafka-gives-offsets-to-other-records", "guarantees.md#archive")
+@pytest.mark.proves("howto-log.md#when-kafka-gives-offsets-to-other-records", "guarantees.md#archive")
 def test_the_archive_follows_a_forked_log_and_keeps_what_kafka_lost(tmp_path: Path) -> None:
     with restored_broker(tmp_path / "broker", REPOSITORY) as broker:
         made = streamed_over_a_fork(broker, tmp_path / "run", "forked-archived", archived=True)
@@ -165,7 +165,7 @@ def test_a_stream_without_a_savepoint_from_before_the_fork_begins_again(tmp_path
         made.judged()
 
 
-@pytest.mark.proves("howto-retention.md#offsets-that-hold-other-records", "failure-modes.md#a-start")
+@pytest.mark.proves("howto-log.md#offsets-that-hold-other-records", "failure-modes.md#a-start")
 def test_a_batch_that_was_planned_to_the_end_of_a_shorter_log_is_no_damage_of_the_checkpoint(tmp_path: Path) -> None:
     with restored_broker(tmp_path / "broker", REPOSITORY) as broker:
         made = streamed_over_a_fork(broker, tmp_path / "run", "forked-planned", others=10)

@@ -62,7 +62,7 @@ def test_what_waits_is_counted_by_partition_and_aged_by_its_own_timestamp(waitin
     assert (found.read_total, found.batch_p50_s, found.checkpoint_bytes) == (0, None, None)
 
 
-@pytest.mark.proves("howto-metrics.md#metrics-alerts-diagnosis")
+@pytest.mark.proves("howto-watch.md#metrics-and-diagnosis")
 def test_a_broker_that_is_away_leaves_the_lag_unknown_and_the_rest_known(waiting: Settings) -> None:
     found = look(replace(waiting, bootstrap="127.0.0.1:9"))
     assert (found.lag_records, found.lag_s, found.latency_s) == (None, None, None)

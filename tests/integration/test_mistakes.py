@@ -1,4 +1,4 @@
-"""Mistakes of people, at the command line: the message names file, fact and remedy, the remedy works, and `docs/mistakes.md` shows it as it is."""
+"""Mistakes of people, at the command line: the message names file, fact and remedy, the remedy works, and `lab/docs/mistakes.md` shows it as it is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rivertwice.log.send import send_records
 from running.warm_spark import own_session, run_command_warm, run_driver_warm
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-PAGE = REPOSITORY / "docs" / "mistakes.md"
+PAGE = REPOSITORY / "lab" / "docs" / "mistakes.md"
 WRITE = "RIVERTWICE_WRITE_PAGE" in os.environ
 HEAD = """# Mistakes, and what each says
 
@@ -149,7 +149,7 @@ def _message(done: Result, verb: str) -> str:
     )
 
 
-@pytest.mark.proves("mistakes.md#no-agent-runs-that-could-start-a-stream")
+@pytest.mark.proves("lab/docs/mistakes.md#no-agent-runs-that-could-start-a-stream")
 @pytest.mark.parametrize("mistake", ALL, ids=lambda mistake: mistake.title)
 def test_a_mistake_is_named_and_its_remedy_works(project: Settings, page: dict[str, str], mistake: Mistake) -> None:
     file = project.project / mistake.file

@@ -77,7 +77,7 @@ def test_the_clock_runs_from_the_records_own_timestamp(kafka_settings: Settings,
     assert later.worst.level is RaceLevel.CRITICAL
 
 
-@pytest.mark.proves("howto-retention.md#the-archive-goes-ahead")
+@pytest.mark.proves("howto-log.md#the-archive-goes-ahead")
 def test_a_topic_kept_for_ever_has_no_clock_and_is_not_archived(
     kafka_settings: Settings, make_topic: Callable[[int], str]
 ) -> None:

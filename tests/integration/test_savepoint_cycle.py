@@ -279,7 +279,7 @@ def test_a_restore_killed_while_it_replays_is_gone_on_with(world, spark):
 
 
 @pytest.mark.proves(
-    "howto-retention.md#how-to-keep-the-log-ahead-of-kafkas-deletion-and-what-happens-when-records-are-lost",
+    "howto-log.md#stay-ahead-of-kafkas-deletion",
     "howto-savepoints.md#prove",
     "guarantees.md#savepoints",
 )

@@ -272,7 +272,7 @@ def test_a_state_is_made_from_the_beginning_across_archive_and_log(
     check_goes_on(spark, world, before)
 
 
-@pytest.mark.proves("howto-retention.md#a-gap-records-that-the-stream-had-not-read-are-gone")
+@pytest.mark.proves("howto-log.md#a-gap-records-that-the-stream-had-not-read-are-gone")
 def test_a_gap_of_one_topic_is_passed_and_the_other_loses_nothing(
     broker: BrokerInfo, spark: SparkSession, tmp_path: Path
 ) -> None:

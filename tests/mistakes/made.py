@@ -1,6 +1,6 @@
 """Mistakes that people make, each with what it must say and with the remedy that its message names.
 
-They are made in the project that `rivertwice init` writes for a file of orders. `docs/mistakes.md` shows every message as it is printed.
+They are made in the project that `rivertwice init` writes for a file of orders. `lab/docs/mistakes.md` shows every message as it is printed.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def test_a_topic_created_anew_does_not_mix_with_the_old_one(
         read_ranges(spark, kafka_settings, topic, {0: (0, 10)})
 
 
-@pytest.mark.proves("howto-archive.md#what-it-promises", "guarantees.md#archive")
+@pytest.mark.proves("howto-log.md#what-it-promises", "guarantees.md#archive")
 def test_a_crash_before_the_commit_leaves_nothing_and_after_it_everything(
     spark: SparkSession, kafka_settings: Settings, make_topic: Callable[[int], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +172,7 @@ def test_a_crash_before_the_commit_leaves_nothing_and_after_it_everything(
     assert addresses(kafka_settings, topic) == [(p, offset) for p in range(2) for offset in range(30)]
 
 
-@pytest.mark.proves("howto-archive.md#what-it-promises", "guarantees.md#archive")
+@pytest.mark.proves("howto-log.md#what-it-promises", "guarantees.md#archive")
 @pytest.mark.faults
 def test_an_archive_job_killed_again_and_again_ends_with_every_record_once(
     spark: SparkSession, kafka_settings: Settings, make_topic: Callable[[int], str], project: Path

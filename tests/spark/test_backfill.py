@@ -182,7 +182,7 @@ def test_chunks_read_one_by_one_give_the_rows_of_a_backfill_read_at_once(spark, 
     assert digest_rows(left, COLUMNS) == digest_rows(right, COLUMNS)
 
 
-@pytest.mark.proves("howto-backfill.md#what-a-crash-leaves-behind")
+@pytest.mark.proves("howto-correct.md#what-a-crash-leaves-behind")
 def test_two_processes_do_not_compute_the_same_backfill_at_once(spark, made):
     settings, home, _ = made
     plan = planned(settings, home, 0, 2)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 FRAUD = load_definition(REPOSITORY / "pipelines" / "examples" / "fraud_scores")
 
 
-@pytest.mark.proves("howto-fast.md#write-one")
+@pytest.mark.proves("howto-delivery.md#write-one")
 @pytest.mark.parametrize(
     ("sql", "said"),
     [

@@ -1,4 +1,4 @@
-"""What a verb does not import: each costs a tenth of a CPU-second to several. No time is measured here (docs/bench.md has times)."""
+"""What a verb does not import: each costs a tenth of a CPU-second to several. No time is measured here (lab/docs/bench.md has times)."""
 
 from __future__ import annotations
 

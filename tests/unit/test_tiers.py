@@ -100,7 +100,7 @@ def test_each_section_that_a_test_proves_is_in_the_docs(monkeypatch: pytest.Monk
     proofs = site_proofs.all_proofs()
     assert len(proofs) > 200
     assert site_proofs.wrong_sections(proofs) == []
-    assert site_proofs.wrong_sections([site_proofs.Proof("howto-late.md#not-there", "a", 0)]) != []
+    assert site_proofs.wrong_sections([site_proofs.Proof("howto-correct.md#not-there", "a", 0)]) != []
 
 
 def test_each_guarantee_names_tests_that_say_that_they_prove_it(

@@ -18,7 +18,7 @@ def check(found):
     assert found.transitions >= found.states - 1
 
 
-@pytest.mark.proves("protocol-model.md#every-interleaving-of-what-is-short")
+@pytest.mark.proves("lab/docs/protocol-model.md#every-interleaving-of-what-is-short")
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda one: one.name)
 def test_no_interleaving_of_a_short_protocol_breaks_an_invariant(protocol):
     found = protocol.explore(protocol.quick)
@@ -28,7 +28,7 @@ def test_no_interleaving_of_a_short_protocol_breaks_an_invariant(protocol):
 
 
 @pytest.mark.long
-@pytest.mark.proves("protocol-model.md#every-interleaving-of-what-is-short")
+@pytest.mark.proves("lab/docs/protocol-model.md#every-interleaving-of-what-is-short")
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda one: one.name)
 def test_nor_does_one_within_wider_bounds(protocol):
     check(protocol.explore(protocol.wide[0]))
@@ -41,7 +41,7 @@ def broken_rules():
             yield pytest.param(protocol, mutation, marks=marks, id=f"{protocol.name}: {mutation.name}")
 
 
-@pytest.mark.proves("protocol-model.md#rules-of-short-protocols-each-broken-once")
+@pytest.mark.proves("lab/docs/protocol-model.md#rules-of-short-protocols-each-broken-once")
 @pytest.mark.parametrize(("protocol", "mutation"), broken_rules())
 def test_a_rule_of_a_short_protocol_that_is_broken_on_purpose_is_caught(protocol, mutation):
     found = protocol.catch(mutation)

@@ -23,7 +23,7 @@ def check(result):
     return result
 
 
-@pytest.mark.proves("protocol-model.md#invariants", "guarantees.md#what-everything-needs")
+@pytest.mark.proves("lab/docs/protocol-model.md#invariants", "guarantees.md#what-everything-needs")
 @pytest.mark.parametrize(
     ("first", "schedules"),
     [pytest.param(0, 300, id="300"), pytest.param(4000 * LANDING, 4000, marks=pytest.mark.long, id="4000 others")],
@@ -49,7 +49,7 @@ def test_two_versions_live_break_no_invariant_in_sixty_schedules():
 
 
 @pytest.mark.long
-@pytest.mark.proves("protocol-model.md#mutations")
+@pytest.mark.proves("lab/docs/protocol-model.md#mutations")
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.name)
 def test_a_rule_that_is_broken_on_purpose_is_caught(mutation):
     verdict = run_mutation(mutation, seed=0, most=2000)

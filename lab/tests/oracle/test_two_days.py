@@ -68,7 +68,7 @@ def test_the_stream_equals_the_oracle_window_by_window(
         )
 
 
-@pytest.mark.proves("howto-metrics.md#figures", "guarantees.md#late-rows")
+@pytest.mark.proves("howto-watch.md#figures", "guarantees.md#late-rows")
 def test_the_late_flights_are_the_same_set_by_address(report: ReconcileReport, expected: Expected) -> None:
     assert {(one.partition, one.offset) for one in report.late} == set(expected.late)
     assert len(report.late) == len(expected.late)

@@ -182,7 +182,7 @@ def _parse(data: bytes, path: Path) -> Routes:
 
 
 def _refusal(path: Path, wrong: str) -> ConfigError:
-    return ConfigError(f"the routes of alerts in {path} are not valid: {wrong}; see docs/howto-alerts.md")
+    return ConfigError(f"the routes of alerts in {path} are not valid: {wrong}; see docs/howto-watch.md")
 
 
 def read_address(route: WebhookRoute | SlackRoute, env: Mapping[str, str]) -> str:

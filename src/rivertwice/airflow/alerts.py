@@ -166,7 +166,7 @@ log = logging.getLogger(__name__)
 
 
 class AlertNotifier(BaseNotifier):
-    """Reports a task's failure as an alert (docs/howto-alerts.md).
+    """Reports a task's failure as an alert (docs/howto-watch.md).
 
     A refused form is not a failure: nothing is broken, nothing has started, and the person who filled it in sees the reason.
 

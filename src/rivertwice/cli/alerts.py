@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def alerts(ctx: click.Context, check: bool) -> None:
     """Show what fires now, and the next command.
 
-    It says since when, what it means, and how the routes do. Routes (webhook, Slack, e-mail, file) are configured in alerts.yaml of the project; docs/howto-alerts.md has all of it.
+    It says since when, what it means, and how the routes do. Routes (webhook, Slack, e-mail, file) are configured in alerts.yaml of the project; docs/howto-watch.md has all of it.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -70,7 +70,7 @@ def alerts_test(frame: Frame, name: str | None) -> None:
     if not routes:
         configured = ", ".join(config.routes) or "none"
         what = f"no route {name!r}" if name else "no route is configured"
-        message = f"{what} in {config_file(frame.settings)} (configured: {configured}); docs/howto-alerts.md shows how to write one"
+        message = f"{what} in {config_file(frame.settings)} (configured: {configured}); docs/howto-watch.md shows how to write one"
         raise RequestError(message)
     now = utc_now()
     text = "this is a test of a route of alerts, asked for by `rivertwice alerts test`; nothing is wrong"
@@ -165,9 +165,7 @@ def _text(firing: list[Alert], bodies: list[dict[str, Any]], routes: list[dict[s
     headers = ("route", "to", "severities", "waiting", "failures", "error")
     rows = [[", ".join(route[key]) if key == "severities" else route[key] for key in headers] for route in routes]
     parts.append(
-        as_table(headers, rows)
-        if routes
-        else "no route is configured, so alerts are not sent; see docs/howto-alerts.md"
+        as_table(headers, rows) if routes else "no route is configured, so alerts are not sent; see docs/howto-watch.md"
     )
     return "\n".join(parts if firing else ["nothing fires", *parts])
 

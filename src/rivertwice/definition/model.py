@@ -179,7 +179,7 @@ class DefinitionFile(Strict):
     )
     fast: FastPath | None = Field(
         default=None,
-        description="Where the rows of fast.sql go, record by record (docs/howto-fast.md).",
+        description="Where the rows of fast.sql go, record by record (docs/howto-delivery.md).",
         json_schema_extra=_optional_part,
     )
     repair: RepairPolicy = RepairPolicy()

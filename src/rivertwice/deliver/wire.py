@@ -1,4 +1,4 @@
-"""Delivered records and positions as JSON. Format 1; docs/formats-tables.md describes it."""
+"""Delivered records and positions as JSON. Format 1; docs/formats.md describes it."""
 
 from __future__ import annotations
 

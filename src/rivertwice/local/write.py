@@ -97,7 +97,7 @@ def render_yaml(guess: Guess) -> str:
         *(f"  {each.column}: {{compare: exact}}" for each in guess.measures),
         "",
         "emit: final # a window's rows come once, when the watermark has passed its end",
-        "late: {policy: drop} # or side_output, or correct: docs/howto-late.md",
+        "late: {policy: drop} # or side_output, or correct: docs/howto-correct.md",
     ]
     return "\n".join(lines) + "\n"
 

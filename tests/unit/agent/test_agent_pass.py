@@ -253,7 +253,7 @@ def turn_until(world: World, *, alerts: list[str]) -> None:
     world.until(f"the alerts {alerts}", is_alerted)
 
 
-@pytest.mark.proves("failure-modes.md#a-lost-host", "howto-s3.md#a-host-is-lost", "guarantees.md#changelog")
+@pytest.mark.proves("failure-modes.md#a-lost-host", "howto-deploy.md#a-host-is-lost", "guarantees.md#changelog")
 def test_a_damaged_checkpoint_is_replaced_once_and_the_stream_goes_on(world: World) -> None:
     damage(world, "restores")
     turn_until(world, alerts=["fell_back"])
@@ -293,7 +293,7 @@ def test_a_dead_fall_back_is_resumed_by_the_next_agent_a_few_times(world: World)
     assert world.events().count("restore") == 3
 
 
-@pytest.mark.proves("howto-s3.md#the-lease", "howto-stream.md#how-a-failure-is-answered")
+@pytest.mark.proves("howto-deploy.md#the-lease", "howto-stream.md#how-a-failure-is-answered")
 def test_drivers_refused_by_another_hosts_lease_page_once_with_its_name(world: World, tmp_path: Path) -> None:
     world.settings = replace(world.settings, leases=tmp_path / "leases")
     world.home = world.settings.pipeline("p")

@@ -35,8 +35,8 @@ def test_without_file_and_variable_there_are_no_routes(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_documentation_is_accepted(tmp_path: Path) -> None:
-    page = (REPOSITORY / "docs" / "howto-alerts.md").read_text()
-    (text,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
+    page = (REPOSITORY / "docs" / "howto-watch.md").read_text()
+    (text,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, re.S) if "routes:" in block)
     found = load_routes(write(tmp_path, text), {})
     assert {name: route.to for name, route in found.routes.items()} == {
         "ops": "webhook", "chat": "slack", "mail": "email", "audit": "file",
@@ -46,7 +46,7 @@ def test_the_example_of_the_documentation_is_accepted(tmp_path: Path) -> None:
     assert (mail.severities, mail.security) == (("critical",), "starttls")
 
 
-@pytest.mark.proves("howto-alerts.md#configure-routes")
+@pytest.mark.proves("howto-watch.md#configure-routes")
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -142,7 +142,7 @@ def test_failing_expectations_are_counted_by_severity() -> None:
     assert "rivertwice_quality_failing{" not in exposition([QUIET], {})
 
 
-@pytest.mark.proves("howto-metrics.md#metrics-alerts-diagnosis")
+@pytest.mark.proves("howto-watch.md#metrics-and-diagnosis")
 def test_the_exposition_leaves_out_what_is_not_known() -> None:
     text = exposition([replace(QUIET, lag_s=None)], {"lab_sums": judge_alerts(QUIET, LIMITS)})
     assert 'rivertwice_lag_records{pipeline="lab_sums"} 0.0' in text

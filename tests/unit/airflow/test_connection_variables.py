@@ -59,7 +59,7 @@ def test_a_kafka_connection_is_read_as_its_provider_reads_it() -> None:
     }
 
 
-@pytest.mark.proves("howto-airflow-own.md#kafka-and-s3-by-connections")
+@pytest.mark.proves("howto-airflow.md#kafka-and-s3-by-connections")
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -56,7 +56,7 @@ def test_a_plan_of_plain_windows_keeps_its_id_from_build_to_build():
     assert plan_backfill(asked(1, 2), view()).id == "bf-d2389b1fd8f1"
 
 
-@pytest.mark.proves("howto-backfill.md#what-a-plan-says")
+@pytest.mark.proves("howto-correct.md#what-a-plan-says")
 def test_a_request_of_open_windows_alone_is_refused_with_their_closing():
     with pytest.raises(RequestError, match="has closed windows until 1970-01-01T08:00:00Z"):
         plan_backfill(asked(8, 12), view())
@@ -69,7 +69,7 @@ def test_a_refusal_says_of_a_request_in_pieces_how_many_they_are():
         plan_backfill(BackfillRequest("p"), view(stale=hours((8, 9), (11, 12))))
 
 
-@pytest.mark.proves("howto-backfill.md#what-a-plan-says")
+@pytest.mark.proves("howto-correct.md#what-a-plan-says")
 def test_a_request_without_any_record_is_refused_with_the_logs_cover():
     with pytest.raises(RequestError, match=r"cover \[1970-01-01T00:00:00Z"):
         plan_backfill(asked(-20, -10), view())
@@ -121,14 +121,14 @@ def test_a_batch_that_accepted_nothing_is_not_read():
     assert plan_backfill(asked(0, 1), view(batches=batches)).offsets == {"flights": {0: ((0, 10),)}}
 
 
-@pytest.mark.proves("howto-backfill.md#what-a-plan-says")
+@pytest.mark.proves("howto-correct.md#what-a-plan-says")
 def test_each_offset_comes_from_the_archive_or_from_kafka_once():
     plan = plan_backfill(asked(0, 8), view(archive={"flights": {0: (0, 45)}}, kafka={"flights": {0: (30, 100)}}))
     assert plan.archive == {"flights": {0: ((0, 45),)}}
     assert plan.kafka == {"flights": {0: ((45, 80),)}}
 
 
-@pytest.mark.proves("howto-backfill.md#what-a-plan-says", "scenarios.md#scenarios")
+@pytest.mark.proves("howto-correct.md#what-a-plan-says", "support.md#scenarios")
 def test_a_record_that_nobody_has_any_more_is_refused_with_its_address():
     with pytest.raises(LogGapError, match=r"flights/0 \[5, 20\)"):
         plan_backfill(asked(0, 8), view(archive={"flights": {0: (0, 5)}}, kafka={"flights": {0: (20, 100)}}))

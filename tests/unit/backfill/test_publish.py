@@ -105,7 +105,7 @@ def test_a_writer_that_always_loses_gives_up_and_publishes_nothing(made, monkeyp
     assert len(read_sequence(home)) == 1
 
 
-@pytest.mark.proves("failure-modes.md#a-backfill", "howto-backfill.md#write-audit-publish", "guarantees.md#served")
+@pytest.mark.proves("failure-modes.md#a-backfill", "howto-correct.md#write-audit-publish", "guarantees.md#served")
 def test_a_backfill_without_a_passed_audit_is_not_published(made):
     settings, home, _ = made
     plan = save_plan(home, plan_backfill(asked(1, 3), observe_backfill(settings, "p")))
@@ -132,7 +132,7 @@ def refused(settings, plan, error, match):
     assert shown(settings, plan) == ("obsolete", str(told.value))
 
 
-@pytest.mark.proves("howto-backfill.md#write-audit-publish", "howto-upgrade.md#what-is-served", "guarantees.md#upgrade")
+@pytest.mark.proves("howto-correct.md#write-audit-publish", "howto-upgrade.md#what-is-served", "guarantees.md#upgrade")
 def test_a_backfill_of_semantics_that_the_head_no_longer_has_is_refused(made):
     settings, home, bundle = made
     plan = planned(settings, home, 1, 3)
@@ -151,7 +151,7 @@ def test_the_head_may_move_within_its_semantics_before_the_publication(made):
     assert shown(settings, plan)[0] == "published"
 
 
-@pytest.mark.proves("howto-backfill.md#write-audit-publish")
+@pytest.mark.proves("howto-correct.md#write-audit-publish")
 def test_windows_that_are_open_again_after_a_rewind_are_not_published(made):
     settings, home, bundle = made
     plan = planned(settings, home, 5, 8)
@@ -160,7 +160,7 @@ def test_windows_that_are_open_again_after_a_rewind_are_not_published(made):
     refused(settings, plan, RequestError, "only until 1970-01-01T06:00:00Z")
 
 
-@pytest.mark.proves("howto-backfill.md#write-audit-publish", "guarantees.md#served")
+@pytest.mark.proves("howto-correct.md#write-audit-publish", "guarantees.md#served")
 def test_a_backfill_that_read_less_does_not_replace_one_that_read_more(made):
     #  old plan reads until 100, new one until 110; the new one is published first
     settings, home, bundle = made

@@ -166,7 +166,7 @@ def test_a_split_session_is_published_whole_though_its_end_was_asked() -> None:
     assert (plan.sessions.beyond_count, plan.sessions.beyond[0].key, plan.late) == (1, '{"k": "a"}', 1)
 
 
-@pytest.mark.proves("howto-backfill.md#sessions")
+@pytest.mark.proves("howto-correct.md#sessions")
 def test_an_open_session_is_left_out_and_the_plan_says_so() -> None:
     world = World()
     world.commit([("a", 10_000, 1), ("b", 9000, 1), ("b", 9900, 1), ("b", 10_800, 1), ("b", 11_700, 1)])

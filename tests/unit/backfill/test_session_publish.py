@@ -172,7 +172,7 @@ def test_a_served_session_that_no_record_is_left_of_vanishes(made: Made) -> None
     assert {row.key for row in served_rows(read_served(home))} == {"a", "c", "b"}
 
 
-@pytest.mark.proves("howto-backfill.md#sessions")
+@pytest.mark.proves("howto-correct.md#sessions")
 def test_a_backfill_that_read_less_is_refused_on_a_shared_session(made: Made) -> None:
     settings, home, bundle, world = made
     older = {key: save_plan(home, world.plan(asked)) for key, asked in (("a", (0, 100)), ("b", (2000, 2100)))}
@@ -242,7 +242,7 @@ def test_an_unobserved_plan_and_one_of_the_late_queue_are_refused(made: Made) ->
         plan_backfill(BackfillRequest("p", None, "late", NOW), seen)
 
 
-@pytest.mark.proves("howto-backfill.md#sessions")
+@pytest.mark.proves("howto-correct.md#sessions")
 def test_more_sessions_than_a_plan_holds_are_refused(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rivertwice.backfill.plan.MAX_WINDOWS", 1)
     with pytest.raises(RequestError, match="2 sessions are asked, the most is 1"):

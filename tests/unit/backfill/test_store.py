@@ -53,7 +53,7 @@ def test_the_first_plan_of_an_id_stays(home, plan):
     assert path_of(home, plan).read_bytes() == before
 
 
-@pytest.mark.proves("howto-backfill.md#what-a-plan-says")
+@pytest.mark.proves("howto-correct.md#what-a-plan-says")
 def test_a_plan_changed_on_disk_is_refused(home, plan):
     save_plan(home, plan)
     stored = json.loads(path_of(home, plan).read_text())

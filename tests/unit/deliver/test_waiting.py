@@ -65,7 +65,7 @@ def test_another_head_lets_rows_wait_from_its_move_on(world: DeliveryHome) -> No
     assert Committed("t1", 0, 0, 0).at is None
 
 
-@pytest.mark.proves("howto-metrics.md#alerts")
+@pytest.mark.proves("howto-watch.md#limits")
 def test_a_sink_that_takes_nothing_fires_after_its_limit_and_is_named(world: DeliveryHome) -> None:
     world.commit("t1", 0, 1, [(0, "a", 1)])
     write_intent(world.home, "running", "test", NOW)

@@ -139,7 +139,7 @@ def test_a_broken_balance_fails_the_gate() -> None:
     assert not gate.passed
 
 
-@pytest.mark.proves("howto-reconcile.md#where-it-is-kept")
+@pytest.mark.proves("howto-correct.md#where-it-is-kept")
 def test_an_errored_suite_fails_the_gate_and_a_failed_warning_does_not() -> None:
     warned = SuiteOutcome("balance", 5, 4, failed=(GateAlert("warning", "suite", "x"),))
     assert decide_gate(replace(INPUT, suites=[warned])).passed

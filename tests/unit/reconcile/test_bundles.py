@@ -11,7 +11,7 @@ from rivertwice.core.errors import DefinitionError
 from rivertwice.reconcile.observe import observe_head
 
 
-@pytest.mark.proves("howto-reconcile.md#what-the-log-cannot-show", "guarantees.md#verdicts")
+@pytest.mark.proves("howto-correct.md#what-the-log-cannot-show", "guarantees.md#verdicts")
 def test_the_projects_files_replace_an_altered_bundle_only_if_the_same(tmp_path: Path) -> None:
     settings, home, bundle = make_home(tmp_path, batches=1)
     assert list(observe_head(home, settings.definitions).contradicted) == []

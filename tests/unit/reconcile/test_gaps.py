@@ -57,7 +57,7 @@ def test_without_a_gap_all_agree() -> None:
     assert verdicts(evidence()) == [AGREES, AGREES, AGREES]
 
 
-@pytest.mark.proves("howto-retention.md#what-a-reconcile-says-then", "guarantees.md#verdicts")
+@pytest.mark.proves("howto-log.md#what-a-reconcile-says-then", "guarantees.md#verdicts")
 def test_a_gap_touches_windows_open_at_it_up_to_its_bound() -> None:
     #  windows   [0,1) [1,2) [2,3)
     #  gap       watermark 1.0 ... latest event time 1.5

@@ -121,7 +121,7 @@ def test_batches_of_another_definition_are_not_looked_at() -> None:
     assert check_late_rows(view(KEPT[1:], groups=(0, 1)), EXPECTED) == []
 
 
-@pytest.mark.proves("howto-late.md#the-table-is-exact")
+@pytest.mark.proves("howto-correct.md#the-table-is-exact")
 def test_table_versions_are_no_late_rows_and_lost_ones_are_incomparable() -> None:
     assert check_late_rows(view(KEPT, "as-of intervals"), [*EXPECTED, expected_row(6, 3, 2, topic="names")]) == []
     assert check_late_rows(view(KEPT), EXPECTED[:1], [(Part(TOPIC, 0), 20, 21)]) == []

@@ -116,7 +116,7 @@ def test_the_parent_takes_no_further_batch(stopped) -> None:  # type: ignore[no-
     assert is_sealed(Table(home.tables.changelog).applied_version("p#t1"))
 
 
-@pytest.mark.proves("howto-retention.md#a-gap-records-that-the-stream-had-not-read-are-gone")
+@pytest.mark.proves("howto-log.md#a-gap-records-that-the-stream-had-not-read-are-gone")
 def test_a_gap_that_grew_is_another_one_and_is_recorded(stopped, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     settings, home = stopped
     grown = Gap(**{**vars(GAP), "ranges": {0: (40, 60)}})

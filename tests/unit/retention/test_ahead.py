@@ -27,7 +27,7 @@ def test_it_archives_once_half_of_the_time_is_gone_and_not_before() -> None:
     assert [share for share in (1.0, 0.51, 0.5, 0.2, 0.0) if starts(share)] == [0.5, 0.2, 0.0]
 
 
-@pytest.mark.proves("howto-retention.md#the-archive-goes-ahead")
+@pytest.mark.proves("howto-log.md#the-archive-goes-ahead")
 def test_a_topic_that_is_kept_for_ever_is_never_archived_by_the_agent() -> None:
     assert not starts(0.0, finite=False)
 

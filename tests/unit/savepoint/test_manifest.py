@@ -52,7 +52,7 @@ def test_a_manifest_of_format_1_has_no_digest_and_is_read():
     assert Manifest.from_bytes(encode_json({**values, "format": 1})) == MANIFEST
 
 
-@pytest.mark.proves("formats-savepoint.md#stored-format-savepoints-manifest-2-the-rest-1")
+@pytest.mark.proves("formats.md#savepoints")
 def test_a_manifest_of_a_later_format_asks_for_a_newer_version():
     values = json.loads(MANIFEST.to_bytes())
     with pytest.raises(SavepointError, match=f"has format {FORMAT + 1}.*use a newer rivertwice"):
@@ -70,7 +70,7 @@ def test_a_manifest_that_lists_a_path_outside_of_its_savepoint_is_damaged(path):
         Manifest.from_bytes(encode_json({**values, "format": 1}))
 
 
-@pytest.mark.proves("formats-savepoint.md#stored-format-savepoints-manifest-2-the-rest-1")
+@pytest.mark.proves("formats.md#savepoints")
 def test_a_proof_of_a_later_format_does_not_count(tmp_path):
     settings, home = make_home(tmp_path, planned=3, finished=3, committed=3)
     taken = take_savepoint(settings, "p", now=NOW)

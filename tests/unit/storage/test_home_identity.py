@@ -29,7 +29,7 @@ def linked(source: Path, target: Path) -> None:
         lock.unlink()
 
 
-@pytest.mark.proves("howto-s3.md#the-lease")
+@pytest.mark.proves("howto-deploy.md#the-lease")
 def test_a_home_is_the_same_from_look_to_look_and_a_copy_is_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -75,7 +75,7 @@ def test_what_0_1_recorded_is_read_and_replaced(tmp_path: Path, caplog: pytest.L
     assert caplog.text == ""
 
 
-@pytest.mark.proves("failure-modes.md#a-lease-in-a-store", "howto-s3.md#the-lease")
+@pytest.mark.proves("failure-modes.md#a-lease-in-a-store", "howto-deploy.md#the-lease")
 def test_a_driver_in_a_cloned_home_is_refused_while_the_first_lives(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     here = Settings(project=tmp_path, home=tmp_path / "here", shared=shared).pipeline("p")

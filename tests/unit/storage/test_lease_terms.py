@@ -307,7 +307,7 @@ def test_a_lease_names_its_holder_for_people_and_decides_nothing_by_it(by, said)
     assert found == held()
 
 
-@pytest.mark.proves("howto-s3.md#the-lease")
+@pytest.mark.proves("howto-deploy.md#the-lease")
 def test_a_lease_is_renewed_every_two_seconds_and_taken_over_after_twelve():
     assert (Terms().renew_s, Terms().takeover_s) == (2.0, 12.0)
     assert Terms().valid_s == pytest.approx(7.2)

@@ -34,7 +34,7 @@ def test_a_batch_that_accepted_nothing_is_not_suspect() -> None:
     assert select_suspects(make_definition("tumbling"), {"events": counts(None)}, 1 << 50) == []
 
 
-@pytest.mark.proves("howto-late.md#the-table-is-exact")
+@pytest.mark.proves("howto-correct.md#the-table-is-exact")
 def test_tables_are_never_suspect() -> None:
     found = select_suspects(make_definition("as-of intervals"), {"events": counts(1), "names": counts(1)}, 1 << 50)
     assert found == ["events"]

@@ -100,7 +100,7 @@ def lost(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
     return settings, settings.pipeline("two"), two.two_sources(), line
 
 
-@pytest.mark.proves("howto-retention.md#a-gap-records-that-the-stream-had-not-read-are-gone")
+@pytest.mark.proves("howto-log.md#a-gap-records-that-the-stream-had-not-read-are-gone")
 def test_each_topics_gap_is_recorded_and_all_are_named(lost: tuple[Any, ...]) -> None:
     settings, home, definition, line = lost
     create_timeline(home, line)

@@ -1,4 +1,4 @@
-"""docs/formats-tables.md names exactly the columns that the code writes."""
+"""docs/formats.md names exactly the columns that the code writes."""
 
 import re
 from pathlib import Path
@@ -13,14 +13,14 @@ from rivertwice.reconcile import results
 from rivertwice.timeline import ledger, sequence
 from rivertwice.timeline.serving import select_served
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "formats-tables.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "formats.md"
 STREAM = emitted("t1", 0, (0, "a", 1))
 SERVED = select_served(STREAM, None, [], semantics={"s"}, closed_ms=9_000_000)
 
 
 def named(heading, header=""):
     """Return the columns in the first cells of a section's table (of the one whose header cell is `header`)."""
-    section = re.search(rf"^## {heading}$(.*?)(?=^## |\Z)", PAGE.read_text(), re.M | re.S).group(1)
+    section = re.search(rf"^### {heading}$(.*?)(?=^##|\Z)", PAGE.read_text(), re.M | re.S).group(1)
     tables = [block for block in section.split("\n\n") if block.startswith("|")]
     table = next(block for block in tables if not header or block.startswith(f"| {header} "))
     return {name for row in table.splitlines()[2:] for name in re.findall(r"`([^`]+)`", row.split("|")[1])}

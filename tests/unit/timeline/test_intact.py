@@ -132,7 +132,7 @@ def test_served_is_not_rebuilt_over_rows_that_are_gone_under_a_whole_log(made):
 
 @pytest.mark.proves(
     "failure-modes.md#a-power-loss",
-    "howto-repair.md#repair-tables-after-a-power-loss-or-a-damaged-disk",
+    "howto-correct.md#repair-tables-after-a-power-loss-or-a-damaged-disk",
 )
 def test_a_restore_over_a_damaged_table_is_refused_and_names_the_repair(made):
     settings, home, _ = made

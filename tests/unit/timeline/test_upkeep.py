@@ -141,7 +141,7 @@ def test_properties_are_written_in_seconds():
     }
 
 
-@pytest.mark.proves("formats-tables.md#compaction-and-cleaning")
+@pytest.mark.proves("formats.md#compaction-and-cleaning")
 def test_appends_go_on_while_the_table_is_merged_and_swept_again_and_again(tmp_path):
     path = tmp_path / "table"
     Table(path, partition_by=["_day"]).append(one_row(0), transactions={"app": 0}, metadata={"k": 0})
@@ -201,7 +201,7 @@ def test_a_sweep_that_loses_to_an_overwrite_leaves_it_to_the_next(tmp_path, monk
     assert len(list(path.rglob("*.parquet"))) == len(list((path / "_delta_log").glob("*.parquet"))) + 1
 
 
-@pytest.mark.proves("formats-tables.md#compaction-and-cleaning")
+@pytest.mark.proves("formats.md#compaction-and-cleaning")
 def test_a_writer_drops_no_commit_however_old(tmp_path, monkeypatch):
     monkeypatch.setenv("RIVERTWICE_DURABLE", "off")
     path = tmp_path / "table"

@@ -102,7 +102,7 @@ def archived(settings):
     return sorted(map(str, Table(settings.archive(TOPIC)).read().to_pylist()))
 
 
-@pytest.mark.proves("howto-archive.md#what-it-promises", "guarantees.md#archive")
+@pytest.mark.proves("howto-log.md#what-it-promises", "guarantees.md#archive")
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_file_is_named_unread_and_kafka_gives_its_records(made, kind):
     settings, _, _, read = made

@@ -134,7 +134,7 @@ def test_a_publication_that_lost_rows_is_computed_again_by_its_backfill(made, ch
     assert audit_backfill(settings, plan).passed
 
 
-@pytest.mark.proves("howto-repair.md#what-it-cannot-do-and-the-way-out")
+@pytest.mark.proves("howto-correct.md#what-it-cannot-do-and-the-way-out")
 def test_without_its_plan_a_new_backfill_takes_its_place(made):
     settings, home, bundle, plan = made
     rows = values(Table(home.tables.served).read())

@@ -63,7 +63,7 @@ def rows_of(home):
 
 
 @pytest.mark.proves(
-    "howto-repair.md#repair-tables-after-a-power-loss-or-a-damaged-disk", "guarantees.md#what-everything-needs"
+    "howto-correct.md#repair-tables-after-a-power-loss-or-a-damaged-disk", "guarantees.md#what-everything-needs"
 )
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("how", HOW)

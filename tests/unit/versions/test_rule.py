@@ -64,7 +64,7 @@ def test_the_first_batch_whose_watermark_reaches_its_end_closes_a_window() -> No
     assert closing_batches(np.array([90, 91, 150, 151]), largest, 10).tolist() == [1, 2, 2, 4]
 
 
-@pytest.mark.proves("howto-late.md#choose-the-watermark")
+@pytest.mark.proves("howto-correct.md#choose-the-watermark")
 def test_the_state_holds_what_was_begun_and_is_not_closed() -> None:
     first, closing, rows = np.array([0, 0, 2]), np.array([1, 3, 9]), np.array([5, 2, 4])
     # at the end of batch 0: 5 + 2; 1: 2; 2: 2 + 4; 3: 4

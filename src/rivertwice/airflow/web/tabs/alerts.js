@@ -81,7 +81,7 @@ const Routes = ({ routes, problem }) => html`<${Card} title="Routes" note="where
   ${problem ? html`<${Note} tone="bad">${problem}<//>` : null}
   <${Table} caption="Routes of alerts" rowHead heads=${["Route", "To", "Severities", { text: "Waiting", num: true }, { text: "Failures", num: true }, "Last error"]}
     rows=${routes.map((route) => ({ key: route.route, cells: [route.route, route.to, route.severities.join(", "), route.waiting, route.failures, route.error || "–"] }))}
-    empty="No route is configured, so alerts are not sent. Write alerts.yaml into the project (docs/howto-alerts.md)." /><//>`;
+    empty="No route is configured, so alerts are not sent. Write alerts.yaml into the project (docs/howto-watch.md)." /><//>`;
 
 const fields = (values) => Object.entries(values).map(([key, value]) => `${key} ${value}`).join(", ");
 const People = ({ acts }) => html`<${Table} caption="Acts of people" rowHead=${1} heads=${["When", "Who", "What", { text: "Reason", wide: true }, "With", "Outcome"]}
